@@ -1,0 +1,98 @@
+"""Everything that makes a run repeat bit for bit: random streams, threads, deterministic kernels.
+
+Same spec, same machine: same bytes. Randomness comes only from named streams, so that adding a
+probe, or drawing one more number for one purpose, never shifts the numbers drawn for another.
+"""
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+def _seed_sequence(seed: int, name: str) -> np.random.SeedSequence:
+    digest = hashlib.sha256(name.encode()).digest()
+    key = tuple(int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))
+    return np.random.SeedSequence(entropy=seed, spawn_key=key)
+
+
+def stream(seed: int, name: str) -> np.random.Generator:
+    """NumPy random stream for one purpose of one seed.
+
+    Args:
+        seed: the run's seed, a non-negative integer.
+        name: the purpose: "data", "init", "batches", "probe/eigenfunctions", ...
+
+    Returns:
+        A generator that depends on (seed, name) only.
+
+    Example:
+        >>> bool(stream(0, "data").integers(9) == stream(0, "data").integers(9))
+        True
+        >>> bool(stream(0, "data").random() == stream(0, "init").random())
+        False
+    """
+    return np.random.default_rng(_seed_sequence(seed, name))
+
+
+def torch_stream(seed: int, name: str) -> "torch.Generator":
+    """PyTorch random stream for one purpose of one seed, always on the CPU.
+
+    Draw on the CPU and move the result, so that CPU and GPU runs start from the same numbers.
+
+    Args:
+        seed: the run's seed, a non-negative integer.
+        name: the purpose, as for `stream`.
+
+    Returns:
+        A CPU generator that depends on (seed, name) only.
+    """
+    import torch
+
+    state = _seed_sequence(seed, name).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state) % 2**63)
+
+
+def configure(threads: int) -> None:
+    """Make this process deterministic: fixed thread count, deterministic algorithms, no TF32.
+
+    The thread count changes the order of sums and so the last bits: it belongs to the spec and
+    is set here, whatever the scheduler's environment says.
+
+    Args:
+        threads: threads of PyTorch's and the BLAS libraries' operations.
+    """
+    import threadpoolctl
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    threadpoolctl.threadpool_limits(threads)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+
+
+def resolve_device(name: str) -> "torch.device":
+    """The device that a spec asks for: "cpu", "cuda", or "auto" for CUDA where there is one.
+
+    Raises:
+        UserError: if CUDA is asked for and this machine has none.
+    """
+    import torch
+
+    from feature_alignment.errors import UserError
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "device: cuda was asked for, but PyTorch finds no CUDA device here; "
+            "set device to 'auto' or 'cpu', or submit to a GPU machine."
+        )
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

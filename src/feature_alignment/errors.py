@@ -1,0 +1,27 @@
+"""Errors that a user can mend, told in one sentence."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in a config, a file or a request; its message is one sentence that says the cure.
+
+    Scripts and the Snakefile print the message without a traceback.
+    """
+
+
+def suggestion(value: object, allowed: Iterable[str]) -> str:
+    """The end of an error message: what is allowed, nearest first if one is near.
+
+    Example:
+        >>> suggestion("quik", ["smoke", "quick"])
+        "did you mean 'quick'? Allowed: quick, smoke"
+        >>> suggestion("x", ["smoke", "quick"])
+        'allowed: quick, smoke'
+    """
+    names = sorted(allowed)
+    near = difflib.get_close_matches(str(value), names, n=1)
+    if near:
+        return f"did you mean {near[0]!r}? Allowed: {', '.join(names)}"
+    return f"allowed: {', '.join(names)}"
