@@ -1,0 +1,1 @@
+"""What a network's gradients say: tangent kernels, pre-activation kernels, feature matrices."""

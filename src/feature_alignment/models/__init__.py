@@ -1,0 +1,1 @@
+"""Networks whose initial weights come from an explicit random generator."""

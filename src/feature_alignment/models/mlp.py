@@ -1,0 +1,98 @@
+"""Multi-layer perceptron with explicit initial randomness."""
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from feature_alignment.errors import suggestion
+from feature_alignment.models.initialisation import new_linear
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": torch.relu,
+    "quadratic": torch.square,
+    "erf": torch.erf,
+}
+
+
+class MLP(nn.Module):
+    """Fully connected network f(x) = W_L φ(W_{L−1} … φ(W_0 x)), with biases if asked for.
+
+    h_ℓ = W_ℓ x_ℓ + b_ℓ and x_{ℓ+1} = φ(h_ℓ), with no activation after the last layer; a scalar
+    output keeps its axis.
+
+    Source: beaglehole2024, eq. 1 (bias=False); the networks of baratin2021 and lejeune2024 are
+    the same with biases.
+
+    Attributes:
+        layers: the linear layers, input to output; their names are "layers.0", "layers.1", ...
+        activation: name of φ.
+
+    Args:
+        input_dim: d, the size of one flattened input.
+        widths: k of every hidden layer; an empty sequence gives a linear model.
+        output_dim: c.
+        activation: φ: "relu", "quadratic" (h²) or "erf" (erf(h), unscaled).
+        bias: whether every layer has a bias.
+        generator: CPU generator of the initial weights, layer by layer from the input.
+        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
+        layer_scales: one factor per layer for its initial weight and bias; None for all ones.
+        dtype: precision of the parameters.
+
+    Raises:
+        ValueError: if a size is not positive, a name is unknown, or the number of scales is not
+            the number of layers.
+
+    Example:
+        >>> model = MLP(3, [5, 5], 1, "relu", True, torch.Generator().manual_seed(0))
+        >>> model(torch.ones(2, 3)).shape
+        torch.Size([2, 1])
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        widths: Sequence[int],
+        output_dim: int,
+        activation: str,
+        bias: bool,
+        generator: torch.Generator,
+        init: str = "pytorch",
+        layer_scales: Sequence[float] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        sizes = [input_dim, *widths, output_dim]
+        if any(size < 1 for size in sizes):
+            raise ValueError(
+                f"input_dim, widths, output_dim: {sizes} holds a size below 1; "
+                "every layer needs at least one unit."
+            )
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation: {activation!r} is not one; {suggestion(activation, ACTIVATIONS)}."
+            )
+        scales = [1.0] * (len(sizes) - 1) if layer_scales is None else list(layer_scales)
+        if len(scales) != len(sizes) - 1:
+            raise ValueError(
+                f"layer_scales: {len(scales)} factors for {len(sizes) - 1} layers; "
+                "give one factor per linear layer, the readout included."
+            )
+        self.activation = activation
+        self.layers = nn.ModuleList(
+            new_linear(d, k, bias=bias, scheme=init, generator=generator, dtype=dtype)
+            for d, k in itertools.pairwise(sizes)
+        )
+        with torch.no_grad():
+            for layer, scale in zip(self.layers, scales, strict=True):
+                for parameter in layer.parameters():
+                    parameter.mul_(scale)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs f(x): inputs (n, …) with d entries per sample → (n, c)."""
+        phi = ACTIVATIONS[self.activation]
+        h = x.flatten(1)  # (n, d)
+        for layer in self.layers[:-1]:
+            h = phi(layer(h))  # (n, k)
+        return self.layers[-1](h)  # (n, c)

@@ -1,0 +1,1 @@
+"""What the papers derive in closed form, and the numerical checks of it."""

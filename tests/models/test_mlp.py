@@ -1,0 +1,73 @@
+import pytest
+import torch
+
+from feature_alignment.models.mlp import MLP
+
+
+def make(activation="relu", bias=True, seed=0, widths=(6, 5), output_dim=2, **options):
+    generator = torch.Generator().manual_seed(seed)
+    options = {"dtype": torch.float64} | options
+    return MLP(4, widths, output_dim, activation, bias, generator, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "phi"),
+    [
+        ("relu", lambda h: h.clamp(min=0)),
+        ("quadratic", lambda h: h * h),
+        ("erf", torch.special.erf),
+    ],
+)
+def test_forward_is_the_formula(name, phi):
+    model = make(name)
+    (w0, b0), (w1, b1), (w2, b2) = [(layer.weight, layer.bias) for layer in model.layers]
+    x = torch.randn(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = phi(phi(x @ w0.T + b0) @ w1.T + b1) @ w2.T + b2
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_scalar_outputs_keep_their_axis_and_images_are_flattened():
+    model = make(output_dim=1)
+    assert model(torch.zeros(3, 1, 2, 2, dtype=torch.float64)).shape == (3, 1)
+
+
+def test_an_empty_list_of_widths_is_a_linear_model():
+    model = make(widths=(), bias=False)
+    x = torch.eye(4, dtype=torch.float64)
+    torch.testing.assert_close(model(x), model.layers[0].weight.T)
+
+
+def test_the_generator_alone_decides_the_weights():
+    first, again, other = make(seed=5), make(seed=5), make(seed=6)
+    for a, b in zip(first.parameters(), again.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(first.layers[0].weight, other.layers[0].weight)
+
+
+def test_layer_scales_multiply_weights_and_biases_of_their_layer_only():
+    plain, scaled = make(), make(layer_scales=[0.01, 1, 3])
+    for scale, a, b in zip([0.01, 1, 3], plain.layers, scaled.layers, strict=True):
+        torch.testing.assert_close(scale * a.weight, b.weight)
+        torch.testing.assert_close(scale * a.bias, b.bias)
+
+
+def test_without_biases_no_layer_has_one():
+    assert [name for name, _ in make(bias=False).named_parameters()] == [
+        "layers.0.weight",
+        "layers.1.weight",
+        "layers.2.weight",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"activation": "rely"}, "activation: 'rely' is not one; did you mean 'relu'"),
+        ({"widths": (6, 0)}, r"\[4, 6, 0, 2\] holds a size below 1"),
+        ({"layer_scales": [0.1, 1]}, "layer_scales: 2 factors for 3 layers"),
+        ({"init": "xavier"}, "init: 'xavier' is not a scheme"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        make(**options)
