@@ -1,0 +1,238 @@
+"""The look of every figure, and the one way to write it: same drawing, same bytes.
+
+matplotlib is imported inside the functions, because the Snakefile imports the figure modules for
+their experiment points and must stay quick.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+OKABE_ITO = {
+    "black": "#000000",
+    "orange": "#E69F00",
+    "sky blue": "#56B4E9",
+    "bluish green": "#009E73",
+    "yellow": "#F0E442",
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "reddish purple": "#CC79A7",
+}
+"""The colour-blind-safe palette of Okabe and Ito."""
+
+COLOURS = {
+    "paper": OKABE_ITO["black"],
+    "reference": "#767676",
+    "train": OKABE_ITO["blue"],
+    "test": OKABE_ITO["vermillion"],
+    "inside": OKABE_ITO["vermillion"],
+    "outside": OKABE_ITO["blue"],
+    "linear": OKABE_ITO["sky blue"],
+    "binarised": OKABE_ITO["orange"],
+    "easy": OKABE_ITO["bluish green"],
+    "difficult": OKABE_ITO["reddish purple"],
+    "uncentred": OKABE_ITO["sky blue"],
+    "centred": OKABE_ITO["vermillion"],
+    "omega1": OKABE_ITO["blue"],
+    "omega2": OKABE_ITO["orange"],
+    "omega3": OKABE_ITO["bluish green"],
+    "gradient descent": OKABE_ITO["blue"],
+    "speed limited": OKABE_ITO["vermillion"],
+}
+"""One colour per thing, the same in every figure. Things never shown together may share one."""
+
+RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine sets the same glyphs
+    "mathtext.fontset": "dejavusans",
+    "font.size": 9.0,
+    "axes.titlesize": 9.0,
+    "axes.labelsize": 9.0,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "legend.fontsize": 8.0,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "axes.edgecolor": "#262626",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.0,
+    "legend.frameon": False,
+    "image.interpolation": "nearest",
+    "image.origin": "upper",
+    "savefig.dpi": 150,
+    "pdf.fonttype": 42,  # TrueType: text stays text in the PDF
+}
+"""Everything that differs from matplotlib's own defaults."""
+
+# None takes away what matplotlib would write by itself: the date, and the version that drew it.
+_METADATA: dict[str, dict[str, None]] = {
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".png": {"Software": None},
+}
+_FOOTER_POINTS = 6.0
+_POINTS_PER_INCH = 72.0
+
+
+def apply_style() -> None:
+    """Set this process's rcParams to matplotlib's defaults changed by `RC`.
+
+    The whole process, because legends and labels added later read the settings too; from the
+    defaults, because a user's own matplotlibrc must not change the figures.
+    """
+    import matplotlib
+
+    matplotlib.rcdefaults()
+    matplotlib.rcParams.update(RC)
+
+
+def new_figure(nrows: int, ncols: int, width: float, height: float) -> "tuple[Figure, np.ndarray]":
+    """A figure with a grid of axes, laid out so that labels do not overlap.
+
+    Applies the style first (`apply_style`). Makes no pyplot state, so nothing needs closing.
+
+    Args:
+        nrows: rows of the grid.
+        ncols: columns of the grid.
+        width: inches.
+        height: inches.
+
+    Returns:
+        The figure and its axes, always a 2-d array (nrows, ncols).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    apply_style()
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(nrows, ncols, squeeze=False)
+
+
+def sequence_colours(number: int) -> list[str]:
+    """Colours of an ordered series, such as layers from input to output, dark to light.
+
+    Taken evenly from the cividis map, short of its lightest end, which vanishes on white.
+
+    Args:
+        number: length of the series, at least 1.
+
+    Returns:
+        Hexadecimal colours.
+
+    Example:
+        >>> sequence_colours(1)
+        ['#00224e']
+        >>> len(set(sequence_colours(6)))
+        6
+    """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps["cividis"](0.85 * i / max(number - 1, 1))) for i in range(number)]
+
+
+def panel_label(ax: "Axes", letter: str) -> None:
+    """Write a panel's bold letter above its left edge."""
+    ax.set_title(letter, loc="left", fontweight="bold")
+
+
+def show_matrix(
+    ax: "Axes", matrix: "np.ndarray", vmax: float, label: str, *, diverging: bool = False
+) -> "AxesImage":
+    """Draw a matrix as a heat map with a labelled colour bar.
+
+    The colour range is [0, vmax], or [-vmax, vmax] when diverging. It does not follow the data,
+    so panels with the same vmax can be compared; the bar's ends are pointed where entries fall
+    outside the range.
+
+    Args:
+        ax: where to draw.
+        matrix: (rows, columns), finite.
+        vmax: the entry that gets the last colour, positive, in the matrix's units.
+        label: the colour bar's label: the quantity, and its unit if it has one.
+        diverging: whether entries of both signs matter.
+
+    Returns:
+        The image.
+
+    Raises:
+        ValueError: if the matrix is not 2-d and finite, or vmax is not positive.
+    """
+    import numpy as np
+
+    matrix = np.asarray(matrix, dtype=float)
+    if matrix.ndim != 2 or not np.isfinite(matrix).all():
+        raise ValueError(
+            f"{label}: a heat map needs a finite 2-d matrix, got shape {matrix.shape} with "
+            f"{np.count_nonzero(~np.isfinite(matrix))} non-finite entries."
+        )
+    if not vmax > 0:
+        raise ValueError(f"{label}: vmax must be positive, got {vmax}.")
+    vmin = -vmax if diverging else 0.0
+    above, below = bool(matrix.max() > vmax), bool(matrix.min() < vmin)
+    image = ax.imshow(
+        matrix, vmin=vmin, vmax=vmax, cmap="PuOr_r" if diverging else "viridis", aspect="equal"
+    )
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.grid(False)
+    ax.spines[:].set_visible(False)
+    extend = {(False, False): "neither", (True, False): "max", (False, True): "min"}
+    ax.figure.colorbar(image, ax=ax, label=label, extend=extend.get((above, below), "both"))
+    return image
+
+
+def stamp(figure: "Figure", preset: str, data: str) -> None:
+    """Write the preset and the data's source in small grey letters at the foot of the figure.
+
+    Args:
+        figure: a figure of `new_figure`, whose layout makes room for the line.
+        preset: the preset's name.
+        data: where the data come from, stand-ins named as such.
+    """
+    height = 1.8 * _FOOTER_POINTS / _POINTS_PER_INCH / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, height, 1, 1 - height))
+    figure.text(
+        0.995,
+        0.25 * height,
+        f"preset: {preset}   data: {data}",
+        ha="right",
+        va="bottom",
+        fontsize=_FOOTER_POINTS,
+        color=COLOURS["reference"],
+    )
+
+
+def save(figure: "Figure", path: "Path | str") -> None:
+    """Write the figure in the format of the path's suffix, free of dates and versions.
+
+    The file appears whole or not at all: it is written beside its place, then moved.
+
+    Args:
+        figure: a figure of `new_figure`.
+        path: where to; ends in .pdf or .png. Missing folders are made.
+
+    Raises:
+        ValueError: if the suffix is another one.
+    """
+    path = Path(path)
+    if path.suffix not in _METADATA:
+        raise ValueError(f"{path}: a figure is saved as one of {', '.join(_METADATA)}.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        figure.savefig(partial, format=path.suffix[1:], metadata=_METADATA[path.suffix])
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
