@@ -1,0 +1,11 @@
+"""What can go wrong while a network trains."""
+
+from feature_alignment.errors import UserError
+
+
+class TrainingDivergedError(UserError):
+    """The loss or the parameters stopped being finite; the message tells where and what to do."""
+
+
+class MetricNotFiniteError(ArithmeticError):
+    """A probe returned a value that is not finite, which no table should silently carry."""

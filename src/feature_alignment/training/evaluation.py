@@ -1,0 +1,57 @@
+"""Look at a model without disturbing its training."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from feature_alignment.training.losses import Loss
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put every module into eval mode, and each back into its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Eval mode, no gradients before and after, and PyTorch's global generators put back.
+
+    The generators are what dropout draws from: a measurement that draws as well must not shift it.
+    """
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    model.zero_grad(set_to_none=True)
+    with torch.random.fork_rng(devices=sorted(devices, key=str)), evaluation_mode(model):
+        try:
+            yield
+        finally:
+            model.zero_grad(set_to_none=True)
+
+
+def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 4096) -> torch.Tensor:
+    """Outputs f(x) without gradients, `chunk` samples at a time to bound memory: (n, …) → (n, c).
+
+    The model is used in the mode it is in.
+    """
+    with torch.no_grad():
+        return torch.cat([model(part) for part in x.split(chunk)])
+
+
+def loss_value(model: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> float:
+    """Loss over all samples, in the mode the model is in.
+
+    Args:
+        model: the network.
+        x: inputs (n, …).
+        y: targets, as `loss` wants them.
+        loss: a function of outputs and targets.
+    """
+    return float(loss(outputs_in_chunks(model, x), y))

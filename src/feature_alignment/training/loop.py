@@ -1,0 +1,172 @@
+"""The training loop: updates, measurements on schedule, and a watch on divergence."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+from torch import nn
+
+from feature_alignment.training.batches import epoch_batches
+from feature_alignment.training.errors import TrainingDivergedError
+from feature_alignment.training.evaluation import loss_value, undisturbed
+from feature_alignment.training.losses import Loss
+from feature_alignment.training.optimizers import LearningRateSchedule, constant_rate
+from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
+from feature_alignment.training.progress import Progress
+
+CHECK_EVERY = 100
+"""Updates between two checks of the loss: reading it each time would stall a GPU."""
+
+
+def train(
+    model: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    *,
+    loss: Loss,
+    optimizer: torch.optim.Optimizer,
+    steps: int,
+    batch_size: int | None = None,
+    batches: torch.Generator | None = None,
+    drop_incomplete: bool = False,
+    schedule: LearningRateSchedule = constant_rate,
+    measure_at: Iterable[int] = (),
+    probes: Sequence[Probe] = (),
+    stop_when: Callable[[int, Recorder], bool] | None = None,
+    progress: Progress | None = None,
+) -> Recorder:
+    """Train a model in place and measure it at chosen steps.
+
+    Step 0 is before the first update, step t after update t. At every measured step the training
+    loss over all samples is recorded (layer "all", split "train", metric "loss"), then each probe
+    is called. Measurements happen in eval mode with cleared gradients and leave training as it
+    would have been without them. A model with dropout draws from PyTorch's global generator:
+    seed that before.
+
+    Args:
+        model: the network; trained in place, in the mode it is in.
+        x: inputs (n, …), on the model's device.
+        y: targets, as `loss` wants them.
+        loss: a function of outputs and targets, see `training.losses`.
+        optimizer: holds the model's parameters.
+        steps: number of updates.
+        batch_size: examples per update; None for the full batch.
+        batches: CPU generator of the epoch permutations, needed with mini-batches.
+        drop_incomplete: leave out the last batch of an epoch when it is smaller; by default it
+            is used.
+        schedule: factor on the learning rate of update t = 0, 1, …
+        measure_at: measured steps, see `training.schedule`.
+        probes: what is measured.
+        stop_when: asked after each measurement with the step and the record so far; True ends
+            the run.
+        progress: told about every update.
+
+    Returns:
+        The record of all measurements.
+
+    Raises:
+        TrainingDivergedError: if the loss or a parameter is no longer finite. The loss is checked
+            every `CHECK_EVERY` updates, at measured steps and at the end.
+        ValueError: if a measured step lies outside the run, mini-batches come without a
+            generator, or a probe changes a parameter.
+    """
+    measured = set(measure_at)
+    if any(not 0 <= step <= steps for step in measured):
+        raise ValueError(f"measure_at: {sorted(measured)} leaves the run's steps 0 to {steps}.")
+    recorder = Recorder()
+
+    def measure(step: int) -> bool:
+        with undisturbed(model):
+            value = loss_value(model, x, y, loss)
+            if step > 0 and not math.isfinite(value):
+                what = f"the loss over all samples is {value}"
+                raise TrainingDivergedError(_divergence(what, f"by step {step}", optimizer))
+            row = Row(WHOLE_NETWORK, "train", "loss", value)
+            recorder.record(step, Measurement(rows=[row]))
+            for probe in probes:
+                recorder.record(step, _call_probe(probe, step, model))
+        return stop_when is not None and stop_when(step, recorder)
+
+    if 0 in measured and measure(0):
+        return recorder
+
+    rates = [group["lr"] for group in optimizer.param_groups]
+    last_check = 0
+    pairs = _training_pairs(x, y, batch_size, batches, drop_incomplete)
+    for step in range(1, steps + 1):
+        factor = schedule(step - 1)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * factor
+        inputs, targets = next(pairs)
+        optimizer.zero_grad(set_to_none=True)
+        value = loss(model(inputs), targets)
+        value.backward()
+        optimizer.step()
+        value = value.detach()
+
+        thorough = step in measured or step == steps
+        if thorough or step % CHECK_EVERY == 0:
+            what = _not_finite(value, model if thorough else None)
+            if what is not None:
+                when = f"between steps {last_check} and {step}"
+                raise TrainingDivergedError(_divergence(what, when, optimizer))
+            last_check = step
+        if progress is not None:
+            progress.update(step, value)
+        if step in measured and measure(step):
+            break
+
+    optimizer.zero_grad(set_to_none=True)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    if progress is not None:
+        progress.close()
+    return recorder
+
+
+def _training_pairs(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    batch_size: int | None,
+    batches: torch.Generator | None,
+    drop_incomplete: bool,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    if batch_size is None:
+        while True:
+            yield x, y
+    if batches is None:
+        raise ValueError(
+            "batches: mini-batches need a generator; give torch_stream(seed, 'batches')."
+        )
+    for index in epoch_batches(len(x), batch_size, batches, drop_incomplete):
+        index = index.to(x.device)
+        yield x.index_select(0, index), y.index_select(0, index)
+
+
+def _call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    measurement = probe(step, model)
+    for (name, parameter), old in zip(model.named_parameters(), before, strict=True):
+        if not torch.equal(parameter, old):
+            raise ValueError(
+                f"probe {probe!r} changed the parameter {name!r} at step {step}; "
+                "evaluate other parameters with torch.func.functional_call instead."
+            )
+    return measurement
+
+
+def _not_finite(loss: torch.Tensor, model: nn.Module | None) -> str | None:
+    """What of the loss, or of the model's parameters, is not finite."""
+    if not torch.isfinite(loss):
+        return f"the loss of a batch is {float(loss)}"
+    for name, parameter in [] if model is None else model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            return f"the parameter {name!r} is not finite"
+    return None
+
+
+def _divergence(what: str, when: str, optimizer: torch.optim.Optimizer) -> str:
+    rates = ", ".join(f"{group['lr']:.4g}" for group in optimizer.param_groups)
+    return (
+        f"training diverged {when}: {what} with learning rate {rates}; use a smaller learning rate."
+    )

@@ -1,0 +1,99 @@
+"""Losses of the papers, as functions of outputs f and targets y that return a scalar tensor.
+
+Each checks shapes first: PyTorch would broadcast (n, 1) against (n,) to (n, n) without a word.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional
+
+from feature_alignment.errors import UserError, suggestion
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Mean squared error (1/nc) Σ_{i,y} (f_iy − y_iy)², without a factor ½.
+
+    Source: beaglehole2024, Section 4 (MSE); lejeune2024, Appendix B.1.
+
+    Args:
+        f: outputs (n, c).
+        y: targets (n, c).
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    Example:
+        >>> float(mse(torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0], [1.0]])))
+        2.0
+    """
+    _check_same_shape(f, y)
+    return functional.mse_loss(f, y)
+
+
+def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Binary cross-entropy for labels ±1: mean of log(1 + exp(−y f)), in nats.
+
+    Source: baratin2021, Appendix C.1 (the disk experiment).
+
+    Args:
+        f: outputs (n, c), the log-odds of the label +1.
+        y: labels (n, c), each −1 or 1.
+
+    Raises:
+        ValueError: if the shapes differ.
+
+    Example:
+        >>> round(float(bce(torch.zeros(2, 1), torch.tensor([[1.0], [-1.0]]))), 6)
+        0.693147
+    """
+    _check_same_shape(f, y)
+    return functional.softplus(-y * f).mean()
+
+
+def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of class labels: mean of log Σ_k exp(f_ik) − f_{i y_i}, in nats.
+
+    Source: baratin2021, Section 3.1.
+
+    Args:
+        f: outputs (n, c).
+        y: class indices (n,), int64 in 0 … c−1.
+
+    Raises:
+        ValueError: if the labels are not one index per sample.
+
+    Example:
+        >>> round(float(cross_entropy(torch.zeros(1, 10), torch.tensor([3]))), 6)
+        2.302585
+    """
+    if y.shape != f.shape[:1] or y.dtype != torch.int64:
+        raise ValueError(
+            f"cross_entropy: labels of shape {tuple(y.shape)} and type {y.dtype} for outputs "
+            f"{tuple(f.shape)}; give one int64 class index per sample."
+        )
+    return functional.cross_entropy(f, y)
+
+
+LOSSES: dict[str, Loss] = {"mse": mse, "bce": bce, "cross_entropy": cross_entropy}
+
+
+def loss_function(name: str) -> Loss:
+    """The loss of that name.
+
+    Raises:
+        UserError: if there is none.
+    """
+    if name not in LOSSES:
+        raise UserError(f"loss: {name!r} is not a loss; {suggestion(name, LOSSES)}.")
+    return LOSSES[name]
+
+
+def _check_same_shape(f: torch.Tensor, y: torch.Tensor) -> None:
+    if f.shape != y.shape:
+        raise ValueError(
+            f"outputs have shape {tuple(f.shape)} and targets {tuple(y.shape)}; "
+            "give targets the outputs' shape (n, c)."
+        )

@@ -1,0 +1,143 @@
+"""Optimizers and learning-rate schedules from the plain settings of a spec."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from feature_alignment.errors import UserError, suggestion
+
+LearningRateSchedule = Callable[[int], float]
+"""Factor on the learning rate for the update with 0-based index t."""
+
+# Settings of each optimizer: those that must be given, then those that may be.
+_SETTINGS: dict[str, tuple[set[str], set[str]]] = {
+    "gd": ({"lr"}, {"weight_decay"}),
+    "sgd": ({"lr"}, {"weight_decay"}),
+    "momentum": ({"lr", "momentum"}, {"weight_decay"}),
+    "adam": ({"lr"}, {"betas", "eps", "weight_decay"}),
+}
+
+
+def make_optimizer(
+    parameters: Iterable[nn.Parameter], settings: dict[str, Any]
+) -> torch.optim.Optimizer:
+    """The optimizer that a spec describes.
+
+    `gd` and `sgd`: w ← w − lr·g, full batch or mini-batch as the loop is told.
+    `momentum`: v ← momentum·v + g, w ← w − lr·v. `adam`: Adam with PyTorch's defaults for `betas`
+    and `eps`. `weight_decay` λ (0 if left out) adds λw to g in each of them.
+
+    Args:
+        parameters: what is trained.
+        settings: "name" and that optimizer's settings, for instance
+            `{"name": "momentum", "lr": 0.02, "momentum": 0.9}`.
+
+    Returns:
+        A fresh PyTorch optimizer.
+
+    Raises:
+        UserError: if the name is unknown, or a setting is missing, unknown or out of range.
+    """
+    options = dict(settings)
+    name = options.pop("name", None)
+    if name not in _SETTINGS:
+        raise UserError(
+            f"optimizer.name: {name!r} is not an optimizer; {suggestion(name, _SETTINGS)}."
+        )
+    required, optional = _SETTINGS[name]
+    missing = sorted(required - set(options))
+    if missing:
+        raise UserError(f"optimizer.{missing[0]}: {name} needs it; add it to the optimizer.")
+    unknown = sorted(set(options) - required - optional)
+    if unknown:
+        raise UserError(
+            f"optimizer.{unknown[0]}: not a setting of {name}; "
+            f"{suggestion(unknown[0], required | optional)}."
+        )
+    _check_range("lr", options["lr"], options["lr"] > 0, "above 0")
+    decay, momentum = options.get("weight_decay", 0.0), options.get("momentum", 0.0)
+    _check_range("weight_decay", decay, decay >= 0, "at least 0")
+    _check_range("momentum", momentum, 0 <= momentum < 1, "at least 0 and below 1")
+    if name == "adam":
+        if "betas" in options:
+            options["betas"] = tuple(options["betas"])
+        return torch.optim.Adam(parameters, **options)
+    return torch.optim.SGD(parameters, **options)
+
+
+def constant_rate(t: int) -> float:
+    """Factor 1 at every update."""
+    return 1.0
+
+
+def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
+    """Factor ½(1 + cos(π e/E)) with e = ⌊t / steps_per_epoch⌋ finished epochs of E.
+
+    With `steps_per_epoch=1` it falls at every update and would reach 0 after the last one. With
+    the number of updates in an epoch it is constant within each epoch, which is what PyTorch's
+    `CosineAnnealingLR(T_max=E)` does when it is stepped once per epoch.
+
+    Source: lejeune2024, Appendix B.1 (500 epochs, cosine).
+
+    Args:
+        steps: updates of the whole run.
+        steps_per_epoch: updates during which the factor stays the same.
+
+    Returns:
+        The factor as a function of the 0-based update index t.
+
+    Raises:
+        ValueError: if a number is not positive.
+
+    Example:
+        >>> rate = cosine_rate(steps=4)
+        >>> [round(rate(t), 3) for t in range(5)]
+        [1.0, 0.854, 0.5, 0.146, 0.0]
+    """
+    if steps < 1 or steps_per_epoch < 1:
+        raise ValueError(
+            f"cosine_rate: {steps} steps in epochs of {steps_per_epoch}; both must be positive."
+        )
+    epochs = math.ceil(steps / steps_per_epoch)
+
+    def factor(t: int) -> float:
+        return 0.5 * (1 + math.cos(math.pi * (t // steps_per_epoch) / epochs))
+
+    return factor
+
+
+def learning_rate_schedule(
+    name: str, steps: int, steps_per_epoch: int | None = None
+) -> LearningRateSchedule:
+    """The learning-rate schedule of that name: constant, cosine or cosine_per_epoch.
+
+    Args:
+        name: "constant"; "cosine", falling at every update; "cosine_per_epoch", falling between
+            epochs.
+        steps: updates of the whole run.
+        steps_per_epoch: updates in one epoch, needed by "cosine_per_epoch" only.
+
+    Raises:
+        UserError: if the name is unknown, or the updates per epoch are needed and not given.
+    """
+    if name == "constant":
+        return constant_rate
+    if name == "cosine":
+        return cosine_rate(steps)
+    if name == "cosine_per_epoch":
+        if steps_per_epoch is None:
+            raise UserError(
+                "schedule: 'cosine_per_epoch' needs mini-batches, and this run uses the full "
+                "batch; set batch_size, or use 'cosine'."
+            )
+        return cosine_rate(steps, steps_per_epoch)
+    known = ["constant", "cosine", "cosine_per_epoch"]
+    raise UserError(f"schedule: {name!r} is not a schedule; {suggestion(name, known)}.")
+
+
+def _check_range(key: str, value: float, allowed: bool, text: str) -> None:
+    if not allowed:
+        raise UserError(f"optimizer.{key}: {value} is out of range; it must be {text}.")

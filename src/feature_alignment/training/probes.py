@@ -1,0 +1,117 @@
+"""Probes: what is measured of a model at a step, and the record of all measurements."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pandas as pd
+from torch import nn
+
+from feature_alignment.training.errors import MetricNotFiniteError
+
+WHOLE_NETWORK = "all"
+"""Value of the `layer` column for what belongs to no single layer."""
+
+COLUMNS = ["step", "layer", "split", "metric", "value"]
+
+
+class Row(NamedTuple):
+    """One measured number.
+
+    Attributes:
+        layer: name of the layer, or `WHOLE_NETWORK`.
+        split: the samples it was measured on: "train", "test", "easy", ...
+        metric: what was measured.
+        value: the number.
+    """
+
+    layer: str
+    split: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one probe found at one step.
+
+    Attributes:
+        rows: single numbers.
+        arrays: larger findings by name, for figures that draw them.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class Probe(Protocol):
+    """Anything callable as `probe(step, model)`; it must not change the model's parameters."""
+
+    def __call__(self, step: int, model: nn.Module) -> Measurement:
+        """Measure `model` as it is after `step` updates; it is in eval mode."""
+        ...
+
+
+class Recorder:
+    """All measurements of one run, in the order they were made.
+
+    Attributes:
+        arrays: every measured array under "name/step{step}".
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        self._values: dict[tuple[int, str, str, str], float] = {}
+
+    def record(self, step: int, measurement: Measurement) -> None:
+        """Add one measurement.
+
+        Args:
+            step: updates made before the measurement.
+            measurement: what was found.
+
+        Raises:
+            MetricNotFiniteError: if a value or an array holds NaN or infinity.
+            ValueError: if the same quantity was already recorded for this step.
+        """
+        for layer, split, metric, value in measurement.rows:
+            if not math.isfinite(value):
+                raise MetricNotFiniteError(
+                    f"metric {metric!r} of layer {layer!r} on {split!r} is {value} at step {step}."
+                )
+            key = (step, layer, split, metric)
+            if key in self._values:
+                raise ValueError(
+                    f"metric {metric!r} of layer {layer!r} on {split!r} was recorded twice at "
+                    f"step {step}; give the two probes different metrics or splits."
+                )
+            self._values[key] = float(value)
+        for name, array in measurement.arrays.items():
+            if not np.isfinite(array).all():
+                raise MetricNotFiniteError(f"array {name!r} is not finite at step {step}.")
+            key_name = f"{name}/step{step}"
+            if key_name in self.arrays:
+                raise ValueError(f"array {name!r} was recorded twice at step {step}.")
+            self.arrays[key_name] = np.array(array)
+
+    def value(
+        self, step: int, metric: str, layer: str = WHOLE_NETWORK, split: str = "train"
+    ) -> float:
+        """One recorded number.
+
+        Args:
+            step: updates made before the measurement.
+            metric: what was measured.
+            layer: name of the layer.
+            split: the samples it was measured on.
+
+        Raises:
+            KeyError: if it was not recorded.
+        """
+        return self._values[step, layer, split, metric]
+
+    def frame(self) -> pd.DataFrame:
+        """Tidy table with the columns step, layer, split, metric, value, one row per number."""
+        rows = [(*key, value) for key, value in self._values.items()]
+        return pd.DataFrame(rows, columns=COLUMNS).astype({"step": "int64", "value": "float64"})

@@ -1,0 +1,69 @@
+"""Progress of a run: a log line every few seconds, and a bar where a person is watching."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+import torch
+import tqdm
+
+logger = logging.getLogger(__name__)
+
+
+class Progress:
+    """Reports steps done, loss and remaining time of one training run.
+
+    The loss is read from the device only when a line is due, so that reporting does not slow
+    training down. The bar is drawn on a terminal only.
+
+    Args:
+        steps: updates of the whole run.
+        label: what is training, the beginning of every line.
+        interval: seconds between two lines.
+        clock: returns seconds; monotonic.
+        stream: where the bar goes.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        label: str,
+        interval: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+        stream: TextIO | None = None,
+    ) -> None:
+        self._steps = steps
+        self._label = label
+        self._interval = interval
+        self._clock = clock
+        self._begin = self._last = clock()
+        stream = sys.stderr if stream is None else stream
+        self._bar = (
+            tqdm.tqdm(total=steps, desc=label, file=stream, mininterval=0.5, leave=False)
+            if stream.isatty()
+            else None
+        )
+
+    def update(self, step: int, loss: torch.Tensor) -> None:
+        """Tell that `step` updates are done and the last batch had this loss."""
+        if self._bar is not None:
+            self._bar.update(1)
+        now = self._clock()
+        if now - self._last >= self._interval:
+            self._last = now
+            left = (now - self._begin) * (self._steps - step) / step
+            logger.info(
+                "%s: step %d of %d, loss %.4g, about %.0f s left",
+                self._label,
+                step,
+                self._steps,
+                float(loss),
+                left,
+            )
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,101 @@
+"""Measurement schedules: the steps after which a run is measured.
+
+Step 0 is before the first update; step t is after update t.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from feature_alignment.errors import UserError, suggestion
+
+
+def every(k: int, steps: int) -> list[int]:
+    """Steps 0, k, 2k, … up to `steps`.
+
+    Raises:
+        UserError: if k is not positive.
+
+    Example:
+        >>> every(4, 10)
+        [0, 4, 8]
+    """
+    if k < 1:
+        raise UserError(f"measure_at: every {k} steps is not possible; give at least 1.")
+    return list(range(0, steps + 1, k))
+
+
+def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
+    """Step 0 and the distinct integer parts of first · ratioʲ, j = 0, 1, …, up to `steps`.
+
+    Source: baratin2021, released code; it measures nothing before the first update, here step 0
+    is measured as well.
+
+    Raises:
+        UserError: if `first` is below 1 or `ratio` not above 1.
+
+    Example:
+        >>> geometric(12)
+        [0, 5, 6, 7, 8, 10, 11]
+    """
+    if first < 1 or ratio <= 1:
+        raise UserError(
+            f"measure_at: first {first} and ratio {ratio} make no growing schedule; "
+            "give first at least 1 and ratio above 1."
+        )
+    chosen = {0}
+    position = float(first)
+    while int(position) <= steps:
+        chosen.add(int(position))
+        position *= ratio
+    return sorted(chosen)
+
+
+def explicit(chosen: Iterable[int], steps: int) -> list[int]:
+    """The listed steps, in order and without repeats.
+
+    Raises:
+        UserError: if a step is outside 0 … steps.
+    """
+    ordered = sorted(set(chosen))
+    outside = [step for step in ordered if not 0 <= step <= steps]
+    if outside:
+        raise UserError(
+            f"measure_at: step {outside[0]} is outside the run's 0 to {steps}; "
+            "remove it or train longer."
+        )
+    return ordered
+
+
+def measurement_schedule(settings: list[int] | dict[str, Any], steps: int) -> list[int]:
+    """The schedule that a spec describes, always with the last step added.
+
+    Args:
+        settings: a list of steps, `{"every": k}`, or `{"geometric": {"first": 5, "ratio": 1.15}}`
+            (both entries optional).
+        steps: number of updates of the run.
+
+    Raises:
+        UserError: if the settings are none of these.
+
+    Example:
+        >>> measurement_schedule({"every": 4}, 10)
+        [0, 4, 8, 10]
+    """
+    if isinstance(settings, list):
+        chosen = explicit(settings, steps)
+    elif list(settings) == ["every"]:
+        chosen = every(settings["every"], steps)
+    elif list(settings) == ["geometric"]:
+        unknown = sorted(set(settings["geometric"]) - {"first", "ratio"})
+        if unknown:
+            raise UserError(
+                f"measure_at.geometric: {unknown[0]!r} is not a setting; "
+                f"{suggestion(unknown[0], ['first', 'ratio'])}."
+            )
+        chosen = geometric(steps, **settings["geometric"])
+    else:
+        raise UserError(
+            f"measure_at: {settings!r} is no schedule; give a list of steps, "
+            "'every: k' or 'geometric: {first: 5, ratio: 1.15}'."
+        )
+    return sorted({*chosen, steps})

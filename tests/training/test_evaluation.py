@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.training.evaluation import (
+    evaluation_mode,
+    loss_value,
+    outputs_in_chunks,
+    undisturbed,
+)
+from feature_alignment.training.losses import mse
+
+
+def test_evaluation_mode_puts_back_each_modules_own_mode():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.BatchNorm1d(2))
+    model[2].eval()
+
+    def fail_inside():
+        with evaluation_mode(model):
+            assert not any(module.training for module in model.modules())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
+    assert [module.training for module in model.modules()] == [True, True, True, False]
+
+
+def test_undisturbed_clears_gradients_and_restores_the_global_generator():
+    model = nn.Linear(2, 1)
+    model(torch.ones(1, 2)).sum().backward()
+    state = torch.get_rng_state()
+    with undisturbed(model):
+        assert model.weight.grad is None
+        torch.rand(5)
+        model(torch.ones(1, 2)).sum().backward()
+    assert model.weight.grad is None
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_chunks_change_nothing():
+    model = nn.Linear(3, 2).double()
+    x = torch.randn(10, 3, dtype=torch.float64)
+    outputs = outputs_in_chunks(model, x, chunk=4)
+    torch.testing.assert_close(outputs, model(x).detach())
+    assert not outputs.requires_grad
+
+
+def test_loss_value_is_the_loss_over_all_samples():
+    model = nn.Linear(3, 2).double()
+    x, y = torch.randn(9, 3, dtype=torch.float64), torch.randn(9, 2, dtype=torch.float64)
+    assert loss_value(model, x, y, mse) == pytest.approx(((model(x) - y) ** 2).mean().item())

@@ -1,0 +1,236 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.models.mlp import MLP
+from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
+from feature_alignment.training.loop import CHECK_EVERY, train
+from feature_alignment.training.losses import mse
+from feature_alignment.training.optimizers import cosine_rate, make_optimizer
+from feature_alignment.training.probes import Measurement, Row
+
+X = torch.randn(20, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
+Y = X[:, :1] * X[:, 1:2]
+
+
+def new_model():
+    return MLP(3, [8], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+
+
+def run(model=None, steps=12, optimizer=None, **options):
+    model = new_model() if model is None else model
+    optimizer = (
+        {"name": "momentum", "lr": 0.05, "momentum": 0.9} if optimizer is None else optimizer
+    )
+    batches = torch_stream(0, "batches") if options.get("batch_size") else None
+    recorder = train(
+        model,
+        X,
+        Y,
+        loss=mse,
+        optimizer=make_optimizer(model.parameters(), optimizer),
+        steps=steps,
+        batches=batches,
+        **options,
+    )
+    return model, recorder
+
+
+def same(first, second):
+    return all(
+        torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
+    )
+
+
+class NoisyProbe:
+    """Does all that a probe may do: gradients, random numbers, mode changes."""
+
+    def __init__(self):
+        self.modes = []
+
+    def __call__(self, step, model):
+        self.modes.append(any(module.training for module in model.modules()))
+        model.train()
+        torch.manual_seed(step)
+        x = torch.rand(4, 3, dtype=torch.float64)
+        model(x).sum().backward()
+        norm = model.layers[0].weight.grad.norm().item()
+        return Measurement(
+            rows=[Row("layers.0", "train", "gradient_norm", norm)],
+            arrays={"weight": model.layers[0].weight.detach().numpy()},
+        )
+
+
+def test_full_batch_descent_follows_its_formula():
+    model = nn.Linear(3, 1, bias=False).double()
+    w = model.weight.detach().clone()  # (1, 3)
+    for _ in range(5):
+        w = w - 0.1 * (2 / 20) * (X @ w.T - Y).T @ X
+    train(
+        model,
+        X,
+        Y,
+        loss=mse,
+        optimizer=make_optimizer(model.parameters(), {"name": "gd", "lr": 0.1}),
+        steps=5,
+    )
+    torch.testing.assert_close(model.weight.detach(), w)
+
+
+def test_mini_batches_are_those_of_the_generator():
+    model, _ = run(batch_size=8, steps=7, optimizer={"name": "sgd", "lr": 0.05})
+    expected = new_model()
+    generator = torch_stream(0, "batches")
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.05)
+    orders = [torch.randperm(20, generator=generator) for _ in range(3)]
+    batches = [part for order in orders for part in (order[:8], order[8:16], order[16:])]
+    for index in batches[:7]:
+        optimizer.zero_grad()
+        ((expected(X[index]) - Y[index]) ** 2).mean().backward()
+        optimizer.step()
+    assert same(model, expected)
+
+
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_the_same_seeds_give_the_same_bits(batch_size):
+    (first, record), (second, again) = [
+        run(batch_size=batch_size, measure_at=[0, 5, 12], probes=[NoisyProbe()]) for _ in range(2)
+    ]
+    assert same(first, second)
+    assert record.frame().equals(again.frame())
+    assert record.arrays.keys() == again.arrays.keys()
+    for name in record.arrays:
+        np.testing.assert_array_equal(record.arrays[name], again.arrays[name])
+
+
+def test_measuring_does_not_change_training():
+    def with_dropout():
+        model = new_model()
+        model.layers[0] = nn.Sequential(model.layers[0], nn.Dropout(0.3))
+        torch.manual_seed(0)
+        return model
+
+    class Probe(NoisyProbe):
+        def __call__(self, step, model):
+            torch.rand(3)
+            return Measurement()
+
+    plain, _ = run(with_dropout(), batch_size=8)
+    probed, _ = run(with_dropout(), batch_size=8, measure_at=range(13), probes=[Probe()])
+    assert same(plain, probed)
+
+    plain, _ = run(batch_size=8)
+    probe = NoisyProbe()
+    probed, _ = run(batch_size=8, measure_at=range(13), probes=[probe])
+    assert same(plain, probed)
+    assert probe.modes == [False] * 13
+    assert all(module.training for module in probed.modules())
+    assert all(parameter.grad is None for parameter in probed.parameters())
+
+
+def test_step_0_is_before_the_first_update_and_step_t_after_update_t():
+    _, recorder = run(measure_at=[0, 1, 12], probes=[NoisyProbe()])
+    assert sorted(set(recorder.frame()["step"])) == [0, 1, 12]
+    np.testing.assert_array_equal(
+        recorder.arrays["weight/step0"], new_model().layers[0].weight.detach().numpy()
+    )
+    for step in (1, 12):
+        trained, _ = run(steps=step)
+        np.testing.assert_array_equal(
+            recorder.arrays[f"weight/step{step}"], trained.layers[0].weight.detach().numpy()
+        )
+
+
+def test_the_training_loss_over_all_samples_is_recorded():
+    model, recorder = run(batch_size=8, measure_at=[0, 12])
+    assert recorder.value(12, "loss") == pytest.approx(((model(X) - Y) ** 2).mean().item())
+    assert recorder.value(0, "loss") > recorder.value(12, "loss")
+
+
+def test_the_schedule_scales_each_update_and_the_rate_is_put_back():
+    model = nn.Linear(3, 1, bias=False).double()
+    w = model.weight.detach().clone()
+    rate = cosine_rate(4)
+    for t in range(4):
+        w = w - 0.1 * rate(t) * (2 / 20) * (X @ w.T - Y).T @ X
+    optimizer = make_optimizer(model.parameters(), {"name": "gd", "lr": 0.1})
+    train(model, X, Y, loss=mse, optimizer=optimizer, steps=4, schedule=rate)
+    torch.testing.assert_close(model.weight.detach(), w)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_a_run_can_be_stopped_by_what_was_measured():
+    _, recorder = run(
+        measure_at=range(13), stop_when=lambda step, record: record.value(step, "loss") < 0.5
+    )
+    losses = recorder.frame()["value"].tolist()
+    assert losses[-1] < 0.5 <= min(losses[:-1])
+    assert len(losses) < 13
+
+
+def test_divergence_names_step_interval_rate_and_cure():
+    with pytest.raises(
+        TrainingDivergedError,
+        match=rf"between steps 0 and {CHECK_EVERY}: the loss of a batch is .* 1e\+06; use a",
+    ):
+        run(steps=5 * CHECK_EVERY, optimizer={"name": "gd", "lr": 1e6})
+
+
+def test_divergence_at_the_last_update_is_noticed():
+    model = nn.Linear(3, 1, bias=False)
+    with pytest.raises(TrainingDivergedError, match="the parameter 'weight' is not finite"):
+        train(
+            model,
+            1e20 * X.float(),
+            Y.float(),
+            loss=lambda f, y: (f - y).mean(),
+            optimizer=make_optimizer(model.parameters(), {"name": "gd", "lr": 1e30}),
+            steps=1,
+        )
+
+
+def test_an_infinite_training_loss_is_divergence_not_a_metric():
+    model = nn.Linear(3, 1, bias=False)
+    x = X.float().clone()
+    x[-1] = 1e30
+    with pytest.raises(TrainingDivergedError, match=r"by step 1: the loss over all samples is inf"):
+        train(
+            model,
+            x,
+            Y.float(),
+            loss=mse,
+            optimizer=make_optimizer(model.parameters(), {"name": "sgd", "lr": 0.1}),
+            steps=1,
+            batch_size=1,
+            batches=torch.Generator().manual_seed(0),
+            measure_at=[1],
+        )
+
+
+def test_a_metric_that_is_not_finite_ends_the_run():
+    def probe(step, model):
+        return Measurement(rows=[Row("layers.1", "train", "nfc", float("nan"))])
+
+    with pytest.raises(MetricNotFiniteError, match=r"'nfc' of layer 'layers.1' .* nan at step 3"):
+        run(measure_at=[3], probes=[probe])
+
+
+def test_a_probe_must_not_change_parameters():
+    def probe(step, model):
+        with torch.no_grad():
+            model.layers[0].bias.add_(1)
+        return Measurement()
+
+    with pytest.raises(ValueError, match=r"changed the parameter 'layers.0.bias' at step 0"):
+        run(measure_at=[0], probes=[probe])
+
+
+def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
+    with pytest.raises(ValueError, match=r"measure_at: .* leaves the run's steps 0 to 12"):
+        run(measure_at=[13])
+    model = new_model()
+    optimizer = make_optimizer(model.parameters(), {"name": "sgd", "lr": 0.1})
+    with pytest.raises(ValueError, match="batches: mini-batches need a generator"):
+        train(model, X, Y, loss=mse, optimizer=optimizer, steps=1, batch_size=4)

@@ -1,0 +1,57 @@
+import math
+
+import pytest
+import torch
+
+from feature_alignment.errors import UserError
+from feature_alignment.training.losses import bce, cross_entropy, loss_function, mse
+
+F = torch.tensor([[0.5, -1.0], [2.0, 0.0], [-3.0, 1.5]], dtype=torch.float64)
+
+
+def test_mse_averages_over_samples_and_outputs():
+    y = torch.ones_like(F)
+    expected = sum((float(f) - 1) ** 2 for f in F.flatten()) / 6
+    assert mse(F, y).item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_bce_is_minus_the_log_likelihood_of_the_label():
+    y = torch.tensor([[1.0, -1.0], [-1.0, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    likelihoods = [
+        1 / (1 + math.exp(-t * f)) for t, f in zip(y.flatten(), F.flatten(), strict=True)
+    ]
+    expected = -sum(math.log(p) for p in likelihoods) / 6
+    assert bce(F, y).item() == pytest.approx(expected, rel=1e-14)
+
+
+def test_bce_stays_finite_for_large_outputs():
+    f = torch.tensor([[1e4]])
+    assert bce(f, -torch.ones(1, 1)).item() == pytest.approx(1e4)
+
+
+def test_cross_entropy_is_minus_the_log_probability_of_the_class():
+    y = torch.tensor([1, 0, 1])
+    expected = 0.0
+    for f, label in zip(F.tolist(), y.tolist(), strict=True):
+        expected -= math.log(math.exp(f[label]) / sum(math.exp(v) for v in f)) / 3
+    assert cross_entropy(F, y).item() == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("loss", [mse, bce])
+def test_targets_that_would_broadcast_are_refused(loss):
+    with pytest.raises(ValueError, match=r"outputs have shape \(3, 1\) and targets \(3,\)"):
+        loss(torch.zeros(3, 1), torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "y", [torch.zeros(3), torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64)]
+)
+def test_cross_entropy_wants_one_index_per_sample(y):
+    with pytest.raises(ValueError, match="one int64 class index per sample"):
+        cross_entropy(F, y)
+
+
+def test_losses_are_found_by_name():
+    assert loss_function("mse") is mse
+    with pytest.raises(UserError, match="loss: 'mes' is not a loss; did you mean 'mse'"):
+        loss_function("mes")

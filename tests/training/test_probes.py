@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from feature_alignment.training.errors import MetricNotFiniteError
+from feature_alignment.training.probes import Measurement, Recorder, Row
+
+
+def rows(*values):
+    return Measurement(rows=[Row("layers.0", "test", name, value) for name, value in values])
+
+
+def test_frame_is_tidy_and_in_order():
+    recorder = Recorder()
+    recorder.record(0, rows(("nfc", 0.5), ("cka", 0.25)))
+    recorder.record(10, rows(("nfc", 1)))
+    frame = recorder.frame()
+    assert list(frame.columns) == ["step", "layer", "split", "metric", "value"]
+    assert frame.to_numpy().tolist() == [
+        [0, "layers.0", "test", "nfc", 0.5],
+        [0, "layers.0", "test", "cka", 0.25],
+        [10, "layers.0", "test", "nfc", 1.0],
+    ]
+    assert str(frame["step"].dtype) == "int64"
+    assert str(frame["value"].dtype) == "float64"
+
+
+def test_an_empty_record_has_the_same_columns():
+    assert list(Recorder().frame().columns) == ["step", "layer", "split", "metric", "value"]
+
+
+def test_one_value_can_be_looked_up():
+    recorder = Recorder()
+    recorder.record(3, rows(("nfc", 0.5)))
+    assert recorder.value(3, "nfc", layer="layers.0", split="test") == 0.5
+    with pytest.raises(KeyError):
+        recorder.value(3, "nfc")
+
+
+def test_arrays_are_kept_by_name_and_step_and_copied():
+    recorder = Recorder()
+    array = np.arange(3.0)
+    recorder.record(7, Measurement(arrays={"eigenvalues": array}))
+    array[:] = 0
+    assert recorder.arrays["eigenvalues/step7"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_is_not_finite_is_named(value):
+    with pytest.raises(MetricNotFiniteError, match=r"'nfc' of layer 'layers.0' on 'test' is .* 4"):
+        Recorder().record(4, rows(("nfc", value)))
+
+
+def test_an_array_that_is_not_finite_is_named():
+    with pytest.raises(MetricNotFiniteError, match="array 'modes' is not finite at step 4"):
+        Recorder().record(4, Measurement(arrays={"modes": np.array([0, np.nan])}))
+
+
+def test_recording_the_same_quantity_twice_is_refused():
+    recorder = Recorder()
+    recorder.record(1, rows(("nfc", 0.5)))
+    recorder.record(2, rows(("nfc", 0.5)))
+    with pytest.raises(ValueError, match=r"'nfc' of layer 'layers.0' on 'test' was recorded twice"):
+        recorder.record(2, rows(("nfc", 0.6)))
+    recorder.record(2, Measurement(arrays={"modes": np.ones(2)}))
+    with pytest.raises(ValueError, match="array 'modes' was recorded twice at step 2"):
+        recorder.record(2, Measurement(arrays={"modes": np.ones(2)}))

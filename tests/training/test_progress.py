@@ -1,0 +1,42 @@
+import io
+import logging
+
+import torch
+
+from feature_alignment.training.progress import Progress
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_lines_come_at_intervals_with_step_loss_and_remaining_time(caplog):
+    clock = Clock()
+    progress = Progress(100, "mnist seed 0", interval=10, clock=clock, stream=io.StringIO())
+    with caplog.at_level(logging.INFO, logger="feature_alignment.training.progress"):
+        for step in range(1, 31):
+            clock.now = step * 1.0
+            progress.update(step, torch.tensor(1 / step))
+        progress.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "mnist seed 0: step 10 of 100, loss 0.1, about 90 s left",
+        "mnist seed 0: step 20 of 100, loss 0.05, about 80 s left",
+        "mnist seed 0: step 30 of 100, loss 0.03333, about 70 s left",
+    ]
+
+
+def test_the_bar_is_drawn_on_a_terminal_only():
+    for stream, drawn in ((io.StringIO(), False), (Terminal(), True)):
+        progress = Progress(10, "run", stream=stream)
+        progress.update(1, torch.tensor(0.5))
+        progress.close()
+        assert ("run" in stream.getvalue()) is drawn
