@@ -1,0 +1,102 @@
+"""Unpack published archives so that every file is there whole or not at all."""
+
+import gzip
+import os
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from feature_alignment.errors import UserError
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name and move it into place."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def gunzipped(path: Path) -> bytes | None:
+    """Content of a gzip file, or None if it is damaged."""
+    try:
+        return gzip.decompress(path.read_bytes())
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        return None
+
+
+def unpack_tar(archive: Path, members: Iterable[str], folder: Path) -> None:
+    """Unpack some members of a .tar.gz file.
+
+    Args:
+        archive: the file.
+        members: names inside the archive, with forward slashes.
+        folder: where they go, with their paths.
+
+    Raises:
+        UserError: if the archive is damaged or a member is not in it.
+    """
+    wanted = list(members)
+    with _temporary_folder(folder) as temporary:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(temporary, [tar.getmember(name) for name in wanted], filter="data")
+        except (tarfile.TarError, KeyError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UserError(
+                f"{archive}: not a whole archive of {', '.join(wanted)} ({error}); "
+                "delete it and run again."
+            ) from error
+        _move_files(Path(temporary), folder)
+
+
+def unpack_zip(archive: Path, folder: Path) -> None:
+    """Unpack a zip file.
+
+    Args:
+        archive: the file.
+        folder: where its members go, with their paths.
+
+    Raises:
+        UserError: if the archive is damaged.
+    """
+    with _temporary_folder(folder) as temporary:
+        try:
+            with zipfile.ZipFile(archive) as file:
+                file.extractall(temporary)
+        except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+            raise UserError(
+                f"{archive}: not a whole zip archive ({error}); delete it and run again."
+            ) from error
+        _move_files(Path(temporary), folder)
+
+
+def holds_zip(archive: Path, folder: Path) -> bool:
+    """Whether every file of a zip archive is in a folder, with its size."""
+    with zipfile.ZipFile(archive) as file:
+        return all(
+            (folder / member.filename).is_file()
+            and (folder / member.filename).stat().st_size == member.file_size
+            for member in file.infolist()
+            if not member.is_dir()
+        )
+
+
+def _temporary_folder(folder: Path) -> tempfile.TemporaryDirectory:
+    folder.mkdir(parents=True, exist_ok=True)
+    # On the same file system as the target, so that moving a file is atomic.
+    return tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking.")
+
+
+def _move_files(source: Path, target: Path) -> None:
+    for file in sorted(path for path in source.rglob("*") if path.is_file()):
+        destination = target / file.relative_to(source)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(destination)

@@ -1,0 +1,205 @@
+"""The canonical form of a data set: a few arrays and their description in one verified file."""
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feature_alignment.errors import UserError, suggestion
+
+_INFO_KEY = "info_json"
+_SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A prepared data set.
+
+    Attributes:
+        arrays: images: `x_train`, `x_test` uint8 (n, height, width, channels) and `y_train`,
+            `y_test` int64 (n,); text: `text_train`, `text_test` uint8 (n,), the positions of
+            the characters in `vocabulary`, uint32 Unicode code points in ascending order.
+        info: name, title, source, stand_in, description, origin, notes, counts, class_names and
+            sha256, as `prepare.prepare_dataset` gives them.
+    """
+
+    arrays: dict[str, np.ndarray]
+    info: dict[str, Any]
+
+    def split(self, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Images and labels of one split.
+
+        Args:
+            split: "train" or "test".
+
+        Returns:
+            x uint8 (n, height, width, channels) and y int64 (n,).
+
+        Raises:
+            UserError: if the split does not exist or the data set is a text.
+        """
+        return self._array("x", split, "images"), self._array("y", split, "images")
+
+    def text(self, split: str) -> np.ndarray:
+        """Character codes of one split, uint8 (n,).
+
+        Args:
+            split: "train" or "test".
+
+        Raises:
+            UserError: if the split does not exist or the data set holds images.
+        """
+        return self._array("text", split, "text")
+
+    def draw(
+        self, split: str, number: int, generator: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Images and labels drawn without replacement, in random order.
+
+        The files of some sets are ordered by class, so their first images are no fair sample.
+
+        Args:
+            split: "train" or "test".
+            number: how many images.
+            generator: source of the draw.
+
+        Returns:
+            x uint8 (number, height, width, channels) and y int64 (number,).
+
+        Raises:
+            UserError: if the split holds fewer images.
+        """
+        x, y = self.split(split)
+        if not 0 < number <= len(x):
+            raise UserError(
+                f"{self.info['name']}: {number} {split} images are asked for, but "
+                f"{self.info['description']} has {len(x)}; ask for 1 to {len(x)} "
+                f"or set datasets.{self.info['name']}.source to a larger set."
+            )
+        chosen = generator.permutation(len(x))[:number]
+        return x[chosen], y[chosen]
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """The characters that the codes of a text stand for.
+
+        Raises:
+            UserError: if the data set holds images.
+        """
+        if "vocabulary" not in self.arrays:
+            raise UserError(f"{self.info['name']}: holds images, which have no vocabulary.")
+        return [chr(code) for code in self.arrays["vocabulary"]]
+
+    def _array(self, prefix: str, split: str, kind: str) -> np.ndarray:
+        if split not in _SPLITS:
+            raise UserError(f"{split!r}: no such split; {suggestion(split, _SPLITS)}.")
+        key = f"{prefix}_{split}"
+        if key not in self.arrays:
+            held = "text" if "vocabulary" in self.arrays else "images"
+            raise UserError(
+                f"{self.info['name']}: holds {held}, but {kind} is needed here; "
+                "choose another data set."
+            )
+        return self.arrays[key]
+
+
+def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 over names, types, shapes and bytes of the arrays, in the order of their names.
+
+    Example:
+        >>> content_sha256({"y_test": np.arange(2, dtype=np.uint8)})[:8]
+        'd64935f0'
+    """
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        # Little-endian, so that the hash is the same on every machine.
+        array = np.ascontiguousarray(arrays[name])
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+def to_float(x: np.ndarray) -> np.ndarray:
+    """Pixels as float32 in [0, 1].
+
+    Args:
+        x: uint8 (n, height, width, channels), 0 to 255.
+
+    Example:
+        >>> to_float(np.array([0, 51, 255], dtype=np.uint8)).tolist()
+        [0.0, 0.20000000298023224, 1.0]
+    """
+    return x.astype(np.float32) / np.float32(255)
+
+
+def save(path: str | Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+    """Write arrays and description to one file: same content, same bytes, all or nothing.
+
+    Args:
+        path: the file to write; its folder is made if it is missing.
+        arrays: the canonical arrays.
+        info: their description, plain JSON values, with `sha256` of `content_sha256`.
+
+    Raises:
+        ValueError: if `info["sha256"]` is not the hash of the arrays.
+    """
+    if info.get("sha256") != content_sha256(arrays):
+        raise ValueError("info['sha256'] is not the hash of the arrays")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(dict(info), sort_keys=True, ensure_ascii=False, allow_nan=False)
+    members = {name: arrays[name] for name in sorted(arrays)}
+    members[_INFO_KEY] = np.frombuffer(text.encode(), dtype=np.uint8)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **members)
+        # mkstemp makes files that only their owner reads; shared results should be readable.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | Path) -> Dataset:
+    """Read a prepared data set and verify its checksum.
+
+    Args:
+        path: a file that `save` wrote.
+
+    Raises:
+        UserError: if the file is missing, is no such file, or is damaged.
+    """
+    path = Path(path)
+    cure = "delete it and run the workflow again, which prepares it anew"
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; run the workflow, which prepares it.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        info = json.loads(arrays.pop(_INFO_KEY).tobytes())
+        recorded = info["sha256"]
+    except (
+        ValueError, OSError, EOFError, KeyError, TypeError, AttributeError,
+        zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
+        raise UserError(f"{path}: not a whole prepared data set ({error}); {cure}.") from error
+    found = content_sha256(arrays)
+    if found != recorded:
+        raise UserError(
+            f"{path}: damaged: its content has SHA-256 {found[:12]}…, recorded is "
+            f"{str(recorded)[:12]}…; {cure}."
+        )
+    return Dataset(arrays, info)

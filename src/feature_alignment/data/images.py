@@ -1,0 +1,165 @@
+"""From images and labels as found to canonical arrays, with every doubt told."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from feature_alignment.data.registry import DatasetInfo
+from feature_alignment.errors import UserError
+
+# 16-bit and float images would be clipped silently by Pillow's conversion.
+_EIGHT_BIT_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+
+
+def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarray:
+    """One image in canonical size and channels.
+
+    Resizing is Pillow's bilinear filter, which averages over the source pixels when shrinking.
+
+    Args:
+        image: an image with 8 bits a channel.
+        shape: (height, width, channels), channels 1 (grey) or 3 (RGB).
+
+    Returns:
+        uint8 (height, width, channels).
+    """
+    height, width, channels = shape
+    image = image.convert("L" if channels == 1 else "RGB")
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(image, dtype=np.uint8).reshape(shape)
+
+
+def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, tuple[int, int]]:
+    """Read one image file.
+
+    Args:
+        path: the file.
+        shape: canonical (height, width, channels).
+
+    Returns:
+        uint8 (height, width, channels), and the file's own (height, width).
+
+    Raises:
+        UserError: if the file is no image, is cut off, or has more than 8 bits a channel.
+    """
+    try:
+        with Image.open(path) as image:
+            image.load()
+            mode, (width, height) = image.mode, image.size
+            if mode in _EIGHT_BIT_MODES:
+                return canonical_image(image, shape), (height, width)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(
+            f"{path}: not a whole image file ({error}); replace or remove it."
+        ) from error
+    raise UserError(
+        f"{path}: pixels of mode {mode!r}, wanted 8 bits a channel; convert it to an 8-bit image."
+    )
+
+
+def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
+    """Images of one split in canonical size and channels.
+
+    Args:
+        x: uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels.
+        info: the data set.
+        where: file and array, for messages.
+
+    Returns:
+        uint8 (n, *info.shape).
+
+    Raises:
+        UserError: if type or shape is not one of these, or there is no image.
+    """
+    if x.dtype != np.uint8:
+        hint = "cast them" if x.dtype.kind in "biu" else "scale them to 0..255, round and cast them"
+        raise UserError(f"{where}: pixels are {x.dtype}, wanted uint8; {hint} to uint8.")
+    if x.ndim == 3:
+        x = x[..., np.newaxis]  # (n, h, w) -> (n, h, w, 1)
+    if x.ndim != 4 or x.shape[-1] not in (1, 3):
+        first = x.ndim == 4 and x.shape[1] in (1, 3)
+        cure = "move axis 1 to the end" if first else "reshape it"
+        raise UserError(
+            f"{where}: shape {x.shape}, wanted (n, height, width) or (n, height, width, channels) "
+            f"with 1 or 3 channels; {cure}."
+        )
+    if 0 in x.shape:
+        raise UserError(f"{where}: shape {x.shape} holds no image; give at least one.")
+    if x.shape[1:] == info.shape:
+        return np.ascontiguousarray(x)
+    grey = x.shape[-1] == 1
+    return np.stack(
+        [canonical_image(Image.fromarray(one[..., 0] if grey else one), info.shape) for one in x]
+    )
+
+
+def canonical_labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
+    """Labels of one split, checked.
+
+    Args:
+        y: integers (n,).
+        n: number of images of the split.
+        info: the data set.
+        where: file and array, for messages.
+
+    Returns:
+        int64 (n,), from 0 to classes − 1.
+
+    Raises:
+        UserError: if type, shape, number or range is wrong.
+    """
+    if y.dtype.kind not in "iu":
+        raise UserError(f"{where}: labels are {y.dtype}, wanted integers; cast them.")
+    if y.shape != (n,):
+        raise UserError(
+            f"{where}: shape {y.shape}, wanted ({n},), one label for each image; mend the file."
+        )
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= info.classes:
+        raise UserError(
+            f"{where}: labels from {low} to {high}, wanted 0 to {info.classes - 1} "
+            f"for {info.title}; renumber them."
+        )
+    return y.astype(np.int64)
+
+
+def resize_note(sizes: set[tuple[int, int]], info: DatasetInfo) -> list[str]:
+    """What a reader should know about the resizing: one sentence, or none.
+
+    Args:
+        sizes: (height, width) of the images as found, in pixels.
+        info: the data set.
+
+    Example:
+        >>> from feature_alignment.data.registry import DATASETS
+        >>> resize_note({(96, 96)}, DATASETS["stl10"])
+        ['images of 96x96 pixels resized to 32x32 (Pillow, bilinear with antialiasing)']
+        >>> resize_note({(32, 32)}, DATASETS["stl10"])
+        []
+    """
+    height, width, _ = info.shape
+    others = sorted(sizes - {(height, width)})
+    if not others:
+        return []
+    found = f"{others[0][0]}x{others[0][1]} pixels" if len(others) == 1 else "several sizes"
+    return [f"images of {found} resized to {height}x{width} (Pillow, bilinear with antialiasing)"]
+
+
+def natural_order(names: list[str]) -> list[str]:
+    """Names in ascending order, numbers in them compared as numbers.
+
+    Example:
+        >>> natural_order(["10", "9", "b", "a2", "a10"])
+        ['9', '10', 'a2', 'a10', 'b']
+    """
+    return sorted(
+        names,
+        key=lambda name: (
+            [(0, int(part), "") if part.isdecimal() else (1, 0, part)
+             for part in re.split(r"(\d+)", name) if part],
+            name,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""The published image sets, in torchvision's folders: fetched if missing, then read.
+
+No network is touched where the files are complete. Addresses and checksums are torchvision's.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feature_alignment.data.archives import gunzipped, unpack_tar, write_atomically
+from feature_alignment.data.celeba import load_celeba
+from feature_alignment.data.download import Report, fetch, file_digest, has_checksum
+from feature_alignment.data.gtsrb import load_gtsrb
+from feature_alignment.data.images import canonical_images, canonical_labels, resize_note
+from feature_alignment.data.registry import DatasetInfo
+
+Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
+
+# MNIST is often passed on recompressed or uncompressed; torchvision publishes the .gz files'
+# checksums only.
+MNIST_UNCOMPRESSED_MD5 = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+
+
+def load_official(info: DatasetInfo, folder: str, report: Report | None = None) -> Loaded:
+    """Read a published set from torchvision's download folder, fetching what is missing.
+
+    Args:
+        info: an image set.
+        folder: torchvision's `root`.
+        report: told the progress, one line at a time.
+
+    Returns:
+        The canonical arrays in the published order, and `origin`, `notes` and perhaps
+        `class_names` for the description.
+
+    Raises:
+        UserError: if a file cannot be fetched or is not as published.
+    """
+    return _LOADERS[info.name](info, Path(folder), report)
+
+
+def _load_mnist(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
+    from torchvision import datasets
+
+    source = getattr(datasets, info.title)  # MNIST or KMNIST
+    raw = root / source.__name__ / "raw"
+    uncompressed = MNIST_UNCOMPRESSED_MD5 if info.name == "mnist" else {}
+    for name, md5 in source.resources:
+        file, packed = raw / name.removesuffix(".gz"), raw / name
+        known = f"md5:{uncompressed.get(file.name)}"
+        if has_checksum(file, known):
+            continue
+        if not (packed.is_file() and _gunzips_to(packed, file, known)):
+            first, *mirrors = [f"{mirror}{name}" for mirror in source.mirrors]
+            fetch(first, f"md5:{md5}", packed, mirrors=mirrors, report=report)
+        content = gunzipped(packed)
+        if not file.is_file() or file.read_bytes() != content:
+            write_atomically(file, content)
+    sets = {split: source(str(root), train=split == "train") for split in ("train", "test")}
+    files = [raw / name.removesuffix(".gz") for name, _ in source.resources]
+    return _canonical(
+        info, {split: (s.data.numpy(), s.targets.numpy()) for split, s in sets.items()}, files
+    )
+
+
+def _gunzips_to(packed: Path, file: Path, checksum: str) -> bool:
+    """Unpack a .gz file if its content has the checksum, whatever its compression."""
+    content = gunzipped(packed)
+    if content is None or not _content_has(content, checksum):
+        return False
+    write_atomically(file, content)
+    return True
+
+
+def _content_has(content: bytes, checksum: str) -> bool:
+    return hashlib.md5(content).hexdigest() == checksum.removeprefix("md5:")
+
+
+def _load_cifar(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
+    from torchvision import datasets
+
+    source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[info.name]
+    checksums = [*source.train_list, *source.test_list]
+    checksums.append((source.meta["filename"], source.meta["md5"]))
+    files = _complete_from_tar(source, checksums, root, report)
+    sets = {split: source(str(root), train=split == "train") for split in ("train", "test")}
+    arrays = {split: (s.data, np.array(s.targets)) for split, s in sets.items()}
+    loaded, extra = _canonical(info, arrays, files)
+    return loaded, extra | {"class_names": list(sets["train"].classes)}
+
+
+def _load_stl10(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
+    from torchvision import datasets
+
+    class LabelledSTL10(datasets.STL10):
+        # torchvision also wants the 2.8 GB of unlabelled images, which nothing here uses.
+        train_list = datasets.STL10.train_list[:2]
+
+    checksums = [*LabelledSTL10.train_list, *LabelledSTL10.test_list]
+    files = _complete_from_tar(LabelledSTL10, checksums, root, report)
+    arrays = {}
+    for split in ("train", "test"):
+        labelled = LabelledSTL10(str(root), split=split)
+        # (n, c, h, w) -> (n, h, w, c)
+        arrays[split] = labelled.data.transpose(0, 2, 3, 1), labelled.labels.astype(np.int64)
+    return _canonical(info, arrays, files)
+
+
+def _complete_from_tar(source: Any, checksums: list, root: Path, report: Report | None) -> list:
+    """Make sure that the files of a torchvision class are there, from its archive if need be."""
+    names = [f"{source.base_folder}/{name}" for name, _ in checksums]
+    whole = [
+        has_checksum(root / source.base_folder / name, f"md5:{md5}") for name, md5 in checksums
+    ]
+    if not all(whole):
+        archive = root / source.filename
+        fetch(source.url, f"md5:{source.tgz_md5}", archive, report=report)
+        if report:
+            report(f"{archive.name}: unpacking")
+        unpack_tar(archive, names, root)
+    return [root / name for name in names]
+
+
+def _load_svhn(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
+    from torchvision import datasets
+
+    files, arrays = [], {}
+    for split in ("train", "test"):
+        url, name, md5 = datasets.SVHN.split_list[split]
+        fetch(url, f"md5:{md5}", root / name, report=report)
+        loaded = datasets.SVHN(str(root), split=split)
+        files.append(root / name)
+        # (n, c, h, w) -> (n, h, w, c)
+        arrays[split] = loaded.data.transpose(0, 2, 3, 1), loaded.labels
+    return _canonical(info, arrays, files)
+
+
+def _canonical(
+    info: DatasetInfo, sets: dict[str, tuple[np.ndarray, np.ndarray]], files: list[Path]
+) -> Loaded:
+    arrays: dict[str, np.ndarray] = {}
+    for split, (x, y) in sets.items():
+        where = f"{info.title} {split}"
+        arrays[f"x_{split}"] = canonical_images(x, info, where)
+        arrays[f"y_{split}"] = canonical_labels(y, len(x), info, where)
+    sizes = {x.shape[1:3] for x, _ in sets.values()}
+    origin = [{"file": file.as_posix(), "sha256": file_digest(file, "sha256")} for file in files]
+    return arrays, {"origin": origin, "notes": resize_note(sizes, info)}
+
+
+_LOADERS: dict[str, Callable[[DatasetInfo, Path, Report | None], Loaded]] = {
+    "mnist": _load_mnist,
+    "kmnist": _load_mnist,
+    "cifar10": _load_cifar,
+    "cifar100": _load_cifar,
+    "svhn": _load_svhn,
+    "stl10": _load_stl10,
+    "gtsrb": load_gtsrb,
+    "celeba": load_celeba,
+}

@@ -1,0 +1,212 @@
+"""The data sets by name, their canonical form, and the check of their options.
+
+This module imports nothing beyond the standard library: the workflow reads it at every start.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from feature_alignment.errors import UserError, suggestion
+
+IMAGE_SOURCES = ("embedded", "torchvision", "imagefolder", "npz")
+TEXT_SOURCES = ("embedded", "download", "file")
+DOWNLOAD_FOLDER = "data"
+
+_WANTED_FILES = {
+    "imagefolder": "a folder with train/ and test/, each with one folder per class",
+    "npz": "a .npz or .npz.xz file with x_train, y_train, x_test, y_test",
+    "file": "a UTF-8 text file",
+}
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known about a data set before any file of it is read.
+
+    Attributes:
+        name: the key in the config.
+        title: the name in print.
+        kind: "image" or "text".
+        shape: canonical (height, width, channels) in pixels; None for text.
+        classes: number of classes; None for text.
+        real: what the real set is.
+        stand_in: what the embedded source gives in its place.
+        class_names: names of the classes where the set's authors fixed them, else None.
+    """
+
+    name: str
+    title: str
+    kind: Literal["image", "text"]
+    shape: tuple[int, int, int] | None
+    classes: int | None
+    real: str
+    stand_in: str
+    class_names: tuple[str, ...] | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The values that `source` may take for this set."""
+        return IMAGE_SOURCES if self.kind == "image" else TEXT_SOURCES
+
+
+_OBJECTS = "airplane automobile bird cat deer dog frog horse ship truck"
+_STL10_OBJECTS = "airplane bird car cat deer dog horse monkey ship truck"
+_HIRAGANA = "o ki su tsu na ha ma ya re wo"
+_DIGITS = "0 1 2 3 4 5 6 7 8 9"
+
+_ALL = (
+    DatasetInfo(
+        "mnist",
+        "MNIST",
+        "image",
+        (28, 28, 1),
+        10,
+        "70,000 handwritten digits, 28x28 grey",
+        "scikit-learn digits at 28x28",
+        tuple(_DIGITS.split()),
+    ),
+    DatasetInfo(
+        "kmnist",
+        "KMNIST",
+        "image",
+        (28, 28, 1),
+        10,
+        "70,000 cursive hiragana, 28x28 grey",
+        "generated brush glyphs, two forms a class",
+        tuple(_HIRAGANA.split()),
+    ),
+    DatasetInfo(
+        "cifar10",
+        "CIFAR-10",
+        "image",
+        (32, 32, 3),
+        10,
+        "60,000 photographs of ten kinds of object, 32x32 colour",
+        "patches of two scikit-learn photographs, classed by what they show",
+        tuple(_OBJECTS.split()),
+    ),
+    DatasetInfo(
+        "cifar100",
+        "CIFAR-100",
+        "image",
+        (32, 32, 3),
+        100,
+        "60,000 photographs of a hundred kinds of object, 32x32 colour",
+        "scikit-learn digits over photograph patches, classed by the pair",
+    ),
+    DatasetInfo(
+        "svhn",
+        "SVHN",
+        "image",
+        (32, 32, 3),
+        10,
+        "99,289 house-number digits cropped from street photographs, 32x32 colour",
+        "coloured scikit-learn digits over photograph patches",
+        tuple(_DIGITS.split()),
+    ),
+    DatasetInfo(
+        "stl10",
+        "STL-10",
+        "image",
+        (32, 32, 3),
+        10,
+        "13,000 labelled photographs of ten kinds of object, 96x96 colour, here at 32x32",
+        "large patches of two scikit-learn photographs, classed by position",
+        tuple(_STL10_OBJECTS.split()),
+    ),
+    DatasetInfo(
+        "gtsrb",
+        "GTSRB",
+        "image",
+        (32, 32, 3),
+        43,
+        "photographs of 43 kinds of German traffic sign, of many sizes, here at 32x32",
+        "generated signs with the real ones' outlines and colours",
+    ),
+    DatasetInfo(
+        "celeba",
+        "CelebA eyeglasses",
+        "image",
+        (96, 96, 3),
+        2,
+        "portraits, with and without eyeglasses in equal numbers, here at 96x96",
+        "drawn faces with and without glasses",
+        ("no eyeglasses", "eyeglasses"),
+    ),
+    DatasetInfo(
+        "shakespeare",
+        "Shakespeare characters",
+        "text",
+        None,
+        None,
+        "1,115,394 characters of Shakespeare's plays (tiny Shakespeare)",
+        "the descriptions of scikit-learn's data sets",
+    ),
+)
+
+DATASETS: Mapping[str, DatasetInfo] = MappingProxyType({info.name: info for info in _ALL})
+
+
+def dataset_info(name: str) -> DatasetInfo:
+    """The entry of one data set.
+
+    Raises:
+        UserError: if there is no data set of that name.
+
+    Example:
+        >>> dataset_info("gtsrb").classes
+        43
+    """
+    if name not in DATASETS:
+        raise UserError(f"datasets.{name}: no such data set; {suggestion(name, DATASETS)}.")
+    return DATASETS[name]
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Check a data set's options, and that the local files they name are there.
+
+    Args:
+        name: a key of `DATASETS`.
+        options: `source`, and `path` where the source needs one; paths are relative to the
+            working directory.
+
+    Raises:
+        UserError: if the name, a key or the source is unknown, or the path is missing, does not
+            exist or is of the wrong kind.
+    """
+    info = dataset_info(name)
+    where = f"datasets.{name}"
+    for key in options:
+        if key not in ("source", "path"):
+            raise UserError(f"{where}.{key}: no such key; {suggestion(key, ['source', 'path'])}.")
+    source, path = options.get("source", "embedded"), options.get("path")
+    if source not in info.sources:
+        raise UserError(f"{where}.source: {source!r} is none; {suggestion(source, info.sources)}.")
+    if path is not None and (not isinstance(path, str) or not path):
+        raise UserError(f"{where}.path: {path!r} is no path; give a text such as 'data', or null.")
+    if source in _WANTED_FILES:
+        _check_local_path(where, source, path)
+
+
+def _check_local_path(where: str, source: str, path: str | None) -> None:
+    wanted = _WANTED_FILES[source]
+    if path is None:
+        raise UserError(
+            f"{where}.path: missing; source {source!r} needs the path of {wanted}; "
+            "set it or use source 'embedded'."
+        )
+    what = "folder" if source == "imagefolder" else "file"
+    found = Path(path)
+    if not found.exists():
+        raise UserError(
+            f"{where}.path: no such {what} {path!r}; source {source!r} needs {wanted}; "
+            "correct the path or use source 'embedded'."
+        )
+    if found.is_dir() != (what == "folder"):
+        raise UserError(
+            f"{where}.path: {path!r} is a {'folder' if found.is_dir() else 'file'}, "
+            f"but source {source!r} needs {wanted}; correct the path or the source."
+        )

@@ -1,0 +1,67 @@
+"""Real images and texts that ship with scikit-learn, read without its slow import."""
+
+import functools
+import gzip
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from feature_alignment.errors import UserError
+
+
+def sklearn_file(name: str) -> Path:
+    """A file or folder of the installed scikit-learn.
+
+    Args:
+        name: path inside the package.
+
+    Raises:
+        UserError: if scikit-learn is not installed or has no such file.
+    """
+    spec = importlib.util.find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            "scikit-learn: not installed, but the embedded data sets are made from its files; "
+            "install the project's dependencies."
+        )
+    path = Path(spec.submodule_search_locations[0]) / name
+    if not path.exists():
+        raise UserError(
+            f"{path}: no such file in scikit-learn {importlib.metadata.version('scikit-learn')}; "
+            "install the version that the project's lock file names."
+        )
+    return path
+
+
+def package_origin() -> dict[str, str]:
+    """The package that the embedded sets are made from, and its version."""
+    return {"package": "scikit-learn", "version": importlib.metadata.version("scikit-learn")}
+
+
+@functools.cache
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """The 1797 handwritten digits of the UCI optical recognition test set.
+
+    Returns:
+        Images uint8 (n=1797, 8, 8), 0 to 16, and labels int64 (n,).
+    """
+    with gzip.open(sklearn_file("datasets/data/digits.csv.gz"), "rt") as file:
+        table = np.loadtxt(file, delimiter=",")
+    return table[:, :-1].reshape(-1, 8, 8).astype(np.uint8), table[:, -1].astype(np.int64)
+
+
+@functools.cache
+def photograph(name: str) -> np.ndarray:
+    """One of the two photographs.
+
+    Args:
+        name: "china" or "flower".
+
+    Returns:
+        uint8 (427, 640, 3), RGB.
+    """
+    with Image.open(sklearn_file(f"datasets/images/{name}.jpg")) as image:
+        return np.asarray(image.convert("RGB"), dtype=np.uint8)

@@ -1,0 +1,93 @@
+"""Texts as character codes."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feature_alignment.data.sklearn_files import package_origin, sklearn_file
+from feature_alignment.errors import UserError
+
+_TRAIN_TENTHS = 9
+_MAX_VOCABULARY = 256
+
+Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
+
+
+def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
+    """A text's first 90 % and last 10 % as positions in its sorted alphabet.
+
+    Source: beaglehole2024, Appendix J (nanoGPT's Shakespeare characters).
+
+    Args:
+        text: at least 10 characters, at most 256 different ones.
+        where: the file, for messages.
+
+    Returns:
+        `text_train`, `text_test` uint8 (n,) and `vocabulary` uint32, Unicode code points.
+
+    Raises:
+        UserError: if the text is too short or has too many different characters.
+
+    Example:
+        >>> codes = character_codes("abracadabra", "example")
+        >>> codes["text_train"].tolist(), codes["text_test"].tolist()
+        ([0, 1, 4, 0, 2, 0, 3, 0, 1], [4, 0])
+    """
+    if len(text) < 10:
+        raise UserError(f"{where}: {len(text)} characters, wanted at least 10; give a longer text.")
+    points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    vocabulary, codes = np.unique(points, return_inverse=True)
+    if len(vocabulary) > _MAX_VOCABULARY:
+        raise UserError(
+            f"{where}: {len(vocabulary)} different characters, wanted at most {_MAX_VOCABULARY}; "
+            "give a text in an alphabetic script."
+        )
+    codes = codes.astype(np.uint8)
+    cut = len(codes) * _TRAIN_TENTHS // 10
+    return {
+        "text_train": codes[:cut],
+        "text_test": codes[cut:],
+        "vocabulary": vocabulary.astype(np.uint32),
+    }
+
+
+def load_text_file(path: str) -> Loaded:
+    """Read a UTF-8 text file; line ends of any system become newlines.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The canonical arrays, and `origin` and `notes` for the description.
+
+    Raises:
+        UserError: if the file is not UTF-8 text or `character_codes` refuses it.
+    """
+    content = Path(path).read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: not UTF-8 text (byte {error.start}); convert it, "
+            "for example with iconv -t UTF-8."
+        ) from error
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    origin = [{"file": path, "sha256": hashlib.sha256(content).hexdigest()}]
+    return character_codes(text, path), {"origin": origin, "notes": []}
+
+
+def embedded_text() -> Loaded:
+    """English prose that is always at hand: scikit-learn's descriptions of its data sets.
+
+    Returns:
+        The canonical arrays, and `origin` and `notes` for the description.
+    """
+    folder = sklearn_file("datasets/descr")
+    files = sorted(folder.glob("*.rst"))
+    text = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    # A few accented names would each add a character that is seen once.
+    text = text.encode("ascii", "ignore").decode()
+    origin = [package_origin()]
+    return character_codes(text, str(folder)), {"origin": origin, "notes": []}
