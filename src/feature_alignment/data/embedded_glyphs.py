@@ -6,7 +6,7 @@ from feature_alignment.data.embedded_photos import balanced_labels
 from feature_alignment.determinism import stream
 
 STROKES = 3
-_POINTS_PER_STROKE = 24
+_POINTS_PER_STROKE = 48
 _FORMS = 2  # ways to write a class, as cursive hiragana have several
 
 
@@ -31,7 +31,7 @@ def stroke_points(control: np.ndarray) -> np.ndarray:
         control: (..., STROKES, 4, 2).
 
     Returns:
-        (..., STROKES · 24 points, 2).
+        (..., STROKES · 48 points, 2).
     """
     t = np.linspace(0.0, 1.0, _POINTS_PER_STROKE)
     weights = np.stack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3], axis=1)

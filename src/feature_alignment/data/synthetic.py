@@ -1,0 +1,293 @@
+"""Synthetic inputs and targets of the papers, in float64; every draw from a given generator.
+
+Axes: n samples, d input dimension.
+"""
+
+import numpy as np
+from scipy.linalg import qr
+
+from feature_alignment.errors import UserError
+
+DISK_RADIUS = float(np.sqrt(2 / np.pi))
+
+
+def isotropic_gaussian(n: int, d: int, generator: np.random.Generator) -> np.ndarray:
+    """Inputs x ~ N(0, I).
+
+    Args:
+        n: samples.
+        d: input dimension.
+        generator: source of the draw.
+
+    Returns:
+        (n, d).
+    """
+    return generator.standard_normal((n, d))
+
+
+def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
+    """Orthogonal matrix drawn from the Haar measure on O(d).
+
+    QR of a Gaussian matrix, with the signs that make the factorization unique.
+
+    Args:
+        d: dimension.
+        generator: source of the draw.
+
+    Returns:
+        (d, d).
+    """
+    q, r = qr(generator.standard_normal((d, d)))
+    return q * np.where(np.diag(r) < 0, -1.0, 1.0)
+
+
+def power_law_spectrum(d: int, alpha: float) -> np.ndarray:
+    """Covariance eigenvalues λ_k = 1/(1 + k^α), k = 1..d.
+
+    Source: beaglehole2024, Figures 5 and 7.
+
+    Args:
+        d: input dimension.
+        alpha: decay; 0 gives 1/2 for every k.
+
+    Returns:
+        (d,), not increasing for α ≥ 0.
+
+    Example:
+        >>> power_law_spectrum(3, 1.0).tolist()
+        [0.5, 0.3333333333333333, 0.25]
+    """
+    return 1.0 / (1.0 + np.arange(1, d + 1, dtype=np.float64) ** alpha)
+
+
+def power_law_gaussian(n: int, d: int, alpha: float, generator: np.random.Generator) -> np.ndarray:
+    """Inputs x ~ N(0, U diag(λ) Uᵀ), λ of `power_law_spectrum`, U Haar-random.
+
+    Source: beaglehole2024, Figures 5 and 7.
+
+    Args:
+        n: samples.
+        d: input dimension.
+        alpha: decay of the spectrum.
+        generator: source of U, then of the samples.
+
+    Returns:
+        (n, d).
+    """
+    eigenvectors = haar_orthogonal(d, generator)
+    white = isotropic_gaussian(n, d, generator)
+    return (white * np.sqrt(power_law_spectrum(d, alpha))) @ eigenvectors.T
+
+
+def uniform_sphere(n: int, d: int, radius: float, generator: np.random.Generator) -> np.ndarray:
+    """Inputs uniform on the sphere ‖x‖ = radius.
+
+    Args:
+        n: samples.
+        d: input dimension.
+        radius: of the sphere.
+        generator: source of the draw.
+
+    Returns:
+        (n, d).
+    """
+    x = isotropic_gaussian(n, d, generator)
+    return radius * x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def disk(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Disk data set: x ~ Unif[−1, 1]², y = +1 if ‖x‖ ≤ √(2/π), else −1.
+
+    The disk covers half the square, so the classes are balanced on average.
+
+    Source: baratin2021, Figure 10.
+
+    Args:
+        n: samples.
+        generator: source of the draw.
+
+    Returns:
+        x (n, 2) and y (n,), ±1.
+    """
+    x = generator.uniform(-1.0, 1.0, (n, 2))
+    return x, disk_labels(x)
+
+
+def disk_labels(x: np.ndarray) -> np.ndarray:
+    """Labels of the disk data set at any points: +1 if ‖x‖ ≤ √(2/π), else −1.
+
+    Source: baratin2021, Figure 10.
+
+    Args:
+        x: (n, 2).
+
+    Returns:
+        (n,), ±1.
+
+    Example:
+        >>> disk_labels(np.array([[0.0, 0.0], [0.8, 0.0]])).tolist()
+        [1.0, -1.0]
+    """
+    return np.where(np.linalg.norm(x, axis=1) <= DISK_RADIUS, 1.0, -1.0)
+
+
+def grid(m: int) -> np.ndarray:
+    """Regular m × m grid on [−1, 1]², edges included; the second coordinate changes fastest.
+
+    Source: baratin2021, Figure 10 (m = 50).
+
+    Args:
+        m: points along a side, at least 2.
+
+    Returns:
+        (n = m², 2).
+
+    Example:
+        >>> grid(2).tolist()
+        [[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]]
+    """
+    axis = np.linspace(-1.0, 1.0, m)
+    return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+
+
+def grid_1d(n: int) -> np.ndarray:
+    """Equally spaced points on [0, 1], ends included.
+
+    Source: baratin2021, Figure 8 (n = 50).
+
+    Args:
+        n: points, at least 2.
+
+    Returns:
+        (n, 1).
+
+    Example:
+        >>> grid_1d(3).tolist()
+        [[0.0], [0.5], [1.0]]
+    """
+    return np.linspace(0.0, 1.0, n)[:, np.newaxis]
+
+
+def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:
+    """Chain-monomial target y(x) = Σ_{k=1..r} x_{k mod r} · x_{(k+1) mod r}.
+
+    Source: beaglehole2024, eq. 2.
+
+    Args:
+        x: (n, d).
+        r: length of the chain, 1 ≤ r ≤ d; the first r coordinates count.
+
+    Returns:
+        (n,).
+
+    Raises:
+        UserError: if r is not from 1 to d.
+
+    Example:
+        >>> chain_monomial(np.array([[1.0, 2.0, 3.0, 9.0]]), r=3).tolist()
+        [11.0]
+    """
+    _check_rank(x.shape[1], r)
+    chain = x[:, :r]
+    return np.sum(chain * np.roll(chain, -1, axis=1), axis=1)
+
+
+def chain_monomial_gradient(x: np.ndarray, r: int) -> np.ndarray:
+    """Gradient of the chain-monomial target: ∂y/∂x_j = x_{j−1 mod r} + x_{j+1 mod r}, j < r.
+
+    Source: beaglehole2024, eq. 2.
+
+    Args:
+        x: (n, d).
+        r: length of the chain, 1 ≤ r ≤ d.
+
+    Returns:
+        (n, d), zero from coordinate r on.
+
+    Raises:
+        UserError: if r is not from 1 to d.
+    """
+    return x @ _neighbour_counts(x.shape[1], r)
+
+
+def chain_monomial_egop(d: int, r: int) -> np.ndarray:
+    """EGOP(y, N(0, I)) = E[∇y ∇yᵀ] of the chain-monomial target, exact.
+
+    ∇y = N x with N the counts of neighbours on the cycle, so EGOP = N Nᵀ. For r ≥ 5 the diagonal
+    is 2 and second neighbours (j, j ± 2 mod r) are 1; for r = 4 the two second neighbours are the
+    same, so entries are 0 or 2; for r = 3 they are the first neighbours, so all off-diagonals are
+    1. The rank is r, but r − 2 where 4 divides r (eigenvalues (2 cos(2πm/r))²).
+
+    Source: beaglehole2024, eq. 2 and Figure 1.
+
+    Args:
+        d: input dimension.
+        r: length of the chain, 1 ≤ r ≤ d.
+
+    Returns:
+        (d, d).
+
+    Raises:
+        UserError: if r is not from 1 to d.
+
+    Example:
+        >>> chain_monomial_egop(4, r=4).tolist()[0]
+        [2.0, 0.0, 2.0, 0.0]
+        >>> chain_monomial_egop(4, r=3).tolist()[0]
+        [2.0, 1.0, 1.0, 0.0]
+    """
+    counts = _neighbour_counts(d, r)
+    return counts @ counts.T
+
+
+def _neighbour_counts(d: int, r: int) -> np.ndarray:
+    """Symmetric (d, d): how often j is a neighbour of i on the cycle of the first r indices."""
+    _check_rank(d, r)
+    counts = np.zeros((d, d))
+    for j in range(r):
+        counts[j, (j + 1) % r] += 1
+        counts[(j + 1) % r, j] += 1
+    return counts
+
+
+def _check_rank(d: int, r: int) -> None:
+    if not 1 <= r <= d:
+        raise UserError(f"chain length {r}: wanted 1 to the input dimension {d}; set it so.")
+
+
+def high_rank_quadratic(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """High-rank target y(x) = Σ_i (Q x)_i², Q with standard normal entries.
+
+    Source: beaglehole2024, Appendix J, Predictions with depth.
+
+    Args:
+        x: (n, d).
+        generator: source of Q.
+
+    Returns:
+        (n,).
+    """
+    q = generator.standard_normal((x.shape[1], x.shape[1]))
+    return np.sum((x @ q.T) ** 2, axis=1)
+
+
+def unit_deviation(y: np.ndarray) -> np.ndarray:
+    """Labels divided by their standard deviation; their mean is not subtracted.
+
+    Args:
+        y: (n,) or (n, c); one deviation over all entries.
+
+    Returns:
+        Same shape.
+
+    Raises:
+        UserError: if all labels are equal.
+
+    Example:
+        >>> unit_deviation(np.array([0.0, 4.0])).tolist()
+        [0.0, 2.0]
+    """
+    deviation = y.std()
+    if not deviation > 0:
+        raise UserError("labels: all are equal, so they have no scale; take more samples.")
+    return y / deviation
