@@ -1,0 +1,177 @@
+"""Neural feature matrix (NFM), average gradient outer product (AGOP), and their correlations."""
+
+import numpy as np
+import torch
+
+
+def neural_feature_matrix(weight: torch.Tensor) -> torch.Tensor:
+    """NFM F = WᵀW of a layer.
+
+    Source: beaglehole2024, Section 2.1.
+
+    Args:
+        weight: W, (k, d).
+
+    Returns:
+        F (d, d).
+
+    Example:
+        >>> neural_feature_matrix(torch.tensor([[1.0, 2.0]]))
+        tensor([[1., 2.],
+                [2., 4.]])
+    """
+    return weight.T @ weight
+
+
+def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+    """AGOP Ḡ = WᵀKW of a layer, with respect to its inputs.
+
+    Source: beaglehole2024, Section 2.2.
+
+    Args:
+        weight: W, (k, d).
+        covariance: K, (k, k), from `preactivation_feature_covariance`.
+
+    Returns:
+        Ḡ (d, d).
+
+    Example:
+        >>> average_gradient_outer_product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]]))
+        tensor([[ 3.,  6.],
+                [ 6., 12.]])
+    """
+    return weight.T @ covariance @ weight
+
+
+def gradient_outer_product(gradients: torch.Tensor) -> torch.Tensor:
+    """Mean outer product (1/n) Σ_i (∂f/∂x_i)ᵀ(∂f/∂x_i) of gradients, summed over outputs.
+
+    With the gradients of a target function it is an estimate of the EGOP.
+
+    Source: beaglehole2024, Section 2.1.
+
+    Args:
+        gradients: (n, c, d).
+
+    Returns:
+        (d, d).
+
+    Example:
+        >>> gradient_outer_product(torch.tensor([[[1.0, 2.0]]]))
+        tensor([[1., 2.],
+                [2., 4.]])
+    """
+    flat = gradients.flatten(0, 1)  # (n·c, d)
+    return flat.T @ flat / gradients.shape[0]
+
+
+def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = False) -> float:
+    """Correlation ρ(A, B) = tr(AᵀB) / (‖A‖_F ‖B‖_F), the plain cosine of the flattened matrices.
+
+    In [0, 1] for positive semidefinite matrices. With `subtract_mean` each matrix first loses the
+    mean of its entries, which makes ρ Pearson's correlation: what the authors' released code
+    computes, not what the paper defines.
+
+    Source: beaglehole2024, Section 2.1 (NFC).
+
+    Args:
+        a: A, any shape.
+        b: B, the same shape.
+        subtract_mean: whether to compute the released code's variant.
+
+    Returns:
+        ρ in [−1, 1], computed in float64.
+
+    Raises:
+        ValueError: if the shapes differ, or a matrix is zero (after its mean is subtracted).
+
+    Example:
+        >>> round(cosine_similarity(torch.eye(2), torch.ones(2, 2)), 6)
+        0.707107
+    """
+    if a.shape != b.shape:
+        raise ValueError(
+            f"matrices of shapes {tuple(a.shape)} and {tuple(b.shape)} have no cosine."
+        )
+    first, second = a.detach().double().flatten(), b.detach().double().flatten()
+    units = [_unit(entries, subtract_mean) for entries in (first, second)]
+    return float(units[0] @ units[1])
+
+
+def neural_feature_correlation(
+    weight: torch.Tensor,
+    covariance: torch.Tensor,
+    initial_weight: torch.Tensor | None = None,
+    subtract_mean: bool = False,
+) -> float:
+    """Neural feature correlation of a layer: ρ(WᵀW, WᵀKW), or with W̄ = W − W₀ in place of W.
+
+    Uncentred (UC-NFC) without `initial_weight`, centred (C-NFC) with it; K is that of the current
+    weights in both.
+
+    Source: beaglehole2024, Proposition 2 (UC-NFC) and Section 3 (C-NFC).
+
+    Args:
+        weight: W, (k, d).
+        covariance: K, (k, k).
+        initial_weight: W₀, (k, d), or None.
+        subtract_mean: see `cosine_similarity`.
+
+    Returns:
+        ρ, in [0, 1] unless `subtract_mean`.
+
+    Raises:
+        ValueError: if the weight, its change, or the AGOP is zero.
+
+    Example:
+        >>> round(neural_feature_correlation(torch.eye(2), torch.eye(2)), 6)
+        1.0
+    """
+    # In float64, since squares of small changes would underflow in float32.
+    change = (
+        weight.double() if initial_weight is None else weight.double() - initial_weight.double()
+    )
+    return cosine_similarity(
+        neural_feature_matrix(change),
+        average_gradient_outer_product(change, covariance.double()),
+        subtract_mean,
+    )
+
+
+def spectrum_preserving_rotation(
+    matrix: torch.Tensor, generator: np.random.Generator
+) -> torch.Tensor:
+    """Symmetric matrix Q with the spectrum of K and independent, Haar distributed eigenvectors.
+
+    Source: beaglehole2024, Section 2.2 and Figure 1.
+
+    Args:
+        matrix: K, symmetric (k, k).
+        generator: stream of the eigenvectors.
+
+    Returns:
+        Q (k, k), same type and device as K.
+    """
+    eigenvalues = np.linalg.eigvalsh(matrix.detach().double().cpu().numpy())
+    gaussian = generator.standard_normal((len(eigenvalues), len(eigenvalues)))
+    vectors, triangle = np.linalg.qr(gaussian)
+    # QR leaves the columns' signs to the algorithm; a positive diagonal makes the law Haar.
+    vectors *= np.sign(np.diag(triangle))
+    conjugate = (vectors * eigenvalues) @ vectors.T
+    return torch.as_tensor(conjugate).to(matrix)
+
+
+def _unit(entries: torch.Tensor, subtract_mean: bool) -> torch.Tensor:
+    largest = entries.abs().max()
+    if largest == 0:
+        raise ValueError(
+            "the cosine of a zero matrix is not defined; weight changes are zero before training, "
+            "so measure the centred correlation from step 1."
+        )
+    scaled = entries / largest  # so that squares neither under- nor overflow
+    if subtract_mean:
+        scaled = scaled - scaled.mean()
+    norm = scaled.norm()
+    if norm <= 1e-14 * len(entries) ** 0.5:
+        raise ValueError("a matrix of equal entries is zero once its mean is subtracted.")
+    return scaled / norm

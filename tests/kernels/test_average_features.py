@@ -1,0 +1,96 @@
+import pytest
+import torch
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.average_features import (
+    adapted_kernel,
+    average_tangent_features,
+    copy_parameters,
+    label_kernel,
+)
+from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
+from feature_alignment.models.mlp import MLP
+
+X = torch.randn(6, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
+
+
+def mlp(seed, outputs=2, bias=True):
+    return MLP(3, [5], outputs, "erf", bias, torch_stream(seed, "init"), dtype=torch.float64)
+
+
+def ends():
+    return copy_parameters(mlp(1)), copy_parameters(mlp(2))
+
+
+def test_features_are_the_mean_over_models_on_the_path():
+    start, end = ends()
+    expected = 0
+    for t in (0, 0.25, 0.5, 0.75, 1):
+        between = mlp(0)
+        between.load_state_dict({name: (1 - t) * start[name] + t * end[name] for name in start})
+        expected = expected + tangent_features(between, X).flatten(0, 1) / 5
+    found = average_tangent_features(mlp(0), start, end, X, points=5)
+    assert list(found) == ["layers.0", "layers.1"]
+    torch.testing.assert_close(torch.cat(list(found.values()), dim=1), expected)
+
+
+def test_they_predict_the_change_of_the_outputs_with_an_error_of_order_1_over_points():
+    start, end = ends()
+    first, last = mlp(1), mlp(2)
+    change = (last(X) - first(X)).detach().flatten()
+    step = torch.cat([(end[name] - start[name]).flatten() for name in start])
+    errors = []
+    for points in (40, 80, 160):
+        found = average_tangent_features(first, start, end, X, points)
+        predicted = torch.cat(list(found.values()), dim=1) @ step
+        errors.append((predicted - change).norm().item())
+    assert errors[0] < 0.05 * change.norm()
+    assert errors[0] / errors[1] == pytest.approx(2, rel=0.1)
+    assert errors[1] / errors[2] == pytest.approx(2, rel=0.1)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_adapted_kernel_is_the_gram_matrix_of_the_features(bias):
+    start, end = copy_parameters(mlp(1, bias=bias)), copy_parameters(mlp(2, bias=bias))
+    features = average_tangent_features(mlp(0, bias=bias), start, end, X, 4)
+    kernel = adapted_kernel(mlp(0, bias=bias), start, end, X, 4)
+    assert kernel.outputs == 2
+    for name, phi in features.items():
+        torch.testing.assert_close(kernel.layers[name], phi @ phi.T)
+    all_features = torch.cat(list(features.values()), dim=1)
+    torch.testing.assert_close(kernel.total, all_features @ all_features.T)
+
+
+def test_a_path_of_no_length_gives_the_initial_kernel():
+    start, _ = ends()
+    found = adapted_kernel(mlp(0), start, start, X)
+    torch.testing.assert_close(found.total, tangent_kernel(mlp(1), X).total)
+    torch.testing.assert_close(
+        tangent_kernel(mlp(0), X, parameters=start).total, tangent_kernel(mlp(1), X).total
+    )
+
+
+def test_copies_do_not_follow_the_model():
+    model = mlp(1)
+    copy = copy_parameters(model)
+    with torch.no_grad():
+        model.layers[0].weight.zero_()
+    assert copy["layers.0.weight"].abs().min() > 0
+    assert not copy["layers.0.weight"].requires_grad
+
+
+def test_label_kernel_holds_the_outer_products_of_output_changes():
+    change = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+    kernel = label_kernel(change)
+    for i in range(2):
+        for j in range(2):
+            block = kernel[2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
+            torch.testing.assert_close(block, torch.outer(change[i], change[j]))
+    with pytest.raises(ValueError, match=r"change: shape \(4,\)"):
+        label_kernel(change.flatten())
+
+
+def test_a_path_needs_both_ends():
+    start, end = ends()
+    with pytest.raises(ValueError, match="points: 1; the path's two ends need at least 2"):
+        average_tangent_features(mlp(0), start, end, X, points=1)

@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+import torch
+
+from feature_alignment.determinism import stream
+from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
+
+
+def gram(size=12, rank=12, seed=0):
+    features = stream(seed, "features").standard_normal((size, rank))
+    return features @ features.T
+
+
+@pytest.mark.parametrize("number", [2, 9, None])
+def test_they_solve_the_eigenvalue_equation_in_order_and_unit_mean_square(number):
+    kernel = gram()
+    found = eigenfunctions(kernel, number)
+    m = number or 12
+    assert found.functions.shape == (12, m)
+    assert (np.diff(found.eigenvalues) <= 0).all()
+    np.testing.assert_allclose(
+        found.eigenvalues, np.sort(np.linalg.eigvals(kernel).real)[::-1][:m], rtol=1e-9
+    )
+    np.testing.assert_allclose(kernel @ found.functions, found.functions * found.eigenvalues)
+    np.testing.assert_allclose(found.functions.T @ found.functions / 12, np.eye(m), atol=1e-12)
+
+
+def test_several_outputs_share_the_unit_mean_square():
+    found = eigenfunctions(gram(), outputs=3)  # 4 samples
+    per_sample = (found.functions.reshape(4, 3, -1) ** 2).sum(axis=1)
+    np.testing.assert_allclose(per_sample.mean(axis=0), 1)
+
+
+def test_the_kernel_is_rebuilt_from_all_of_them():
+    kernel = gram(rank=4)
+    found = eigenfunctions(kernel)
+    rebuilt = (found.functions * found.eigenvalues / 12) @ found.functions.T
+    np.testing.assert_allclose(rebuilt, kernel, atol=1e-12)
+
+
+def test_sign_is_fixed_by_the_first_of_the_largest_entries():
+    for number in (2, 12):
+        functions = eigenfunctions(gram(), number).functions
+        largest = np.abs(functions).argmax(axis=0)
+        assert (functions[largest, np.arange(functions.shape[1])] > 0).all()
+    # Both entries are equally large: the first decides.
+    antisymmetric = np.array([[1.0, -0.9], [-0.9, 1.0]])
+    np.testing.assert_allclose(eigenfunctions(antisymmetric, 2).functions[:, 0], [1, -1])
+
+
+def test_subset_and_full_solver_agree():
+    kernel = gram(40, 40)
+    few, all_of_them = eigenfunctions(kernel, 5), eigenfunctions(kernel)
+    np.testing.assert_allclose(few.eigenvalues, all_of_them.eigenvalues[:5])
+    np.testing.assert_allclose(few.functions, all_of_them.functions[:, :5], atol=1e-9)
+
+
+def test_float32_tensors_are_accepted():
+    found = eigenfunctions(torch.tensor(gram(), dtype=torch.float32), 3)
+    assert found.functions.dtype == np.float64
+    np.testing.assert_allclose(found.eigenvalues, eigenfunctions(gram(), 3).eigenvalues, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options", "message"),
+    [
+        (np.ones((2, 3)), {}, r"kernel of shape \(2, 3\)"),
+        (np.eye(3), {"outputs": 2}, "with 2 outputs"),
+        (np.array([[1.0, np.nan], [np.nan, 1.0]]), {}, "not finite"),
+        (np.array([[1.0, 2.0], [0.0, 1.0]]), {}, "not symmetric"),
+        (np.eye(3), {"number": 4}, "number: 4 eigenfunctions of a kernel of size 3"),
+    ],
+)
+def test_what_has_no_eigenfunctions_is_refused(kernel, options, message):
+    with pytest.raises(ValueError, match=message):
+        eigenfunctions(kernel, **options)
+
+
+def test_label_energy_is_the_share_in_the_leading_modes():
+    functions = eigenfunctions(gram(), 4).functions
+    functions = functions - functions.mean(axis=0)  # centred modes
+    basis = np.linalg.qr(functions)[0]
+    y = 5 + 3 * basis[:, 0] + 4 * basis[:, 2]
+    assert label_energy(basis, y, 1) == pytest.approx(9 / 25)
+    assert label_energy(basis, y, 2) == pytest.approx(9 / 25)
+    assert label_energy(basis, y, 3) == pytest.approx(1)
+    assert label_energy(7 * basis, y) == pytest.approx(1)
+
+
+def test_label_energy_centres_each_output():
+    y = stream(0, "y").standard_normal((6, 2))
+    functions = eigenfunctions(gram(), 12, outputs=2).functions
+    centred = (y - y.mean(axis=0)).ravel()
+    expected = sum((u @ centred / np.linalg.norm(u)) ** 2 for u in functions[:, :5].T)
+    assert label_energy(functions, y, 5) == pytest.approx(expected / (centred @ centred))
+    shifted = torch.tensor(y + np.array([3.0, -8.0]))
+    assert label_energy(functions, shifted, 5) == pytest.approx(label_energy(functions, y, 5))
+
+
+@pytest.mark.parametrize(
+    ("y", "k", "message"),
+    [
+        (np.full(12, 0.3), 2, "the labels are the same for all samples"),
+        (np.arange(11.0), 2, "11 label entries for functions of 12"),
+        (np.arange(12.0), 5, "k: 5 eigenfunctions of 4 given"),
+    ],
+)
+def test_label_energy_refuses_what_does_not_fit(y, k, message):
+    with pytest.raises(ValueError, match=message):
+        label_energy(eigenfunctions(gram(), 4).functions, y, k)
