@@ -105,7 +105,7 @@ class Dataset:
         if key not in self.arrays:
             held = "text" if "vocabulary" in self.arrays else "images"
             raise UserError(
-                f"{self.info['name']}: holds {held}, but {kind} is needed here; "
+                f"{self.info['name']}: holds {held}, not {kind} as needed here; "
                 "choose another data set."
             )
         return self.arrays[key]
@@ -187,7 +187,8 @@ def load(path: str | Path) -> Dataset:
     if not path.is_file():
         raise UserError(f"{path}: no such file; run the workflow, which prepares it.")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # An open file, because np.load forgets to close one that is no archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         info = json.loads(arrays.pop(_INFO_KEY).tobytes())
         recorded = info["sha256"]

@@ -49,6 +49,7 @@ def load_official(info: DatasetInfo, folder: str, report: Report | None = None) 
 
 def _load_mnist(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
     from torchvision import datasets
+    from torchvision.datasets.mnist import read_image_file, read_label_file
 
     source = getattr(datasets, info.title)  # MNIST or KMNIST
     raw = root / source.__name__ / "raw"
@@ -64,10 +65,16 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
         content = gunzipped(packed)
         if not file.is_file() or file.read_bytes() != content:
             write_atomically(file, content)
-    sets = {split: source(str(root), train=split == "train") for split in ("train", "test")}
-    files = [raw / name.removesuffix(".gz") for name, _ in source.resources]
+    # Not through the class, which would rather read an unchecked processed/training.pt beside.
+    arrays = {
+        split: (
+            read_image_file(str(raw / f"{prefix}-images-idx3-ubyte")).numpy(),
+            read_label_file(str(raw / f"{prefix}-labels-idx1-ubyte")).numpy(),
+        )
+        for split, prefix in (("train", "train"), ("test", "t10k"))
+    }
     return _canonical(
-        info, {split: (s.data.numpy(), s.targets.numpy()) for split, s in sets.items()}, files
+        info, arrays, [raw / name.removesuffix(".gz") for name, _ in source.resources]
     )
 
 

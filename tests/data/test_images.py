@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from feature_alignment.data.images import (
+    canonical_image,
+    canonical_images,
+    canonical_labels,
+    natural_order,
+    read_image,
+)
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
+
+MNIST, CIFAR10 = DATASETS["mnist"], DATASETS["cifar10"]
+
+
+def test_canonical_images_are_passed_through_unchanged():
+    x = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(canonical_images(x, CIFAR10, "x"), x)
+    grey = x[:, :28, :28, 0]
+    np.testing.assert_array_equal(canonical_images(grey, MNIST, "x")[..., 0], grey)
+
+
+def test_shrinking_averages_over_the_source_pixels():
+    # A chequerboard of single pixels is grey when shrunk; without antialiasing it is not.
+    board = np.indices((96, 96)).sum(axis=0) % 2 * 255
+    small = canonical_image(Image.fromarray(board.astype(np.uint8)), (32, 32, 1))
+    assert np.abs(small[1:-1, 1:-1].astype(int) - 127).max() <= 16
+
+
+def test_grey_becomes_three_equal_channels_and_colour_becomes_grey():
+    grey = np.full((1, 32, 32), 100, dtype=np.uint8)
+    assert (canonical_images(grey, CIFAR10, "x") == 100).all()
+    red = np.zeros((1, 28, 28, 3), dtype=np.uint8)
+    red[..., 0] = 255
+    assert set(canonical_images(red, MNIST, "x").ravel()) == {76}  # ITU-R 601: 0.299 · 255
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.full((2, 28, 28), np.nan), r"f\.npz: pixels are float64, wanted uint8; scale them"),
+        (np.zeros((2, 28, 28), np.int32), r"pixels are int32, wanted uint8; cast them"),
+        (np.zeros((2, 28, 28), "U1"), r"wanted uint8"),
+        (np.zeros((28, 28), np.uint8), r"shape \(28, 28\), wanted \(n, height, width\)"),
+        (np.zeros((2, 28, 28, 4), np.uint8), r"with 1 or 3 channels; reshape it"),
+        (np.zeros((2, 3, 32, 32), np.uint8), r"with 1 or 3 channels; move axis 1 to the end"),
+        (np.zeros((0, 28, 28), np.uint8), r"holds no image"),
+        (np.zeros((2, 0, 28), np.uint8), r"holds no image"),
+    ],
+)
+def test_wrong_images(x, message):
+    with pytest.raises(UserError, match=message):
+        canonical_images(x, MNIST, "f.npz")
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.array([0.0, np.nan]), r"labels are float64, wanted integers"),
+        (np.array([0, 1, 2]), r"shape \(3,\), wanted \(2,\), one label for each image"),
+        (np.array([[0], [1]]), r"shape \(2, 1\)"),
+        (np.array([1, 10]), r"labels from 1 to 10, wanted 0 to 9 for MNIST; renumber"),
+        (np.array([-1, 3]), r"labels from -1 to 3"),
+    ],
+)
+def test_wrong_labels(y, message):
+    with pytest.raises(UserError, match=message):
+        canonical_labels(y, 2, MNIST, "f.npz")
+
+
+def test_labels_become_int64():
+    y = canonical_labels(np.array([0, 9], np.uint8), 2, MNIST, "f")
+    assert y.dtype == np.int64
+    assert y.tolist() == [0, 9]
+
+
+def test_read_image_tells_size(tmp_path):
+    Image.new("RGBA", (50, 40), (10, 20, 30, 0)).save(tmp_path / "a.png")
+    pixels, size = read_image(tmp_path / "a.png", (32, 32, 3))
+    assert size == (40, 50)
+    assert (pixels == [10, 20, 30]).all()
+
+
+def test_read_image_refuses_what_it_cannot_read(tmp_path):
+    (tmp_path / "text.png").write_text("no image")
+    (tmp_path / "empty.png").touch()
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "cut.png")
+    content = (tmp_path / "cut.png").read_bytes()
+    (tmp_path / "cut.png").write_bytes(content[: len(content) // 2])
+    Image.fromarray(noise).save(tmp_path / "cut.jpg")
+    content = (tmp_path / "cut.jpg").read_bytes()
+    (tmp_path / "cut.jpg").write_bytes(content[: len(content) // 2])
+    for name in ("text.png", "empty.png", "cut.png", "cut.jpg"):
+        with pytest.raises(UserError, match=rf"{name}: not a whole image file .*replace or remove"):
+            read_image(tmp_path / name, (32, 32, 3))
+
+
+def test_read_image_refuses_sixteen_bits(tmp_path):
+    Image.fromarray(np.full((8, 8), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(UserError, match=r"mode 'I;16', wanted 8 bits a channel"):
+        read_image(tmp_path / "deep.png", (32, 32, 1))
+
+
+def test_natural_order_of_class_folders():
+    assert natural_order([str(i) for i in range(100)][::-1]) == [str(i) for i in range(100)]
+    assert natural_order(["truck", "cat", "00010", "00009"]) == ["00009", "00010", "cat", "truck"]

@@ -1,0 +1,172 @@
+import hashlib
+import io
+import lzma
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from feature_alignment.data.local import load_imagefolder, load_npz
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
+
+MNIST, CIFAR10, CELEBA = DATASETS["mnist"], DATASETS["cifar10"], DATASETS["celeba"]
+
+
+@pytest.fixture
+def members() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "x_train": rng.integers(0, 256, (5, 28, 28), dtype=np.uint8),
+        "y_train": np.array([3, 0, 9, 1, 1], dtype=np.uint8),
+        "x_test": rng.integers(0, 256, (2, 28, 28), dtype=np.uint8),
+        "y_test": np.array([0, 5], dtype=np.uint8),
+        "class_names": np.array(["other", "arrays", "are", "ignored"]),
+    }
+
+
+def test_npz_keeps_order_and_pixels(tmp_path, members):
+    path = tmp_path / "a.npz"
+    np.savez(path, **members)
+    arrays, extra = load_npz(MNIST, str(path))
+    assert sorted(arrays) == ["x_test", "x_train", "y_test", "y_train"]
+    np.testing.assert_array_equal(arrays["x_train"][..., 0], members["x_train"])
+    np.testing.assert_array_equal(arrays["y_train"], members["y_train"])
+    assert extra["notes"] == []
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert extra["origin"] == [{"file": str(path), "sha256": digest}]
+
+
+def test_npz_compressed_by_xz_gives_the_same(tmp_path, members):
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **members)
+    (tmp_path / "a.npz").write_bytes(buffer.getvalue())
+    (tmp_path / "a.npz.xz").write_bytes(lzma.compress(buffer.getvalue()))
+    plain, _ = load_npz(MNIST, str(tmp_path / "a.npz"))
+    packed, _ = load_npz(MNIST, str(tmp_path / "a.npz.xz"))
+    for key, array in plain.items():
+        np.testing.assert_array_equal(packed[key], array)
+
+
+def test_npz_of_another_size_is_resized_and_says_so(tmp_path, members):
+    np.savez(tmp_path / "a.npz", **members)
+    arrays, extra = load_npz(CIFAR10, str(tmp_path / "a.npz"))
+    assert arrays["x_train"].shape == (5, 32, 32, 3)
+    assert extra["notes"] == [
+        "images of 28x28 pixels resized to 32x32 (Pillow, bilinear with antialiasing)"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.npz.xz"])
+@pytest.mark.parametrize("damage", ["empty", "text", "cut", "middle", "npy"])
+def test_damaged_npz(tmp_path, members, name, damage):
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **members)
+    raw = buffer.getvalue()
+    content = lzma.compress(raw) if name.endswith("xz") else raw
+    if damage == "npy":
+        single = io.BytesIO()
+        np.save(single, members["x_train"])
+        content = lzma.compress(single.getvalue()) if name.endswith("xz") else single.getvalue()
+    middle = len(content) // 2
+    content = {
+        "empty": b"",
+        "text": b"no archive",
+        "cut": content[:middle],
+        "middle": content[:middle] + bytes(20) + content[middle + 20 :],
+        "npy": content,
+    }[damage]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.npz\S*: not a whole \.npz file .*copy it again") as e:
+        load_npz(MNIST, str(tmp_path / name))
+    assert "\n" not in str(e.value)
+
+
+def test_npz_without_an_array(tmp_path, members):
+    del members["x_test"]
+    np.savez(tmp_path / "a.npz", **members)
+    with pytest.raises(UserError, match=r"no array 'x_test' \(found: class_names, x_train, y_te"):
+        load_npz(MNIST, str(tmp_path / "a.npz"))
+
+
+def test_npz_of_pickled_objects_is_not_unpickled(tmp_path, members):
+    members["x_train"] = np.array([None, "evil"], dtype=object)
+    np.savez(tmp_path / "a.npz", **members)
+    with pytest.raises(UserError, match="plain arrays"):
+        load_npz(MNIST, str(tmp_path / "a.npz"))
+
+
+def test_npz_with_a_wrong_array_names_file_and_array(tmp_path, members):
+    members["y_test"] = np.array([0, 10])
+    np.savez(tmp_path / "a.npz", **members)
+    with pytest.raises(UserError, match=r"a\.npz, y_test: labels from 0 to 10, wanted 0 to 9"):
+        load_npz(MNIST, str(tmp_path / "a.npz"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes named by number, three training and one test image each, one colour each."""
+    for split, number in (("train", 3), ("test", 1)):
+        for label, name in enumerate(("9", "10")):
+            place = tmp_path / split / name
+            place.mkdir(parents=True)
+            for i in range(number):
+                image = Image.new("RGB", (96, 96), (100 * label, 10 * i, 0))
+                image.save(place / f"image{i + 9}.png")
+    return tmp_path
+
+
+def test_imagefolder_takes_classes_in_turn(folder):
+    (folder / "train" / "9" / "Thumbs.db").write_text("not an image")
+    (folder / "train" / ".hidden").mkdir()
+    arrays, extra = load_imagefolder(CELEBA, str(folder))
+    assert arrays["y_train"].tolist() == [0, 1, 0, 1, 0, 1]
+    assert arrays["x_train"][:, 0, 0, 1].tolist() == [0, 0, 10, 10, 20, 20]
+    assert arrays["x_train"][:, 0, 0, 0].tolist() == [0, 100] * 3
+    assert extra["class_names"] == ["9", "10"]
+    assert extra["notes"] == ["images taken in turn from each class"]
+
+
+def test_imagefolder_hash_sees_every_image(folder):
+    _, before = load_imagefolder(CELEBA, str(folder))
+    Image.new("RGB", (96, 96), (1, 2, 3)).save(folder / "test" / "10" / "image9.png")
+    _, after = load_imagefolder(CELEBA, str(folder))
+    assert before["origin"][0]["sha256"] != after["origin"][0]["sha256"]
+
+
+def test_imagefolder_of_several_sizes_says_so(folder):
+    Image.new("RGB", (50, 40)).save(folder / "test" / "10" / "image9.png")
+    Image.new("RGB", (50, 41)).save(folder / "test" / "9" / "image9.png")
+    _, extra = load_imagefolder(CELEBA, str(folder))
+    assert "images of several sizes resized to 96x96" in extra["notes"][1]
+
+
+def test_imagefolder_without_test(folder):
+    for file in sorted((folder / "test").rglob("*"), reverse=True):
+        file.unlink() if file.is_file() else file.rmdir()
+    (folder / "test").rmdir()
+    with pytest.raises(UserError, match=r"test: no such folder; an image folder needs train/ and"):
+        load_imagefolder(CELEBA, str(folder))
+
+
+def test_imagefolder_with_too_few_classes(folder):
+    with pytest.raises(UserError, match=r"train: 2 class folders, wanted 10 for CIFAR-10"):
+        load_imagefolder(CIFAR10, str(folder))
+
+
+def test_imagefolder_with_other_test_classes(folder):
+    (folder / "test" / "10").rename(folder / "test" / "11")
+    with pytest.raises(UserError, match=r"class folder '10' is in train/ but not in test/"):
+        load_imagefolder(CELEBA, str(folder))
+
+
+def test_imagefolder_with_an_empty_class(folder):
+    (folder / "test" / "10" / "image9.png").unlink()
+    with pytest.raises(UserError, match=r"test/10: no image in it .* put the class's images there"):
+        load_imagefolder(CELEBA, str(folder))
+
+
+def test_imagefolder_with_a_broken_image(folder):
+    (folder / "train" / "10" / "image10.png").write_bytes(b"\x89PNG")
+    with pytest.raises(UserError, match=r"train/10/image10\.png: not a whole image file"):
+        load_imagefolder(CELEBA, str(folder))

@@ -1,0 +1,122 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from feature_alignment.data.registry import DATASETS, check_options, dataset_info
+from feature_alignment.errors import UserError
+
+SCHEMA_FILE = Path(__file__).parents[2] / "workflow" / "schemas" / "datasets.schema.yaml"
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict:
+    return yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
+
+
+def test_registry_imports_no_numerical_package():
+    code = (
+        "import sys; before = set(sys.modules); import feature_alignment.data.registry; "
+        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}))"
+    )
+    source = Path(__file__).parents[2] / "src"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=source
+    )
+    assert "feature_alignment" in run.stdout
+    assert not any(
+        f"'{package}'" in run.stdout for package in ("numpy", "torch", "torchvision", "PIL")
+    )
+
+
+def test_names_are_keys_and_class_names_are_as_many_as_classes():
+    for name, info in DATASETS.items():
+        assert info.name == name
+        assert (info.kind == "text") == (info.shape is None) == (info.classes is None)
+        assert info.class_names is None or len(info.class_names) == info.classes
+
+
+def test_unknown_name_offers_the_nearest():
+    with pytest.raises(UserError, match=r"datasets\.cifar: no such data set; did you mean 'cifar1"):
+        dataset_info("cifar")
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_defaults_are_accepted(name):
+    check_options(name, {})
+    check_options(name, {"source": "embedded", "path": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("mnist", {"source": "npzz"}, r"mnist\.source: 'npzz' is none; did you mean 'npz'\?"),
+        ("shakespeare", {"source": "npz"}, r"allowed: download, embedded, file"),
+        ("mnist", {"sorce": "npz"}, r"mnist\.sorce: no such key; did you mean 'source'\?"),
+        ("mnist", {"source": "npz"}, r"mnist\.path: missing; source 'npz' needs the path of a"),
+        (
+            "mnist",
+            {"source": "imagefolder", "path": None},
+            r"needs the path of a folder with train",
+        ),
+        ("shakespeare", {"source": "file"}, r"path: missing; .* UTF-8 text file; set it or use"),
+        ("mnist", {"source": "npz", "path": "x.npz"}, r"no such file 'x\.npz'"),
+        ("mnist", {"source": "imagefolder", "path": "x"}, r"no such folder 'x'"),
+        ("mnist", {"source": "npz", "path": "there"}, r"'there' is a folder, but source 'npz'"),
+        ("mnist", {"source": "imagefolder", "path": "a.npz"}, r"'a\.npz' is a file, but source"),
+        ("mnist", {"source": "npz", "path": 3}, r"path: 3 is no path"),
+        ("mnist", {"source": "npz", "path": ""}, r"path: '' is no path"),
+    ],
+)
+def test_wrong_options_are_told_in_one_sentence(name, options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "a.npz").touch()
+    with pytest.raises(UserError, match=message) as caught:
+        check_options(name, options)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_existing_paths_are_accepted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "a.npz").touch()
+    check_options("mnist", {"source": "imagefolder", "path": "there"})
+    check_options("mnist", {"source": "npz", "path": "a.npz"})
+    check_options("mnist", {"source": "torchvision", "path": "not-yet-there"})
+
+
+def test_schema_is_valid_closed_and_described(schema):
+    Draft202012Validator.check_schema(schema)
+    assert schema["additionalProperties"] is False
+    for dataset in schema["properties"].values():
+        assert dataset["additionalProperties"] is False
+        assert dataset["description"]
+        for option in dataset["properties"].values():
+            assert option["description"]
+            assert "default" in option
+            Draft202012Validator(option).validate(option["default"])
+
+
+def test_schema_and_registry_name_the_same_sets_and_sources(schema):
+    assert list(schema["properties"]) == list(DATASETS)
+    for name, dataset in schema["properties"].items():
+        assert tuple(dataset["properties"]["source"]["enum"]) == DATASETS[name].sources
+
+
+@pytest.mark.parametrize(
+    ("config", "valid"),
+    [
+        ({"mnist": {"source": "npz", "path": "a.npz"}, "shakespeare": {"source": "file"}}, True),
+        ({"mnist": {"source": "file"}}, False),
+        ({"mnist": {"pth": "a"}}, False),
+        ({"mnits": {}}, False),
+        ({"mnist": {"path": 1}}, False),
+    ],
+)
+def test_schema_accepts_and_refuses(schema, config, valid):
+    assert Draft202012Validator(schema).is_valid(config) == valid
