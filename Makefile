@@ -1,0 +1,39 @@
+# Two doors: `make figures` makes every figure offline, `make test` runs the tests.
+# Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, paper), CORES.
+
+PYTHON ?= python3
+PRESET ?= quick
+CORES ?= all
+BIN := .venv/bin
+UV_VERSION := 0.13.8
+
+.PHONY: figures test fast-test lint lock clean
+
+figures: .venv/.ready
+	$(BIN)/snakemake --cores $(CORES) --config preset=$(PRESET)
+
+test: .venv/.ready
+	$(BIN)/python -m pytest
+
+fast-test: .venv/.ready
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakemake --lint
+
+# uv, not pip, so that every hash is checked and torch and torchvision come as a matching pair.
+.venv/.ready: requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet "uv==$(UV_VERSION)"
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	touch $@
+
+lock: .venv/.ready
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --all-extras --python-version 3.11 pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf .venv .snakemake .pytest_cache .ruff_cache .hypothesis

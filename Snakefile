@@ -1,0 +1,32 @@
+# The pipeline: data -> runs -> figure tables -> figures, and tables -> claims -> report.
+# Configuration is checked before any job is planned; see config.yaml and workflow/schemas.
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+configfile: "config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/runs.smk"
+include: "workflow/rules/figures.smk"
+include: "workflow/rules/claims.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        results_of(PLAN.figures),
+
+
+for paper in PAPERS:
+
+    rule:
+        name:
+            paper
+        input:
+            results_of([f for f in all_figures() if paper_of(f) == paper]),

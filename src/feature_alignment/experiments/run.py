@@ -1,0 +1,120 @@
+"""Run an experiment point: all its seeds, one after the other, in this process."""
+
+import importlib
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from feature_alignment.data.canonical import load
+from feature_alignment.determinism import configure, resolve_device
+from feature_alignment.spec import Spec
+from feature_alignment.training.probes import WHOLE_NETWORK, Recorder
+
+log = logging.getLogger(__name__)
+
+# The tidy columns that every metrics table has; experiments may add others behind them.
+COLUMNS = ["seed", "step", "layer", "split", "metric", "value"]
+
+
+@dataclass
+class SeedResult:
+    """What one seed of an experiment measured.
+
+    Attributes:
+        rows: tidy rows, dicts with the keys of `COLUMNS` but for the seed.
+        arrays: named arrays, for what is not a number: matrices, functions, images.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def add(
+        self,
+        metric: str,
+        value: float,
+        *,
+        step: int,
+        layer: str = WHOLE_NETWORK,
+        split: str = "train",
+        **further: Any,
+    ) -> None:
+        """Add one row; `further` are columns that only some experiments have."""
+        row = {"step": step, "layer": layer, "split": split, **further}
+        self.rows.append({**row, "metric": metric, "value": float(value)})
+
+    def extend(self, recorder: Recorder) -> None:
+        """Add all that was recorded during a training."""
+        self.rows.extend(recorder.frame().to_dict("records"))
+        self.arrays.update(recorder.arrays)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What all seeds of an experiment point measured.
+
+    Attributes:
+        metrics: the tidy rows of all seeds, columns `COLUMNS` and further ones.
+        arrays: the arrays of all seeds, named `seed<seed>/<name>`.
+    """
+
+    metrics: pd.DataFrame
+    arrays: dict[str, np.ndarray]
+
+
+def run_experiment(spec: Spec, module: str, data_file: str | None = None) -> Result:
+    """Run all seeds of an experiment point, deterministically.
+
+    Args:
+        spec: the point's spec; `parameters.seeds` is the number of seeds.
+        module: dotted name of the experiment's module.
+        data_file: the canonical file of the dataset that the spec names, if it names one.
+
+    Returns:
+        The metrics and arrays of all seeds.
+
+    Raises:
+        ValueError: if a metric is not finite.
+    """
+    configure(spec["threads"])
+    device = resolve_device(spec["device"])
+    dataset = None if data_file is None else load(data_file)
+    run_seed = importlib.import_module(module).run_seed
+    parameters = spec["parameters"]
+    rows: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray] = {}
+    for seed in range(parameters["seeds"]):
+        label = f"{spec['experiment']}/{spec['point']} seed {seed + 1}/{parameters['seeds']}"
+        log.info("%s on %s", label, device)
+        result = run_seed(seed, parameters, device, dataset, label)
+        rows.extend({"seed": seed, **row} for row in result.rows)
+        arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
+    return Result(_tidy(rows), arrays)
+
+
+def _tidy(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    metrics = pd.DataFrame(rows)
+    metrics = metrics.reindex(columns=[*COLUMNS, *metrics.columns.difference(COLUMNS, sort=False)])
+    bad = metrics[~np.isfinite(metrics["value"])]
+    if len(bad):
+        first = bad.iloc[0]
+        raise ValueError(
+            f"metric {first['metric']} is {first['value']} "
+            f"at seed {first['seed']}, step {first['step']}, layer {first['layer']}"
+        )
+    return metrics
+
+
+def precision(parameters: dict[str, Any]) -> torch.dtype:
+    """The floating-point type that the parameters ask for."""
+    return {"float32": torch.float32, "float64": torch.float64}[parameters["precision"]]
+
+
+def write_result(result: Result, metrics_file: Path, arrays_file: Path) -> None:
+    """Write a result as CSV and NPZ; the same result gives the same bytes."""
+    result.metrics.to_csv(metrics_file, index=False)
+    np.savez_compressed(arrays_file, **result.arrays)

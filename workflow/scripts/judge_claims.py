@@ -1,0 +1,16 @@
+"""Judge every claim about the selected figures."""
+
+from pathlib import Path
+
+from feature_alignment.claims.judge import judge_claims
+from feature_alignment.job import open_job
+
+with open_job(snakemake, "feature_alignment.claims.judge") as job:
+    judge_claims(
+        job.spec["preset"],
+        job.spec["figures"],
+        job.input.tables,
+        Path(job.input.ledger[0]).parent,
+        Path(job.input.schema),
+        job.output("claims"),
+    )
