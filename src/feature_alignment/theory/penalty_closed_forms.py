@@ -1,0 +1,97 @@
+"""Closed forms of the penalties of lejeune2024, Figure 2.
+
+ω₁(v) = (v − 1)² and ω₂(v) = |v − 1| are `penalties.power_penalty` with p = 2 and 1. Where an
+equation must be solved, it has the form t(1 + t)^a = c in the excess t = s − 1 of a scale over 1,
+which keeps full precision near s = 1.
+"""
+
+import numpy as np
+
+JOINT_THRESHOLD = (1 + np.sqrt(3)) / 2
+"""Below this v the joint penalty ω₃ uses the square penalty alone."""
+
+EFFECTIVE_JOINT_THRESHOLD = (1 + np.sqrt(3)) / (2 * np.sqrt(2))
+"""Below this v (0.96593) the effective joint penalty is the effective square penalty."""
+
+
+def effective_square_penalty(v: np.ndarray) -> np.ndarray:
+    """ω̃₁(v) = (z − 1)(2z − 1) with z³(z − 1) = v²; ~2v for large v.
+
+    Source: lejeune2024, Figure 2 (ω₁ = (v − 1)²); the closed form is this project's.
+
+    Args:
+        v: singular values, at least 0, any shape.
+
+    Example:
+        >>> effective_square_penalty(np.array([1.0, 5.0])).round(5)
+        array([0.6695 , 6.24653])
+    """
+    t = _excess(3, np.asarray(v, dtype=float) ** 2)
+    return t * (2 * t + 1)
+
+
+def effective_absolute_penalty(v: np.ndarray) -> np.ndarray:
+    """ω̃₂(v) = v² where 2v² ≤ 1, else (3/2)(2v²)^{1/3} − 1.
+
+    Source: lejeune2024, Figure 2 (ω₂ = |v − 1|); the closed form is this project's.
+
+    Args:
+        v: singular values, at least 0, any shape.
+
+    Example:
+        >>> effective_absolute_penalty(np.array([0.5, 5.0])).round(5)
+        array([0.25   , 4.52605])
+    """
+    square = np.asarray(v, dtype=float) ** 2
+    return np.where(2 * square <= 1, square, 1.5 * np.cbrt(2 * square) - 1)
+
+
+def joint_square_absolute_penalty(v: np.ndarray) -> np.ndarray:
+    """ω₃ = ω₁ ⊕ ω₂: (v − 1)² up to v = (1 + √3)/2, then (z − 1)(3z − 1) − 1, 2z²(z − 1) = v.
+
+    Source: lejeune2024, Figure 2 (ω₃); the closed form is this project's.
+
+    Args:
+        v: scales, at least 1, any shape.
+
+    Example:
+        >>> joint_square_absolute_penalty(np.array([1.0, 8.0])).round(6)
+        array([0., 4.])
+    """
+    v = np.asarray(v, dtype=float)
+    t = _excess(2, v / 2)
+    return np.where(v <= JOINT_THRESHOLD, (v - 1) ** 2, t * (3 * t + 2) - 1)
+
+
+def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
+    """ω̃₃: ω̃₁ up to v = 0.96593, then (s − 1)(4s − 1) − 1 with v = 2 s^{5/2} (s − 1)^{3/2}.
+
+    ~2√(2v) for large v.
+
+    Source: lejeune2024, Figure 2 (ω̃₃); the closed form is this project's.
+
+    Args:
+        v: singular values, at least 0, any shape.
+
+    Example:
+        >>> effective_joint_penalty(np.array([1.0, 5.0])).round(5)
+        array([0.669  , 3.36743])
+    """
+    v = np.asarray(v, dtype=float)
+    t = _excess(5 / 3, np.cbrt(v**2 / 4))
+    return np.where(
+        v <= EFFECTIVE_JOINT_THRESHOLD, effective_square_penalty(v), t * (4 * t + 3) - 1
+    )
+
+
+def _excess(a: float, c: np.ndarray) -> np.ndarray:
+    """Root t ≥ 0 of t(1 + t)^a = c, a ≥ 1, by Newton's method.
+
+    The left side is convex and increasing, and the start is not below the root: the iteration
+    falls monotonically onto it.
+    """
+    t = np.minimum(c, c ** (1 / (1 + a)))
+    for _ in range(60):
+        power = (1 + t) ** (a - 1)
+        t = t - (t * (1 + t) * power - c) / (power * (1 + (1 + a) * t))
+    return t
