@@ -1,0 +1,95 @@
+"""CelebA on small made-up files in the published layout."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from feature_alignment.data import celeba
+from feature_alignment.data.celeba import load_celeba
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
+
+INFO = DATASETS["celeba"]
+# (partition, eyeglasses) of each portrait, in the published order; 1 is validation.
+PORTRAITS = [(0, 0), (0, 0), (0, 1), (1, 1), (0, 0), (0, 1), (0, 1), (2, 1), (2, 0), (2, 0)]
+
+
+@pytest.fixture
+def root(tmp_path):
+    base = tmp_path / "celeba"
+    (base / "img_align_celeba").mkdir(parents=True)
+    attributes = [str(len(PORTRAITS)), "Bald Eyeglasses Young"]
+    partitions = []
+    for number, (part, glasses) in enumerate(PORTRAITS, start=1):
+        name = f"{number:06d}.jpg"
+        image = Image.new("RGB", (178, 218), (0, 0, 0))
+        image.paste((20 * number,) * 3, (0, 20, 178, 198))  # the central square
+        image.save(base / "img_align_celeba" / name, quality=95)
+        attributes.append(f"{name} -1 {2 * glasses - 1:2d}  1")
+        partitions.append(f"{name} {part}")
+    (base / "list_attr_celeba.txt").write_text("\n".join(attributes) + "\n")
+    (base / "list_eval_partition.txt").write_text("\n".join(partitions) + "\n")
+    return tmp_path
+
+
+def test_first_portraits_of_both_classes_in_order(root):
+    arrays, extra = load_celeba(INFO, root)
+    assert arrays["y_train"].tolist() == [0, 0, 1, 0, 1, 1]
+    assert arrays["y_test"].tolist() == [1, 0]
+    shades = arrays["x_train"][:, 48, 48, 0].astype(int)
+    assert np.abs(shades - [20, 40, 60, 100, 120, 140]).max() <= 2
+    assert "central square" in extra["notes"][1]
+    assert len(extra["origin"]) == 3
+
+
+def test_only_the_central_square_is_kept(root):
+    arrays, _ = load_celeba(INFO, root)
+    assert arrays["x_train"].shape[1:] == (96, 96, 3)
+    assert arrays["x_train"][0].min() >= 12  # the dark bars above and below are cut off
+
+
+def test_limit_keeps_the_classes_balanced(root, monkeypatch):
+    monkeypatch.setattr(celeba, "PER_CLASS", {"train": 2, "test": 1})
+    arrays, _ = load_celeba(INFO, root)
+    assert arrays["y_train"].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "name", ["img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt"]
+)
+def test_missing_files_say_what_to_place_where(root, name):
+    (root / "celeba" / name).rename(root / "away")
+    with pytest.raises(UserError, match=rf"celeba/{name}: missing; CelebA cannot be fetched") as e:
+        load_celeba(INFO, root)
+    for wanted in ("img_align_celeba/", "list_attr_celeba.txt", "list_eval_partition.txt"):
+        assert wanted in str(e.value)
+    assert str(root / "celeba") in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("list_attr_celeba.txt", "", r"no attribute Eyeglasses in its second line"),
+        ("list_attr_celeba.txt", "1\nBald Young\na.jpg 1 1\n", r"no attribute Eyeglasses"),
+        ("list_attr_celeba.txt", "1\nEyeglasses\na.jpg 2\n", r"line 3: wanted a file name and 1"),
+        ("list_attr_celeba.txt", "1\nEyeglasses Bald\na.jpg 1\n", r"line 3: wanted a file name"),
+        ("list_attr_celeba.txt", "0\nEyeglasses\n", r"no line for 000001\.jpg"),
+        ("list_eval_partition.txt", "000001.jpg 3\n", r"line 1: wanted a file name and 0, 1 or 2"),
+        ("list_eval_partition.txt", "000001.jpg 0\n", r"no train images of both classes"),
+        ("list_eval_partition.txt", "", r"no train images of both classes"),
+    ],
+)
+def test_wrong_tables_are_named(root, name, text, message):
+    (root / "celeba" / name).write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        load_celeba(INFO, root)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_damaged_portraits_are_named(root, damage):
+    path = root / "celeba" / "img_align_celeba" / "000002.jpg"
+    content = path.read_bytes()
+    path.unlink() if damage == "gone" else path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(UserError, match=r"000002\.jpg: not a whole image file"):
+        load_celeba(INFO, root)

@@ -1,0 +1,125 @@
+"""GTSRB on small made-up archives in the published layout."""
+
+import hashlib
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from feature_alignment.data import download, gtsrb
+from feature_alignment.data.gtsrb import load_gtsrb
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
+
+GTSRB = DATASETS["gtsrb"]
+
+
+def ppm(label: int, side: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (side, side), (5 * label, 0, 255)).save(buffer, "PPM")
+    return buffer.getvalue()
+
+
+def class_list(names: list[str], label: int) -> bytes:
+    rows = [f"{name};40;40;5;5;35;35;{label}" for name in names]
+    return "\n".join(["Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId", *rows]).encode()
+
+
+def published() -> dict[str, dict[str, bytes]]:
+    training, test = {}, {}
+    for label in range(43):
+        names = ["00000_00000.ppm", "00000_00001.ppm"]
+        for name in names:
+            training[f"GTSRB/Training/{label:05d}/{name}"] = ppm(label, 30 + label)
+        training[f"GTSRB/Training/{label:05d}/GT-{label:05d}.csv"] = class_list(names, label)
+        test[f"GTSRB/Final_Test/Images/{label:05d}.ppm"] = ppm(42 - label, 40)
+    rows = class_list([f"{i:05d}.ppm" for i in range(43)], 0).decode().splitlines()
+    rows = [rows[0], *(f"{row[:-1]}{42 - i}" for i, row in enumerate(rows[1:]))]
+    return {
+        "GTSRB-Training_fixed.zip": training,
+        "GTSRB_Final_Test_Images.zip": test,
+        "GTSRB_Final_Test_GT.zip": {"GT-final_test.csv": "\n".join(rows).encode()},
+    }
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A download folder that holds the archives, and no network."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(gtsrb, "BASE_URL", "http://127.0.0.1:9/")
+    base = tmp_path / "gtsrb"
+    base.mkdir()
+    checksums = {}
+    for name, members in published().items():
+        with zipfile.ZipFile(base / name, "w") as archive:
+            for member, content in members.items():
+                archive.writestr(member, content)
+        checksums[name] = hashlib.md5((base / name).read_bytes()).hexdigest()
+    archives = {s: {n: checksums[n] for n in names} for s, names in gtsrb.ARCHIVES.items()}
+    monkeypatch.setattr(gtsrb, "ARCHIVES", archives)
+    return tmp_path
+
+
+def check(arrays):
+    assert arrays["y_train"].tolist() == [label for label in range(43) for _ in range(2)]
+    assert arrays["y_test"].tolist() == list(range(42, -1, -1))
+    for split in ("train", "test"):
+        assert arrays[f"x_{split}"].shape[1:] == (32, 32, 3)
+        np.testing.assert_array_equal(arrays[f"x_{split}"][:, 9, 9, 0], 5 * arrays[f"y_{split}"])
+
+
+def test_archives_are_unpacked_and_read(root):
+    arrays, extra = load_gtsrb(GTSRB, root)
+    check(arrays)
+    assert extra["notes"][0] == "training images ordered by class"
+    assert "images of several sizes resized to 32x32" in extra["notes"][1]
+
+
+def test_images_without_archives_are_enough(root):
+    load_gtsrb(GTSRB, root)
+    for archive in (root / "gtsrb").glob("*.zip"):
+        archive.unlink()
+    arrays, _ = load_gtsrb(GTSRB, root)
+    check(arrays)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "GTSRB/Training/00042/00000_00001.ppm",
+        "GTSRB/Final_Test/Images/00007.ppm",
+        "GT-final_test.csv",
+    ],
+)
+def test_lost_files_are_unpacked_again(root, lost):
+    load_gtsrb(GTSRB, root)
+    (root / "gtsrb" / lost).unlink()
+    arrays, _ = load_gtsrb(GTSRB, root)
+    check(arrays)
+    for archive in (root / "gtsrb").glob("*.zip"):
+        archive.unlink()
+    (root / "gtsrb" / lost).unlink()
+    with pytest.raises(UserError, match=r"\.zip: is missing, wanted md5:.* by hand or use source"):
+        load_gtsrb(GTSRB, root)
+
+
+def test_cut_image_without_archives_is_named(root):
+    load_gtsrb(GTSRB, root)
+    for archive in (root / "gtsrb").glob("*.zip"):
+        archive.unlink()
+    cut = root / "gtsrb" / "GTSRB" / "Training" / "00003" / "00000_00000.ppm"
+    cut.write_bytes(cut.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"00003/00000_00000\.ppm: not a whole image file"):
+        load_gtsrb(GTSRB, root)
+
+
+def test_wrong_test_table_is_named(root):
+    load_gtsrb(GTSRB, root)
+    for archive in (root / "gtsrb").glob("*.zip"):
+        archive.unlink()
+    (root / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n00000.ppm;\n")
+    with pytest.raises(UserError, match=r"GT-final_test\.csv, line 2: no Filename and ClassId"):
+        load_gtsrb(GTSRB, root)
