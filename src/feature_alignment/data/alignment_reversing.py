@@ -44,11 +44,11 @@ def alignment_reversing(
     Raises:
         UserError: if γ is not in (0, 1] or leaves no sample with label 1, or δ is not positive.
     """
-    ones = round(gamma * n)
-    if not 0 < gamma <= 1 or ones == 0:
+    if not 0 < gamma <= 1 or round(gamma * n) == 0:
         raise UserError(f"gamma: {gamma} of {n} samples, wanted 1/{n} to 1; set it so.")
     if not delta > 0:
         raise UserError(f"delta: {delta}, wanted a positive number; the inverse is singular at 0.")
+    ones = round(gamma * n)
     first, other = (_spiked_gaussian(n, epsilon1, generator) for _ in range(2))
     noise = generator.standard_normal((n, n))
     _, singular, right = np.linalg.svd(first)  # S₁ is the square of these: Gram, not data

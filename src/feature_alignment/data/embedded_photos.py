@@ -92,9 +92,9 @@ def patches(
         generator: source of the draws.
 
     Returns:
-        float64 (n, SIZE, SIZE, channels=3), about 0 to 255, not rounded.
+        float32 (n, SIZE, SIZE, channels=3), about 0 to 255, not rounded.
     """
-    result = np.empty((len(labels), SIZE, SIZE, 3))
+    result = np.empty((len(labels), SIZE, SIZE, 3), dtype=np.float32)
     for i, label in enumerate(labels):
         region = regions[label]
         boxes = region.train if split == "train" else region.test
@@ -104,17 +104,18 @@ def patches(
         x0 = int(generator.integers(left, right - side + 1))
         y0 = int(generator.integers(top, bottom - side + 1))
         cut = Image.fromarray(photograph(region.photo)[y0 : y0 + side, x0 : x0 + side])
-        patch = np.asarray(cut.resize((SIZE, SIZE), Image.Resampling.BICUBIC), dtype=np.float64)
+        patch = np.asarray(cut.resize((SIZE, SIZE), Image.Resampling.BICUBIC), dtype=np.float32)
         result[i] = patch[:, ::-1] if generator.random() < 0.5 else patch
-    # Exposure and white balance vary, or else the mean colour alone would tell the class.
-    exposure = generator.uniform(0.7, 1.3, (len(labels), 1, 1, 1))
-    balance = generator.uniform(0.88, 1.12, (len(labels), 1, 1, 3))
-    return result * exposure * balance
+    # Exposure and white balance vary, or else the mean colour alone would tell the class; they
+    # never brighten, or else the sky would be clipped to one and the same white.
+    exposure = generator.uniform(0.5, 0.95, (len(labels), 1, 1, 1))
+    balance = generator.uniform(0.85, 1.05, (len(labels), 1, 1, 3))
+    return result * (exposure * balance).astype(np.float32)
 
 
 def as_pixels(images: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Images with camera noise, rounded and clipped to uint8 0..255, same shape."""
-    noisy = images + generator.normal(0.0, _NOISE, images.shape)
+    noisy = images + _NOISE * generator.standard_normal(images.shape, dtype=np.float32)
     return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
 
 
@@ -165,6 +166,6 @@ def photograph_backgrounds(
         generator: source of the draws.
 
     Returns:
-        float64 (n, 32, 32, channels=3), about 0 to 255.
+        float32 (n, 32, 32, channels=3), about 0 to 255.
     """
     return patches(REGIONS, labels, split, _REGION_SIDES, generator)

@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+from feature_alignment.data.alignment_reversing import alignment_reversing
+from feature_alignment.determinism import stream
+from feature_alignment.errors import UserError
+
+N = 160
+
+
+def draw(gamma: float, **options) -> tuple[np.ndarray, np.ndarray]:
+    return alignment_reversing(N, gamma, stream(0, "tests/alignment"), **options)
+
+
+def second_derivative_correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """ρ of M R M and M R B R M with M = XᵀYX, B = XᵀX, R = Wᵀ diag(a²) W."""
+    rng = stream(1, "tests/alignment/network")
+    w = rng.standard_normal((N, N)) / np.sqrt(N)
+    r = w.T @ (rng.standard_normal((N, 1)) ** 2 * w)
+    m, b = x.T @ (y[:, np.newaxis] * x), x.T @ x
+    f, g = m @ r @ m, m @ r @ b @ r @ m
+    return float(np.sum(f * g) / np.linalg.norm(f) / np.linalg.norm(g))
+
+
+def test_labels_and_shapes():
+    x, y = draw(0.25)
+    assert x.shape == (N, N)
+    assert y.tolist() == [1 + 1e-5] * 40 + [1e-5] * 120
+
+
+def test_first_rows_have_the_spiked_covariance():
+    spike = np.full(N, 1 / np.sqrt(N))
+    along, total = [], []
+    for seed in range(12):
+        generator = stream(seed, "tests/alignment/covariance")
+        x, _ = alignment_reversing(N, 1.0, generator, epsilon2=0.0)
+        along.append(np.sum((x @ spike) ** 2))
+        total.append(np.sum(x**2))
+    # 11ᵀ/d + ε₁ I has 1 + ε₁ along 1/√d and trace 1 + ε₁ d.
+    assert np.mean(along) == pytest.approx(1.5, rel=0.1)
+    assert np.mean(total) == pytest.approx(1 + 0.5 * N, rel=0.01)
+
+
+def test_second_rows_invert_the_first_gram_up_to_tempering():
+    # Without noise and with γ so small that all rows but one come from X⁽²⁾, the Gram of X⁽²⁾
+    # is (S₁ + δ)⁻² in the basis U₁, less one row.
+    delta = 0.5
+    first, _ = draw(1.0, epsilon2=0.0)
+    mixed, _ = draw(1 / N, epsilon2=0.0, delta=delta)
+    tempered = np.linalg.inv(first.T @ first + delta * np.eye(N))
+    missing = tempered @ tempered - mixed[1:].T @ mixed[1:]
+    singular = np.linalg.svd(missing, compute_uv=False)
+    assert singular[0] > 0.01
+    np.testing.assert_allclose(singular[1:], 0, atol=1e-10)
+
+
+def test_correlation_falls_with_balance_and_returns_at_one():
+    found = {g: second_derivative_correlation(*draw(g)) for g in (0.1, 0.9, 1.0)}
+    assert found[0.1] > 0.85
+    assert found[0.9] < 0.6
+    assert found[1.0] > 0.8
+
+
+def test_stronger_tempering_gives_a_flatter_curve():
+    sharp, soft = (
+        second_derivative_correlation(*draw(0.1, delta=d))
+        - second_derivative_correlation(*draw(0.9, delta=d))
+        for d in (1e-3, 1e-2)
+    )
+    assert sharp > soft > 0
+
+
+@pytest.mark.parametrize("gamma", [0.0, -0.1, 1.1, 0.001, float("nan")])
+def test_balance_outside_its_range(gamma):
+    with pytest.raises(UserError, match=rf"gamma: {gamma} of {N} samples"):
+        draw(gamma)
+
+
+def test_delta_must_be_positive():
+    with pytest.raises(UserError, match=r"delta: 0\.0, wanted a positive number"):
+        draw(0.5, delta=0.0)
+
+
+def test_same_stream_same_bytes():
+    assert draw(0.5)[0].tobytes() == draw(0.5)[0].tobytes()

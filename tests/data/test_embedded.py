@@ -1,0 +1,168 @@
+import numpy as np
+import pytest
+
+from feature_alignment.data.embedded import embedded_images
+from feature_alignment.data.embedded_digits import (
+    TEST_PER_CLASS,
+    digit_split,
+    digits_on_photographs,
+    enlarged_digits,
+    street_digits,
+)
+from feature_alignment.data.embedded_faces import drawn_faces
+from feature_alignment.data.embedded_glyphs import brush_glyphs
+from feature_alignment.data.embedded_photos import (
+    PARTS,
+    REGIONS,
+    Box,
+    photograph_parts,
+    photograph_regions,
+)
+from feature_alignment.data.embedded_signs import traffic_signs
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.data.sklearn_files import digits, photograph, sklearn_file
+from feature_alignment.determinism import stream
+from feature_alignment.errors import UserError
+
+IMAGE_SETS = [name for name, info in DATASETS.items() if info.kind == "image"]
+
+# Least test accuracy of the better of ridge regression and 1-nearest-neighbour; chance is
+# 1 / classes. Measured values are 0.05 to 0.1 higher.
+LEAST_ACCURACY = {
+    "mnist": 0.95,
+    "kmnist": 0.9,
+    "cifar10": 0.5,
+    "cifar100": 0.25,
+    "svhn": 0.6,
+    "stl10": 0.35,
+    "gtsrb": 0.6,
+    "celeba": 0.65,
+}
+
+
+@pytest.fixture(scope="module")
+def stand_ins() -> dict[str, dict[str, np.ndarray]]:
+    return {name: embedded_images(name)[0] for name in IMAGE_SETS}
+
+
+@pytest.mark.parametrize("name", IMAGE_SETS)
+def test_form_is_canonical(stand_ins, name):
+    info, arrays = DATASETS[name], stand_ins[name]
+    for split, least in (("train", 1400), ("test", 360)):
+        x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
+        assert x.dtype == np.uint8
+        assert y.dtype == np.int64
+        assert x.shape == (len(y), *info.shape)
+        assert len(y) >= least
+        counts = np.bincount(y, minlength=info.classes)
+        assert len(counts) == info.classes
+        assert counts.min() >= 0.9 * counts.max()
+
+
+@pytest.mark.parametrize("name", IMAGE_SETS)
+def test_images_use_the_range_of_grey_levels_and_are_all_different(stand_ins, name):
+    arrays = stand_ins[name]
+    x = np.concatenate([arrays["x_train"], arrays["x_test"]])
+    assert x.min() <= 10
+    assert x.max() >= 245
+    assert len({one.tobytes() for one in x}) == len(x)
+
+
+@pytest.mark.parametrize("name", IMAGE_SETS)
+def test_order_is_mixed(stand_ins, name):
+    # Experiments take prefixes: the first tenth must show most classes.
+    y = stand_ins[name]["y_train"]
+    assert len(np.unique(y[: len(y) // 10])) >= 0.9 * DATASETS[name].classes
+
+
+@pytest.mark.parametrize(
+    "generate",
+    [
+        brush_glyphs,
+        digits_on_photographs,
+        drawn_faces,
+        enlarged_digits,
+        photograph_parts,
+        photograph_regions,
+        street_digits,
+        traffic_signs,
+    ],
+)
+def test_same_stream_same_images(generate):
+    first, again = (generate("train", 12, stream(5, "tests/embedded")) for _ in range(2))
+    np.testing.assert_array_equal(first[0], again[0])
+    np.testing.assert_array_equal(first[1], again[1])
+
+
+def features(x: np.ndarray) -> np.ndarray:
+    step = 3 if x.shape[1] > 32 else 1
+    return x[:, ::step, ::step].reshape(len(x), -1).astype(np.float32) / 255
+
+
+@pytest.mark.parametrize("name", IMAGE_SETS)
+def test_learnable_far_above_chance(stand_ins, name):
+    arrays = stand_ins[name]
+    y, y_test = arrays["y_train"][:2000], arrays["y_test"]
+    x, x_test = features(arrays["x_train"][:2000]), features(arrays["x_test"])
+    x, x_test = x - x.mean(axis=0), x_test - x.mean(axis=0)
+    gram, cross = x @ x.T, x_test @ x.T
+    targets = np.eye(DATASETS[name].classes)[y]
+    ridge = 0.01 * np.trace(gram) / len(gram) * np.eye(len(gram))
+    scores = cross @ np.linalg.solve(gram + ridge, targets - targets.mean(axis=0))
+    neighbours = y[np.argmin(np.diag(gram) - 2 * cross, axis=1)]
+    accuracy = max(np.mean(scores.argmax(axis=1) == y_test), np.mean(neighbours == y_test))
+    assert accuracy >= LEAST_ACCURACY[name]
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10", "gtsrb", "celeba"])
+def test_mean_brightness_alone_does_not_tell_the_class(stand_ins, name):
+    arrays = stand_ins[name]
+    mean = {s: arrays[f"x_{s}"].mean(axis=(1, 2, 3)) for s in ("train", "test")}
+    nearest = np.abs(mean["test"][:, None] - mean["train"]).argmin(axis=1)
+    accuracy = np.mean(arrays["y_train"][nearest] == arrays["y_test"])
+    assert accuracy < 0.6 * max(LEAST_ACCURACY[name], 1.0 if name == "celeba" else 0)
+
+
+def overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+@pytest.mark.parametrize("classes", [REGIONS, PARTS], ids=["regions", "parts"])
+def test_training_and_test_patches_share_no_pixel(classes):
+    for one in classes:
+        for other in classes:
+            if one.photo == other.photo:
+                assert not any(overlap(a, b) for a in one.train for b in other.test)
+
+
+@pytest.mark.parametrize("region", [*REGIONS, *PARTS], ids=lambda region: region.name)
+def test_boxes_lie_in_the_photograph_and_hold_a_patch(region):
+    height, width, _ = photograph(region.photo).shape
+    for left, top, right, bottom in (*region.train, *region.test):
+        assert 0 <= left < left + 20 <= right <= width
+        assert 0 <= top < top + 20 <= bottom <= height
+
+
+def test_digits_are_divided_by_class_without_overlap():
+    images, labels = digits()
+    train, y_train = digit_split("train")
+    test, y_test = digit_split("test")
+    assert (len(train), len(test)) == (1437, 360)
+    assert np.bincount(y_test).tolist() == [TEST_PER_CLASS] * 10
+    rows = sorted(one.tobytes() for one in images)
+    assert sorted(one.tobytes() for one in np.concatenate([train, test])) == rows
+    assert np.bincount(np.concatenate([y_train, y_test])).tolist() == np.bincount(labels).tolist()
+
+
+def test_digits_are_scikit_learns():
+    images, labels = digits()
+    assert images[0, 0].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
+    assert labels[:10].tolist() == list(range(10))
+    # As its description of the set counts them.
+    counts = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert np.bincount(labels).tolist() == counts
+
+
+def test_missing_package_file_is_told():
+    with pytest.raises(UserError, match=r"no such file in scikit-learn .* lock file names"):
+        sklearn_file("datasets/images/venice.jpg")
