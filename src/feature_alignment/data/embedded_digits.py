@@ -64,7 +64,7 @@ def enlarged_digits(
 def _ink_masks(split: str, labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Ink of a random digit for each label, at random size and place; (n, SIZE, SIZE)."""
     images, classes = digit_split(split)
-    masks = np.zeros((len(labels), SIZE, SIZE))
+    masks = np.zeros((len(labels), SIZE, SIZE), dtype=np.float32)
     for i, label in enumerate(labels):
         digit = images[generator.choice(np.flatnonzero(classes == label))]
         side = int(generator.integers(24, 31))
@@ -83,10 +83,9 @@ def _painted(
     n = len(masks)
     mean = backgrounds.mean(axis=(1, 2), keepdims=True)  # (n, 1, 1, 3)
     # A flattened background keeps the ink in sight, as paint on a wall does.
-    wall = mean + 0.45 * (backgrounds - mean)
-    wall = np.minimum(wall, 150.0)
+    wall = np.minimum(mean + 0.45 * (backgrounds - mean), 150.0)
     ink = np.minimum(wall.mean(axis=(1, 2), keepdims=True) + 90, 200.0)
-    ink = ink + generator.uniform(-25.0, 55.0, (n, 1, 1, 3))
+    ink = ink + generator.uniform(-25.0, 55.0, (n, 1, 1, 3)).astype(np.float32)
     alpha = masks[..., np.newaxis]
     return (1 - alpha) * wall + alpha * ink
 
@@ -128,6 +127,6 @@ def digits_on_photographs(
     alpha = _ink_masks(split, labels // 10, generator)[..., np.newaxis]
     # Black or white, whichever the background is farther from: the colours stay the region's.
     light = backgrounds.mean(axis=(1, 2, 3), keepdims=True) < 110
-    ink = np.where(light, 235.0, 20.0)
+    ink = np.where(light, 235.0, 20.0).astype(np.float32)
     images = (1 - 0.8 * alpha) * backgrounds + 0.8 * alpha * ink
     return as_pixels(images, generator), labels

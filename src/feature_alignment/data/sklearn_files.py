@@ -50,7 +50,10 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     """
     with gzip.open(sklearn_file("datasets/data/digits.csv.gz"), "rt") as file:
         table = np.loadtxt(file, delimiter=",")
-    return table[:, :-1].reshape(-1, 8, 8).astype(np.uint8), table[:, -1].astype(np.int64)
+    images, labels = table[:, :-1].reshape(-1, 8, 8).astype(np.uint8), table[:, -1].astype(np.int64)
+    for array in (images, labels):
+        array.setflags(write=False)  # they are shared by all callers
+    return images, labels
 
 
 @functools.cache
@@ -64,4 +67,6 @@ def photograph(name: str) -> np.ndarray:
         uint8 (427, 640, 3), RGB.
     """
     with Image.open(sklearn_file(f"datasets/images/{name}.jpg")) as image:
-        return np.asarray(image.convert("RGB"), dtype=np.uint8)
+        pixels = np.array(image.convert("RGB"), dtype=np.uint8)
+    pixels.setflags(write=False)  # they are shared by all callers
+    return pixels
