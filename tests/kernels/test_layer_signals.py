@@ -56,6 +56,24 @@ def test_in_place_activations_do_not_spoil_the_signals():
         torch.testing.assert_close(found[name].inputs, expected[name].inputs)
 
 
+class OverwritesItsInput(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4).double(), nn.Linear(4, 1).double()
+
+    def forward(self, x):
+        a = nn.functional.softplus(self.first(x))
+        f = self.second(a)
+        a.zero_()
+        return f
+
+
+def test_recorded_inputs_survive_being_overwritten():
+    model = OverwritesItsInput()
+    expected = nn.functional.softplus(model.first(X)).detach()
+    torch.testing.assert_close(layer_signals(model, X)["second"].inputs, expected)
+
+
 def test_other_parameters_can_be_looked_at_without_touching_the_model():
     model = MLP(3, [4], 1, "erf", True, torch_stream(0, "init"), dtype=torch.float64)
     other = MLP(3, [4], 1, "erf", True, torch_stream(1, "init"), dtype=torch.float64)

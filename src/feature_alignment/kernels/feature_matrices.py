@@ -154,9 +154,7 @@ def spectrum_preserving_rotation(
     """
     eigenvalues = np.linalg.eigvalsh(matrix.detach().double().cpu().numpy())
     gaussian = generator.standard_normal((len(eigenvalues), len(eigenvalues)))
-    vectors, triangle = np.linalg.qr(gaussian)
-    # QR leaves the columns' signs to the algorithm; a positive diagonal makes the law Haar.
-    vectors *= np.sign(np.diag(triangle))
+    vectors, _ = np.linalg.qr(gaussian)  # Haar up to the columns' signs, which cancel in Q
     conjugate = (vectors * eigenvalues) @ vectors.T
     return torch.as_tensor(conjugate).to(matrix)
 

@@ -76,9 +76,8 @@ def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
     _check_zero_at_one(second)
 
     def objective(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        # z runs from 1 to v; both ends are made exact, since |·|^p with p < 1 magnifies rounding.
-        z = np.where(u == 1, v, np.minimum(v**u, v))
-        return first(z) + second(np.maximum(v / z, 1.0))
+        z = np.minimum(v**u, v)  # from 1 to v; rounding must not take v/z below 1
+        return first(z) + second(v / z)
 
     def joint(v: np.ndarray) -> np.ndarray:
         v = np.asarray(v, dtype=float)
