@@ -53,5 +53,7 @@ def test_cross_entropy_wants_one_index_per_sample(y):
 
 def test_losses_are_found_by_name():
     assert loss_function("mse") is mse
-    with pytest.raises(UserError, match="loss: 'mes' is not a loss; did you mean 'mse'"):
-        loss_function("mes")
+    with pytest.raises(
+        UserError, match="loss: 'cross-entropy' is not a loss; did you mean 'cross_entropy'"
+    ):
+        loss_function("cross-entropy")

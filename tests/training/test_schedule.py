@@ -44,7 +44,7 @@ def test_settings_of_a_spec_always_measure_the_end(settings, expected):
         ([-1], "measure_at: step -1 is outside"),
         ({"every": 0}, "every 0 steps is not possible"),
         ({"geometric": {"ratio": 1.0}}, "ratio 1.0 make no growing schedule"),
-        ({"geometric": {"rate": 2}}, "'rate' is not a setting; did you mean 'ratio'"),
+        ({"geometric": {"ratios": 2}}, "'ratios' is not a setting; did you mean 'ratio'"),
         ({"often": 3}, "measure_at: .* is no schedule"),
     ],
 )
