@@ -195,6 +195,9 @@ def _explain(error: jsonschema.ValidationError) -> tuple[list[Any], str]:
             known = error.schema["properties"]
             unknown = next(key for key in found if key not in known)
             return [*path, unknown], f"unknown key; {suggestion(unknown, known)}"
+        case "required":
+            missing = next(key for key in rule if key not in found)
+            return [*path, missing], "missing; it has no default, so give it a value"
         case "type":
             wanted = " or ".join(rule) if isinstance(rule, list) else rule
             return path, f"found {_kind(found)}, a value of type {wanted} is needed{_hint(found)}"

@@ -21,7 +21,7 @@ def suggestion(value: object, allowed: Iterable[str]) -> str:
         'allowed: quick, smoke'
     """
     names = sorted(allowed)
-    near = difflib.get_close_matches(str(value), names, n=1)
+    near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.7)
     if near:
         return f"did you mean {near[0]!r}? Allowed: {', '.join(names)}"
     return f"allowed: {', '.join(names)}"

@@ -15,14 +15,9 @@ from typing import Any
 from feature_alignment.config import Config
 from feature_alignment.data.registry import check_options
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.papers import PAPERS, paper_of
 from feature_alignment.spec import Point, Spec
 
-PAPERS = {
-    "baratin2021": "Implicit Regularization via Neural Feature Alignment",
-    "lejeune2024": "An Adaptive Tangent Feature Perspective of Neural Networks",
-    "beaglehole2024": "Feature learning as alignment: a structural property of gradient descent "
-    "in non-linear neural networks",
-}
 _FIGURE_FILE = re.compile(rf"({'|'.join(PAPERS)})_fig\w+")
 _FIGURES = Path(__file__).parent / "figures"
 
@@ -37,11 +32,6 @@ def all_figures() -> tuple[str, ...]:
 def _figure_order(name: str) -> tuple[int, int, str]:
     number = re.search(r"_fig(\d+)", name)
     return list(PAPERS).index(paper_of(name)), int(number.group(1)) if number else 0, name
-
-
-def paper_of(figure: str) -> str:
-    """The citation key of a figure's or an experiment's paper."""
-    return figure.partition("_")[0]
 
 
 def figure_module(figure: str) -> ModuleType:

@@ -1,4 +1,5 @@
-# What every rule file uses: the library, the checked configuration and the plan of each preset.
+# The library, the checked configuration, the plan of each preset, and the functions that look up
+# in it what the other files here need.
 
 import os
 import sys
@@ -13,13 +14,8 @@ sys.path.insert(0, str(ROOT / "src"))
 from feature_alignment.config import PRESETS, resolve_config
 from feature_alignment.errors import UserError
 from feature_alignment.imports import import_closure
-from feature_alignment.plan import (
-    PAPERS,
-    all_figures,
-    dataset_spec,
-    make_plan,
-    paper_of,
-)
+from feature_alignment.papers import PAPERS, paper_of
+from feature_alignment.plan import all_figures, dataset_spec, make_plan
 
 
 def one_sentence(function, *arguments, **options):
@@ -39,6 +35,8 @@ def plan_of(preset=None):
 
 
 PLAN = plan_of()
+LEDGER = sorted(os.path.relpath(path) for path in (ROOT / "claims").glob("*.yaml"))
+CLAIMS_SCHEMA = os.path.relpath(ROOT / "workflow/schemas/claims.schema.yaml")
 
 
 def library(*modules):
@@ -50,10 +48,113 @@ def results_of(figures):
     """The final outputs for some figures of the configured preset."""
     preset = PLAN.preset
     return [
-        *(f"figures/{preset}/{f}.{suffix}" for f in figures for suffix in ("pdf", "png")),
+        *(
+            f"figures/{preset}/{f}.{suffix}"
+            for f in figures
+            for suffix in ("pdf", "png")
+        ),
         f"results/{preset}/claims.csv",
         f"results/{preset}/report.html",
     ]
+
+
+def prepared(dataset):
+    """The canonical file of a dataset, given the dataset's spec."""
+    return f"results/data/{dataset['name']}.{dataset['source']}.npz"
+
+
+def source_of(wildcards):
+    """The spec of the dataset of a canonical file."""
+    spec = dataset_spec(wildcards.dataset, PLAN.config)
+    return {**spec, "source": wildcards.source}
+
+
+def spec_of(wildcards):
+    """The spec of a run."""
+    return plan_of(wildcards.preset).specs[wildcards.experiment, wildcards.point]
+
+
+def data_of(wildcards):
+    """The canonical data file that a run needs, if it needs one."""
+    spec = spec_of(wildcards)
+    return [prepared(spec["dataset"])] if "dataset" in spec else []
+
+
+def run_library(wildcards):
+    """The library files that a run is made with."""
+    own = f"feature_alignment.experiments.{wildcards.experiment}"
+    return library("feature_alignment.experiments.run", own)
+
+
+def figure_spec(wildcards):
+    """What a figure is made from: its runs, and what its stamp says."""
+    plan = plan_of(wildcards.preset)
+    return {
+        "figure": wildcards.figure,
+        "preset": wildcards.preset,
+        "points": [list(point) for point in plan.points[wildcards.figure]],
+        "datasets": [list(pair) for pair in plan.datasets_of(wildcards.figure)],
+    }
+
+
+def figure_runs(wildcards):
+    """The run files of a figure."""
+    points = plan_of(wildcards.preset).points[wildcards.figure]
+    return [
+        f"results/{wildcards.preset}/runs/{experiment}/{point}/{file}"
+        for experiment, point in points
+        for file in ("spec.json", "metrics.csv", "arrays.npz")
+    ]
+
+
+def figure_library(wildcards):
+    """The library files that a figure is made with."""
+    own = f"feature_alignment.figures.{wildcards.figure}"
+    return library("feature_alignment.figures.make", own)
+
+
+def selected_spec(wildcards):
+    """The selected figures, their papers and the data they show."""
+    plan = plan_of(wildcards.preset)
+    return {
+        "preset": wildcards.preset,
+        "figures": {
+            f: [list(pair) for pair in plan.datasets_of(f)] for f in plan.figures
+        },
+    }
+
+
+def selected_tables(wildcards):
+    """The tables of the selected figures."""
+    return [
+        f"results/{wildcards.preset}/tables/{f}.csv"
+        for f in plan_of(wildcards.preset).figures
+    ]
+
+
+def selected_pictures(suffix):
+    """The input function of the selected figures' pictures."""
+    return lambda wildcards: [
+        f"figures/{wildcards.preset}/{f}.{suffix}"
+        for f in plan_of(wildcards.preset).figures
+    ]
+
+
+def selected_provenances(wildcards):
+    """The provenance of each run behind the selected figures."""
+    plan = plan_of(wildcards.preset)
+    points = {point for f in plan.figures for point in plan.points[f]}
+    return [
+        f"results/{wildcards.preset}/runs/{experiment}/{point}/provenance.json"
+        for experiment, point in sorted(points)
+    ]
+
+
+def selected_library(wildcards):
+    """The library files of the report, and the figures' own, whose captions it shows."""
+    figures = plan_of(wildcards.preset).figures
+    own = [f"feature_alignment.figures.{f}" for f in figures]
+    return library("feature_alignment.report.make", *own)
 
 
 wildcard_constraints:

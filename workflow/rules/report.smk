@@ -1,1 +1,30 @@
-# The report: one page with every selected figure, the verdicts, and what made them.
+# The report: one page with the selected figures, the verdicts, and what made them.
+
+
+rule report:
+    input:
+        pngs=selected_pictures("png"),
+        pdfs=selected_pictures("pdf"),
+        tables=selected_tables,
+        provenances=selected_provenances,
+        claims="results/{preset}/claims.csv",
+        ledger=LEDGER,
+        schema=CLAIMS_SCHEMA,
+        template=os.path.relpath(ROOT / "src/feature_alignment/report/page.html.jinja"),
+        library=selected_library,
+    output:
+        page="results/{preset}/report.html",
+        provenance="results/{preset}/report.provenance.json",
+    log:
+        "results/{preset}/logs/report.log",
+    conda:
+        "../../envs/figures.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=15,
+    params:
+        spec=selected_spec,
+    message:
+        "Writing the report ({wildcards.preset})"
+    script:
+        "../scripts/write_report.py"

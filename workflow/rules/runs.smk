@@ -1,23 +1,6 @@
 # Runs: training and measurement, one job for each experiment point, all its seeds in one process.
 
 
-def spec_of(wildcards):
-    """The spec of a run."""
-    return plan_of(wildcards.preset).specs[wildcards.experiment, wildcards.point]
-
-
-def data_of(wildcards):
-    """The canonical data file that a run needs, if it needs one."""
-    spec = spec_of(wildcards)
-    return [prepared(spec["dataset"])] if "dataset" in spec else []
-
-
-def run_library(wildcards):
-    """The library files that a run is made with."""
-    own = f"feature_alignment.experiments.{wildcards.experiment}"
-    return library("feature_alignment.experiments.run", own)
-
-
 rule run:
     input:
         data=data_of,
@@ -31,14 +14,16 @@ rule run:
         "results/{preset}/logs/runs/{experiment}/{point}.log",
     benchmark:
         "results/{preset}/benchmarks/{experiment}/{point}.tsv"
-    params:
-        spec=spec_of,
+    conda:
+        "../../envs/compute.yaml"
     threads: PLAN.config["threads"]
     resources:
         mem_mb=PLAN.config["resources"]["mem_mb"],
         runtime=PLAN.config["resources"]["runtime"],
         gpu=1 if PLAN.config["device"] == "cuda" else 0,
-    conda:
-        "../../envs/compute.yaml"
+    params:
+        spec=spec_of,
+    message:
+        "Running {wildcards.experiment}/{wildcards.point} ({wildcards.preset}); progress in {log}"
     script:
         "../scripts/run_experiment.py"

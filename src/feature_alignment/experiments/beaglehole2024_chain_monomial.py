@@ -17,7 +17,7 @@ from feature_alignment.kernels.feature_matrices import (
     cosine_similarity,
     neural_feature_correlation,
     neural_feature_matrix,
-    random_conjugate,
+    spectrum_preserving_rotation,
 )
 from feature_alignment.kernels.layer_signals import layer_signals
 from feature_alignment.kernels.preactivation import preactivation_feature_covariance
@@ -129,7 +129,7 @@ def _measure(
     result.add("ptk_spectrum_std_over_mean", spectrum.std() / spectrum.mean(), **where)
     rng = stream(seed, "probe/random_conjugates")
     for draw in range(conjugates):
-        conjugate = random_conjugate(covariance, rng)
+        conjugate = spectrum_preserving_rotation(covariance, rng)
         value = neural_feature_correlation(weight, conjugate)
         result.add("nfc_random_conjugate", value, **where, draw=draw)
         if draw == 0:

@@ -48,5 +48,6 @@ def draw(table: FigureTable) -> "Figure":
         ax.plot(*chosen.T, "o", color=COLOURS[name], markersize=2.5, label=f"y = {label:+d}")
     ax.add_patch(Circle((0, 0), DISK_RADIUS, fill=False, linestyle="--"))
     ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1, 1), ylim=(-1, 1))
+    ax.set(xticks=[-1, 0, 1], yticks=[-1, 0, 1])
     ax.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, 1.12))
     return figure

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from feature_alignment.figures.make import FigureTable, Runs
-from feature_alignment.figures.style import new_figure, show_matrix
+from feature_alignment.figures.style import describe, new_figure, show_matrix
 from feature_alignment.spec import Point
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ def draw(table: FigureTable) -> "Figure":
         ("agop", "AGOP  $G = W^\\top K W$", "nfc"),
         ("random_conjugate_agop", "$W^\\top Q W$", "nfc_random_conjugate"),
     ]
-    figure, axes = new_figure(1, 4, width=11.0, height=2.9)
+    figure, axes = new_figure(1, 4, width=11.0, height=3.1)
     for ax, (name, title, metric) in zip(axes[0], panels, strict=True):
         matrix = table.arrays[name]
-        show_matrix(ax, matrix / matrix.max(), 1.0, "entry / largest entry", diverging=True)
-        ax.set_title(title + (_similarity(table, metric) if metric else ""))
+        label = "entry / largest entry" if ax is axes[0, -1] else None
+        show_matrix(ax, matrix / matrix.max(), 1.0, label, diverging=True)
+        ax.set_title(title + (_similarity(table, metric) if metric else "\n"))
     return figure
 
 
 def _similarity(table: FigureTable, metric: str) -> str:
-    values = table.values(metric)
-    return f"\n$\\rho(F, \\cdot)$ = {values.mean():.2f} ± {values.std(ddof=1):.2f}"
+    return f"\n$\\rho(F, \\cdot)$ = {describe(table.values(metric))}"

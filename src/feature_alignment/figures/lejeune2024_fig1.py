@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from feature_alignment.figures.make import FigureTable, Runs
-from feature_alignment.figures.style import new_figure, show_matrix
+from feature_alignment.figures.style import describe, new_figure, show_matrix
 from feature_alignment.spec import Point
 
 if TYPE_CHECKING:
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 TITLE = "A more difficult task yields higher label-kernel alignment"
 CAPTION = (
-    "Kernels on digit images in order of the target y, for seed 0. Left: the initial kernel K₀. "
-    "Middle: the adapted kernel K and the label kernel of a network trained on the linear targets "
-    "y. Right: the same for the binarised targets sign y. Colour ranges are the paper's: 4, 10 "
-    "and 2. Titles give the cosine similarity of K with the label kernel, mean ± standard "
-    "deviation over seeds."
+    "Kernels on digit images in order of the target y, for seed 0: the initial kernel K₀, the "
+    "adapted kernel K and the label kernel of a network trained on the linear targets y (top) and "
+    "on the binarised targets sign y (bottom). Colour ranges are the paper's: 4, 10 and 2. The "
+    "cosine similarity is that of K with the label kernel, mean ± standard deviation over seeds."
 )
 EXPERIMENT = "lejeune2024_digit_regression"
 TARGETS = ("linear", "binarised")
@@ -54,19 +53,19 @@ def table(runs: Runs) -> FigureTable:
 
 
 def draw(table: FigureTable) -> "Figure":
-    """Five heat maps: the initial kernel, then adapted and label kernel for each target."""
-    figure, axes = new_figure(1, 5, width=13.0, height=2.9)
-    initial, *rest = axes[0]
-    show_matrix(initial, table.arrays["linear/initial"], 4.0, "$K_0$")
-    initial.set_title("initial kernel")
-    for index, targets in enumerate(TARGETS):
-        adapted, label = rest[2 * index : 2 * index + 2]
+    """Heat maps of initial, adapted and label kernel (columns) for each target (rows)."""
+    figure, axes = new_figure(2, 3, width=9.0, height=6.0)
+    for row, targets in zip(axes, TARGETS, strict=True):
+        initial, adapted, label = row
+        kernels = {
+            name: table.arrays[f"{targets}/{name}"] for name in ("initial", "adapted", "label")
+        }
+        show_matrix(initial, kernels["initial"], 4.0, "$K_0$")
+        show_matrix(adapted, kernels["adapted"], 10.0, "$K$")
+        show_matrix(label, kernels["label"], 2.0, "$K_{\\hat{y}}$", diverging=True)
         similarity = table.values("label_similarity", point=targets)
-        show_matrix(adapted, table.arrays[f"{targets}/adapted"], 10.0, "$K$")
-        adapted.set_title(
-            f"{targets} targets: adapted kernel\n"
-            f"similarity {similarity.mean():.2f} ± {similarity.std(ddof=1):.2f}"
-        )
-        show_matrix(label, table.arrays[f"{targets}/label"], 2.0, "$K_{\\hat{y}}$", diverging=True)
-        label.set_title(f"{targets} targets: label kernel")
+        initial.set_title("initial kernel")
+        initial.set_ylabel(f"{targets} targets")
+        adapted.set_title(f"adapted kernel, similarity {describe(similarity)}")
+        label.set_title("label kernel")
     return figure

@@ -46,7 +46,7 @@ def draw(table: FigureTable) -> "Figure":
     left.plot(index, np.sign(y), color=COLOURS["easy"], label="sign y")
     left.plot(index, y, ":", color=COLOURS["paper"], label="y")
     left.set(xlabel="training point, in order of y", ylabel="target")
-    left.legend()
+    left.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
 
     right.plot(index, np.sign(y) - y, "--", color=COLOURS["test"], label="residual sign y − y")
     right.set(xlabel="training point, in order of y", ylabel="residual")
@@ -55,5 +55,6 @@ def draw(table: FigureTable) -> "Figure":
     kernel.set_ylabel("diagonal of the adapted kernel")
     kernel.grid(False)
     kernel.spines["right"].set_visible(True)
-    right.legend(handles=[*right.lines, *kernel.lines], loc="lower left")
+    handles = [*right.lines, *kernel.lines]
+    right.legend(handles=handles, loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
     return figure

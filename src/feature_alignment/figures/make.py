@@ -135,26 +135,30 @@ def draw_figure(
     with np.load(arrays_file) as stored:
         table = FigureTable(pd.read_csv(table_file), dict(stored))
     figure = figure_module(spec["figure"]).draw(table)
-    stamp(figure, spec["preset"], data_sources(spec["datasets"]))
+    stamp(figure, spec["preset"], describe_data(spec))
     for picture in pictures:
         save(figure, picture)
 
 
-def data_sources(datasets: Sequence[Sequence[str]]) -> str:
+def describe_data(spec: Spec) -> str:
     """In a few words, the data that a figure shows, stand-ins named as such.
 
     Args:
-        datasets: (name, source) pairs.
+        spec: the figure's spec: its `points`, and in `datasets` its (name, source) pairs.
 
     Example:
-        >>> data_sources([])
-        'synthetic data'
+        >>> describe_data({"points": [], "datasets": []})
+        'none, theory only'
+        >>> describe_data({"points": [["disk", "default"]], "datasets": []})
+        'generated'
     """
-    if not datasets:
-        return "synthetic data"
+    if not spec["points"]:
+        return "none, theory only"
+    if not spec["datasets"]:
+        return "generated"
     return "; ".join(
         f"{DATASETS[name].title} stand-in ({DATASETS[name].stand_in})"
         if source == "embedded"
         else f"{DATASETS[name].title} ({source})"
-        for name, source in datasets
+        for name, source in spec["datasets"]
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
@@ -147,8 +148,20 @@ def panel_label(ax: "Axes", letter: str) -> None:
     ax.set_title(letter, loc="left", fontweight="bold")
 
 
+def describe(values: "pd.Series") -> str:
+    """Mean and standard deviation (n − 1) of some values; of a single value, the value alone.
+
+    Example:
+        >>> import pandas as pd
+        >>> describe(pd.Series([0.1, 0.3]))
+        '0.20 ± 0.14'
+    """
+    mean = f"{values.mean():.2f}"
+    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.2f}"
+
+
 def show_matrix(
-    ax: "Axes", matrix: "np.ndarray", vmax: float, label: str, *, diverging: bool = False
+    ax: "Axes", matrix: "np.ndarray", vmax: float, label: str | None, *, diverging: bool = False
 ) -> "AxesImage":
     """Draw a matrix as a heat map with a labelled colour bar.
 
@@ -160,7 +173,8 @@ def show_matrix(
         ax: where to draw.
         matrix: (rows, columns), finite.
         vmax: the entry that gets the last colour, positive, in the matrix's units.
-        label: the colour bar's label: the quantity, and its unit if it has one.
+        label: the colour bar's label: the quantity, and its unit if it has one; None for no bar,
+            where a neighbour with the same range has one.
         diverging: whether entries of both signs matter.
 
     Returns:
@@ -188,6 +202,8 @@ def show_matrix(
     ax.set_yticks([])
     ax.grid(False)
     ax.spines[:].set_visible(False)
+    if label is None:
+        return image
     extend = {(False, False): "neither", (True, False): "max", (False, True): "min"}
     ax.figure.colorbar(image, ax=ax, label=label, extend=extend.get((above, below), "both"))
     return image

@@ -1,0 +1,20 @@
+"""Write the report about the selected figures."""
+
+from pathlib import Path
+
+from feature_alignment.job import open_job
+from feature_alignment.report.make import make_report
+
+with open_job(snakemake, "feature_alignment.report.make") as job:
+    make_report(
+        job.spec,
+        pngs=job.input.pngs,
+        pdfs=job.input.pdfs,
+        tables=job.input.tables,
+        provenances=job.input.provenances,
+        verdicts=job.input.claims,
+        ledger=Path(job.input.ledger[0]).parent,
+        schema=job.input.schema,
+        page=job.output("page"),
+        folder=Path(snakemake.output.page).parent,
+    )
