@@ -14,7 +14,7 @@ from typing import Any
 from feature_alignment.imports import closure_hash
 from feature_alignment.spec import Spec, spec_hash
 
-_PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "seaborn", "torch", "torchvision")
+_PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "torchvision")
 
 
 def provenance(spec: Spec, modules: list[str], wall_seconds: float) -> dict[str, Any]:

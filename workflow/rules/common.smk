@@ -44,17 +44,12 @@ def library(*modules):
     return [os.path.relpath(path) for path in import_closure(*modules)]
 
 
-def results_of(figures):
-    """The final outputs for some figures of the configured preset."""
-    preset = PLAN.preset
+def pictures_of(figures):
+    """The pictures of some figures, for the configured preset."""
     return [
-        *(
-            f"figures/{preset}/{f}.{suffix}"
-            for f in figures
-            for suffix in ("pdf", "png")
-        ),
-        f"results/{preset}/claims.csv",
-        f"results/{preset}/report.html",
+        f"figures/{PLAN.preset}/{f}.{suffix}"
+        for f in figures
+        for suffix in ("pdf", "png")
     ]
 
 

@@ -32,7 +32,7 @@ rule figure:
     output:
         pdf="figures/{preset}/{figure}.pdf",
         png="figures/{preset}/{figure}.png",
-        provenance="results/{preset}/provenance/{figure}.json",
+        provenance="figures/{preset}/{figure}.provenance.json",
     log:
         "results/{preset}/logs/figures/{figure}.log",
     conda:

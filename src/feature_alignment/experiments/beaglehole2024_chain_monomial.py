@@ -22,6 +22,7 @@ from feature_alignment.kernels.feature_matrices import (
 from feature_alignment.kernels.layer_signals import layer_signals
 from feature_alignment.kernels.preactivation import preactivation_feature_covariance
 from feature_alignment.models.mlp import MLP
+from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import loss_value
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
@@ -48,6 +49,7 @@ def run_seed(
 
     Raises:
         UserError: if the task needs more coordinates than the inputs have.
+        TrainingDivergedError: if training diverged or left every ReLU dead.
     """
     d, r = parameters["dimension"], parameters["rank"]
     if r > d:
@@ -116,6 +118,11 @@ def _measure(
     name, signals = next(iter(layer_signals(model, x).items()))
     weight = model.layers[0].weight.detach()
     covariance = preactivation_feature_covariance(signals.gradients)  # (k, k)
+    if not covariance.any():
+        raise TrainingDivergedError(
+            f"training killed the network: after step {step} no gradient reaches {name}; "
+            "use a smaller learning rate."
+        )
     nfm = neural_feature_matrix(weight)  # (d, d)
     agop = average_gradient_outer_product(weight, covariance)  # (d, d)
     egop = torch.as_tensor(chain_monomial_egop(x.shape[1], rank)).to(nfm)

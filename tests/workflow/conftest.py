@@ -1,0 +1,97 @@
+"""Copies of the pipeline to run in, and the pipeline run once in two ways."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PARTS = ("Snakefile", "config.yaml", "workflow", "src", "claims", "envs")
+
+
+class Pipeline:
+    """A copy of the pipeline in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir(parents=True)
+        for part in PARTS:
+            source, target = ROOT / part, folder / part
+            ignore = shutil.ignore_patterns("__pycache__")
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=ignore)
+            else:
+                shutil.copy2(source, target)
+
+    def command(self, *arguments):
+        """The command line of a run."""
+        return [sys.executable, "-m", "snakemake", *arguments]
+
+    def environment(self):
+        """The environment of a run: matplotlib and Python caches stay in the copy."""
+        return {**os.environ, "XDG_CACHE_HOME": str(self.folder / ".cache")}
+
+    def run(self, *arguments):
+        """Run Snakemake in the copy."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def succeed(self, *arguments):
+        """Run Snakemake in the copy, and expect it to succeed; what it printed."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def planned(self, *arguments):
+        """The number of jobs of each rule that a dry run lists."""
+        text = self.succeed(*arguments, "-n", "--quiet", "rules")
+        lines = (line.split() for line in text.splitlines())
+        rules = {
+            words[0]: int(words[1])
+            for words in lines
+            if len(words) == 2 and words[1].isdigit() and words[0] != "total"
+        }
+        rules.pop("all", None)
+        return rules
+
+    def results(self):
+        """The bytes of every table, array file and picture."""
+        paths = [
+            path
+            for folder in ("results", "figures")
+            for path in (self.folder / folder).rglob("*")
+            if path.suffix in {".csv", ".npz", ".png", ".pdf"}
+        ]
+        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths}
+
+
+SMOKE = ("--config", "preset=smoke")
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    """A fresh copy of the pipeline."""
+    return Pipeline(tmp_path / "pipeline")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """The smoke preset, made on one core. Tests that change it copy it first."""
+    done = Pipeline(tmp_path_factory.mktemp("one_core") / "pipeline")
+    done.succeed("--cores", "1", *SMOKE)
+    return done
+
+
+@pytest.fixture(scope="session")
+def pipeline_class():
+    """The class of pipeline copies, for fixtures of other scopes."""
+    return Pipeline

@@ -1,0 +1,69 @@
+"""The whole pipeline at the smoke preset: complete, deterministic, and never run twice."""
+
+import csv
+import io
+import json
+import resource
+import time
+
+import pytest
+
+pytestmark = pytest.mark.slow
+SMOKE = ("--config", "preset=smoke")
+FIGURES = (
+    "baratin2021_fig1",
+    "baratin2021_fig10",
+    "beaglehole2024_fig1",
+    "lejeune2024_fig1",
+    "lejeune2024_fig2",
+    "lejeune2024_fig3",
+)
+
+
+def test_every_figure_table_claim_and_report_is_made(finished):
+    results = finished.results()
+    for figure in FIGURES:
+        assert results[f"figures/smoke/{figure}.pdf"].startswith(b"%PDF")
+        assert results[f"figures/smoke/{figure}.png"].startswith(b"\x89PNG")
+        table = csv.DictReader(io.StringIO(results[f"results/smoke/tables/{figure}.csv"].decode()))
+        assert {"point", "seed", "step", "layer", "split", "metric", "value"} <= set(
+            table.fieldnames
+        )
+    claims = list(csv.DictReader(io.StringIO(results["results/smoke/claims.csv"].decode())))
+    assert {row["figure"] for row in claims} == set(FIGURES)
+    report = (finished.folder / "results/smoke/report.html").read_text(encoding="utf-8")
+    assert report.count("data:image/png;base64,") == len(FIGURES)
+
+
+def test_every_result_has_its_provenance(finished):
+    runs = list((finished.folder / "results/smoke/runs").glob("*/*"))
+    assert len(runs) == 4
+    for run in runs:
+        record = json.loads((run / "provenance.json").read_text())
+        assert record["spec"] == json.loads((run / "spec.json").read_text())
+        assert record["threads"] == record["spec"]["threads"]
+        assert record["wall_seconds"] > 0
+        assert record["peak_memory_mib"] > 50
+        assert {"numpy", "torch", "python"} <= set(record["versions"])
+    others = list(finished.folder.glob("[rf]*/**/*provenance.json"))
+    assert len(others) == len(runs) + 1 + 2 * len(FIGURES) + 2  # data; claims and report
+
+
+def test_one_and_two_cores_give_the_same_bytes(finished, pipeline):
+    pipeline.succeed("--cores", "2", *SMOKE)
+    first, second = finished.results(), pipeline.results()
+    # Benchmarks are measurements of the machine; they are .tsv files, and not compared.
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+    assert len(first) > 30
+
+
+def test_a_second_run_does_nothing_and_takes_seconds(finished):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.monotonic()
+    text = finished.succeed("--cores", "2", *SMOKE)
+    elapsed = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert "Nothing to be done" in text
+    assert after.ru_utime - before.ru_utime < 8
+    assert elapsed < 30  # 3 s on an idle machine; the bound allows for a busy one
