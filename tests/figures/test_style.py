@@ -194,3 +194,15 @@ def test_colours_are_of_the_palette_and_pairs_differ():
     for group in shown_together:
         assert len({COLOURS[name] for name in group}) == len(group)
     assert len(set(sequence_colours(19))) == 19
+
+
+def test_a_file_does_not_depend_on_what_was_saved_before(tmp_path):
+    alone, _ = new_figure(1, 2, 4, 2)
+    both, _ = new_figure(1, 2, 4, 2)
+    for figure in (alone, both):
+        for ax in figure.axes:
+            ax.set(title="a title\nof two lines", ylabel="y")
+    save(alone, tmp_path / "alone.png")
+    save(both, tmp_path / "both.pdf")
+    save(both, tmp_path / "both.png")
+    assert (tmp_path / "alone.png").read_bytes() == (tmp_path / "both.png").read_bytes()

@@ -42,7 +42,7 @@ def draw(table: FigureTable) -> "Figure":
         ("agop", "AGOP  $G = W^\\top K W$", "nfc"),
         ("random_conjugate_agop", "$W^\\top Q W$", "nfc_random_conjugate"),
     ]
-    figure, axes = new_figure(1, 4, width=11.0, height=3.1)
+    figure, axes = new_figure(1, 4, width=11.0, height=3.5)
     for ax, (name, title, metric) in zip(axes[0], panels, strict=True):
         matrix = table.arrays[name]
         label = "entry / largest entry" if ax is axes[0, -1] else None

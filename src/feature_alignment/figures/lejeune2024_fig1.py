@@ -54,7 +54,7 @@ def table(runs: Runs) -> FigureTable:
 
 def draw(table: FigureTable) -> "Figure":
     """Heat maps of initial, adapted and label kernel (columns) for each target (rows)."""
-    figure, axes = new_figure(2, 3, width=9.0, height=6.0)
+    figure, axes = new_figure(2, 3, width=9.5, height=6.0)
     for row, targets in zip(axes, TARGETS, strict=True):
         initial, adapted, label = row
         kernels = {
@@ -66,6 +66,6 @@ def draw(table: FigureTable) -> "Figure":
         similarity = table.values("label_similarity", point=targets)
         initial.set_title("initial kernel")
         initial.set_ylabel(f"{targets} targets")
-        adapted.set_title(f"adapted kernel, similarity {describe(similarity)}")
+        adapted.set_title(f"adapted kernel\nsimilarity {describe(similarity)}")
         label.set_title("label kernel")
     return figure

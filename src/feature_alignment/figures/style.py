@@ -205,7 +205,9 @@ def show_matrix(
     if label is None:
         return image
     extend = {(False, False): "neither", (True, False): "max", (False, True): "min"}
-    ax.figure.colorbar(image, ax=ax, label=label, extend=extend.get((above, below), "both"))
+    ax.figure.colorbar(
+        image, ax=ax, shrink=0.8, label=label, extend=extend.get((above, below), "both")
+    )
     return image
 
 
@@ -246,6 +248,9 @@ def save(figure: "Figure", path: "Path | str") -> None:
     if path.suffix not in _METADATA:
         raise ValueError(f"{path}: a figure is saved as one of {', '.join(_METADATA)}.")
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Lay out once: a second pass would move things, and the file depend on what was saved before.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     partial = path.with_name(f".{path.name}.partial")
     try:
         figure.savefig(partial, format=path.suffix[1:], metadata=_METADATA[path.suffix])
