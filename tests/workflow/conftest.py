@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PARTS = ("Snakefile", "config.yaml", "workflow", "src", "claims", "envs")
+PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "src", "claims", "envs")
 
 
 class Pipeline:

@@ -84,7 +84,7 @@ def test_any_key_can_be_overridden_by_a_configfile(fresh, tmp_path):
 
 @pytest.mark.parametrize("profile", ["default", "gpu", "slurm"])
 def test_every_profile_is_accepted(fresh, profile):
-    planned = fresh.planned("--workflow-profile", f"workflow/profiles/{profile}")
+    planned = fresh.planned("--workflow-profile", profile)
     assert planned["figure"] == ALL_FIGURES
 
 
@@ -121,3 +121,7 @@ def test_a_failed_training_is_an_error_that_says_what_to_do(
     assert re.search(rf"{says}.* use a smaller learning rate", printed)
     assert "Traceback" not in printed
     assert not (fresh.folder / target).exists()
+
+
+def test_the_default_profile_is_used_by_itself(fresh):
+    assert "Using workflow specific profile profiles/default" in fresh.succeed("-n")

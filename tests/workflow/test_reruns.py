@@ -1,8 +1,6 @@
 """An edit reruns what depends on it and nothing else; a killed job is simply made again."""
 
-import os
 import shutil
-import signal
 import subprocess
 import time
 
@@ -62,34 +60,40 @@ def test_an_edited_ledger_reruns_the_verdicts(copy):
     assert copy.planned(*SMOKE) == {"claims": 1, "report": 1}
 
 
-def test_a_killed_job_is_made_again_with_the_same_bytes(finished, pipeline):
+@pytest.mark.parametrize("victim", ["job", "snakemake"])
+def test_what_was_killed_is_made_again_with_the_same_bytes(finished, pipeline, victim):
     folder = "results/smoke/runs/baratin2021_disk/default"
-    target = f"{folder}/metrics.csv"
+    command = ("--cores", "1", *SMOKE, "--", f"{folder}/metrics.csv")
     running = subprocess.Popen(
-        pipeline.command("--cores", "1", *SMOKE, "--", target),
+        pipeline.command(*command),
         cwd=pipeline.folder,
         env=pipeline.environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    kill_job(running.pid, pipeline.folder / "results/smoke/logs/runs/baratin2021_disk/default.log")
+    log = pipeline.folder / "results/smoke/logs/runs/baratin2021_disk/default.log"
+    job = job_in_training(running.pid, log)
+    if victim == "snakemake":
+        running.kill()
+    job.kill()
     assert running.wait() != 0
     made = pipeline.folder / folder
-    assert not made.exists() or list(made.iterdir()) == []
-    pipeline.succeed("--cores", "1", *SMOKE, "--", target)
-    for name in ("metrics.csv", "arrays.npz", "spec.json"):
+    assert not [path for path in made.glob("*") if not path.name.startswith(".")]
+    pipeline.succeed(*command)
+    names = {"metrics.csv", "arrays.npz", "spec.json", "provenance.json"}
+    assert {path.name for path in made.iterdir()} == names  # nothing half-written is left
+    for name in names - {"provenance.json"}:
         undisturbed = finished.folder / folder / name
-        assert (pipeline.folder / folder / name).read_bytes() == undisturbed.read_bytes()
+        assert (made / name).read_bytes() == undisturbed.read_bytes()
 
 
-def kill_job(snakemake, log):
-    """Kill the process of the script with the given log, once it has begun to train."""
+def job_in_training(snakemake, log):
+    """The process of the script with the given log, once it has begun to train."""
     deadline = time.monotonic() + 120
     while not (log.exists() and "seed 1/" in log.read_text()):
         assert time.monotonic() < deadline, "the job did not begin"
         time.sleep(0.02)
     for child in psutil.Process(snakemake).children(recursive=True):
         if any("run_experiment.py" in word for word in child.cmdline()[1:2]):
-            os.kill(child.pid, signal.SIGKILL)
-            return
+            return child
     raise AssertionError("the job ended before it could be killed")
