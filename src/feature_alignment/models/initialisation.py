@@ -37,7 +37,7 @@ def new_linear(
         ValueError: if the scheme is unknown.
     """
     # On the meta device the constructor draws nothing from PyTorch's global generator.
-    layer = nn.Linear(d, k, bias=bias, device="meta", dtype=dtype).to_empty(device="cpu")
+    layer = nn.Linear(d, k, bias=bias, device="meta", dtype=dtype)
     _draw_parameters(layer, d, scheme, generator)
     return layer
 
@@ -76,9 +76,7 @@ def new_conv2d(
     """
     if size % 2 == 0:
         raise ValueError(f"size: {size} is even; the padding needs a filter of odd size.")
-    layer = nn.Conv2d(
-        d, k, size, stride, padding=size // 2, bias=bias, device="meta", dtype=dtype
-    ).to_empty(device="cpu")
+    layer = nn.Conv2d(d, k, size, stride, padding=size // 2, bias=bias, device="meta", dtype=dtype)
     _draw_parameters(layer, d * size**2, scheme, generator)
     return layer
 
@@ -95,14 +93,15 @@ def _draw_parameters(
     if scheme not in SCHEMES:
         raise ValueError(f"init: {scheme!r} is not a scheme; {suggestion(scheme, SCHEMES)}.")
     bound = 1 / math.sqrt(fan_in)
-    with torch.no_grad():
-        if scheme == "pytorch":
-            weight = _uniform(layer.weight.shape, bound, generator)
-        else:
-            weight = _normal(layer.weight.shape, math.sqrt(2 / fan_in), generator)
-        layer.weight.copy_(weight)
-        if layer.bias is not None:
-            layer.bias.copy_(_uniform(layer.bias.shape, bound, generator))
+    if scheme == "pytorch":
+        weight = _uniform(layer.weight.shape, bound, generator)
+    else:
+        weight = _normal(layer.weight.shape, math.sqrt(2 / fan_in), generator)
+    dtype = layer.weight.dtype
+    # New parameters: `to_empty` would import a compiler, seconds of every process's start.
+    layer.weight = nn.Parameter(weight.to(dtype))
+    if layer.bias is not None:
+        layer.bias = nn.Parameter(_uniform(layer.bias.shape, bound, generator).to(dtype))
 
 
 def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> torch.Tensor:
