@@ -134,6 +134,15 @@ def test_it_agrees_with_the_signals_of_linear_layers():
         torch.testing.assert_close(found[name].covariance, expected)
 
 
+@pytest.mark.parametrize("width", [64, 65, 200])
+def test_wide_layers_are_summed_in_strips(width):
+    model, x = MLP(3, [width], 2, "erf", True, stream(), dtype=DOUBLE), draw(6, 3)
+    found = layer_feature_matrices(model, x)["layers.0"].covariance
+    expected = preactivation_feature_covariance(layer_signals(model, x)["layers.0"].gradients)
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(found, found.T)
+
+
 def test_agop_of_a_convolution_is_that_of_its_patches():
     model, x = Convolutions(), draw(4, 2, 5, 6)
     patches = nn.functional.unfold(x, 3, stride=2, padding=1).transpose(1, 2)  # (n, P, d)

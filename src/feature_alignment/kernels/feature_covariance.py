@@ -137,7 +137,7 @@ def layer_feature_matrices(
     sums: dict[str, torch.Tensor] = {}
     counts: dict[str, int] = {}
     for chunk in x.split(chunk_size):
-        record = record_forward(model, chunk, measured)
+        record = record_forward(model, chunk, measured, keep_inputs=False)
         _require_one_call(record)
         cotangents = (
             one_hot_cotangents(record.outputs)
@@ -151,13 +151,13 @@ def layer_feature_matrices(
                 if name not in products:
                     products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
                     counts[name] = len(delta) // len(chunk)
-                products[name].addmm_(delta.T, delta)
+                _add_upper_triangle(products[name], delta)
         for name, product in products.items():
             sums[name] = sums.get(name, 0) + product.double()
     return {
         name: FeatureMatrices(
             weight_matrix=_matrix(layer.weight),
-            covariance=(sums[name] / (len(x) * counts[name])).to(layer.weight.dtype),
+            covariance=_mirrored(sums[name] / (len(x) * counts[name])).to(layer.weight.dtype),
             positions=counts[name],
             initial_weight=_initial_weight(initial, name, layer),
         )
@@ -201,6 +201,19 @@ def _rows(gradient: torch.Tensor, layer: nn.Module) -> torch.Tensor:
     if isinstance(layer, nn.Conv2d):
         gradient = gradient.movedim(1, 3)
     return gradient.reshape(-1, gradient.shape[-1])
+
+
+def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:
+    """Add δᵀδ to `total` in strips from the diagonal on: half the products of the whole."""
+    k = delta.shape[1]
+    width = max(64, k // 8)  # narrower strips waste the processor, wider ones the symmetry
+    for start in range(0, k, width):
+        strip = delta[:, start : start + width]
+        total[start : start + width, start:].addmm_(strip.T, delta[:, start:])
+
+
+def _mirrored(upper: torch.Tensor) -> torch.Tensor:
+    return upper.triu() + upper.triu(1).T
 
 
 def _matrix(weight: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ class ForwardRecord:
 
     Attributes:
         outputs: f, (n, c), every axis of the model's outputs but the first flattened.
-        inputs: what each layer called once was given, detached: (n, …).
+        inputs: what each layer called once was given, detached: (n, …). Empty if not kept.
         preactivations: what it returned, in the graph: (n, …).
         calls: how often each layer was called.
     """
@@ -48,7 +48,10 @@ class ForwardRecord:
 
 
 def record_forward(
-    model: nn.Module, x: torch.Tensor, layers: Mapping[str, nn.Module]
+    model: nn.Module,
+    x: torch.Tensor,
+    layers: Mapping[str, nn.Module],
+    keep_inputs: bool = True,
 ) -> ForwardRecord:
     """Run a model on its own parameters and record what chosen layers see and return.
 
@@ -56,6 +59,7 @@ def record_forward(
         model: in evaluation mode, see `require_independent_samples`; outputs (n, …).
         x: inputs (n, …), numbers or tokens.
         layers: modules of the model by name, each taking one tensor and returning one.
+        keep_inputs: whether to copy the layers' inputs.
 
     Returns:
         The record. Layers called more than once, or never, appear in `calls` only.
@@ -71,7 +75,9 @@ def record_forward(
     outputs: dict[str, torch.Tensor] = {}
     calls = dict.fromkeys(layers, 0)
     handles = [
-        layer.register_forward_hook(_recorder(name, inputs, outputs, calls))
+        layer.register_forward_hook(
+            _recorder(name, inputs if keep_inputs else None, outputs, calls)
+        )
         for name, layer in layers.items()
     ]
     try:
@@ -90,7 +96,7 @@ def record_forward(
     once = [name for name in layers if calls[name] == 1]
     return ForwardRecord(
         outputs=f.flatten(1),
-        inputs={name: inputs[name] for name in once},
+        inputs={name: inputs[name] for name in once if keep_inputs},
         preactivations={name: outputs[name] for name in once},
         calls=calls,
     )
@@ -139,15 +145,16 @@ def require_independent_samples(model: nn.Module) -> None:
 
 def _recorder(
     name: str,
-    inputs: dict[str, torch.Tensor],
+    inputs: dict[str, torch.Tensor] | None,
     outputs: dict[str, torch.Tensor],
     calls: dict[str, int],
 ) -> Callable[..., torch.Tensor]:
     def hook(layer: nn.Module, arguments: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
         calls[name] += 1
-        (a,) = arguments
-        # In-place activations must not overwrite what is recorded here.
-        inputs[name] = a.detach().clone()
+        # Copies, since in-place activations must not overwrite what is recorded here.
+        if inputs is not None:
+            (a,) = arguments
+            inputs[name] = a.detach().clone()
         outputs[name] = output
         return output.clone()
 
