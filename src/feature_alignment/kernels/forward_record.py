@@ -23,12 +23,14 @@ class ForwardRecord:
         inputs: what each layer called once was given, detached: (n, …). Empty if not kept.
         preactivations: what it returned, in the graph: (n, …).
         calls: how often each layer was called.
+        parameters: the values the model ran on, leaves of the graph.
     """
 
     outputs: torch.Tensor
     inputs: dict[str, torch.Tensor]
     preactivations: dict[str, torch.Tensor]
     calls: dict[str, int]
+    parameters: dict[str, torch.Tensor]
 
     def gradients(self, cotangents: Iterator[torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
         """Gradients Σ_y v_iy ∂f_y(x_i)/∂h_ℓ by layer, for one v (n, c) after the other.
@@ -36,6 +38,8 @@ class ForwardRecord:
         The record holds the graph until it is itself released.
         """
         layers = list(self.preactivations.values())
+        if not layers:
+            return
         for cotangent in cotangents:
             found = torch.autograd.grad(
                 self.outputs,
@@ -99,6 +103,7 @@ def record_forward(
         inputs={name: inputs[name] for name in once if keep_inputs},
         preactivations={name: outputs[name] for name in once},
         calls=calls,
+        parameters=values,
     )
 
 
