@@ -198,6 +198,12 @@ def test_directions_beyond_the_rank_are_refused():
         top_singular_directions(model, x, 4, stream(0, "lanczos"))
 
 
+def test_a_jacobian_that_is_zero_once_centred_is_refused():
+    x = torch.ones(6, 2, dtype=DOUBLE)  # equal samples
+    with pytest.raises(ValueError, match=r"zero \(once centred\)"):
+        top_singular_directions(nn.Linear(2, 1).double(), x, 1, stream(0, "lanczos"), centred=True)
+
+
 @pytest.mark.parametrize("number", [0, 15])
 def test_numbers_out_of_range_are_refused(number):
     with pytest.raises(ValueError, match=rf"number: {number} .* n·c − 1 = 14"):

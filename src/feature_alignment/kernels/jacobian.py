@@ -153,6 +153,7 @@ def top_singular_directions(
     Raises:
         ValueError: if samples are not independent, the outputs are not (n, c), the number is out
             of range, a singular value is zero to the tolerance, or the residual check fails.
+        scipy.sparse.linalg.ArpackNoConvergence: if the iterations do not converge.
 
     Example:
         >>> model = nn.Linear(1, 2, bias=False)  # J is x for each output
@@ -181,8 +182,11 @@ def top_singular_directions(
         return changes.flatten().double().cpu().numpy()
 
     operator = scipy.sparse.linalg.LinearOperator((size, size), apply_kernel, dtype=np.float64)
+    start = generator.standard_normal(size)
+    if not apply_kernel(start).any():
+        raise ValueError("the Jacobian is zero (once centred), so it has no singular directions.")
     eigenvalues, functions = scipy.sparse.linalg.eigsh(
-        operator, number, v0=generator.standard_normal(size), tol=tolerance / 10
+        operator, number, v0=start, tol=tolerance / 10
     )
     eigenvalues, functions = eigenvalues[::-1], functions[:, ::-1]
     if eigenvalues[-1] <= tolerance * eigenvalues[0]:
