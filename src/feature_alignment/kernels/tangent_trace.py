@@ -21,8 +21,10 @@ from feature_alignment.kernels.tangent import tangent_kernel
 def tangent_trace(model: nn.Module, x: torch.Tensor, chunk_size: int = 50) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
-    The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c backward passes: with a
-    batch of 100 about four training steps on as many samples for c = 10 (README of benchmarks).
+    The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c backward passes, and for
+    parameters without a closed form c more. For c = 10 on one CPU thread that took as long as 3
+    to 7 training steps on the same samples (MLP, VGG19), 13 with batch norm (ResNet18): see
+    benchmarks/tangent_trace.csv.
 
     Source: baratin2021, eq. 17 (‖Φ_t‖_F).
 
