@@ -122,6 +122,13 @@ def test_class_wise_centring_ignores_a_shift_of_each_class():
     assert raw[0] != pytest.approx(raw[1], rel=0.01)
 
 
+def test_features_equal_for_all_samples_have_no_centred_alignment():
+    features = np.tile(stream(0, "features").standard_normal((C, 5)), (N, 1))
+    with pytest.raises(ValueError, match=r"zero \(once centred\)"):
+        label_alignment(features @ features.T, one_hot())
+    label_alignment(features @ features.T, one_hot(), "equation_7_raw")
+
+
 def test_orthogonal_and_parallel_kernels():
     y = np.array([[1.0], [-1.0], [1.0], [-1.0]])
     other = np.array([[1.0], [1.0], [-1.0], [-1.0]])

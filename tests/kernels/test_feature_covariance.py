@@ -227,9 +227,8 @@ def test_random_signs_estimate_the_sum_over_outputs_without_bias():
 def test_the_model_is_left_as_it_was():
     model, x = Convolutions(), draw(4, 2, 5, 6)
     before, inputs = copy_parameters(model), x.clone()
-    model.first.weight.requires_grad_(False)
-    frozen = layer_feature_matrices(model, x)
-    model.first.weight.requires_grad_(True)
+    frozen = layer_feature_matrices(model.requires_grad_(False), x)
+    model.requires_grad_(True)
     thawed = layer_feature_matrices(model, x)
     assert torch.equal(frozen["first"].covariance, thawed["first"].covariance)
     assert torch.equal(x, inputs)
@@ -237,6 +236,23 @@ def test_the_model_is_left_as_it_was():
         assert torch.equal(parameter, before[name])
         assert parameter.grad is None
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_models_may_change_their_input_in_place():
+    class InPlace(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return torch.tanh(self.layer(x.mul_(2)))
+
+    layer, x = nn.Linear(3, 2).double(), draw(4, 3)
+    kept = x.clone()
+    found = layer_feature_matrices(InPlace(layer), x)["layer"].covariance
+    expected = layer_feature_matrices(nn.Sequential(layer, nn.Tanh()), 2 * x)["0"].covariance
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(x, kept)
 
 
 class Twice(nn.Module):

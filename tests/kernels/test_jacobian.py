@@ -172,6 +172,8 @@ def test_the_result_repeats_and_its_sign_does_not_depend_on_the_first_vector():
         top_singular_directions(model, x, 3, stream(seed, "lanczos")) for seed in (0, 0, 1)
     )
     assert np.array_equal(first.functions, again.functions)
+    largest = np.abs(first.functions).argmax(axis=0)
+    assert (first.functions[largest, np.arange(3)] > 0).all()
     np.testing.assert_allclose(first.functions, other.functions, atol=1e-6)
     for name, v in first.directions.items():
         assert torch.equal(v, again.directions[name])

@@ -40,6 +40,18 @@ def test_float32_kernels_of_low_rank_are_accepted():
     np.testing.assert_allclose(found[:3], kernel_eigenvalues(gram(200, 3))[:3], rtol=1e-5)
 
 
+def test_both_triangles_of_a_kernel_count_the_same():
+    kernel = gram() * (1 + 1e-6 * np.triu(np.ones((12, 12)), 1))
+    np.testing.assert_allclose(
+        kernel_eigenvalues(kernel), kernel_eigenvalues(kernel.T), rtol=1e-13, atol=1e-11
+    )
+
+
+def test_large_eigenvalues_do_not_overflow():
+    assert effective_rank(np.full(4, 1e308)) == pytest.approx(4)
+    assert trace_ratio(np.full(4, 1e308), 1) == pytest.approx(0.25)
+
+
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [

@@ -64,6 +64,38 @@ def test_attention_is_pytorchs():
     torch.testing.assert_close(attention(x), expected)
 
 
+def test_a_block_is_pytorchs_pre_norm_layer():
+    block = gpt(bias=True, init="pytorch", dtype=torch.float64).blocks[1]
+    theirs = nn.TransformerEncoderLayer(
+        8, 2, 32, dropout=0, activation="gelu", batch_first=True, norm_first=True,
+        dtype=torch.float64,
+    )  # fmt: skip
+    ours, attention = block, block.attention
+    parts = (attention.query, attention.key, attention.value)
+    with torch.no_grad():
+        for parameter in block.parameters():
+            if parameter.ndim == 1:
+                parameter += torch.linspace(-0.5, 0.5, len(parameter), dtype=torch.float64)
+        theirs.self_attn.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.self_attn.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    theirs.self_attn.out_proj = attention.projection
+    theirs.norm1, theirs.norm2 = ours.norm1, ours.norm2
+    theirs.linear1, theirs.linear2 = ours.expand, ours.contract
+    x = torch.randn(3, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    mask = nn.Transformer.generate_square_subsequent_mask(6, dtype=torch.float64)
+    torch.testing.assert_close(block(x), theirs(x, src_mask=mask, is_causal=True))
+
+
+def test_logits_are_read_from_the_normalised_stream_of_both_embeddings():
+    model, x = gpt(tie_weights=False, init="pytorch", dtype=torch.float64), tokens()
+    stream = model.token_embedding.weight[x] + model.position_embedding.weight[None, :6]
+    for block in model.blocks:
+        stream = block(stream)
+    centred = stream - stream.mean(2, keepdim=True)
+    normed = centred / (centred.square().mean(2, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(model(x), normed @ model.readout.weight.T)
+
+
 def test_nanogpt_initialisation():
     model = gpt(50, 4, 2, 64, 32, bias=True)
     for name, parameter in model.named_parameters():

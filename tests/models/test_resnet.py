@@ -38,6 +38,23 @@ def test_outputs_have_one_row_per_image_and_depend_on_it_alone(batch_norm):
     torch.testing.assert_close(model(x[1:2]), f[1:2])
 
 
+def test_outputs_are_torchvisions_but_for_the_stem():
+    from torchvision.models import resnet18
+
+    ours = resnet(64).eval()
+    with torch.device("meta"):
+        theirs = resnet18(num_classes=3).eval()
+    theirs.conv1, theirs.maxpool = ours.stem, nn.Identity()
+    generator = torch.Generator().manual_seed(0)
+    for name, buffer in ours.named_buffers():
+        if name.endswith(("mean", "var")):
+            buffer.copy_(torch.rand(buffer.shape, generator=generator) + 0.5)
+    # Both name their layers differently and list them in the same order.
+    state = dict(zip(theirs.state_dict(), ours.state_dict().values(), strict=True))
+    theirs.load_state_dict(state, assign=True)
+    torch.testing.assert_close(ours(images()), theirs(images()))
+
+
 def test_stages_halve_the_image_and_double_the_channels():
     model = resnet(4).eval()
     h, shapes = torch.relu(model.stem_norm(model.stem(images(1)))), []

@@ -47,6 +47,20 @@ def test_layers_have_the_plans_channels(depth):
     assert len(layers) == depth - 3  # the name counts the published head's three layers
 
 
+@pytest.mark.parametrize("batch_norm", [False, True])
+@pytest.mark.parametrize("depth", [11, 19])
+def test_features_are_torchvisions(depth, batch_norm):
+    from torchvision.models.vgg import make_layers
+
+    ours = vgg(depth, 2, batch_norm=batch_norm, init="kaiming").eval()
+    with torch.device("meta"):
+        plan = [2 * multiple if multiple else "M" for multiple in PLANS[depth]]
+        theirs = make_layers(plan, batch_norm=batch_norm).eval()
+    theirs.load_state_dict(ours.features.state_dict(), assign=True)
+    pooled = theirs(images(2, 64)).mean(dim=(2, 3))
+    torch.testing.assert_close(ours(images(2, 64)), ours.head(pooled))
+
+
 @pytest.mark.parametrize("options", [{}, {"batch_norm": True}, {"head": "two_hidden"}])
 def test_outputs_have_one_row_per_image_and_depend_on_it_alone(options):
     model, x = vgg(**options).eval(), images(3)

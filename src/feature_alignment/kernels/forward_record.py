@@ -63,7 +63,7 @@ def record_forward(
         model: in evaluation mode, see `require_independent_samples`; outputs (n, …).
         x: inputs (n, …), numbers or tokens.
         layers: modules of the model by name, each taking one tensor and returning one.
-        keep_inputs: whether to copy the layers' inputs.
+        keep_inputs: whether to hold the layers' inputs.
 
     Returns:
         The record. Layers called more than once, or never, appear in `calls` only.
@@ -156,11 +156,11 @@ def _recorder(
 ) -> Callable[..., torch.Tensor]:
     def hook(layer: nn.Module, arguments: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
         calls[name] += 1
-        # Copies, since in-place activations must not overwrite what is recorded here.
         if inputs is not None:
             (a,) = arguments
-            inputs[name] = a.detach().clone()
+            inputs[name] = a.detach()
         outputs[name] = output
+        # A copy, since in-place activations must not overwrite what is recorded here.
         return output.clone()
 
     return hook

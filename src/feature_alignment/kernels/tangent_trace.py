@@ -196,7 +196,6 @@ def _is_plain_convolution(module: nn.Module) -> bool:
     return (
         type(module) is nn.Conv2d
         and module.groups == 1
-        and module.padding_mode == "zeros"
         and not isinstance(module.padding, str)
     )
 
