@@ -193,11 +193,7 @@ def _closed_form_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _is_plain_convolution(module: nn.Module) -> bool:
-    return (
-        type(module) is nn.Conv2d
-        and module.groups == 1
-        and not isinstance(module.padding, str)
-    )
+    return type(module) is nn.Conv2d and module.groups == 1 and not isinstance(module.padding, str)
 
 
 def _used_by_their_calls(
