@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from feature_alignment.models.initialisation import new_linear
+from feature_alignment.models.initialisation import draw_normal, new_conv2d, new_linear
 
 
 def draw(scheme, d=400, k=500, seed=0, bias=True, dtype=torch.float64):
@@ -53,3 +53,45 @@ def test_without_bias_there_is_none():
 def test_unknown_scheme_is_named():
     with pytest.raises(ValueError, match=r"init: 'kaimin' is not a scheme; did you mean 'kaiming'"):
         draw("kaimin")
+
+
+def draw_conv(scheme="pytorch", seed=0, size=3, **options):
+    return new_conv2d(
+        40,
+        300,
+        size,
+        bias=True,
+        scheme=scheme,
+        dtype=torch.float64,
+        **options,
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+def test_convolutions_count_the_whole_filter_as_fan_in():
+    bound = 1 / math.sqrt(40 * 9)
+    layer = draw_conv()
+    for parameter in (layer.weight, layer.bias):
+        assert 0.95 * bound < parameter.abs().max() <= bound
+        assert parameter.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.1)
+    weight = draw_conv("kaiming").weight.detach()
+    assert weight.std().item() == pytest.approx(math.sqrt(2 / (40 * 9)), rel=0.01)
+    assert torch.equal(draw_conv().weight, layer.weight)
+
+
+@pytest.mark.parametrize(("size", "stride", "side"), [(3, 1, 8), (1, 1, 8), (5, 2, 4)])
+def test_convolutions_keep_the_image_but_for_the_stride(size, stride, side):
+    layer = draw_conv(size=size, stride=stride)
+    assert layer(torch.ones(1, 40, 8, 8, dtype=torch.float64)).shape == (1, 300, side, side)
+
+
+def test_filters_of_even_size_are_refused():
+    with pytest.raises(ValueError, match="size: 2 is even"):
+        draw_conv(size=2)
+
+
+def test_overwriting_by_normal_draws():
+    layer = draw("pytorch")
+    draw_normal(layer.weight, 0.3, torch.Generator().manual_seed(0))
+    assert layer.weight.std().item() == pytest.approx(0.3, rel=0.01)
+    assert layer.weight.requires_grad

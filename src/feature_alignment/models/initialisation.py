@@ -1,4 +1,4 @@
-"""Initial weights of linear layers, drawn from an explicit generator.
+"""Initial weights of layers, drawn from an explicit generator.
 
 Numbers are drawn in float64 and then rounded, so that runs of any precision start from the same
 weights up to rounding.
@@ -36,23 +36,77 @@ def new_linear(
     Raises:
         ValueError: if the scheme is unknown.
     """
+    # On the meta device the constructor draws nothing from PyTorch's global generator.
+    layer = nn.Linear(d, k, bias=bias, device="meta", dtype=dtype)
+    _draw_parameters(layer, d, scheme, generator)
+    return layer
+
+
+def new_conv2d(
+    d: int,
+    k: int,
+    size: int,
+    *,
+    stride: int = 1,
+    bias: bool,
+    scheme: str,
+    generator: torch.Generator,
+    dtype: torch.dtype,
+) -> nn.Conv2d:
+    """Convolution with a square filter of odd size, padded by zeros so that stride 1 keeps size.
+
+    The schemes are those of `new_linear` with the fan-in d·size²: the number of inputs of one
+    unit at one position, as in PyTorch's own initialisation.
+
+    Args:
+        d: channels of the input.
+        k: channels of the output.
+        size: side of the filter, odd.
+        stride: step between positions.
+        bias: whether the layer has b.
+        scheme: one of `SCHEMES`.
+        generator: CPU generator; the weight is drawn before the bias.
+        dtype: precision of the parameters.
+
+    Returns:
+        The layer, on the CPU: weight (k, d, size, size), bias (k,) or None.
+
+    Raises:
+        ValueError: if the scheme is unknown, or the size is even.
+    """
+    if size % 2 == 0:
+        raise ValueError(f"size: {size} is even; the padding needs a filter of odd size.")
+    layer = nn.Conv2d(d, k, size, stride, padding=size // 2, bias=bias, device="meta", dtype=dtype)
+    _draw_parameters(layer, d * size**2, scheme, generator)
+    return layer
+
+
+def draw_normal(parameter: nn.Parameter, std: float, generator: torch.Generator) -> None:
+    """Overwrite a parameter's entries with draws from N(0, std²)."""
+    with torch.no_grad():
+        parameter.copy_(_normal(parameter.shape, std, generator))
+
+
+def _draw_parameters(
+    layer: nn.Linear | nn.Conv2d, fan_in: int, scheme: str, generator: torch.Generator
+) -> None:
     if scheme not in SCHEMES:
         raise ValueError(f"init: {scheme!r} is not a scheme; {suggestion(scheme, SCHEMES)}.")
-    # On the meta device the constructor draws nothing from PyTorch's global generator.
-    layer = nn.Linear(d, k, bias=bias, device="meta", dtype=dtype).to_empty(device="cpu")
-    bound = 1 / math.sqrt(d)
-    with torch.no_grad():
-        if scheme == "pytorch":
-            weight = _uniform((k, d), bound, generator)
-        else:
-            weight = math.sqrt(2 / d) * torch.randn(
-                (k, d), generator=generator, dtype=torch.float64
-            )
-        layer.weight.copy_(weight)
-        if bias:
-            layer.bias.copy_(_uniform((k,), bound, generator))
-    return layer
+    bound = 1 / math.sqrt(fan_in)
+    if scheme == "pytorch":
+        weight = _uniform(layer.weight.shape, bound, generator)
+    else:
+        weight = _normal(layer.weight.shape, math.sqrt(2 / fan_in), generator)
+    dtype = layer.weight.dtype
+    # New parameters: `to_empty` would import a compiler, seconds of every process's start.
+    layer.weight = nn.Parameter(weight.to(dtype))
+    if layer.bias is not None:
+        layer.bias = nn.Parameter(_uniform(layer.bias.shape, bound, generator).to(dtype))
 
 
 def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> torch.Tensor:
     return bound * (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1)
+
+
+def _normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> torch.Tensor:
+    return std * torch.randn(shape, generator=generator, dtype=torch.float64)

@@ -1,0 +1,153 @@
+"""Time the PTK feature covariances of all layers of an MLP against `vmap(jacrev)`.
+
+Both are measured in the same process on the same inputs and must agree. The alternatives
+differentiate the outputs by a perturbation added to the pre-activations, one sample at a time
+under `torch.func.vmap`, and then contract the Jacobians:
+
+- "vmap(jacrev), layer by layer": one such pass for each layer, as the released code of
+  beaglehole2024 does for its figures;
+- "vmap(jacrev), all layers": one pass for all of them, kinder than the released code.
+
+Every way is listed at the chunk size that suits it best. For c outputs and hidden width k, each
+way multiplies about 2ck² numbers per sample and hidden layer beyond the forward pass, so that one
+pass for all layers cannot be much slower than ours; going layer by layer repeats the forward pass
+and the upper backward passes.
+
+Run from the root of the checkout:
+
+    PYTHONPATH=src python benchmarks/feature_covariance.py --output table.csv
+"""
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from feature_alignment.determinism import configure, torch_stream
+from feature_alignment.kernels.feature_covariance import layer_feature_matrices
+from feature_alignment.models.mlp import ACTIVATIONS, MLP
+
+Covariances = dict[str, torch.Tensor]
+
+
+def ours(model: MLP, x: torch.Tensor, chunk_size: int) -> Covariances:
+    """Covariances from c backward passes for all samples of a chunk."""
+    found = layer_feature_matrices(model, x, chunk_size=chunk_size)
+    return {name: matrices.covariance for name, matrices in found.items()}
+
+
+def by_jacobians_of_all_layers(model: MLP, x: torch.Tensor, chunk_size: int) -> Covariances:
+    """Covariances from the Jacobians by perturbations of all pre-activations together."""
+    return _contract(model, x, chunk_size, list(range(len(model.layers))))
+
+
+def by_jacobians_layer_by_layer(model: MLP, x: torch.Tensor, chunk_size: int) -> Covariances:
+    """Covariances from the Jacobian by a perturbation of one pre-activation after the other."""
+    found: Covariances = {}
+    for index in range(len(model.layers)):
+        found |= _contract(model, x, chunk_size, [index])
+    return found
+
+
+def _contract(model: MLP, x: torch.Tensor, chunk_size: int, indices: list[int]) -> Covariances:
+    zeros = {i: torch.zeros(model.layers[i].out_features, dtype=x.dtype) for i in indices}
+
+    def outputs(perturbations: dict[int, torch.Tensor], sample: torch.Tensor) -> torch.Tensor:
+        h = sample
+        for i, layer in enumerate(model.layers):
+            h = layer(h)
+            if i in perturbations:
+                h = h + perturbations[i]
+            if i + 1 < len(model.layers):
+                h = ACTIVATIONS[model.activation](h)
+        return h
+
+    jacobians = torch.func.vmap(torch.func.jacrev(outputs), in_dims=(None, 0))
+    sums = {i: torch.zeros(len(z), len(z), dtype=torch.float64) for i, z in zeros.items()}
+    with torch.no_grad():
+        for chunk in x.split(chunk_size):
+            for i, jacobian in jacobians(zeros, chunk).items():  # (n, c, k)
+                rows = jacobian.flatten(0, 1)
+                sums[i] += (rows.T @ rows).double()
+    return {f"layers.{i}": (total / len(x)).to(x.dtype) for i, total in sums.items()}
+
+
+WAYS: dict[str, Callable[[MLP, torch.Tensor, int], Covariances]] = {
+    "ours: one forward, c backward passes": ours,
+    "vmap(jacrev), all layers": by_jacobians_of_all_layers,
+    "vmap(jacrev), layer by layer": by_jacobians_layer_by_layer,
+}
+
+
+def main() -> None:
+    """Measure every way for every number of outputs and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--samples", type=int, default=10_000)
+    parser.add_argument("--inputs", type=int, default=3072, help="d; 3072 is a CIFAR-10 image")
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--hidden", type=int, default=5, help="hidden layers")
+    parser.add_argument("--outputs", type=int, nargs="+", default=[1, 10])
+    parser.add_argument("--chunks", type=int, nargs="+", default=[100, 500, 2000])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", type=Path, required=True, help="the table, CSV")
+    options = parser.parse_args()
+    configure(options.threads)
+    x = torch.randn(options.samples, options.inputs, generator=torch_stream(0, "data"))
+    tables = []
+    for outputs in options.outputs:
+        widths = [options.width] * options.hidden
+        init = torch_stream(0, "init")
+        model = MLP(options.inputs, widths, outputs, "relu", False, init)
+        require_agreement(model, x[:200])
+        table = best_times(model, x, options.chunks, options.repeats)
+        table.insert(0, "outputs", outputs)
+        tables.append(table)
+    table = pd.concat(tables)
+    table["hidden_layers"] = f"{options.hidden} x {options.width}, ReLU"
+    table["inputs"] = options.inputs
+    table["samples"] = options.samples
+    table["threads"] = options.threads
+    table["torch"] = torch.__version__
+    table["python"] = platform.python_version()
+    table["processor"] = platform.machine()
+    table.to_csv(options.output, index=False)
+    print(table.to_string(index=False))
+
+
+def require_agreement(model: MLP, x: torch.Tensor) -> None:
+    """Stop if the ways do not give the same covariances."""
+    reference = ours(model, x, len(x))
+    for compute in WAYS.values():
+        for name, covariance in compute(model, x, 100).items():
+            torch.testing.assert_close(covariance, reference[name], rtol=1e-4, atol=1e-7)
+
+
+def best_times(model: MLP, x: torch.Tensor, chunks: list[int], repeats: int) -> pd.DataFrame:
+    """Median seconds of each way at its best chunk size; the ways take turns."""
+    seconds: dict[tuple[str, int], list[float]] = {}
+    for _ in range(repeats):
+        for chunk_size in chunks:
+            for way, compute in WAYS.items():
+                start = time.perf_counter()
+                compute(model, x, chunk_size)
+                elapsed = time.perf_counter() - start
+                seconds.setdefault((way, chunk_size), []).append(elapsed)
+    best = []
+    for way in WAYS:
+        medians = {chunk: statistics.median(seconds[way, chunk]) for chunk in chunks}
+        chunk_size = min(medians, key=medians.__getitem__)
+        best.append({"way": way, "chunk_size": chunk_size, "seconds": medians[chunk_size]})
+    table = pd.DataFrame(best)
+    table["ratio_to_ours"] = (table["seconds"] / table["seconds"][0]).round(2)
+    table["seconds"] = table["seconds"].round(2)
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""ResNet18 for small images, with explicit initial randomness."""
+
+import torch
+from torch import nn
+
+from feature_alignment.models.initialisation import new_conv2d, new_linear
+
+# Channels in units of the base width, and stride, of the first block of each stage.
+STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))
+BLOCKS_PER_STAGE = 2
+
+
+class ResidualBlock(nn.Module):
+    """Two 3×3 convolutions and a shortcut: x ↦ ReLU(N(conv(ReLU(N(conv x)))) + S(x)).
+
+    N is batch norm or nothing. S is the identity, or a 1×1 convolution with N where the shape
+    changes.
+
+    Args:
+        d: channels of the input.
+        k: channels of the output.
+        stride: step of the first convolution.
+        batch_norm: whether N is batch norm.
+        options: the further arguments of `new_conv2d`.
+    """
+
+    def __init__(
+        self, d: int, k: int, stride: int, batch_norm: bool, options: dict[str, object]
+    ) -> None:
+        super().__init__()
+        dtype = options["dtype"]
+        self.conv1 = new_conv2d(d, k, 3, stride=stride, **options)
+        self.norm1 = _norm(k, batch_norm, dtype)
+        self.conv2 = new_conv2d(k, k, 3, **options)
+        self.norm2 = _norm(k, batch_norm, dtype)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or d != k:
+            self.shortcut = nn.Sequential(
+                new_conv2d(d, k, 1, stride=stride, **options), _norm(k, batch_norm, dtype)
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Maps (n, d, height, width) to (n, k, height/stride, width/stride)."""
+        h = torch.relu(self.norm1(self.conv1(x)))
+        return torch.relu(self.norm2(self.conv2(h)) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """ResNet18 in its CIFAR form: a 3×3 stem without pool, four stages of two residual blocks.
+
+    With batch norm, convolutions have no biases: the norm's shift takes their place.
+
+    Source: baratin2021, Section 3.1 and Figure 11.
+
+    Attributes:
+        stem: the first convolution.
+        stages: the eight blocks by stage and position: "stages.0.0", ...
+        head: the readout from the mean over positions.
+
+    Args:
+        base_width: channels of the stem; 64 is the published size.
+        output_dim: c.
+        generator: CPU generator of the initial weights, in the order of the layers.
+        bias: whether the readout has a bias and, without batch norm, the convolutions.
+        batch_norm: whether a batch norm with scale and shift follows every convolution.
+        in_channels: channels of the images.
+        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
+        dtype: precision of the parameters.
+
+    Raises:
+        ValueError: if a size is not positive or the scheme is unknown.
+
+    Example:
+        >>> model = ResNet18(4, 10, torch.Generator().manual_seed(0)).eval()
+        >>> model(torch.ones(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        base_width: int,
+        output_dim: int,
+        generator: torch.Generator,
+        bias: bool = True,
+        batch_norm: bool = True,
+        in_channels: int = 3,
+        init: str = "pytorch",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        sizes = {"base_width": base_width, "output_dim": output_dim, "in_channels": in_channels}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name}: {size}; it must be at least 1.")
+        options = {"scheme": init, "generator": generator, "dtype": dtype}
+        convolution = {"bias": bias and not batch_norm, **options}
+        self.stem = new_conv2d(in_channels, base_width, 3, **convolution)
+        self.stem_norm = _norm(base_width, batch_norm, dtype)
+        stages: list[nn.Module] = []
+        d = base_width
+        for multiple, stride in STAGES:
+            k = multiple * base_width
+            blocks: list[nn.Module] = []
+            for block in range(BLOCKS_PER_STAGE):
+                first = stride if block == 0 else 1
+                blocks.append(ResidualBlock(d, k, first, batch_norm, convolution))
+                d = k
+            stages.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*stages)
+        self.head = new_linear(d, output_dim, bias=bias, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs f(x): images (n, in_channels, height, width) → (n, c)."""
+        h = torch.relu(self.stem_norm(self.stem(x)))
+        h = self.stages(h)  # (n, 8·base_width, height/8, width/8)
+        return self.head(h.mean(dim=(2, 3)))  # (n, c)
+
+
+def _norm(k: int, batch_norm: bool, dtype: torch.dtype) -> nn.Module:
+    return nn.BatchNorm2d(k, dtype=dtype) if batch_norm else nn.Identity()

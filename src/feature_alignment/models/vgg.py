@@ -1,0 +1,120 @@
+"""VGG networks for small images, with explicit initial randomness."""
+
+import torch
+from torch import nn
+
+from feature_alignment.errors import suggestion
+from feature_alignment.models.dropout import SeededDropout
+from feature_alignment.models.initialisation import new_conv2d, new_linear
+
+# Channels of each convolution in units of the base width; 0 stands for a 2×2 max pool.
+PLANS: dict[int, tuple[int, ...]] = {
+    11: (1, 0, 2, 0, 4, 4, 0, 8, 8, 0, 8, 8, 0),
+    19: (1, 1, 0, 2, 2, 0, 4, 4, 4, 4, 0, 8, 8, 8, 8, 0, 8, 8, 8, 8, 0),
+}
+HEADS = ("linear", "two_hidden")
+SMALLEST_SIDE = 32
+
+
+class VGG(nn.Module):
+    """VGG11 or VGG19: 3×3 convolutions with ReLU and max pools, then a head on the mean position.
+
+    The head `linear` is one Linear(8·base_width, c), as for CIFAR-10 in the released code of
+    baratin2021 (512 units at full width). The head `two_hidden` has two ReLU layers of
+    64·base_width units with dropout before the readout, torchvision's layout (4096 units at full
+    width) on features pooled to 1×1, as in the released code of beaglehole2024.
+
+    Source: baratin2021, Section 3.1 (VGG19) and Figure 7 (VGG11); beaglehole2024, Appendix J and
+    Figure 2 (VGG11 without batch norm).
+
+    Attributes:
+        features: convolutions, batch norms, ReLUs and pools, by position: "features.0", ...
+        head: the linear layers at the end: "head.0", ...
+
+    Args:
+        depth: 11 or 19.
+        base_width: channels of the first convolution; 64 is the published size.
+        output_dim: c.
+        generator: CPU generator of the initial weights, in the order of the layers.
+        bias: whether convolutions and linear layers have biases.
+        batch_norm: whether a batch norm with scale and shift follows every convolution.
+        head: one of `HEADS`.
+        dropout: probability of the head `two_hidden`'s dropout, in [0, 1).
+        in_channels: channels of the images.
+        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
+        dtype: precision of the parameters.
+
+    Raises:
+        ValueError: if the depth or a name is unknown, a size is not positive, or dropout is not
+            a probability.
+
+    Example:
+        >>> model = VGG(11, 4, 10, torch.Generator().manual_seed(0))
+        >>> model(torch.ones(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        base_width: int,
+        output_dim: int,
+        generator: torch.Generator,
+        bias: bool = True,
+        batch_norm: bool = False,
+        head: str = "linear",
+        dropout: float = 0.5,
+        in_channels: int = 3,
+        init: str = "pytorch",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        if depth not in PLANS:
+            raise ValueError(f"depth: {depth} is not one; {suggestion(depth, map(str, PLANS))}.")
+        if head not in HEADS:
+            raise ValueError(f"head: {head!r} is not one; {suggestion(head, HEADS)}.")
+        sizes = {"base_width": base_width, "output_dim": output_dim, "in_channels": in_channels}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name}: {size}; it must be at least 1.")
+        options = {"bias": bias, "scheme": init, "generator": generator, "dtype": dtype}
+        features: list[nn.Module] = []
+        d = in_channels
+        for multiple in PLANS[depth]:
+            if multiple == 0:
+                features.append(nn.MaxPool2d(2))
+                continue
+            k = multiple * base_width
+            features.append(new_conv2d(d, k, 3, **options))
+            if batch_norm:
+                features.append(nn.BatchNorm2d(k, dtype=dtype))
+            features.append(nn.ReLU())
+            d = k
+        self.features = nn.Sequential(*features)
+        if head == "linear":
+            self.head = nn.Sequential(new_linear(d, output_dim, **options))
+        else:
+            hidden = 64 * base_width
+            self.head = nn.Sequential(
+                new_linear(d, hidden, **options),
+                nn.ReLU(),
+                SeededDropout(dropout, generator),
+                new_linear(hidden, hidden, **options),
+                nn.ReLU(),
+                SeededDropout(dropout, generator),
+                new_linear(hidden, output_dim, **options),
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs f(x): images (n, in_channels, height, width) → (n, c).
+
+        Raises:
+            ValueError: if a side of the images is shorter than 32 pixels.
+        """
+        if min(x.shape[-2:]) < SMALLEST_SIDE:
+            raise ValueError(
+                f"images of {x.shape[-2]}×{x.shape[-1]} pixels vanish in five 2×2 pools; "
+                f"each side must have at least {SMALLEST_SIDE}: pad or resize them."
+            )
+        h = self.features(x)  # (n, 8·base_width, height/32, width/32)
+        return self.head(h.mean(dim=(2, 3)))  # (n, c)

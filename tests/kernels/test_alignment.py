@@ -1,0 +1,196 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.kernels.alignment import (
+    LabelAlignmentForm,
+    centred_kernel_alignment,
+    class_label_kernel,
+    kernel_alignment,
+    label_alignment,
+    layer_label_alignments,
+)
+from feature_alignment.kernels.tangent import TangentKernel, tangent_features, tangent_kernel
+from feature_alignment.models.mlp import MLP
+
+N, C = 9, 3
+seeds = st.integers(0, 1000)
+scales = st.floats(1e-6, 1e6)
+examples = settings(deadline=None, derandomize=True, max_examples=40)
+
+
+def gram(size=N * C, rank=5, seed=0):
+    features = stream(seed, "features").standard_normal((size, rank))
+    return features @ features.T
+
+
+def one_hot(seed=0):
+    return np.eye(C)[stream(seed, "classes").integers(C, size=N)]
+
+
+def oracle(features, y, form):
+    """The alignment from explicit features (n, c, p) and an explicit YYᵀ, by the definitions."""
+    n, c, p = features.shape
+    if form in ("released", "equation_7"):
+        features = features - features.mean(axis=0)
+    if form == "released":
+        y = y - y.mean(axis=0)
+    kernel = features.reshape(n * c, p) @ features.reshape(n * c, p).T
+    labels = np.outer(y.ravel(), y.ravel())
+    if form in ("equation_7", "equation_7_raw"):
+        centring = np.eye(n * c) - np.ones((n * c, n * c)) / (n * c)
+        kernel, labels = (centring @ matrix @ centring for matrix in (kernel, labels))
+    return np.trace(kernel @ labels) / np.linalg.norm(kernel) / np.linalg.norm(labels)
+
+
+@pytest.mark.parametrize("form", LabelAlignmentForm)
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
+def test_label_alignment_is_its_definition_on_explicit_features(form, kind):
+    features, y = stream(0, "features").standard_normal((N, C, 4)) + 0.5, one_hot()
+    flat = features.reshape(N * C, 4)
+    found = label_alignment(kind(flat @ flat.T), kind(y), form)
+    assert found == pytest.approx(oracle(features, y, form), rel=1e-12)
+    values = {other: oracle(features, y, other) for other in LabelAlignmentForm}
+    assert len({round(value, 6) for value in values.values()}) == 4  # the forms do differ
+
+
+def test_the_paper_form_differs_from_the_released_one_by_the_labels_norms_only():
+    kernel, y = gram(), one_hot()
+    released, paper = (label_alignment(kernel, y, form) for form in ("released", "equation_7"))
+    factor = ((y - y.mean(axis=0)) ** 2).sum() / ((y - y.mean()) ** 2).sum()
+    assert paper / released == pytest.approx(factor)
+    assert factor < 1
+    balanced = np.eye(C)[np.arange(N) % C]
+    released, paper = (
+        label_alignment(kernel, balanced, form) for form in ("released", "equation_7")
+    )
+    assert paper == pytest.approx(released)
+
+
+def test_cka_with_the_label_kernel_is_the_label_alignment():
+    kernel, y = gram(), one_hot()
+    labels = class_label_kernel(y)
+    assert labels.shape == (N * C, N * C)
+    assert centred_kernel_alignment(kernel, labels) == pytest.approx(
+        label_alignment(kernel, y, "equation_7_raw")
+    )
+    assert centred_kernel_alignment(kernel, labels, C) == pytest.approx(
+        label_alignment(kernel, y, "released")
+    )
+    assert kernel_alignment(kernel, labels) == pytest.approx(
+        label_alignment(kernel, y, "uncentred")
+    )
+
+
+@examples
+@given(seeds, scales, scales)
+def test_alignments_ignore_scale_and_lie_between_zero_and_one(seed, first, second):
+    a, b, y = gram(seed=seed), gram(rank=3, seed=seed + 2000), one_hot(seed)
+    for measure in (kernel_alignment, centred_kernel_alignment):
+        value = measure(a, b)
+        assert 0 <= value <= 1
+        assert measure(first * a, second * b) == pytest.approx(value, rel=1e-9)
+        assert measure(b, a) == pytest.approx(value, rel=1e-12)
+        assert measure(a, first * a) == pytest.approx(1)
+    for form in LabelAlignmentForm:
+        value = label_alignment(a, y, form)
+        assert 0 <= value <= 1
+        assert label_alignment(first * a, second * y, form) == pytest.approx(value, rel=1e-9)
+
+
+@examples
+@given(seeds, st.floats(-5, 5))
+def test_centred_forms_ignore_a_shift_of_all_features_and_labels(seed, shift):
+    features, y = stream(seed, "features").standard_normal((N * C, 5)), one_hot(seed)
+    moved = features + shift
+    a, b = features @ features.T, moved @ moved.T
+    for form in ("released", "equation_7", "equation_7_raw"):
+        value = label_alignment(a, y, form)
+        assert label_alignment(b, y + shift, form) == pytest.approx(value, rel=1e-8, abs=1e-10)
+
+
+def test_class_wise_centring_ignores_a_shift_of_each_class():
+    features, y = stream(0, "features").standard_normal((N, C, 5)), one_hot()
+    shifts = stream(1, "shifts").standard_normal((C, 5))
+    a, b = (f.reshape(N * C, 5) for f in (features, features + shifts))
+    a, b, moved = a @ a.T, b @ b.T, y + shifts[:, 0]
+    assert label_alignment(b, moved) == pytest.approx(label_alignment(a, y))
+    raw = [label_alignment(k, y, "equation_7_raw") for k in (a, b)]
+    assert raw[0] != pytest.approx(raw[1], rel=0.01)
+
+
+def test_features_equal_for_all_samples_have_no_centred_alignment():
+    features = np.tile(stream(0, "features").standard_normal((C, 5)), (N, 1))
+    with pytest.raises(ValueError, match=r"zero \(once centred\)"):
+        label_alignment(features @ features.T, one_hot())
+    label_alignment(features @ features.T, one_hot(), "equation_7_raw")
+
+
+def test_orthogonal_and_parallel_kernels():
+    y = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+    other = np.array([[1.0], [1.0], [-1.0], [-1.0]])
+    for form in LabelAlignmentForm:
+        assert label_alignment(class_label_kernel(y), y, form) == pytest.approx(1)
+        assert label_alignment(class_label_kernel(other), y, form) == pytest.approx(0, abs=1e-15)
+    # Of two equally strong directions one is the labels'.
+    both = class_label_kernel(y) + class_label_kernel(other)
+    assert label_alignment(both, y) == pytest.approx(1 / np.sqrt(2))
+
+
+@pytest.mark.parametrize("form", LabelAlignmentForm)
+def test_layer_alignments_of_a_network_are_those_of_its_layers_features(form):
+    generator = torch_stream(0, "init")
+    model = MLP(4, [6, 5], C, "relu", True, generator, dtype=torch.float64)
+    x = torch.randn(N, 4, dtype=torch.float64, generator=torch_stream(0, "x"))
+    y = one_hot()
+    kernel = tangent_kernel(model, x)
+    found = layer_label_alignments(kernel, y, form)
+    features = tangent_features(model, x).numpy()
+    sizes = [4 * 6 + 6, 6 * 5 + 5, 5 * C + C]
+    parts = np.split(features, np.cumsum(sizes)[:-1], axis=2)
+    assert list(found) == ["layers.0", "layers.1", "layers.2"]
+    for value, part in zip(found.values(), parts, strict=True):
+        assert value == pytest.approx(oracle(part, y, form), rel=1e-10)
+    assert label_alignment(kernel.total, y, form) == pytest.approx(oracle(features, y, form))
+
+
+def test_a_layer_without_features_is_named():
+    layers = {"first": torch.eye(4), "dead": torch.zeros(4, 4)}
+    with pytest.raises(ValueError, match="layer 'dead': the kernel is zero"):
+        layer_label_alignments(TangentKernel(layers, 1), np.arange(4.0)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "y", "options", "message"),
+    [
+        (np.ones((4, 4)) * 0.3, np.arange(4.0)[:, None], {}, r"zero \(once centred\)"),
+        (np.full((4, 4), np.nan), np.arange(4.0)[:, None], {}, "not finite"),
+        (np.eye(4), np.full((4, 1), 0.3), {}, "all samples have the same"),
+        (np.eye(4), np.arange(4.0), {}, r"labels must be \(n, c\)"),
+        (np.eye(4), np.ones((3, 1)), {}, "for a kernel of 4 rows"),
+        (np.ones((4, 3)), np.ones((4, 1)), {}, "must be square"),
+        (np.eye(4), np.arange(4.0)[:, None], {"form": "eq7"}, "'eq7' is not a valid"),
+    ],
+)
+def test_label_alignments_that_are_not_defined_are_refused(kernel, y, options, message):
+    with pytest.raises(ValueError, match=message):
+        label_alignment(kernel, y, **options)
+
+
+def test_reversed_and_read_only_arrays_are_accepted():
+    kernel, y = gram(), one_hot()
+    expected = label_alignment(kernel, y)
+    kernel, y = kernel[::-1, ::-1][::-1, ::-1], np.broadcast_to(y, y.shape)
+    assert label_alignment(kernel, y) == expected
+
+
+def test_kernels_that_have_no_alignment_are_refused():
+    with pytest.raises(ValueError, match=r"shapes \(2, 2\) and \(3, 3\)"):
+        kernel_alignment(np.eye(2), np.eye(3))
+    with pytest.raises(ValueError, match="the kernel is zero"):
+        kernel_alignment(np.eye(2), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"shape \(4,\); they must be \(n, c\)"):
+        class_label_kernel(np.ones(4))

@@ -1,0 +1,225 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.kernels.centring import centre_kernel
+from feature_alignment.kernels.jacobian import (
+    jacobian_vector_product,
+    kernel_vector_product,
+    top_singular_directions,
+    vector_jacobian_product,
+)
+from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.models.gpt import GPT
+from feature_alignment.models.mlp import MLP
+from feature_alignment.models.resnet import ResNet18
+from feature_alignment.models.vgg import VGG
+
+DOUBLE = torch.float64
+
+
+def init():
+    return torch_stream(0, "init")
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=DOUBLE, generator=torch_stream(seed, "draw"))
+
+
+def mlp(dtype=DOUBLE):
+    return MLP(4, [6, 5], 3, "erf", True, init(), dtype=dtype)
+
+
+def gpt():
+    return GPT(5, 1, 2, 4, 6, init(), outputs="last_position", init="pytorch", dtype=DOUBLE)
+
+
+CASES = {
+    "mlp": lambda: (mlp(), draw(5, 4)),
+    "vgg": lambda: (VGG(11, 1, 2, init(), init="kaiming", dtype=DOUBLE), draw(3, 3, 32, 32)),
+    "resnet": lambda: (ResNet18(1, 2, init(), dtype=DOUBLE).eval(), draw(2, 3, 32, 32)),
+    "gpt": lambda: (gpt(), torch.randint(5, (3, 6), generator=torch_stream(0, "tokens"))),
+}
+
+
+def oracle(model, x):
+    """The Jacobian (n·c, p), one backward pass for each row."""
+    parameters, rows = list(model.parameters()), []
+    for sample in x:
+        for f in model(sample[None]).flatten():
+            gradients = torch.autograd.grad(
+                f, parameters, retain_graph=True, materialize_grads=True
+            )
+            rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
+    return torch.stack(rows)
+
+
+def split(model, vector):
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    parts = vector.split(sizes)
+    return {
+        name: part.view_as(parameter)
+        for part, (name, parameter) in zip(parts, model.named_parameters(), strict=True)
+    }
+
+
+def joined(direction):
+    return torch.cat([part.flatten() for part in direction.values()])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_products_are_those_of_the_explicit_jacobian(case):
+    model, x = CASES[case]()
+    jacobian = oracle(model, x)
+    c = len(jacobian) // len(x)
+    v, u = draw(jacobian.shape[1], seed=1), draw(len(x), c, seed=2)
+    close = {"rtol": 1e-9, "atol": 1e-11 * jacobian.norm().item()}
+    torch.testing.assert_close(
+        jacobian_vector_product(model, x, split(model, v)), (jacobian @ v).view(-1, c), **close
+    )
+    pulled = vector_jacobian_product(model, x, u)
+    assert list(pulled) == [name for name, _ in model.named_parameters()]
+    torch.testing.assert_close(joined(pulled), jacobian.T @ u.flatten(), **close)
+    image = (jacobian @ (jacobian.T @ u.flatten())).view(-1, c)
+    torch.testing.assert_close(
+        kernel_vector_product(model, x, u), image, rtol=1e-9, atol=1e-11 * image.norm().item()
+    )
+
+
+def test_kernel_products_between_two_sets_of_samples():
+    model, x, x2 = mlp(), draw(5, 4), draw(7, 4, seed=1)
+    u = draw(7, 3, seed=2)
+    expected = tangent_kernel(model, x, x2).total @ u.flatten()
+    torch.testing.assert_close(kernel_vector_product(model, x, u, x2).flatten(), expected)
+
+
+def test_names_left_out_of_a_direction_stand_for_zero():
+    model, x = mlp(), draw(5, 4)
+    bias = {"layers.2.bias": torch.tensor([1.0, -2.0, 0.5], dtype=DOUBLE)}
+    expected = bias["layers.2.bias"].expand(5, 3)
+    torch.testing.assert_close(jacobian_vector_product(model, x, bias), expected)
+
+
+def test_parameters_that_the_outputs_do_not_depend_on_change_nothing():
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Linear(4, 2), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.used(x)
+
+    model, x = Partly().double(), draw(5, 4)
+    assert not jacobian_vector_product(model, x, {"unused.bias": torch.ones(2).double()}).any()
+    both = {"unused.bias": torch.ones(2).double(), "used.bias": torch.ones(2).double()}
+    assert (jacobian_vector_product(model, x, both) == 1).all()
+    assert not vector_jacobian_product(model, x, draw(5, 2))["unused.weight"].any()
+
+
+def test_forward_products_are_finite_differences():
+    model, x = mlp(), draw(5, 4)
+    direction = {name: draw(*p.shape, seed=3) for name, p in model.named_parameters()}
+    found = jacobian_vector_product(model, x, direction)
+    h = 1e-6
+    ends = []
+    for sign in (1, -1):
+        values = {
+            name: p.detach() + sign * h * direction[name] for name, p in model.named_parameters()
+        }
+        ends.append(torch.func.functional_call(model, values, (x,)))
+    torch.testing.assert_close(
+        found, ((ends[0] - ends[1]) / (2 * h)).detach(), rtol=1e-7, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("case", ["mlp", "vgg"])
+def test_singular_directions_are_those_of_the_explicit_jacobian(case, centred):
+    model, x = CASES[case]()
+    jacobian = oracle(model, x)
+    c = len(jacobian) // len(x)
+    if centred:
+        blocks = jacobian.view(len(x), c, -1)
+        jacobian = (blocks - blocks.mean(0)).flatten(0, 1)
+    _, values, right = torch.linalg.svd(jacobian, full_matrices=False)
+    found = top_singular_directions(model, x, 3, stream(0, "lanczos"), centred)
+    np.testing.assert_allclose(found.values, values[:3], rtol=1e-8)
+    directions = torch.cat([v.flatten(1) for v in found.directions.values()], dim=1)  # (m, p)
+    torch.testing.assert_close(
+        directions @ directions.T, torch.eye(3, dtype=DOUBLE), rtol=0, atol=1e-7
+    )
+    overlaps = (directions * right[:3]).sum(1).abs()
+    torch.testing.assert_close(overlaps, torch.ones(3, dtype=DOUBLE), rtol=0, atol=1e-7)
+    images = jacobian @ directions.T
+    np.testing.assert_allclose(images, found.functions * found.values, atol=1e-7 * values[0].item())
+    assert found.residuals.max() < 1e-10
+
+
+def test_squared_singular_values_are_the_kernels_eigenvalues_centred_or_not():
+    model, x = mlp(), draw(8, 4)
+    kernel = tangent_kernel(model, x).total
+    for centred, gram in ((False, kernel), (True, centre_kernel(kernel, 3))):
+        found = top_singular_directions(model, x, 4, stream(0, "lanczos"), centred)
+        expected = torch.linalg.eigvalsh(gram).flip(0)[:4]
+        np.testing.assert_allclose(found.values**2, expected.detach(), rtol=1e-8)
+
+
+def test_the_result_repeats_and_its_sign_does_not_depend_on_the_first_vector():
+    model, x = mlp(), draw(8, 4)
+    first, again, other = (
+        top_singular_directions(model, x, 3, stream(seed, "lanczos")) for seed in (0, 0, 1)
+    )
+    assert np.array_equal(first.functions, again.functions)
+    largest = np.abs(first.functions).argmax(axis=0)
+    assert (first.functions[largest, np.arange(3)] > 0).all()
+    np.testing.assert_allclose(first.functions, other.functions, atol=1e-6)
+    for name, v in first.directions.items():
+        assert torch.equal(v, again.directions[name])
+        torch.testing.assert_close(v, other.directions[name], rtol=0, atol=1e-6)
+
+
+def test_single_precision_is_enough_for_the_leading_directions():
+    exact = top_singular_directions(mlp(), draw(8, 4), 3, stream(0, "lanczos"))
+    model = mlp(torch.float32)
+    found = top_singular_directions(model, draw(8, 4).float(), 3, stream(0, "lanczos"))
+    np.testing.assert_allclose(found.values, exact.values, rtol=1e-4)
+    assert found.directions["layers.0.weight"].dtype == torch.float32
+
+
+def test_a_residual_above_the_tolerance_is_refused():
+    model, x = mlp(torch.float32), draw(8, 4).float()
+    with pytest.raises(ValueError, match=r"not to the tolerance 1.0e-12; use float64"):
+        top_singular_directions(model, x, 3, stream(0, "lanczos"), tolerance=1e-12)
+
+
+def test_directions_beyond_the_rank_are_refused():
+    model, x = nn.Linear(2, 1, bias=False).double(), draw(6, 2)
+    with pytest.raises(ValueError, match=r"number: 4; only 2 singular values are above"):
+        top_singular_directions(model, x, 4, stream(0, "lanczos"))
+
+
+def test_a_jacobian_that_is_zero_once_centred_is_refused():
+    x = torch.ones(6, 2, dtype=DOUBLE)  # equal samples
+    with pytest.raises(ValueError, match=r"zero \(once centred\)"):
+        top_singular_directions(nn.Linear(2, 1).double(), x, 1, stream(0, "lanczos"), centred=True)
+
+
+@pytest.mark.parametrize("number", [0, 15])
+def test_numbers_out_of_range_are_refused(number):
+    with pytest.raises(ValueError, match=rf"number: {number} .* n·c − 1 = 14"):
+        top_singular_directions(mlp(), draw(5, 4), number, stream(0, "lanczos"))
+
+
+def test_what_does_not_fit_is_refused():
+    model, x = mlp(), draw(5, 4)
+    with pytest.raises(ValueError, match=r"'bias' of shape .* is no parameter"):
+        jacobian_vector_product(model, x, {"bias": torch.ones(3)})
+    with pytest.raises(ValueError, match=r"weights of shape \(3, 5\)"):
+        vector_jacobian_product(model, x, torch.ones(3, 5))
+    with pytest.raises(ValueError, match="in training mode"):
+        kernel_vector_product(nn.Sequential(nn.Linear(4, 4), nn.Dropout()), x, torch.ones(5, 4))
+    folded = nn.Sequential(nn.Linear(4, 4), nn.Unflatten(1, (2, 2))).double()
+    with pytest.raises(ValueError, match=r"shape \(5, 2, 2\) for 5 samples"):
+        vector_jacobian_product(folded, x, torch.ones(5, 4))

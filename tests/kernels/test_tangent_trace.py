@@ -1,0 +1,214 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.kernels.tangent_trace import (
+    layer_tangent_traces,
+    tangent_frobenius_norm,
+    tangent_trace,
+)
+from feature_alignment.models.gpt import GPT
+from feature_alignment.models.mlp import MLP
+from feature_alignment.models.resnet import ResNet18
+from feature_alignment.models.vgg import VGG
+
+DOUBLE = torch.float64
+
+
+def stream(name="init"):
+    return torch_stream(0, name)
+
+
+def draw(*shape):
+    return torch.randn(*shape, dtype=DOUBLE, generator=stream("draw"))
+
+
+def tokens(n=3, length=6):
+    return torch.randint(5, (n, length), generator=stream("tokens"))
+
+
+def jittered(model):
+    """The model with every parameter moved off values like 0 and 1 that hide mistakes."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn(
+                parameter.shape, dtype=DOUBLE, generator=stream(f"{parameter.shape}")
+            )
+    return model.eval()
+
+
+class Everything(nn.Module):
+    """Every special case: two calls, sharing, groups, odd paddings, parameters used directly."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(6))
+        self.plain = nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2))
+        self.grouped = nn.Conv2d(4, 6, 3, groups=2, padding=1)
+        self.mirror = nn.Conv2d(6, 6, 3, padding=1, padding_mode="reflect")
+        self.same = nn.Conv2d(6, 6, 3, padding="same", bias=False)
+        self.norm = nn.GroupNorm(2, 6)
+        self.twice = nn.Linear(6, 6)
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
+        self.second.weight = self.first.weight
+        self.borrowed = nn.Linear(6, 6)
+        self.bounded = nn.Linear(6, 6)
+        parametrize.register_parametrization(self.bounded, "weight", nn.Tanh())
+        self.unused = nn.Linear(3, 3)
+        self.unused_norm = nn.LayerNorm(3)
+        self.readout = nn.Linear(6, 3)
+
+    def forward(self, x):
+        h = torch.tanh(self.plain(x))
+        h = torch.tanh(self.same(self.mirror(self.grouped(h))))
+        h = self.norm(h).mean(3).transpose(1, 2) * self.scale  # (n, P, 6)
+        h = torch.relu_(self.twice(torch.tanh(self.twice(h))))
+        h = self.second(torch.tanh(self.first(h)))
+        h = torch.tanh(self.borrowed(h)) @ self.borrowed.weight
+        return self.readout(self.bounded(h).sum(1))
+
+
+CASES = {
+    "mlp": lambda: (MLP(4, [6, 5], 3, "erf", True, stream(), dtype=DOUBLE), draw(5, 4)),
+    "everything": lambda: (Everything().double(), draw(4, 2, 7, 8)),
+    "gpt": lambda: (GPT(5, 2, 2, 4, 6, stream(), init="pytorch", dtype=DOUBLE), tokens()),
+    "gpt, long and untied": lambda: (
+        GPT(5, 1, 1, 2, 9, stream(), bias=True, outputs="last_position", tie_weights=False,
+            init="pytorch", dtype=DOUBLE),
+        tokens(2, 9),
+    ),
+    "vgg": lambda: (VGG(11, 1, 2, stream(), init="kaiming", dtype=DOUBLE), draw(2, 3, 32, 32)),
+    "vgg, batch norm": lambda: (
+        VGG(11, 1, 2, stream(), batch_norm=True, init="kaiming", head="two_hidden", dtype=DOUBLE),
+        draw(2, 3, 32, 32),
+    ),
+    "resnet": lambda: (ResNet18(1, 2, stream(), dtype=DOUBLE), draw(2, 3, 32, 32)),
+}  # fmt: skip
+
+
+def oracle(model, x):
+    """Squared norms by parameter: one backward pass for each sample and output."""
+    parameters = dict(model.named_parameters())
+    squares = dict.fromkeys(parameters, 0.0)
+    for sample in x:
+        for f in model(sample[None]).flatten():
+            gradients = torch.autograd.grad(
+                f, list(parameters.values()), allow_unused=True, retain_graph=True
+            )
+            for name, gradient in zip(parameters, gradients, strict=True):
+                squares[name] += 0.0 if gradient is None else gradient.square().sum().item()
+    return squares
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_traces_are_the_squared_norms_of_all_samples_gradients(case):
+    model, x = CASES[case]()
+    jittered(model)
+    squares = oracle(model, x)
+    found = layer_tangent_traces(model, x, chunk_size=3)
+    assert sum(found.values()) == pytest.approx(sum(squares.values()), rel=1e-10)
+    by_module = {}
+    for name, square in squares.items():
+        module = name.rpartition(".")[0]
+        by_module[module] = by_module.get(module, 0.0) + square
+    assert list(found) == list(by_module)
+    for name, trace in found.items():
+        assert trace == pytest.approx(by_module[name], rel=1e-10), name
+
+
+def test_it_is_the_trace_of_the_tangent_kernel():
+    model, x = CASES["mlp"]()
+    kernel = tangent_kernel(model, x)
+    assert tangent_trace(model, x) == pytest.approx(kernel.total.trace().item())
+    for name, trace in layer_tangent_traces(model, x).items():
+        assert trace == pytest.approx(kernel.layers[name].trace().item())
+
+
+def test_chunks_change_nothing_and_float32_little():
+    model, x = CASES["everything"]()
+    jittered(model)
+    whole = tangent_trace(model, x)
+    assert tangent_trace(model, x, chunk_size=1) == pytest.approx(whole, rel=1e-12)
+    assert tangent_trace(model.float(), x.float()) == pytest.approx(whole, rel=1e-5)
+
+
+class HookedWeight(nn.Linear):
+    """A weight made from another parameter before each call, as old hooks on layers do."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+        self.exponent = nn.Parameter(self.weight.detach().clone())
+        del self.weight
+        self.weight = self.exponent.exp()
+        self.register_forward_pre_hook(HookedWeight._remake)
+
+    def _remake(self, arguments):
+        self.weight = self.exponent.exp()
+
+
+def test_weights_made_by_hooks_are_measured_by_their_parameters():
+    layer = HookedWeight().double()
+    layer.__class__ = nn.Linear  # what the type alone would say
+    x = draw(5, 4)
+    expected = sum(oracle(layer, x).values())
+    assert tangent_trace(layer, x) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("case", ["mlp", "vgg"])
+def test_linear_layers_and_convolutions_go_by_their_closed_forms(case, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "feature_alignment.kernels.tangent_trace._squared_norms",
+        lambda model, x, names: seen.extend(names) or {},
+    )
+    tangent_trace(*CASES[case]())
+    assert not seen
+
+
+def test_frozen_parameters_count_and_the_model_is_left_as_it_was():
+    model, x = CASES["everything"]()
+    whole = tangent_trace(model, x)
+    assert tangent_trace(model.requires_grad_(False), x) == whole
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3, 7])
+def test_frobenius_norm_is_that_of_the_whole_kernel(block_size):
+    model, _ = CASES["mlp"]()
+    x = draw(7, 4)
+    expected = tangent_kernel(model, x).total.norm().item()
+    assert tangent_frobenius_norm(model, x, block_size) == pytest.approx(expected, rel=1e-12)
+
+
+def test_norms_of_the_kernel_bound_each_other():
+    model, x = CASES["mlp"]()
+    trace, frobenius = tangent_trace(model, x), tangent_frobenius_norm(model, x)
+    assert trace / (5 * 3) ** 0.5 <= frobenius <= trace  # with n·c rows, and K ⪰ 0
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), "'1' .Dropout. is in training mode"),
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=False)).eval(),
+            "'1' .BatchNorm1d. has no running statistics",
+        ),
+        (nn.Sequential(nn.Linear(4, 4), nn.Flatten(0)), r"shape \(4,\) for 1 samples"),
+        (nn.ReLU(), "do not depend on its parameters"),
+    ],
+)
+def test_models_without_a_kernel_are_refused(model, message):
+    with pytest.raises(ValueError, match=message):
+        tangent_trace(model, torch.ones(3, 4))
+
+
+def test_sizes_below_one_are_refused():
+    with pytest.raises(ValueError, match="chunk_size: 0"):
+        tangent_trace(nn.Linear(2, 1), torch.ones(3, 2), 0)
+    with pytest.raises(ValueError, match="block_size: 0"):
+        tangent_frobenius_norm(nn.Linear(2, 1), torch.ones(3, 2), 0)
