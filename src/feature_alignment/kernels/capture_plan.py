@@ -5,6 +5,7 @@ along another axis. So the gradients that the rules give on one sample are compa
 differentiation's before they are trusted; the other parameters take the generic way.
 """
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +25,7 @@ from feature_alignment.kernels.capture import (
     refuse_dependent_samples,
     ruled_modules,
 )
-from feature_alignment.kernels.generic_jacobian import generic_gradients
+from feature_alignment.kernels.generic_jacobian import batched_gradients, looped_gradients
 from feature_alignment.kernels.parameter_gradients import (
     BiasGradients,
     Gradients,
@@ -47,7 +48,8 @@ class CapturePlan:
         canonical: first name of each parameter by any of its names.
         outputs: c.
         ruled: parameters captured by rule.
-        generic: parameters differentiated by `torch.func`.
+        generic: parameters without a rule that fits.
+        batched: whether the generic ones are differentiated for several samples at a time.
         modules: modules to record.
         calls: calls expected in every forward pass.
         copied: calls whose input must be copied.
@@ -62,6 +64,7 @@ class CapturePlan:
     outputs: int
     ruled: frozenset[str]
     generic: tuple[str, ...]
+    batched: bool
     modules: tuple[str, ...]
     calls: frozenset[CallKey]
     copied: frozenset[CallKey]
@@ -122,6 +125,7 @@ def plan_capture(
         outputs=c,
         ruled=ruled,
         generic=generic,
+        batched=_can_be_batched(model, values, pair, cotangent, expected, generic),
         modules=tuple(name for name in modules if any(name == key[0] for key in needed)),
         calls=frozenset(needed),
         copied=frozenset(recording.overwritten & needed),
@@ -134,7 +138,7 @@ def plan_capture(
 def capture_gradients(
     plan: CapturePlan, x: torch.Tensor, workspace: int
 ) -> dict[str, list[Gradients]]:
-    """Gradients of every parameter, as a list over its uses, from one forward and c backward passes.
+    """Gradients of every parameter, over its uses, from one forward and c backward passes.
 
     Args:
         plan: from `plan_capture` for inputs of the same kind.
@@ -165,8 +169,12 @@ def capture_gradients(
     backpropagate(recording, one_hot_cotangents(recording.f.detach()))
     uses = gradients_by_parameter(recording.calls, plan.canonical)
     del recording  # frees the graph
-    chunk = workspace // max(1, plan.passing_bytes * plan.outputs)
-    generic = generic_gradients(plan.model, plan.values, x, plan.generic, chunk)
+    generic: dict[str, torch.Tensor] = {}
+    if plan.generic and plan.batched:
+        chunk = workspace // max(1, plan.passing_bytes * plan.outputs)
+        generic = batched_gradients(plan.model, plan.values, x, plan.generic, chunk)
+    elif plan.generic:
+        generic = looped_gradients(plan.model, plan.values, x, plan.generic)
     found: dict[str, list[Gradients]] = {
         name: [VectorGradients(values)] for name, values in generic.items()
     }
@@ -176,7 +184,11 @@ def capture_gradients(
 def _reference(
     model: nn.Module, values: Mapping[str, torch.Tensor], sample: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
-    """Outputs of one sample, a random cotangent, and its gradient by each parameter."""
+    """Outputs of one sample, a random cotangent, and its gradient by each parameter.
+
+    Raises:
+        ValueError: if the outputs are not (n, c).
+    """
     leaves = {name: value.clone().requires_grad_() for name, value in values.items()}
     with torch.enable_grad():
         f = torch.func.functional_call(model, leaves, (sample.detach().clone(),))
@@ -203,7 +215,11 @@ def _probe(
     modules: Mapping[str, nn.Module],
     f: torch.Tensor,
 ) -> tuple[Recording, int, bool]:
-    """A recording of two samples, the bytes its graph saves, and whether lookups are spread."""
+    """A recording of two samples, the bytes its graph saves, and whether lookups are spread.
+
+    Raises:
+        ValueError: if the first sample's outputs are not what they are without the second.
+    """
     saved: dict[int, int] = {}
     known = {value.untyped_storage().data_ptr() for value in values.values()}
 
@@ -218,21 +234,37 @@ def _probe(
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             return record(model, values, pair, modules, 1, spread=spread)
 
-    spread = any(isinstance(module, nn.Embedding) for module in modules.values())
-    try:
-        recording = attempt(spread)
-    except (IndexError, RuntimeError, TypeError, ValueError):
-        if not spread:
-            raise
-        spread, recording = False, attempt(False)
-    if spread and (recording.f.shape[1:] != f.shape[1:] or not _close(recording.f[:1], f)):
-        spread, recording = False, attempt(False)
-    if recording.f.shape[1:] != f.shape[1:] or not _close(recording.f[:1], f):
+    if any(isinstance(module, nn.Embedding) for module in modules.values()):
+        # Spreading a lookup is a guess that the model broadcasts it; the outputs tell.
+        with contextlib.suppress(IndexError, RuntimeError, ValueError):
+            recording = attempt(spread=True)
+            if _close(recording.f[:1], f):
+                return recording, sum(saved.values()), True
+    recording = attempt(spread=False)
+    if not _close(recording.f[:1], f):
         raise ValueError(
             "the model's outputs of one sample depend on the other samples or on chance; "
             "the tangent kernel needs f(x_i) to depend on x_i only."
         )
-    return recording, sum(saved.values()), spread
+    return recording, sum(saved.values()), False
+
+
+def _can_be_batched(
+    model: nn.Module,
+    values: Mapping[str, torch.Tensor],
+    pair: torch.Tensor,
+    cotangent: torch.Tensor,
+    expected: Mapping[str, torch.Tensor],
+    names: Sequence[str],
+) -> bool:
+    """Whether `torch.func.vmap` runs the model, and rightly so for the first of two samples."""
+    if not names:
+        return False
+    try:
+        found = batched_gradients(model, values, pair, names, chunk=2)
+    except RuntimeError:  # operations that vmap does not know, or runs with the wrong shapes
+        return False
+    return all(_close(cotangent[0] @ found[name][0], expected[name].flatten()) for name in names)
 
 
 def _can_be_summed(uses: Sequence[Gradients]) -> bool:

@@ -146,7 +146,9 @@ def add_gradient_gram(
         workspace: numbers that intermediate results may hold.
     """
     columns, rows = first[0].inputs.columns, first[0].rows
-    step = max(1, workspace // (sum(out.shape) * columns))
+    held = out.shape[0] if symmetric else sum(out.shape)
+    slices = min(rows, math.ceil(rows * held * columns / workspace))
+    step = math.ceil(rows / slices)  # slices of equal size
     for group in range(first[0].inputs.groups):
         for start in range(0, rows, step):
             stop = min(start + step, rows)
@@ -249,6 +251,8 @@ def _add_by_carrying(
     k, d = first.width, first.inputs.columns
     side = max(1, workspace // (4 * t * d))
     side2 = max(1, min(workspace // (4 * s * d), workspace // (4 * min(side, n) * t * s)))
+    # Narrower columns leave less to compute above the diagonal; below 256 products get slow.
+    side2 = min(side2, max(math.ceil(256 / s), n2 // 16))
     carried_samples = max(1, min(_BLOCK, workspace // 4) // (c * t * k))
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
@@ -257,22 +261,27 @@ def _add_by_carrying(
             for columns in spans(n2, side2):
                 if symmetric and columns.start >= rows.stop:
                     break
+                below = max(0, columns.start - rows.start) if symmetric else 0
                 delta2 = second.signal(group, columns)
                 similarity = _similarity(
-                    first, a, second.inputs.load(group, columns), bias, delta.dtype
-                ).view(delta.shape[0], t, delta2.shape[0], s)
-                for j in range(delta2.shape[0]):
+                    first, a[below:], second.inputs.load(group, columns), bias, delta.dtype
+                ).view(-1, t, delta2.shape[0], s)
+                for j, column in enumerate(range(columns.start, columns.stop)):
                     # In the symmetric case sample j meets the samples i ≥ j only.
-                    begin = max(0, columns.start + j - rows.start) if symmetric else 0
-                    for near in spans(delta.shape[0] - begin, carried_samples):
-                        mine = slice(begin + near.start, begin + near.stop)
-                        b = mine.stop - mine.start
-                        weights = similarity[mine, :, j].reshape(b * t, s)
-                        carried = torch.bmm(weights.expand(c, b * t, s), delta2[j])
-                        carried = carried.view(c, b, t * k).permute(1, 2, 0)  # (b, P·k, c)
-                        found = torch.bmm(delta[mine], carried)  # (b, c, c)
-                        where = slice(rows.start + mine.start, rows.start + mine.stop)
-                        blocks[where, :, columns.start + j] += found
+                    begin = max(0, column - rows.start) if symmetric else 0
+                    for part in spans(delta.shape[0] - begin, carried_samples):
+                        mine = slice(begin + part.start, begin + part.stop)
+                        weights = similarity[mine.start - below : mine.stop - below, :, j]
+                        found = _carry(weights, delta2[j], delta[mine])  # (b, c, c)
+                        blocks[rows.start + mine.start : rows.start + mine.stop, :, column] += found
+
+
+def _carry(weights: torch.Tensor, delta2: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+    """Σ_t δ_iyt · Σ_s w_its δ_y's: w (b, P, P₂), δ of one sample (c, P₂, k), of b (b, c, P·k)."""
+    b, t, s = weights.shape
+    c = len(delta2)
+    carried = torch.bmm(weights.reshape(b * t, s).expand(c, b * t, s), delta2)  # (c, b·P, k)
+    return torch.bmm(delta, carried.view(c, b, -1).permute(1, 2, 0))
 
 
 def _similarity(

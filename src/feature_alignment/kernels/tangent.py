@@ -73,7 +73,7 @@ def tangent_kernel(
     A layer is a module that directly owns parameters; a parameter shared by several belongs to the
     first. Every parameter counts, whether or not it requires a gradient. Linear, convolution,
     embedding and normalisation layers have fast rules; any other parameter, and any parameter used
-    in a way that its module's rule does not describe, goes through `torch.func`.
+    in a way that its module's rule does not describe, is differentiated by for each sample.
 
     Source: baratin2021, eq. 1 and Section 3.3 (sum over layers); beaglehole2024, Proposition 12.
 
