@@ -22,6 +22,15 @@ def _jacobian(model, x):
     return {layer: torch.stack(rows) for layer, rows in layers.items()}
 
 
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Small tensors, so that a second thread would only wait for the first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def explicit_kernel():
     """Function (model, x, x2=None) → Gram matrix (n·c, n₂·c) by layer, from explicit Jacobians."""

@@ -27,14 +27,12 @@ class Recording:
         calls: calls of the modules with rules.
         edges: where in the graph the gradient of each call's output is found.
         skipped: modules called on inputs whose first axis does not hold the samples.
-        overwritten: calls whose input was changed in place later in the forward pass.
     """
 
     f: torch.Tensor
     calls: dict[CallKey, ModuleCall] = field(default_factory=dict)
     edges: dict[CallKey, GradientEdge] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
-    overwritten: set[CallKey] = field(default_factory=set)
 
 
 def ruled_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -95,7 +93,6 @@ def record(
     names: Collection[str],
     outputs: int,
     *,
-    copied: Collection[CallKey] = (),
     spread: bool = False,
 ) -> Recording:
     """Run the model forward and record the calls of the named modules.
@@ -108,7 +105,6 @@ def record(
         x: inputs (n, …).
         names: modules to record, of those in `ruled_modules`.
         outputs: c, how many backward passes will follow.
-        copied: calls whose inputs must be copied, since they are overwritten later.
         spread: whether an embedding that is looked up once for all samples (of positions, say)
             returns one copy for each sample, so that its gradients are those of single samples.
 
@@ -119,7 +115,6 @@ def record(
         ValueError: if the outputs are not (n, c).
     """
     recording = Recording(f=x)
-    versions: dict[CallKey, tuple[torch.Tensor, int]] = {}
     counts: dict[str, int] = {}
 
     def hook(name: str) -> Callable[..., torch.Tensor | None]:
@@ -134,12 +129,10 @@ def record(
             if not isinstance(a, torch.Tensor) or a.ndim == 0 or len(a) != len(x):
                 recording.skipped.add(name)
                 return None
-            versions[key] = a, a._version
-            held = a.detach().clone() if key in copied else a.detach()
             if not output.requires_grad:
                 # A copy of the leaf, since a leaf may not be changed in place.
                 output = output.detach().requires_grad_().clone()
-            recording.calls[key] = RULES[type(module)](module, held, output.detach(), outputs)
+            recording.calls[key] = RULES[type(module)](module, a.detach(), output.detach(), outputs)
             recording.edges[key] = get_gradient_edge(output)
             return output
 
@@ -153,7 +146,6 @@ def record(
             f"the model's outputs have shape {tuple(recording.f.shape)} for {len(x)} inputs; "
             "they must be (n, c)."
         )
-    recording.overwritten = {key for key, (a, before) in versions.items() if a._version != before}
     return recording
 
 
@@ -177,6 +169,7 @@ def backpropagate(recording: Recording, cotangents: Iterator[torch.Tensor]) -> N
         for key, gradient in zip(keys, found, strict=True):
             if gradient is not None:  # the outputs do not depend on this call: zeros
                 recording.calls[key].store(y, gradient)
+        del found, gradient  # before the next pass makes its own
 
 
 def one_hot_cotangents(f: torch.Tensor) -> Iterator[torch.Tensor]:

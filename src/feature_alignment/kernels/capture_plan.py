@@ -37,6 +37,10 @@ from feature_alignment.kernels.parameter_gradients import (
 # Largest relative difference between a rule's gradient and automatic differentiation's.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}
 
+# What a backward pass holds at a time beside the graph, in gradients of all recorded outputs: the
+# gradients themselves, those between them, and copies in the layouts that convolutions want.
+_PASSING = 4
+
 
 @dataclass(frozen=True)
 class CapturePlan:
@@ -52,7 +56,6 @@ class CapturePlan:
         batched: whether the generic ones are differentiated for several samples at a time.
         modules: modules to record.
         calls: calls expected in every forward pass.
-        copied: calls whose input must be copied.
         spread: see `record`.
         held_bytes: memory for the captured gradients of one sample.
         passing_bytes: memory for one sample's graph and backward pass.
@@ -67,7 +70,6 @@ class CapturePlan:
     batched: bool
     modules: tuple[str, ...]
     calls: frozenset[CallKey]
-    copied: frozenset[CallKey]
     spread: bool
     held_bytes: int
     passing_bytes: int
@@ -117,7 +119,7 @@ def plan_capture(
     stored = [calls[key].stored_numbers() for key in needed]
     held = sum(shared + c * each for shared, each in stored) // 2
     held += c * sum(values[name].numel() for name in generic)
-    passing = saved // 2 + size * 2 * sum(each for _, each in stored) // 2
+    passing = saved // 2 + size * _PASSING * sum(each for _, each in stored) // 2
     return CapturePlan(
         model=model,
         values=values,
@@ -128,7 +130,6 @@ def plan_capture(
         batched=_can_be_batched(model, values, pair, cotangent, expected, generic),
         modules=tuple(name for name in modules if any(name == key[0] for key in needed)),
         calls=frozenset(needed),
-        copied=frozenset(recording.overwritten & needed),
         spread=spread,
         held_bytes=size * held,
         passing_bytes=passing,
@@ -157,7 +158,6 @@ def capture_gradients(
         x,
         plan.modules,
         plan.outputs,
-        copied=plan.copied,
         spread=plan.spread,
     )
     odd = (recording.calls.keys() ^ plan.calls) | {(name, 0) for name in recording.skipped}

@@ -1,4 +1,4 @@
-"""Per-sample gradients of any parameter by automatic differentiation: slow, for what has no rule."""
+"""Per-sample gradients by automatic differentiation: slow, for parameters without a rule."""
 
 import warnings
 from collections.abc import Collection, Mapping

@@ -147,13 +147,15 @@ def add_gradient_gram(
     """
     columns, rows = first[0].inputs.columns, first[0].rows
     held = out.shape[0] if symmetric else sum(out.shape)
-    slices = min(rows, math.ceil(rows * held * columns / workspace))
+    slices = min(rows, math.ceil(2 * rows * held * columns / workspace))
     step = math.ceil(rows / slices)  # slices of equal size
     for group in range(first[0].inputs.groups):
         for start in range(0, rows, step):
             stop = min(start + step, rows)
-            gradients = _gradient_rows(first, group, start, stop)
-            others = gradients if symmetric else _gradient_rows(second, group, start, stop)
+            gradients = _gradient_rows(first, group, start, stop, workspace)
+            others = gradients
+            if not symmetric:
+                others = _gradient_rows(second, group, start, stop, workspace)
             add_feature_gram(out, gradients, others, symmetric)
 
 
@@ -195,7 +197,7 @@ def spans(total: int, step: int) -> Iterator[slice]:
 
 
 def _gradient_rows(
-    uses: Sequence[MatrixGradients], group: int, start: int, stop: int
+    uses: Sequence[MatrixGradients], group: int, start: int, stop: int, workspace: int
 ) -> torch.Tensor:
     """Rows of the weight's gradients, summed over uses: (n, c, (stop − start)·columns)."""
     n, c = uses[0].deltas.shape[:2]
@@ -203,7 +205,7 @@ def _gradient_rows(
     total = uses[0].deltas.new_zeros(n, c, stop - start, columns)
     for use in uses:
         per_sample = use.inputs.positions * (use.inputs.columns + c * (stop - start))
-        for samples in spans(n, max(1, _BLOCK // per_sample)):
+        for samples in spans(n, max(1, min(_BLOCK, workspace // 4) // per_sample)):
             total[samples] += use.gradient_rows(group, samples, start, stop)
     return total.flatten(2)
 

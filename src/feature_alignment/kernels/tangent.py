@@ -30,7 +30,8 @@ from feature_alignment.kernels.position_gram import (
     spans,
 )
 
-DEFAULT_BUDGET = 2 * 2**30
+# A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
+DEFAULT_BUDGET = 5 * 2**29
 
 # Share of the budget left for intermediate results of the contractions.
 _WORKSPACE = 1 / 8
@@ -72,8 +73,8 @@ def tangent_kernel(
 
     A layer is a module that directly owns parameters; a parameter shared by several belongs to the
     first. Every parameter counts, whether or not it requires a gradient. Linear, convolution,
-    embedding and normalisation layers have fast rules; any other parameter, and any parameter used
-    in a way that its module's rule does not describe, is differentiated by for each sample.
+    embedding and normalisation layers have fast rules; the gradients by any other parameter, and by
+    one used in a way that its module's rule does not describe, are computed sample by sample.
 
     Source: baratin2021, eq. 1 and Section 3.3 (sum over layers); beaglehole2024, Proposition 12.
 
@@ -158,7 +159,11 @@ def _parameters_by_layer(plan: CapturePlan) -> dict[str, list[str]]:
 
 
 def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
-    """Samples whose gradients to hold at a time, of each of the two sides."""
+    """Samples whose gradients to hold at a time, of each of the two sides.
+
+    Raises:
+        ValueError: if the memory does not hold one sample of each side.
+    """
     held, passing = plan.held_bytes, plan.passing_bytes
     if n2 is None and n * (held + passing) <= memory:
         return n
