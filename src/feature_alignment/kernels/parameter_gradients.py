@@ -42,8 +42,25 @@ class Inputs(Protocol):
         """Gradient rows (…, columns) with their entries in the order of the parameter's."""
 
 
+class _OuterProducts:
+    """What inputs that are loaded as vectors (b, P, d) have in common."""
+
+    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`."""
+        return first.flatten(0, 1) @ second.flatten(0, 1).T
+
+    def gradient_rows(
+        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
+    ) -> torch.Tensor:
+        """See `Inputs`: rows are the units, or the group's output channels, start to stop."""
+        b, c, positions, _ = signal.shape
+        # All outputs in one product per sample, since they share the inputs.
+        delta = signal[..., start:stop].permute(0, 1, 3, 2).reshape(b, -1, positions)  # (b, c·k, P)
+        return torch.bmm(delta, loaded).view(b, c, stop - start, loaded.shape[2])
+
+
 @dataclass(frozen=True)
-class VectorInputs:
+class VectorInputs(_OuterProducts):
     """Inputs of a linear layer at every position.
 
     Attributes:
@@ -67,23 +84,13 @@ class VectorInputs:
         """See `Inputs`: (b, P, d)."""
         return self.values[samples]
 
-    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return _inner_products(first, second)
-
-    def gradient_rows(
-        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
-    ) -> torch.Tensor:
-        """See `Inputs`: rows are the units start to stop."""
-        return _outer_rows(loaded, signal, start, stop)
-
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Inputs`."""
         return rows
 
 
 @dataclass(frozen=True)
-class PatchInputs:
+class PatchInputs(_OuterProducts):
     """Inputs of a convolution, unfolded into one patch per output position when loaded.
 
     A patch's entries run over the window first and the channels last, which copies fastest.
@@ -134,16 +141,6 @@ class PatchInputs:
             a = a.unfold(axis + 1, span, self.stride[axis])[..., :: self.dilation[axis]]
         a = a.movedim(1 + len(self.kernel), -1)  # (b, positions…, window…, channels)
         return a.reshape(a.shape[0], -1, self.columns)
-
-    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return _inner_products(first, second)
-
-    def gradient_rows(
-        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
-    ) -> torch.Tensor:
-        """See `Inputs`: rows are the group's output channels start to stop."""
-        return _outer_rows(loaded, signal, start, stop)
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Inputs`: channels first, as in the weight."""
@@ -276,14 +273,3 @@ def summed_features(uses: Sequence[Gradients]) -> torch.Tensor:
     for use in uses[1:]:
         total = total + use.features()
     return total
-
-
-def _inner_products(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    return first.flatten(0, 1) @ second.flatten(0, 1).T
-
-
-def _outer_rows(loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-    b, c, positions, _ = signal.shape
-    # All outputs in one product per sample, since they share the inputs.
-    delta = signal[..., start:stop].permute(0, 1, 3, 2).reshape(b, -1, positions)  # (b, c·k, P)
-    return torch.bmm(delta, loaded).view(b, c, stop - start, loaded.shape[2])
