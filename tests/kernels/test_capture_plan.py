@@ -125,6 +125,24 @@ def test_samples_like_positions_in_number_are_not_confused(explicit_kernel, asse
         assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
 
 
+class Attention(nn.Module):
+    """The softmax does not see the key's bias, whose gradient is zero up to rounding."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = linear(1, 4), linear(1, 4), linear(1, 4)
+
+    def forward(self, x):
+        q, k, v = (layer(x[:, :, None]) for layer in (self.q, self.k, self.v))
+        return ((q @ k.transpose(1, 2)).softmax(-1) @ v).mean(1) ** 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gradient_of_rounding_errors_does_not_look_like_a_rule_that_fails(dtype):
+    x = torch.randn(2, 50, dtype=dtype, generator=torch_stream(0, "data"))
+    assert plan_capture(Attention().to(dtype), x).generic == ()
+
+
 def test_unused_layers_have_a_kernel_of_zeros():
     assert not tangent_kernel(Unused(), X).layers["spare"].any()
 
@@ -177,10 +195,22 @@ def test_what_automatic_differentiation_refuses_is_refused():
             X,
             r"outputs have shape \(1,\) for one input; they must be \(n, c\)",
         ),
+        (linear(), X / 0, "must be finite, in float32 or float64"),
+        (linear().half(), X.half(), "outputs are torch.float16"),
         (nn.ReLU(), X, "the model has no parameters"),
         (linear(), X[:0], "x: no samples"),
     ],
-    ids=["dropout", "batch norm", "statistics", "mixing", "routed", "vector", "none", "empty"],
+    ids=[
+        "dropout",
+        "batch norm",
+        "statistics",
+        "mixing",
+        "routed",
+        "vector",
+        "infinite",
+        "none",
+        "empty",
+    ],
 )
 def test_what_has_no_tangent_kernel_is_refused(model, x, message):
     with pytest.raises(ValueError, match=message):

@@ -65,7 +65,7 @@ def looped_gradients(
     Returns:
         Gradients (n, c, p) by parameter name.
     """
-    leaves = {name: values[name].clone().requires_grad_() for name in names}
+    leaves = {name: values[name].detach().requires_grad_() for name in names}
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for i in range(len(x)):
         with torch.enable_grad():

@@ -83,7 +83,8 @@ def tangent_kernel(
         x: inputs (n, …).
         x2: inputs (n₂, …) of the kernel's columns; None for x.
         parameters: values by parameter name to evaluate the model at; None for its own.
-        memory_budget: bytes of memory to use beyond the model, the inputs and the result.
+        memory_budget: bytes for gradients and intermediate results, beyond the model, the inputs
+            and the result. Checking the rules beforehand takes as much as the model's parameters.
         progress: called with the share of the work that is done, from 0 to 1.
 
     Returns:
