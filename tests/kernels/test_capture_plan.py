@@ -207,6 +207,7 @@ def test_what_automatic_differentiation_refuses_is_refused():
         "mixing",
         "routed",
         "vector",
+        "half",
         "infinite",
         "none",
         "empty",
