@@ -161,7 +161,7 @@ def versions(threads: int) -> str:
         geometry = importlib.metadata.version("nngeometry")
     return (
         f"Python {platform.python_version()}, PyTorch {torch.__version__}, NNGeometry {geometry}; "
-        f"{cpu}, {threads} threads of {os.cpu_count()} cores, float32; "
+        f"{cpu}, threads: {threads} on {os.cpu_count()} cores, float32; "
         f"load average {os.getloadavg()[0]:.1f} at the start."
     )
 
