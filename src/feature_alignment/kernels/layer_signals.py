@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+from feature_alignment.kernels.capture import evaluation_point, refuse_dependent_samples
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def layer_signals(
         ValueError: if the model is not of that kind; the message names the offending module.
     """
     layers = _linear_layers(model)
-    values = _detached_values(model, parameters)
+    values = evaluation_point(model, parameters)
     inputs: dict[str, torch.Tensor] = {}
     outputs: dict[str, torch.Tensor] = {}
     handles = [
@@ -96,20 +96,6 @@ def layer_signals(
     }
 
 
-def _detached_values(
-    model: nn.Module, parameters: Mapping[str, torch.Tensor] | None
-) -> dict[str, torch.Tensor]:
-    own = dict(model.named_parameters())
-    values = own if parameters is None else parameters
-    unmatched = sorted(set(values) ^ set(own))
-    if unmatched:
-        raise ValueError(
-            f"parameters: {unmatched[0]!r} is in only one of the given values and the model; "
-            "give a value for each of the model's parameters."
-        )
-    return {name: value.detach() for name, value in values.items()}
-
-
 def _capture(
     name: str, inputs: dict[str, torch.Tensor], outputs: dict[str, torch.Tensor]
 ) -> Callable[..., torch.Tensor]:
@@ -132,15 +118,11 @@ def _capture(
 
 
 def _linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
+    refuse_dependent_samples(model)
     layers: dict[str, nn.Linear] = {}
     owners: dict[nn.Parameter, str] = {}
     for name, module in model.named_modules():
         label = name or "the model itself"
-        if module.training and isinstance(module, MODE_DEPENDENT):
-            raise ValueError(
-                f"module {label!r} ({type(module).__name__}) is in training mode, where samples "
-                "are not independent or not repeatable; call model.eval() first."
-            )
         own = list(module.parameters(recurse=False))
         if own and type(module) is not nn.Linear:
             raise ValueError(

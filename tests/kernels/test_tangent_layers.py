@@ -1,0 +1,171 @@
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.capture_plan import plan_capture
+from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
+
+
+class Picture(nn.Module):
+    """A layer between two others, so that its inputs and δ depend on the sample."""
+
+    def __init__(self, layer, channels=4, dims=2, outputs=3):
+        super().__init__()
+        convolution = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[dims]
+        self.first, self.layer = convolution(2, channels, 3, padding=1), layer
+        self.head = nn.LazyLinear(outputs)
+
+    def forward(self, x):
+        h = torch.tanh(self.layer(torch.tanh(self.first(x))))
+        return self.head(torch.tanh(h).flatten(1))
+
+
+class Sequence(nn.Module):
+    """Tokens, embedded, through a layer, and pooled."""
+
+    def __init__(self, layer, width=4, outputs=3, padding_idx=None):
+        super().__init__()
+        self.embedding = nn.Embedding(6, 4, padding_idx=padding_idx)
+        self.layer, self.head = layer, nn.Linear(width, outputs)
+
+    def forward(self, tokens):
+        return self.head(torch.tanh(self.layer(self.embedding(tokens))).mean(1) ** 2)
+
+
+def images(n, dims=2, size=5, seed=0):
+    shape = (n, 2, *[size + axis for axis in range(dims)])
+    return torch.randn(shape, dtype=torch.float64, generator=torch_stream(seed, "data"))
+
+
+def tokens(n, seed=0):
+    return torch.randint(6, (n, 5), generator=torch_stream(seed, "tokens"))
+
+
+def prepare(build, x):
+    torch.manual_seed(0)
+    model = build().double()
+    with torch.no_grad():
+        model(x)  # gives lazy layers their sizes
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2)
+                module.weight.normal_()
+    return model.eval()
+
+
+PICTURES = {
+    "convolution": lambda: Picture(nn.Conv2d(4, 5, 3)),
+    "no bias": lambda: Picture(nn.Conv2d(4, 5, 3, bias=False)),
+    "1x1": lambda: Picture(nn.Conv2d(4, 5, 1)),
+    "stride": lambda: Picture(nn.Conv2d(4, 5, (3, 2), stride=(2, 3), padding=(0, 2))),
+    "dilation": lambda: Picture(nn.Conv2d(4, 5, (2, 3), dilation=(3, 2), padding=1)),
+    "groups": lambda: Picture(nn.Conv2d(4, 6, 3, groups=2, padding=1)),
+    "depthwise": lambda: Picture(nn.Conv2d(4, 8, 3, groups=4)),
+    "same": lambda: Picture(nn.Conv2d(4, 5, (2, 3), padding="same", dilation=(1, 2))),
+    "valid": lambda: Picture(nn.Conv2d(4, 5, 2, padding="valid")),
+    "reflect": lambda: Picture(nn.Conv2d(4, 5, 3, padding=(1, 2), padding_mode="reflect")),
+    "replicate": lambda: Picture(nn.Conv2d(4, 5, 3, padding=2, padding_mode="replicate")),
+    "circular": lambda: Picture(nn.Conv2d(4, 5, 3, padding=(2, 1), padding_mode="circular")),
+    "batch norm": lambda: Picture(nn.BatchNorm2d(4)),
+    "group norm": lambda: Picture(nn.GroupNorm(2, 4)),
+    "layer norm on images": lambda: Picture(nn.LayerNorm((5, 6))),
+    "linear on the last axis": lambda: Picture(nn.Linear(6, 3)),
+}
+OTHER_DIMENSIONS = {
+    1: lambda: Picture(nn.Conv1d(4, 6, 3, stride=2, padding=2, dilation=2, groups=2), dims=1),
+    3: lambda: Picture(nn.Conv3d(4, 5, (1, 2, 3), stride=(1, 2, 1), padding=1), dims=3),
+}
+SEQUENCES = {
+    "linear": lambda: Sequence(nn.Linear(4, 4)),
+    "layer norm": lambda: Sequence(nn.LayerNorm(4)),
+    "layer norm without shift": lambda: Sequence(nn.LayerNorm(4, bias=False)),
+    "root mean square norm": lambda: Sequence(nn.RMSNorm(4)),
+    "padding token": lambda: Sequence(nn.Identity(), padding_idx=2),
+}
+
+
+# PyTorch warns that an even window with "same" padding costs it a copy.
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+@pytest.mark.parametrize("kind", PICTURES)
+def test_layers_on_images_agree_with_the_explicit_jacobian(
+    kind, explicit_kernel, assert_same_kernel
+):
+    x, x2 = images(4), images(3, seed=1)
+    model = prepare(PICTURES[kind], x)
+    assert plan_capture(model, x).generic == ()
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+    assert_same_kernel(tangent_kernel(model, x, x2), explicit_kernel(model, x, x2), 1e-10)
+
+
+@pytest.mark.parametrize("dims", OTHER_DIMENSIONS)
+def test_convolutions_in_one_and_three_dimensions(dims, explicit_kernel, assert_same_kernel):
+    x = images(3, dims, size=4)
+    model = prepare(OTHER_DIMENSIONS[dims], x)
+    assert plan_capture(model, x).generic == ()
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_layers_on_sequences_agree_with_the_explicit_jacobian(
+    kind, explicit_kernel, assert_same_kernel
+):
+    x, x2 = tokens(4), tokens(3, seed=1)
+    model = prepare(SEQUENCES[kind], x)
+    assert plan_capture(model, x).generic == ()
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+    assert_same_kernel(tangent_kernel(model, x, x2), explicit_kernel(model, x, x2), 1e-10)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 7])
+def test_any_number_of_outputs(outputs, explicit_kernel, assert_same_kernel):
+    x = images(3)
+    model = prepare(lambda: Picture(nn.Conv2d(4, 5, 3), outputs=outputs), x)
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+def test_float32_agrees_to_its_precision(explicit_kernel, assert_same_kernel):
+    x = images(4)
+    model = prepare(PICTURES["groups"], x)
+    expected = explicit_kernel(model, x)
+    found = tangent_kernel(model.float(), x.float())
+    assert found.total.dtype == torch.float32
+    assert_same_kernel(found, expected, 1e-4)
+
+
+def test_features_of_convolutions_are_in_parameter_order():
+    x = images(2)
+    model = prepare(PICTURES["groups"], x)
+    f = model(x)[1, 2]
+    gradients = torch.autograd.grad(f, list(model.parameters()))
+    expected = torch.cat([gradient.flatten() for gradient in gradients])
+    torch.testing.assert_close(tangent_features(model, x)[1, 2], expected)
+
+
+def test_kernel_is_exactly_symmetric_and_positive_semidefinite():
+    x = images(6)
+    kernel = tangent_kernel(prepare(PICTURES["stride"], x), x).total
+    assert torch.equal(kernel, kernel.T)
+    eigenvalues = torch.linalg.eigvalsh(kernel)
+    assert eigenvalues[0] >= -1e-12 * eigenvalues[-1]
+
+
+def test_one_sample_is_enough(explicit_kernel, assert_same_kernel):
+    x = images(1)
+    model = prepare(PICTURES["convolution"], x)
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+def test_nothing_is_left_behind_and_the_inputs_stay():
+    x = images(3)
+    model = prepare(lambda: nn.Sequential(nn.ReLU(inplace=True), Picture(nn.Identity())), x)
+    before, state = x.clone(), {key: value.clone() for key, value in model.state_dict().items()}
+    with torch.no_grad():
+        kernel = tangent_kernel(model, x)
+    assert torch.equal(x, before)
+    assert not kernel.total.requires_grad
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(kernel.total, tangent_kernel(model, x).total)
