@@ -58,6 +58,19 @@ def test_one_and_two_cores_give_the_same_bytes(finished, pipeline):
     assert len(first) > 30
 
 
+def test_a_runs_threads_are_its_specs_whatever_the_cores(pipeline_class, tmp_path):
+    # Snakemake lowers a job's threads to the cores it has; sums must not notice.
+    target = "results/smoke/runs/beaglehole2024_chain_monomial/default/arrays.npz"
+    made = []
+    for cores in ("1", "2"):
+        copy = pipeline_class(tmp_path / cores)
+        copy.succeed("--cores", cores, *SMOKE, "threads=2", "--", target)
+        record = json.loads((copy.folder / target).with_name("provenance.json").read_text())
+        assert record["threads"] == 2
+        made.append((copy.folder / target).read_bytes())
+    assert made[0] == made[1]
+
+
 def test_a_second_run_does_nothing_and_takes_seconds(finished):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.monotonic()
