@@ -1,0 +1,117 @@
+"""A probe of the tangent kernel's spectrum and of its alignment with the labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from feature_alignment.kernels.alignment import LabelAlignmentForm, label_alignment
+from feature_alignment.kernels.centring import centre_kernel
+from feature_alignment.kernels.spectrum import (
+    effective_rank,
+    kernel_eigenvalues,
+    spectrum_size,
+    trace_ratio,
+)
+from feature_alignment.kernels.tangent import DEFAULT_BUDGET, TangentKernel, tangent_kernel
+from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
+
+TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
+"""The k of the trace ratios T_k; the paper plots several, and speaks of T_40."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples on which the kernel is measured.
+
+    Attributes:
+        x: inputs (n, …), on the model's device.
+        y: one-hot labels (n, c).
+    """
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class TangentKernelProbe:
+    """Spectrum and label alignment of the tangent kernel on fixed batches, from one kernel each.
+
+    For each batch (column `split`) and the whole network: `largest_eigenvalue`,
+    `mean_eigenvalue`, `median_eigenvalue`, `effective_rank`, `trace_ratio_<k>`, all of the kernel
+    of features centred for each output over the samples. For the whole network and, if asked for,
+    each layer: `label_alignment` (centred) and `label_alignment_uncentred`; for the whole network
+    also `label_alignment_equation_7` and `label_alignment_equation_7_raw`, the paper's formula
+    on centred and on raw features.
+
+    Source: baratin2021, Section 3.2, eq. 5–7 and Section 3.3.
+
+    Args:
+        batches: what to measure on, by split.
+        spectrum: whether eigenvalues are wanted, which cost (n·c)³.
+        layers: whether layers' alignments are wanted.
+        memory_budget: see `tangent_kernel`.
+    """
+
+    def __init__(
+        self,
+        batches: Mapping[str, Batch],
+        *,
+        spectrum: bool = True,
+        layers: bool = False,
+        memory_budget: int = DEFAULT_BUDGET,
+    ) -> None:
+        self._batches = dict(batches)
+        self._spectrum = spectrum
+        self._layers = layers
+        self._budget = memory_budget
+
+    def __call__(self, step: int, model: nn.Module) -> Measurement:
+        """Measure every batch, one after the other."""
+        rows: list[Row] = []
+        for split, batch in self._batches.items():
+            kernel = tangent_kernel(model, batch.x, memory_budget=self._budget)
+            rows += self._alignments(split, kernel, batch.y)
+            if self._spectrum:
+                rows += _spectrum(split, kernel)
+        return Measurement(rows=rows)
+
+    def _alignments(self, split: str, kernel: TangentKernel, y: torch.Tensor) -> list[Row]:
+        total = kernel.total
+        found = {
+            (WHOLE_NETWORK, "label_alignment"): (total, LabelAlignmentForm.RELEASED),
+            (WHOLE_NETWORK, "label_alignment_equation_7"): (total, LabelAlignmentForm.EQUATION_7),
+            (WHOLE_NETWORK, "label_alignment_equation_7_raw"): (
+                total,
+                LabelAlignmentForm.EQUATION_7_RAW,
+            ),
+            (WHOLE_NETWORK, "label_alignment_uncentred"): (total, LabelAlignmentForm.UNCENTRED),
+        }
+        if self._layers:
+            for layer, gram in kernel.layers.items():
+                found[layer, "label_alignment"] = gram, LabelAlignmentForm.RELEASED
+                found[layer, "label_alignment_uncentred"] = gram, LabelAlignmentForm.UNCENTRED
+        return [
+            Row(layer, split, metric, label_alignment(gram, y, form))
+            for (layer, metric), (gram, form) in found.items()
+        ]
+
+
+def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:
+    centred = centre_kernel(kernel.total.double(), kernel.outputs)
+    # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative.
+    tolerance = 1e-4 if kernel.total.dtype == torch.float32 else 1e-10
+    eigenvalues = kernel_eigenvalues(centred, tolerance)
+    size = spectrum_size(eigenvalues)
+    values = {
+        "largest_eigenvalue": size.maximum,
+        "mean_eigenvalue": size.mean,
+        "median_eigenvalue": size.median,
+        "effective_rank": effective_rank(eigenvalues),
+        **{
+            f"trace_ratio_{k}": trace_ratio(eigenvalues, k)
+            for k in TRACE_RATIOS
+            if k <= len(eigenvalues)
+        },
+    }
+    return [Row(WHOLE_NETWORK, split, name, float(value)) for name, value in values.items()]
