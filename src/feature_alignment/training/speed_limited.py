@@ -1,4 +1,4 @@
-"""Speed Limited Optimization: every layer moves at a speed of its own, whatever its gradient's size.
+"""Speed Limited Optimization: every layer moves at a speed of its own, not at its gradient's.
 
 Needs PyTorch only, and works on any model whose parameters are grouped by layer.
 """
