@@ -4,6 +4,7 @@ Pure bookkeeping, cheap to compute: the Snakefile builds it at every start.
 """
 
 import importlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,14 +25,17 @@ _FIGURES = Path(__file__).parent / "figures"
 
 @cache
 def all_figures() -> tuple[str, ...]:
-    """Names of all figures, by paper and number: each is a file of `feature_alignment.figures`."""
+    """Names of all figures, by paper and number: each is a file of `feature_alignment.figures`.
+
+    A paper's `fig_theory`, checks of its theorems that it has no figure for, comes last.
+    """
     names = [path.stem for path in _FIGURES.glob("*.py") if _FIGURE_FILE.fullmatch(path.stem)]
     return tuple(sorted(names, key=_figure_order))
 
 
-def _figure_order(name: str) -> tuple[int, int, str]:
+def _figure_order(name: str) -> tuple[int, float, str]:
     number = re.search(r"_fig(\d+)", name)
-    return list(PAPERS).index(paper_of(name)), int(number.group(1)) if number else 0, name
+    return list(PAPERS).index(paper_of(name)), int(number.group(1)) if number else math.inf, name
 
 
 def figure_module(figure: str) -> ModuleType:

@@ -7,9 +7,9 @@ import torch
 
 from feature_alignment.experiments.chain_task import Parameters, chain_network, chain_task
 from feature_alignment.experiments.feature_probe import FeatureProbe
+from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.training.loop import train
-from feature_alignment.training.loss_probe import LossProbe
 from feature_alignment.training.losses import mse
 from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.progress import Progress
