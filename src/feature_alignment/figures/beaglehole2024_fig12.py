@@ -18,7 +18,8 @@ CAPTION = (
     "UC-NFC of each hidden layer, training and test loss on the chain-monomial task of rank 3: "
     "adaptive SLO (solid) and gradient descent (dashed). The initialisation scale 0.1 is given to "
     "the first layer and the readout (top) or to all layers (bottom); the paper does not say. "
-    "Lines are means over seeds, bands one standard deviation either way."
+    "Lines are means over seeds, bands one standard deviation either way, of the logarithm for the "
+    "training loss."
 )
 EXPERIMENT = "beaglehole2024_adaptive_slo"
 RATES = {"slo": 0.05, "gd": 0.25}
@@ -64,6 +65,7 @@ def draw(table: FigureTable) -> "Figure":
     frame = table.frame
     layers = sorted(frame.loc[frame["metric"] == "nfc", "layer"].unique())
     for row, (reading, title) in zip(axes, READINGS.items(), strict=True):
+        row[1].set_yscale("log")
         for optimizer, style in STYLES.items():
             run = frame[frame["point"] == f"{optimizer}_{reading}"]
             for number, (layer, colour) in enumerate(
@@ -76,7 +78,7 @@ def draw(table: FigureTable) -> "Figure":
                 rows = run[(run["metric"] == "loss") & (run["split"] == split)]
                 name = {"slo": "SLO", "gd": "gradient descent"}[optimizer]
                 draw_curve(ax, rows, sequence_colours(1)[0], name, linestyle=style)
-                ax.set(title=f"{split} loss", ylabel=f"{split} loss", yscale="log")
+                ax.set(title=f"{split} loss", ylabel=f"{split} loss")
         row[0].set(title=f"UC-NFC: {title}", ylabel="UC-NFC", ylim=(0, 1.02))
     axes[0, 0].legend()
     axes[0, 1].legend()

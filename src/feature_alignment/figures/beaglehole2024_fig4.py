@@ -33,9 +33,10 @@ CAPTION = (
     "First layer of a ReLU network on the chain-monomial task, for several scales of its "
     "initialisation, with gradient descent (A) and SLO (B): UC-NFC, C-NFC, the C/UC ratio "
     "tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) and the training loss, means over seeds and bands of one standard "
-    "deviation either way. NFM and AGOP after training at the largest scale (seed 0), each "
-    "divided by its largest entry, with gradient descent (C) and SLO (D); titles give mean ± "
-    "standard deviation over seeds of their cosine similarity with the EGOP."
+    "deviation either way (of the logarithm for the loss). NFM and AGOP after training at the "
+    "largest scale (seed 0), each divided by its largest entry, with gradient descent (C) and SLO "
+    "(D); titles give mean ± standard deviation over seeds of their cosine similarity with the "
+    "EGOP."
 )
 CURVES = {
     "nfc": "UC-NFC",
@@ -95,13 +96,13 @@ def draw(table: FigureTable) -> "Figure":
                 & (frame["metric"] == metric)
                 & (frame["split"] == "train")
             ]
-            for scale, colour in zip(scales, colours, strict=True):
-                draw_curve(ax, rows[rows["scale"] == scale], colour, f"{scale:g}")
-            ax.set(title=f"{name}, {title}", ylabel=name)
             if metric == "loss":
                 ax.set_yscale("log")
             else:
                 ax.set_ylim(0, 1.02)
+            for scale, colour in zip(scales, colours, strict=True):
+                draw_curve(ax, rows[rows["scale"] == scale], colour, f"{scale:g}")
+            ax.set(title=f"{name}, {title}", ylabel=name)
         panel_label(row[0], letter)
     for ax in axes[1]:
         ax.set_xlabel("step")

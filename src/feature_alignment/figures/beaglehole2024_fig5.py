@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from feature_alignment.figures.beaglehole2024_spectra import (
     SPECTRA,
     chosen_rows,
     draw_layers_by_spectrum,
+    early_rows,
     spectrum_points,
 )
 from feature_alignment.figures.make import FigureTable, Runs
@@ -30,8 +33,11 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """The ratio, and the correlation that it is part of."""
-    return FigureTable(chosen_rows(runs, ["double_centred_ratio", "double_centred_nfc"]))
+    """The ratio, the correlation that it is part of, and `double_centred_ratio_early`."""
+    rows = chosen_rows(runs, ["double_centred_ratio", "double_centred_nfc"])
+    early = early_rows(rows[rows["metric"] == "double_centred_ratio"])
+    early = early.assign(metric="double_centred_ratio_early", step=rows["step"].max())
+    return FigureTable(pd.concat([rows, early], ignore_index=True))
 
 
 def draw(table: FigureTable) -> "Figure":

@@ -22,6 +22,9 @@ SPECTRA = {
     "inverse_square": r"$\lambda_k = 1/(1+k^2)$",
 }
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
+EARLY = 20
+"""The step that stands for "early in training", or the first measured one after it; the paper does
+not say. All figures' runs have 800."""
 CORRELATIONS = ("nfc", "centred_nfc")
 
 
@@ -47,12 +50,19 @@ def chosen_rows(runs: Runs, metrics: Sequence[str]) -> pd.DataFrame:
     return frame.assign(curve=curve)
 
 
+def early_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the step that stands for early in training."""
+    steps = frame["step"]
+    return frame[steps == steps[steps >= min(EARLY, steps.max())].min()]
+
+
 def correlation_table(runs: Runs) -> FigureTable:
     """UC-NFC, C-NFC and losses of one spectrum, and what its claims are about.
 
     `nfc_rise` is UC-NFC at the end minus that at the start. `nfc_scale_spread` and
     `centred_nfc_scale_spread` are the largest minus the smallest mean over time among the
-    initialisation scales; the mean leaves the start out, where C-NFC is not defined.
+    initialisation scales; the mean leaves the start out, where C-NFC is not defined. With
+    `_early` behind their names they compare the values at one early step instead.
     """
     rows = chosen_rows(
         runs, [*CORRELATIONS, *(f"{name}_mean_subtracted" for name in CORRELATIONS), "loss"]
@@ -70,7 +80,9 @@ def correlation_table(runs: Runs) -> FigureTable:
     group = ["point", "seed", "layer", "split", "metric"]
     means = correlations[correlations["step"] > 0].groupby([*group, "scale"])["value"].mean()
     spread = spread_over(means.reset_index().assign(step=last), "scale", group)
-    return FigureTable(pd.concat([rows, rise, spread], ignore_index=True))
+    early = spread_over(early_rows(correlations).assign(step=last), "scale", group)
+    early = early.assign(metric=early["metric"] + "_early")
+    return FigureTable(pd.concat([rows, rise, spread, early], ignore_index=True))
 
 
 def draw_correlations(table: FigureTable) -> "Figure":

@@ -13,7 +13,9 @@ def draw_curve(
 ) -> None:
     """Draw the mean over seeds against the step, in a band of one standard deviation either way.
 
-    The deviation has n − 1 in its denominator; of a single seed there is no band.
+    On an axis that is already logarithmic, mean and deviation are those of the logarithms, or the
+    band could reach below zero. The deviation has n − 1 in its denominator; of a single seed
+    there is no band.
 
     Args:
         ax: where to draw.
@@ -23,18 +25,24 @@ def draw_curve(
         style: further properties of the line.
 
     Raises:
-        ValueError: if there is no row, or several for one seed and step.
+        ValueError: if there is no row, several for one seed and step, or a value that is not
+            positive on a logarithmic axis.
     """
+    import numpy as np
+
     if rows.empty:
         raise ValueError(f"no rows to draw for the curve {label!r}.")
     if rows.duplicated(["seed", "step"]).any():
         raise ValueError(f"the curve {label!r} has several values for one seed and step.")
-    by_step = rows.groupby("step")["value"]
+    logarithmic = ax.get_yscale() == "log"
+    if logarithmic and not (rows["value"] > 0).all():
+        raise ValueError(f"the curve {label!r} is not positive, and its axis is logarithmic.")
+    forward, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
+    by_step = rows.assign(value=forward(rows["value"])).groupby("step")["value"]
     mean, deviation = by_step.mean(), by_step.std(ddof=1).fillna(0.0)
-    ax.plot(mean.index, mean, color=colour, label=label, **style)
-    ax.fill_between(
-        mean.index, mean - deviation, mean + deviation, color=colour, alpha=0.2, linewidth=0
-    )
+    ax.plot(mean.index, back(mean), color=colour, label=label, **style)
+    low, high = back(mean - deviation), back(mean + deviation)
+    ax.fill_between(mean.index, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
 def last_rows(frame: "pd.DataFrame") -> "pd.DataFrame":
