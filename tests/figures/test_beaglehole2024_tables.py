@@ -88,11 +88,9 @@ def slo_runs():
 def test_figure_4_compares_scales_and_shows_the_largest(slo_runs):
     table = beaglehole2024_fig4.table(slo_runs)
     assert derived(table, "nfc_gain", point="gd") == pytest.approx([0.3])
-    steps_up = [
-        derived(table, "centred_uncentred_ratio_step_up", point="gd", scale=scale)
-        for scale in (0.1, 0.01)
-    ]
-    assert sum(steps_up, []) == pytest.approx([0.6, 0.3])
+    step_up = "centred_uncentred_ratio_step_up"
+    assert derived(table, step_up, point="gd", scale=0.1) == pytest.approx([0.6])
+    assert derived(table, step_up, point="gd", scale=0.01) == pytest.approx([0.3])
     assert table.arrays["slo/nfm"][0, 0] == 1
 
 
