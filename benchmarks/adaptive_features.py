@@ -49,9 +49,9 @@ def _measure(folder: str, threads: int, case: dict[str, Any]) -> dict[str, Any]:
     arrays, _ = prepare_dataset("mnist", {"source": "torchvision", "path": folder})
     parts = {}
     for split, number in (("train", case["n"]), ("test", TEST_SAMPLES)):
-        x = arrays[f"{split}_x"][:number].reshape(number, -1).astype(float)
+        x = arrays[f"x_{split}"][:number].reshape(number, -1).astype(float)
         x -= x.mean(axis=1, keepdims=True)
-        labels = torch.as_tensor(arrays[f"{split}_y"][:number]).long()
+        labels = torch.as_tensor(arrays[f"y_{split}"][:number]).long()
         parts[split] = x / np.linalg.norm(x, axis=1, keepdims=True), labels
     (x, labels), (x_test, labels_test) = parts["train"], parts["test"]
     widths = [case["width"]] * 2
