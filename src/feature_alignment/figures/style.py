@@ -44,6 +44,13 @@ COLOURS = {
     "omega3": OKABE_ITO["bluish green"],
     "gradient descent": OKABE_ITO["blue"],
     "speed limited": OKABE_ITO["vermillion"],
+    "supernat max": OKABE_ITO["vermillion"],
+    "supernat fixed": OKABE_ITO["orange"],
+    "supernat literal": OKABE_ITO["reddish purple"],
+    "supernat trace": OKABE_ITO["bluish green"],
+    "supernat lambda_max": OKABE_ITO["sky blue"],
+    "norm bound": OKABE_ITO["blue"],
+    "optimal bound": OKABE_ITO["vermillion"],
 }
 """One colour per thing, the same in every figure. Things never shown together may share one."""
 
