@@ -80,7 +80,7 @@ def _add_curves(
 def _add_summary(
     result: SeedResult, flow: Flow, problem: NoisyRegression, columns: dict[str, Any]
 ) -> None:
-    """Add losses, the spectrum's stretch where the loss is smallest, and what became of the noise."""
+    """Add losses, the spectrum's stretch at the smallest of them, and what became of the noise."""
     test = expected_loss(flow.weights)
     spectrum = _log10_eigenvalues(flow)
     noise, target = flow.weights[:, 1:], problem.interpolator[1:]
