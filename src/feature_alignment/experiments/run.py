@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,12 @@ class SeedResult:
     Attributes:
         rows: tidy rows, dicts with the keys of `COLUMNS` but for the seed.
         arrays: named arrays, for what is not a number: matrices, functions, images.
+        seconds: elapsed time of the recorded trainings by what it went into, see `Recorder`.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: Counter[str] = field(default_factory=Counter)
 
     def add(
         self,
@@ -51,6 +54,7 @@ class SeedResult:
         """Add all that was recorded during a training."""
         self.rows.extend(recorder.frame().to_dict("records"))
         self.arrays.update(recorder.arrays)
+        self.seconds.update(recorder.seconds)
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,13 @@ class Result:
     Attributes:
         metrics: the tidy rows of all seeds, columns `COLUMNS` and further ones.
         arrays: the arrays of all seeds, named `seed<seed>/<name>`.
+        seconds: elapsed time of all seeds' recorded trainings, by what it went into; for the
+            provenance only, since no two runs take the same time.
     """
 
     metrics: pd.DataFrame
     arrays: dict[str, np.ndarray]
+    seconds: dict[str, float]
 
 
 def run_experiment(spec: Spec, module: str, data_file: str | None = None) -> Result:
@@ -87,13 +94,15 @@ def run_experiment(spec: Spec, module: str, data_file: str | None = None) -> Res
     parameters = spec["parameters"]
     rows: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
+    seconds = Counter[str]()
     for seed in range(parameters["seeds"]):
         label = f"{spec['experiment']}/{spec['point']} seed {seed + 1}/{parameters['seeds']}"
         log.info("%s on %s", label, device)
         result = run_seed(seed, parameters, device, dataset, label)
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
-    return Result(_tidy(rows), arrays)
+        seconds.update(result.seconds)
+    return Result(_tidy(rows), arrays, dict(seconds))
 
 
 def _tidy(rows: list[dict[str, Any]]) -> pd.DataFrame:
