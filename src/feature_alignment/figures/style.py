@@ -78,6 +78,7 @@ RC: dict[str, Any] = {
     "legend.frameon": False,
     "image.interpolation": "nearest",
     "image.origin": "upper",
+    "figure.dpi": 150,  # laid out at the resolution that it is saved at: hinted text differs
     "savefig.dpi": 150,
     "pdf.fonttype": 42,  # TrueType: text stays text in the PDF
 }
