@@ -43,7 +43,7 @@ class FeaturePair:
 def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
     """Compare F = WᵀW with G = WᵀKW in float64.
 
-    With more inputs than units, from C = WWᵀ (k, k): tr(FG) = tr(C²K), ‖F‖ = ‖C‖ and
+    With no fewer inputs than units, from C = WWᵀ (k, k): tr(FG) = tr(C²K), ‖F‖ = ‖C‖ and
     ‖G‖² = tr((KC)²). Images have thousands of inputs, and F is then the largest matrix by far.
 
     Source: beaglehole2024, Section 2.1 (NFC) and Proposition 2.
@@ -54,7 +54,7 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
     """
     weight, covariance = weight.double(), covariance.double()
     k, d = weight.shape
-    if d <= k:
+    if d < k:
         nfm = weight.T @ weight
         agop = weight.T @ covariance @ weight
         inner, squares = (nfm * agop).sum(), ((nfm**2).sum(), (agop**2).sum())
