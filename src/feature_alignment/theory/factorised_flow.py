@@ -66,14 +66,18 @@ def factorised_flow(
             ends = np.cumsum([d * d, k * d, k * k]) + begin
             parts = np.split(state[begin : ends[-1]], [d * d, d * d + k * d])
             models.append(
-                FactorisedModel(*(p.reshape(s) for p, s in zip(parts, [(d, d), (k, d), (k, k)], strict=True)))
+                FactorisedModel(
+                    *(p.reshape(s) for p, s in zip(parts, [(d, d), (k, d), (k, k)], strict=True))
+                )
             )
             begin = ends[-1]
         return models
 
     def velocity(_: float, state: np.ndarray) -> np.ndarray:
         models = unpack(state)
-        f = sum(np.einsum("nkd,kd->n", b, m.coefficients) for b, m in zip(features, models, strict=True))
+        f = sum(
+            np.einsum("nkd,kd->n", b, m.coefficients) for b, m in zip(features, models, strict=True)
+        )
         slopes = []
         for block, m in zip(features, models, strict=True):
             pull = np.einsum("n,nkd->kd", targets - f, block)  # −∂L/∂B

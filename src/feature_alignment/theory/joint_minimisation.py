@@ -1,7 +1,7 @@
-"""Joint minimisation over transformations and parameters by a generic optimiser, for small problems.
+"""Joint minimisation over transformations and parameters by a generic optimiser.
 
-It knows nothing of singular vectors or effective penalties: an independent check of the theorems
-of lejeune2024 and of the solver.
+For small problems. It knows nothing of singular vectors or effective penalties: an independent
+check of the theorems of lejeune2024 and of the solver.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ def minimise_jointly(
     starts: int,
     fixed_outputs: Sequence[bool],
 ) -> JointMinimum:
-    """min over M and W of Σ_ℓ Ω(M_ℓ⁽¹⁾) + Ω(M_ℓ⁽²⁾) + ‖W_ℓ‖² subject to interpolation.
+    """Minimum over M and W of Σ_ℓ Ω(M_ℓ⁽¹⁾) + Ω(M_ℓ⁽²⁾) + ‖W_ℓ‖² subject to interpolation.
 
     For given M the best W is known, ‖W‖² = rᵀ K_M⁻¹ r with the kernel K_M of the transformed
     features; over the entries of all M the rest is minimised by a quasi-Newton method.
@@ -103,7 +103,7 @@ def minimise_jointly(
             if not fixed:
                 value = value + penalty(on_outputs)
         (slope,) = torch.autograd.grad(value, free)
-        return float(value), slope.numpy()
+        return float(value.detach()), slope.numpy()
 
     identity = np.concatenate([np.eye(size).ravel() for size in sizes])
     found = []
