@@ -58,6 +58,8 @@ def test_outputs_are_the_first_order_expansion(name, mode):
         }
         expected = network(x) + jacobian_vector_product(network, x, direction)
         torch.testing.assert_close(model(x), expected)
+        for place, deviation in model.deviations().items():
+            torch.testing.assert_close(deviation, direction[f"{place}.weight"])
         many = torch.cat([x] * 3)  # enough samples for the other order of the product
         torch.testing.assert_close(model(many), torch.cat([expected] * 3))
 

@@ -71,6 +71,10 @@ class TangentModel(nn.Module):
                 a = layer(a)
         return a + change
 
+    def deviations(self) -> dict[str, torch.Tensor]:
+        """δ_W of every layer by its position, detached, in the shapes of the weights."""
+        return {place: _composed(update).detach() for place, update in self.updates.items()}
+
 
 class _FactorisedLinear(nn.Module):
     """a ↦ M₂ (W M₁ a + b)."""
@@ -89,6 +93,10 @@ class _FactorisedLinear(nn.Module):
         else:
             change = F.linear(a, self.weight @ self.on_inputs, self.bias)
         return F.linear(change, self.on_outputs)
+
+    def composed(self) -> torch.Tensor:
+        """M₂ W M₁."""
+        return self.on_outputs @ self.weight @ self.on_inputs
 
 
 class _FactorisedConvolution(nn.Module):
@@ -110,11 +118,14 @@ class _FactorisedConvolution(nn.Module):
         self.on_outputs = nn.Parameter(torch.eye(k).to(layer.weight))
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(a, self.composed(), self.on_outputs @ self.bias, **self.settings)
+
+    def composed(self) -> torch.Tensor:
+        """The weight with its three factors multiplied in."""
         inner = torch.einsum(
             "kdp,pq,de->keq", self.weight.flatten(2), self.on_positions, self.on_inputs
         )
-        weight = (self.on_outputs @ inner.flatten(1)).view(self.weight.shape)
-        return F.conv2d(a, weight, self.on_outputs @ self.bias, **self.settings)
+        return (self.on_outputs @ inner.flatten(1)).view(self.weight.shape)
 
 
 def _update(layer: nn.Linear | nn.Conv2d, mode: str) -> nn.Module:
@@ -131,6 +142,12 @@ def _update(layer: nn.Linear | nn.Conv2d, mode: str) -> nn.Module:
     for parameter in update.parameters():
         nn.init.zeros_(parameter)
     return update
+
+
+def _composed(update: nn.Module) -> torch.Tensor:
+    if isinstance(update, _FactorisedLinear | _FactorisedConvolution):
+        return update.composed()
+    return update.weight
 
 
 def _without_bias(layer: nn.Linear | nn.Conv2d, change: torch.Tensor) -> torch.Tensor:
