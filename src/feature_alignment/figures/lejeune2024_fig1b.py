@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Random labels are harder to fit, and align the kernel less"
+TITLE = "Around Figure 1: random labels, settings and layers"
 CAPTION = (
     "A: similarity of the adapted kernel with the label kernel when the signs of some binarised "
     "targets are flipped at random; training on the kernel's images only. B: the same similarity "
@@ -92,6 +92,7 @@ def _draw_flips(ax: "Axes", table: FigureTable) -> None:
     means = [table.values("label_similarity", point=_flip_point(share)).mean() for share in FLIPS]
     ax.plot(FLIPS, means, color=COLOURS["binarised"])
     ax.set(xlabel="share of flipped labels", ylabel="similarity with the label kernel")
+    ax.set_xticks(FLIPS)
     ax.set_ylim(bottom=0)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Final features are a larger copy of the average ones, less so the further training moves"
+TITLE = "Average and final tangent features"
 CAPTION = (
     "Kernels of the tangent features at the end of training and of their average along its "
     "straight path, for networks trained on binarised targets of as many images as the kernels "
@@ -22,7 +22,7 @@ CAPTION = (
 )
 BASE = "few-binarised"
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
-    BASE: ("width 128, depth 3, rate 0.1, MNIST", {}),
+    BASE: ("as Figure 1 (width 128, depth 3)", {}),
     "width-32": ("width 32", {"width": 32}),
     "width-256": ("width 256", {"width": 256}),
     "depth-2": ("depth 2", {"hidden_layers": 1}),
@@ -56,6 +56,8 @@ def draw(table: FigureTable) -> "Figure":
     for ax, (metric, label), letter in zip(axes[0], PANELS.items(), "ABC", strict=True):
         _draw_panel(ax, table, metric)
         ax.set_xlabel(label)
+        if metric.endswith("cosine"):
+            ax.set_xlim(right=1)
         panel_label(ax, letter)
         ax.sharey(axes[0, 0])
     axes[0, 0].set_yticks(range(len(CHANGES)), [text for text, _ in CHANGES.values()])

@@ -28,7 +28,7 @@ EXPERIMENT = "lejeune2024_low_rank"
 TASKS = {"single-index": "single index", "digits": "two digits"}
 MODELS = {
     "ridgeless": "ridgeless",
-    "solver": "adaptive solver",
+    "solver": "adaptive, solver",
     "factorised": "factorised, SGD",
     "full": "network, SGD",
 }
@@ -80,7 +80,7 @@ def _draw_ranks(ax: "Axes", table: FigureTable, task: str, layers: list[Any]) ->
             at = place + 0.2 * (number - 1.5)
             ax.plot([at] * len(values), values, ".", color=COLOURS[model])
     ax.set_xticks(range(len(layers)), [f"layer {i + 1}" for i in range(len(layers))])
-    ax.set(ylabel="effective rank", yscale="log")
+    ax.set(ylabel="effective rank", ylim=(0, None))
 
 
 def _draw_errors(ax: "Axes", table: FigureTable, task: str) -> None:

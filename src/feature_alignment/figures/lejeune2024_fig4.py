@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Adaptive features help only where every epoch brings new samples"
+TITLE = "Sample complexity of fixed, adaptive and learned features"
 CAPTION = (
     "Smallest test error over epochs against the size n of the training set, for fixed tangent "
     "features (the linearised network), adaptive ones (its factorised update) and the network "
@@ -24,6 +24,7 @@ CAPTION = (
 EXPERIMENT = "lejeune2024_sample_complexity"
 DATASETS = {"mnist": ("MNIST", "mlp"), "cifar10": ("CIFAR-10", "cnn")}
 SAMPLINGS = {"fixed": "n samples", "redrawn": "n samples redrawn in every epoch"}
+ERROR_TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MODELS = {"fixed": "fixed features", "adaptive": "adaptive features", "full": "full network"}
 
 
@@ -105,7 +106,12 @@ def draw(table: FigureTable) -> "Figure":
             chosen = errors[(errors["dataset"] == dataset) & (errors["sampling"] == sampling)]
             _draw_panel(ax, chosen)
             ax.set_title(f"{title}: {text}")
-        row[1].sharey(row[0])
+        limits = [limit for ax in row for limit in ax.get_ylim()]
+        for ax in row:
+            shown = [error for error in ERROR_TICKS if min(limits) <= error <= max(limits)]
+            ax.set_yticks(shown, [str(error) for error in shown])
+            ax.minorticks_off()
+            ax.set_ylim(min(limits), max(limits))
         row[0].set_ylabel("test error")
     for ax in axes[1]:
         ax.set_xlabel("training samples n")
@@ -121,3 +127,5 @@ def _draw_panel(ax: "Axes", errors: pd.DataFrame) -> None:
             mean.index, mean, deviation, marker="o", capsize=2, color=COLOURS[model], label=label
         )
     ax.set(xscale="log", yscale="log")
+    sizes = sorted(errors["n"].astype(int).unique())
+    ax.set_xticks(sizes, [str(n) for n in sizes])
