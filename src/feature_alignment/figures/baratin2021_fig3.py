@@ -56,22 +56,22 @@ def _numbers(curve: Callable[..., pd.Series], names: list[str]) -> dict[str, flo
 
     `label_alignment_gain` is the highest over step 0; `label_alignment_learning` the highest up
     to the highest test accuracy; `label_alignment_peak_step` the step of the highest over that
-    of the highest test accuracy; `layers_above_half` how many layers between the first and the
-    last ever exceed 0.5; `layer_alignment_highest` the highest of any of them;
-    `last_layer_share` the last layer's highest over that.
+    of the highest test accuracy; `layer_alignment_highest` and `_second` the highest of the two
+    most aligned layers between the first and the last; `last_layer_share` the last layer's
+    highest over that of the most aligned.
     """
     alignment, accuracy = curve("label_alignment"), curve("accuracy", "test")
     highest = [curve("label_alignment", layer=name).max() for name in names]
-    between = highest[1:-1]
+    second, first = sorted(highest[1:-1])[-2:]
     best = accuracy.idxmax()
     return {
         "label_alignment_gain": alignment.max() / alignment.iloc[0],
         "label_alignment_learning": alignment[alignment.index <= best].max(),
         # From step 1, so that a best accuracy before the first update does not divide by zero.
         "label_alignment_peak_step": (alignment.idxmax() + 1) / (best + 1),
-        "layers_above_half": sum(value > 0.5 for value in between),
-        "layer_alignment_highest": max(between),
-        "last_layer_share": highest[-1] / max(between),
+        "layer_alignment_highest": first,
+        "layer_alignment_second": second,
+        "last_layer_share": highest[-1] / first,
     }
 
 
