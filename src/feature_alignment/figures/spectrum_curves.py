@@ -110,12 +110,11 @@ def draw_spectra(frame: pd.DataFrame, columns: Mapping[str, str]) -> "Figure":
                 if split == "train":
                     ratios.annotate(
                         f"$T_{{{k}}}$",
-                        (values.index[-1], values.iloc[-1].mean()),
-                        xytext=(3, 0),
+                        (values.index[0], values.iloc[0].mean()),
+                        xytext=(3, 1),
                         textcoords="offset points",
                         fontsize=7,
                         color=colour,
-                        va="center",
                     )
         accuracy.set_title(title)
         eigenvalues.set_yscale("log")
