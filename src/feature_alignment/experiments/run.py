@@ -94,9 +94,7 @@ def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
     """
     configure(spec["threads"])
     device = resolve_device(spec["device"])
-    further = {
-        key: load(file) for key, file in zip(dataset_keys(spec), data_files, strict=True)
-    }
+    further = {key: load(file) for key, file in zip(dataset_keys(spec), data_files, strict=True)}
     dataset = further.pop("dataset", None)
     run_seed = importlib.import_module(module).run_seed
     parameters = spec["parameters"]

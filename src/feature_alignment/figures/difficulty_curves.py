@@ -58,9 +58,7 @@ def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (point, seed), run in metrics.groupby(["point", "seed"], sort=False):
         at = {"point": point, "seed": seed, "step": run["step"].max(), "layer": "all"}
-        alignment = {
-            split: curves(run, "label_alignment", split, point)[seed] for split in SPLITS
-        }
+        alignment = {split: curves(run, "label_alignment", split, point)[seed] for split in SPLITS}
         for split, curve in alignment.items():
             values = {
                 "maximum": curve.max(),
