@@ -28,7 +28,7 @@ def test_magnitudes_are_the_energies_of_sine_and_cosine(functions):
 
 
 def test_a_network_with_known_seed(smoke_config):
-    parameters = {**smoke_config["experiments"]["baratin2021_fourier"], "width": 64}
+    parameters = {**smoke_config["experiments"]["baratin2021_fourier"], "width": 256}
     result = run_seed(0, parameters, CPU, None, "")
     values = {(row["metric"], row["split"]): row["value"] for row in result.rows}
     eigenvalues, functions = result.arrays["eigenvalues"], result.arrays["functions"]

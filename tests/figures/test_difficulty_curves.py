@@ -32,15 +32,14 @@ def test_the_summary_of_curves_made_by_hand(metrics):
     summary = hierarchy_summary(metrics).set_index(["split", "metric"])["value"]
     assert summary.to_dict() == {
         ("easy", "maximum"): 0.12,
-        ("easy", "half_maximum_step"): 99,
         ("easy", "rise"): pytest.approx(0.1),
+        ("easy", "half_rise_step"): 99,
         ("difficult", "maximum"): 0.04,
-        ("difficult", "half_maximum_step"): 99,
         ("difficult", "rise"): pytest.approx(0.03),
+        ("difficult", "half_rise_step"): 999,
         ("both", "ratio_of_maxima"): pytest.approx(3),
         ("both", "largest_ratio"): pytest.approx(6),
-        ("both", "relative_alignment_at_easy_half"): pytest.approx(1 / 6),
-        ("both", "half_maximum_delay"): 0,
+        ("both", "half_rise_delay"): 900,
         ("both", "ratio_high_iterations"): 90,
         ("both", "ratio_high_decades"): pytest.approx(1),
         ("both", "onset_step"): 9,

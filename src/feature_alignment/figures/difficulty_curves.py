@@ -34,11 +34,10 @@ def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
 
     With A_e(t) and A_d(t) the label alignments, and "reached" meaning the first measured step:
 
-    - `maximum`, of each split; `half_maximum_step`, where A reaches half of it;
-    - `rise`, of each split: maximum minus A(0);
+    - `maximum`, of each split; `rise`, maximum minus A(0); `half_rise_step`, where A has made
+      half of its rise;
     - `ratio_of_maxima`, max A_e / max A_d; `largest_ratio`, max over t of A_e(t)/A_d(t);
-    - `relative_alignment_at_easy_half`: A_d/A_e at the easy half-maximum step;
-    - `half_maximum_delay`: the difficult half-maximum step minus the easy one;
+    - `half_rise_delay`: the half-rise step of the difficult examples minus that of the easy ones;
     - `accuracy_lead`: training accuracy on easy minus difficult examples, mean over measured
       steps after 0, which are about equally spaced in log t;
     - `ratio_high_iterations`, `ratio_high_decades`: for how long A_e/A_d is above half its
@@ -62,8 +61,8 @@ def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
         for split, curve in alignment.items():
             values = {
                 "maximum": curve.max(),
-                "half_maximum_step": _reached(curve, curve.max() / 2),
                 "rise": curve.max() - curve[0],
+                "half_rise_step": _reached(curve, 0.5),
             }
             rows += [{**at, "split": split, "metric": m, "value": v} for m, v in values.items()]
         accuracy = {split: curves(run, "accuracy", split, point)[seed] for split in SPLITS}
@@ -77,13 +76,11 @@ def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
 def _comparison(easy: pd.Series, difficult: pd.Series) -> dict[str, float]:
     ratio = easy / difficult
     high = ratio.index[ratio >= ratio.max() / 2]
-    half = _reached(easy, easy.max() / 2)
-    onset, late = (_reached(easy, easy[0] + q * (easy.max() - easy[0])) for q in (0.1, 0.9))
+    onset, late = _reached(easy, 0.1), _reached(easy, 0.9)
     return {
         "ratio_of_maxima": easy.max() / difficult.max(),
         "largest_ratio": ratio.max(),
-        "relative_alignment_at_easy_half": 1 / ratio[half],
-        "half_maximum_delay": _reached(difficult, difficult.max() / 2) - half,
+        "half_rise_delay": _reached(difficult, 0.5) - _reached(easy, 0.5),
         "ratio_high_iterations": high[-1] - high[0],
         "ratio_high_decades": np.log10((1 + high[-1]) / (1 + high[0])),
         "onset_step": onset,
@@ -91,8 +88,9 @@ def _comparison(easy: pd.Series, difficult: pd.Series) -> dict[str, float]:
     }
 
 
-def _reached(curve: pd.Series, level: float) -> int:
-    """The first step at which a curve is at least at a level that it does reach."""
+def _reached(curve: pd.Series, share: float) -> int:
+    """The first step at which a curve has made a share of its rise from step 0 to its maximum."""
+    level = curve[0] + share * (curve.max() - curve[0])
     return int(curve.index[curve >= level][0])
 
 
