@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from feature_alignment.figures.classification_curves import iteration_axis
 from feature_alignment.figures.style import COLOURS
 
 if TYPE_CHECKING:
@@ -125,12 +126,3 @@ def draw_ratio(ax: "Axes", frame: pd.DataFrame, point: str) -> None:
     ax.plot(easy.index, (easy / difficult).mean(axis=1), color=COLOURS["paper"])
     iteration_axis(ax, easy.index[-1])
     ax.set_ylim(bottom=0)
-
-
-def iteration_axis(ax: "Axes", last: int) -> None:
-    """A logarithmic axis up to the last step, linear below the first measured one: it has a 0."""
-    ax.set_xscale("symlog", linthresh=5)
-    ax.set_xlim(0, last)
-    ticks = [0, *(10**power for power in range(1, 7) if 10**power <= last)]
-    ax.set_xticks(ticks, [str(tick) for tick in ticks])
-    ax.set_xticks([], minor=True)
