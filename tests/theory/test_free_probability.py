@@ -120,6 +120,7 @@ def test_three_derivations_agree_exactly(word):
         assert found == by_partitions(word, FAMILIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["ARARARARARAR", "ARBRARBSBSAR", "AARBZSABRZBS"])
 def test_words_of_length_twelve(word):
     assert free_trace(word, FAMILIES) == by_centring(word, FAMILIES)
@@ -207,7 +208,7 @@ def test_random_words_in_large_random_matrices():
     x = torch.randn(n, n, **rng) / n**0.5
     diagonal = torch.linspace(0, 2, n)
     data = {"A": x.T @ (diagonal[:, None] * x), "B": x.T @ x + torch.diag(diagonal)}
-    words = ["AR", "ARBR", "AARBR", "ARARBR", "ARBSAS", "ABRSBR", "ARBRARBR", "ARASBRBS"]
+    words = ["ARBR", "ARARBR", "ABRSBS", "ARBRARBR", "ARASBRBS"]
     sampled = {word: [] for word in words}
     for _ in range(draws):
         w = torch.randn(n, n, **rng) / n**0.5

@@ -135,7 +135,7 @@ def moments_from_cumulants(cumulants: Sequence[Any]) -> list[Any]:
 
 
 def moment_trace(moments: Sequence[Any]) -> Trace:
-    """Traces of the powers of a single letter, from its moments m_1, m_2, …
+    """Traces of the powers of a single letter, from its moments m_1, m_2 and so on.
 
     Example:
         >>> moment_trace([1, 4])("RR")
