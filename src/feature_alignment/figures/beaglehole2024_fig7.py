@@ -115,7 +115,7 @@ def draw(table: FigureTable) -> "Figure":
                 second = here[here["metric"] == "predicted_with_mean_square"]
                 mean = second.groupby("decay_rate")["value"].mean()
                 ax.plot(mean, line, color=COLOURS["reference"], linewidth=0.8)
-            ax.set(ylim=(0, 1.03), title=f"{phi}, {target.replace('_', ' ')} target")
+            ax.set(ylim=(0.5, 1.02), title=f"{phi}, {target.replace('_', ' ')} target")
         row[0].set_ylabel("correlation ρ")
     for ax in axes[-1]:
         ax.set_xlabel("data decay rate α")
