@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 TITLE = "The predicted C-NFC for any ratio of samples, inputs and units"
 CAPTION = (
     "Not in the paper. Correlation ρ of the second derivatives of centred NFM and AGOP at "
-    "initialisation of one hidden layer on the chain-monomial task with Gaussian inputs, over "
-    "ψ₁ = n/d and ψ₂ = k/d, means over networks and draws. Left: observed. Middle: predicted, for "
-    "the quadratic activation by free probability with the limiting moments of R, for ReLU and "
-    "erf to first order, from the expected PTK, which does not depend on ψ₂. Right: observed "
-    "against predicted, dark to light by growing ψ₂; crosses: first order for the quadratic."
+    "initialisation of one hidden layer on the high-rank task of Figure 7 with isotropic data, "
+    "over ψ₁ = n/d and ψ₂ = k/d, means over networks and draws. Left: observed. Middle: predicted, "
+    "for the quadratic activation by free probability with the limiting moments of R, for ReLU "
+    "and erf to first order, from the expected PTK, which does not depend on ψ₂. Right: observed "
+    "against predicted, dark to light by growing ψ₂. For the quadratic also: plus signs, free "
+    "probability with each network's own moments of R; crosses, first order. The first layer's "
+    "pre-activations have standard deviation 10 for erf, which would be linear in effect at 1."
 )
 EXPERIMENT = "beaglehole2024_aspect_ratios"
 PREDICTIONS = {
@@ -32,30 +34,26 @@ PREDICTIONS = {
 
 def points(experiments: Mapping[str, Any]) -> list[Point]:
     """One point for each activation."""
-    return [Point(EXPERIMENT, phi, {"activation": phi}) for phi in PREDICTIONS]
+    return [
+        Point(EXPERIMENT, "quadratic", {"activation": "quadratic"}),
+        Point(EXPERIMENT, "relu", {"activation": "relu"}),
+        Point(EXPERIMENT, "erf", {"activation": "erf", "weight_variance": 100.0}),
+    ]
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, and for each activation and prediction its largest error over the map."""
+    """All metrics, and for each activation, prediction and ψ₂ the largest error over ψ₁."""
     metrics = runs.metrics
-    errors = []
+    parts = [metrics]
     for phi, rows in metrics.groupby("point", sort=False):
-        for prediction in dict.fromkeys((PREDICTIONS[phi], "predicted_first_order")):
-            difference = abs(_map(rows, "observed") - _map(rows, prediction))
-            for psi2, column in difference.items():
-                errors.append(
-                    {
-                        "point": phi,
-                        "seed": 0,
-                        "step": 0,
-                        "layer": "all",
-                        "split": "train",
-                        "metric": f"largest_error_of_{prediction}",
-                        "value": column.max(),
-                        "psi2": psi2,
-                    }
-                )
-    return FigureTable(pd.concat([metrics, pd.DataFrame(errors)], ignore_index=True))
+        predictions = sorted(name for name in rows["metric"].unique() if name != "observed")
+        for prediction in predictions:
+            error = abs(_map(rows, "observed") - _map(rows, prediction)).max()
+            tidy = error.rename("value").reset_index()
+            metric = f"largest_error_of_{prediction}"
+            fixed = {"seed": 0, "step": 0, "layer": "all", "split": "train", "metric": metric}
+            parts.append(tidy.assign(point=phi, **fixed))
+    return FigureTable(pd.concat(parts, ignore_index=True))
 
 
 def _map(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -88,14 +86,17 @@ def _draw_map(ax: "Axes", values: pd.DataFrame, title: str) -> None:
 
 
 def _draw_comparison(ax: "Axes", rows: pd.DataFrame, prediction: str) -> None:
-    observed, predicted = _map(rows, "observed"), _map(rows, prediction)
-    first_order = _map(rows, "predicted_first_order")
-    low = min(observed.min().min(), predicted.min().min()) - 0.05
+    observed = _map(rows, "observed")
+    others = {"predicted_first_order": "x", "predicted_from_own_moments": "+"}
+    markers = {name: mark for name, mark in others.items() if name in set(rows["metric"])}
+    markers[prediction] = "o"
+    maps = {name: _map(rows, name) for name in markers}
+    low = min(values.min().min() for values in (observed, *maps.values()))
     ax.plot([low, 1], [low, 1], ":", color=COLOURS["reference"])
     colours = sequence_colours(observed.shape[1])
     for psi2, colour in zip(observed.columns, colours, strict=True):
-        ax.plot(predicted[psi2], observed[psi2], "o", color=colour, label=f"{psi2:g}")
-        if prediction != "predicted_first_order":
-            ax.plot(first_order[psi2], observed[psi2], "x", color=colour)
+        for name, marker in markers.items():
+            label = f"{psi2:g}" if name == prediction else None
+            ax.plot(maps[name][psi2], observed[psi2], marker, color=colour, label=label)
     ax.set(xlabel="predicted ρ", ylabel="observed ρ", aspect="equal")
-    ax.legend(title="$\\psi_2$", loc="upper left", fontsize=7)
+    ax.legend(title="$\\psi_2$", loc="center left", bbox_to_anchor=(1.0, 0.5))
