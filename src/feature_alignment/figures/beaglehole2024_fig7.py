@@ -56,7 +56,19 @@ def table(runs: Runs) -> FigureTable:
             ):
                 error = abs(observed - predicted).max(axis=1)
                 parts.append(_summary(error, metric, point, size))
-    return FigureTable(pd.concat(parts, ignore_index=True))
+    frame = pd.concat(parts, ignore_index=True)
+    return FigureTable(pd.concat([frame, _relu_against_quadratic(frame)], ignore_index=True))
+
+
+def _relu_against_quadratic(frame: pd.DataFrame) -> pd.DataFrame:
+    """Largest errors at the larger width, mean over targets: ReLU's minus the quadratic's."""
+    rows = frame[(frame["metric"] == "largest_error") & (frame["size"] == "larger")]
+    errors = rows.pivot(index="seed", columns="point", values="value")
+    means = {
+        phi: errors[[f"{phi}_{target}" for target in TARGETS]].mean(axis=1) for phi in ACTIVATIONS
+    }
+    difference = means["relu"] - means["quadratic"]
+    return _summary(difference, "relu_error_minus_quadratic_error", "comparison", "larger")
 
 
 def _widths(rows: pd.DataFrame) -> tuple[float, float]:
