@@ -193,7 +193,7 @@ def test_what_automatic_differentiation_refuses_is_refused():
         (
             nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)).double(),
             X,
-            r"outputs have shape \(1,\) for one input; they must be \(n, c\)",
+            r"outputs have shape \(1,\) for 1 samples; they must be \(n, c\)",
         ),
         (linear(), X / 0, "must be finite, in float32 or float64"),
         (linear().half(), X.half(), "outputs are torch.float16"),

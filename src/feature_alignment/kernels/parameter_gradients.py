@@ -7,22 +7,26 @@ the gradient itself has n·c·k·d.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch.nn import functional as F
+
+from feature_alignment.kernels.blocks import BLOCK, spans
 
 
 class Inputs(Protocol):
     """Inputs a of a matrix-shaped parameter at every position, for n samples.
 
     Attributes:
+        values: what the module was given, samples first.
         positions: P.
         columns: d of one group's weight (k, d), in the order of `weight_order`.
         groups: independent parts of the weight's rows, each with inputs of its own.
     """
 
+    values: torch.Tensor
     positions: int
     columns: int
     groups: int
@@ -32,6 +36,9 @@ class Inputs(Protocol):
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """Inner products a_it·a_js of loaded inputs: (b, P, …), (b₂, P₂, …) → (b·P, b₂·P₂)."""
+
+    def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
+        """Inner products a_it·a_is within each sample: (b, P, …) → (b, P, P)."""
 
     def gradient_rows(
         self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
@@ -49,14 +56,18 @@ class _OuterProducts:
         """See `Inputs`."""
         return first.flatten(0, 1) @ second.flatten(0, 1).T
 
+    def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`."""
+        return loaded @ loaded.transpose(1, 2)
+
     def gradient_rows(
         self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
     ) -> torch.Tensor:
         """See `Inputs`: rows are the units, or the group's output channels, start to stop."""
-        b, c, positions, _ = signal.shape
-        # All outputs in one product per sample, since they share the inputs.
-        delta = signal[..., start:stop].permute(0, 1, 3, 2).reshape(b, -1, positions)  # (b, c·k, P)
-        return torch.bmm(delta, loaded).view(b, c, stop - start, loaded.shape[2])
+        delta = signal[..., start:stop].transpose(2, 3)  # (b, c, k, P)
+        if delta.is_contiguous():  # all outputs in one product per sample, as they share the inputs
+            return torch.bmm(delta.flatten(1, 2), loaded).unflatten(1, delta.shape[1:3])
+        return delta @ loaded[:, None]
 
 
 @dataclass(frozen=True)
@@ -178,6 +189,10 @@ class TokenInputs:
         """See `Inputs`: True where the tokens are equal."""
         return first.reshape(-1, 1) == second.reshape(1, -1)
 
+    def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`: True where the tokens are equal."""
+        return loaded[:, :, None] == loaded[:, None, :]
+
     def gradient_rows(
         self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
     ) -> torch.Tensor:
@@ -224,14 +239,35 @@ class MatrixGradients:
         loaded = self.inputs.load(group, samples)
         return self.inputs.gradient_rows(loaded, self.signal(group, samples), start, stop)
 
-    def features(self) -> torch.Tensor:
-        """The gradients themselves, entries in the parameter's order: (n, c, p)."""
-        everything = slice(0, self.deltas.shape[0])
-        parts = [
-            self.inputs.weight_order(self.gradient_rows(group, everything, 0, self.rows))
-            for group in range(self.inputs.groups)
-        ]
-        return torch.cat(parts, dim=2).flatten(2)
+    def numbers(self, outputs: int) -> int:
+        """How many numbers these factors are for one sample and so many outputs."""
+        return self.inputs.values[0].numel() + outputs * self.deltas[0, 0].numel()
+
+    def features(self, block: int = BLOCK) -> torch.Tensor:
+        """The gradients themselves, entries in the parameter's order: (n, c, p).
+
+        Inputs are loaded about so many numbers at a time.
+        """
+        (n, c, positions, _), groups = self.deltas.shape, self.inputs.groups
+        found = self.deltas.new_empty(n, c, groups, self.rows * self.inputs.columns)
+        loaded = positions * self.inputs.columns
+        for samples in spans(n, max(1, min(block, BLOCK) // loaded)):
+            for group in range(groups):
+                rows = self.gradient_rows(group, samples, 0, self.rows)
+                found[samples, :, group] = self.inputs.weight_order(rows).flatten(2)
+        return found.flatten(2)
+
+    def without_silent_positions(self) -> "MatrixGradients":
+        """The same gradients without positions where δ is zero for all samples and outputs.
+
+        Where the outputs are those of a sequence's last token, say. Vector inputs only.
+        """
+        if len(self.deltas) == 0 or self.deltas[0, 0].any(1).all():
+            return self  # the usual case: nothing to look for
+        heard = (self.deltas != 0).any(3).any(1).any(0)
+        heard[0] = True  # so that one is left
+        inputs = replace(self.inputs, values=self.inputs.values[:, heard])
+        return replace(self, inputs=inputs, deltas=self.deltas[:, :, heard])
 
 
 @dataclass(frozen=True)
@@ -244,7 +280,7 @@ class VectorGradients:
 
     values: torch.Tensor
 
-    def features(self) -> torch.Tensor:
+    def features(self, block: int = BLOCK) -> torch.Tensor:
         """The gradients: (n, c, p)."""
         return self.values
 
@@ -259,7 +295,7 @@ class BiasGradients:
 
     deltas: torch.Tensor
 
-    def features(self) -> torch.Tensor:
+    def features(self, block: int = BLOCK) -> torch.Tensor:
         """The gradients: (n, c, k)."""
         return self.deltas.sum(dim=2)
 
@@ -267,9 +303,9 @@ class BiasGradients:
 Gradients = MatrixGradients | VectorGradients | BiasGradients
 
 
-def summed_features(uses: Sequence[Gradients]) -> torch.Tensor:
+def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:
     """Gradients of one parameter over all of its uses: (n, c, p)."""
-    total = uses[0].features()
+    total = uses[0].features(block)
     for use in uses[1:]:
-        total = total + use.features()
+        total = total + use.features(block)
     return total

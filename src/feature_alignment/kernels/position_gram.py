@@ -11,10 +11,11 @@ gradients   the gradients a few rows of the weight at a time: ncPkd + n²c²kd. 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
+from feature_alignment.kernels.blocks import BLOCK, spans
 from feature_alignment.kernels.parameter_gradients import MatrixGradients, TokenInputs
 
 FORMS = ("pairs", "carrying", "gradients")
@@ -23,9 +24,6 @@ FORMS = ("pairs", "carrying", "gradients")
 # products with c rows and columns only: measured on two CPU cores.
 _MOVE = 40
 _NARROW = 4
-
-# Numbers in one block of intermediate results; more than this leaves the processor's cache.
-_BLOCK = 2**21
 
 
 def add_position_gram(
@@ -185,17 +183,6 @@ def mirror_lower_triangle(matrix: torch.Tensor) -> None:
         block.copy_(block.tril() + block.tril(-1).T)
 
 
-def spans(total: int, step: int) -> Iterator[slice]:
-    """Slices of at most `step` that cover range(total).
-
-    Example:
-        >>> list(spans(5, 3))
-        [slice(0, 3, None), slice(3, 5, None)]
-    """
-    for start in range(0, total, step):
-        yield slice(start, min(start + step, total))
-
-
 def _gradient_rows(
     uses: Sequence[MatrixGradients], group: int, start: int, stop: int, workspace: int
 ) -> torch.Tensor:
@@ -205,7 +192,7 @@ def _gradient_rows(
     total = uses[0].deltas.new_zeros(n, c, stop - start, columns)
     for use in uses:
         per_sample = use.inputs.positions * (use.inputs.columns + c * (stop - start))
-        for samples in spans(n, max(1, min(_BLOCK, workspace // 4) // per_sample)):
+        for samples in spans(n, max(1, min(BLOCK, workspace // 4) // per_sample)):
             total[samples] += use.gradient_rows(group, samples, start, stop)
     return total.flatten(2)
 
@@ -222,7 +209,7 @@ def _add_by_pairs(
     n2, _, s, _ = second.deltas.shape
     blocks = out.unflatten(0, (n, c)).unflatten(2, (n2, c))
     per_pair = c**2 * t * s
-    block = min(workspace // 2, _BLOCK if t * s > 1 else 8 * _BLOCK)
+    block = min(workspace // 2, BLOCK if t * s > 1 else 8 * BLOCK)
     side = max(1, math.isqrt(block // per_pair))
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
@@ -255,7 +242,7 @@ def _add_by_carrying(
     side2 = max(1, min(workspace // (4 * s * d), workspace // (4 * min(side, n) * t * s)))
     # Narrower columns leave less to compute above the diagonal; below 256 products get slow.
     side2 = min(side2, max(math.ceil(256 / s), n2 // 16))
-    carried_samples = max(1, min(_BLOCK, workspace // 4) // (c * t * k))
+    carried_samples = max(1, min(BLOCK, workspace // 4) // (c * t * k))
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
             a, delta = first.inputs.load(group, rows), first.signal(group, rows)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from feature_alignment.kernels.blocks import spans
 from feature_alignment.kernels.capture_plan import CapturePlan, capture_gradients, plan_capture
 from feature_alignment.kernels.parameter_gradients import (
     BiasGradients,
@@ -27,7 +28,6 @@ from feature_alignment.kernels.position_gram import (
     add_gradient_gram,
     add_position_gram,
     mirror_lower_triangle,
-    spans,
 )
 
 # A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
@@ -79,7 +79,8 @@ def tangent_kernel(
     Source: baratin2021, eq. 1 and Section 3.3 (sum over layers); beaglehole2024, Proposition 12.
 
     Args:
-        model: a model whose outputs are (n, c), each sample's depending on that sample only.
+        model: a model whose outputs are (n, c), or (n, …) with an output in every entry; each
+            sample's depend on that sample only.
         x: inputs (n, …).
         x2: inputs (n₂, …) of the kernel's columns; None for x.
         parameters: values by parameter name to evaluate the model at; None for its own.
