@@ -226,7 +226,7 @@ def test_other_parameters_are_looked_at_without_touching_the_model():
     plan = plan_capture(
         nn.Sequential(model, nn.Tanh()), X, {f"0.{k}": v for k, v in values.items()}
     )
-    found = capture_gradients(plan, X, 10**6)["0.weight"][0].deltas[:, 0, 0, 0]
+    found = capture_gradients(plan, X, 10**6)["0.bias"][0].features()[:, 0, 0]
     torch.testing.assert_close(found, (1 - torch.tanh(other(X)) ** 2)[:, 0].detach())
     with pytest.raises(ValueError, match="parameters: 'bias' is in only one"):
         tangent_kernel(model, X, parameters={"weight": model.weight})

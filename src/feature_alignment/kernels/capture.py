@@ -206,22 +206,32 @@ def backpropagate(
         del gradients  # before the next pass makes its own
 
 
-def collect_signals(recording: Recording) -> dict[CallKey, torch.Tensor]:
+def collect_signals(
+    recording: Recording, spaces: Mapping[CallKey, torch.Tensor] | None = None
+) -> dict[CallKey, torch.Tensor]:
     """Signals of all outputs by call, each (n, c, …), from c + 1 backward passes.
 
     The last pass weights the samples by different powers of two, which must scale their signals
     and no others: a model that sorts samples before a module would give one the other's signals.
 
+    Args:
+        recording: from `record`.
+        spaces: tensors to write the signals of some calls to, from `ModuleCall.new_signals`.
+
+    Returns:
+        The signals: the given tensors and new ones.
+
     Raises:
         ValueError: if a call does not take the samples in their order.
     """
     f = recording.f
-    signals: dict[CallKey, torch.Tensor] = {}
+    signals = dict(spaces or {})
     for y, gradients in enumerate(backpropagate(recording, one_hot_cotangents(f))):
         for key in list(gradients):
-            signal = recording.calls[key].signal(gradients.pop(key))
+            call = recording.calls[key]
+            signal = call.signal(gradients.pop(key))
             if key not in signals:
-                signals[key] = signal.new_empty(len(f), f.shape[1], *signal.shape[1:])
+                signals[key] = call.new_signals(signal, *f.shape)
             signals[key][:, y] = signal
     exponents = torch.randint(-9, 10, (len(f), 1), generator=torch_stream(0, "capture"))
     weights = torch.exp2(exponents).to(f)

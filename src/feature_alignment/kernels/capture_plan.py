@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from feature_alignment.kernels.blocks import spans
 from feature_alignment.kernels.capture import (
     CallKey,
+    Recording,
     collect_signals,
     evaluation_point,
     record,
@@ -20,6 +22,7 @@ from feature_alignment.kernels.capture import (
 )
 from feature_alignment.kernels.capture_probe import gradients_by_parameter, owner, try_rules
 from feature_alignment.kernels.generic_jacobian import batched_gradients, looped_gradients
+from feature_alignment.kernels.module_rules import FactorsCall, merge_calls
 from feature_alignment.kernels.parameter_gradients import (
     Gradients,
     MatrixGradients,
@@ -30,6 +33,12 @@ from feature_alignment.kernels.parameter_gradients import (
 # What a backward pass holds at a time beside the graph, in gradients of all recorded outputs: the
 # gradients themselves, those between them, and copies in the layouts that convolutions want.
 _PASSING = 4
+
+# Bytes of one round of passes: memory of this size is soon used again.
+_AT_ONCE = 2**28
+
+# Gradients are held if they take at most this many times the memory of their factors.
+_LARGER = 2
 
 
 @dataclass(frozen=True)
@@ -42,10 +51,11 @@ class CapturePlan:
         canonical: first name of each parameter by any of its names.
         outputs: c.
         ruled: parameters captured by rule, and how many operations each enters.
-        formed: those of them whose gradients take no more memory than their factors.
+        formed: those of them of which to hold the gradients, not the factors.
         generic: parameters without a rule that fits.
         batched: whether the generic ones are differentiated for several samples at a time.
         calls: calls to record, expected in every forward pass.
+        held: those of them of which to hold inputs and signals.
         spread: see `record`.
         held_bytes: memory for the captured gradients of one sample.
         passing_bytes: memory for one sample's graph and backward passes.
@@ -60,6 +70,7 @@ class CapturePlan:
     generic: tuple[str, ...]
     batched: bool
     calls: frozenset[CallKey]
+    held: frozenset[CallKey]
     spread: bool
     held_bytes: int
     passing_bytes: int
@@ -95,14 +106,15 @@ def plan_capture(
     factors = _factors(trial.uses, values, c)
     modules = {owner(name) for name, first in canonical.items() if first in factors}
     formed = trial.uses.keys() - factors
-    # The bias of a weight held as factors shares them.
+    # The bias of a weight that is held as factors shares them.
     formed -= {first for name, first in canonical.items() if owner(name) in modules}
-    held, passing = c * sum(values[name].numel() for name in (*generic, *formed)), 0
+    held = frozenset(key for key in trial.calls if key[0] in modules)
+    holding, passing = c * sum(values[name].numel() for name in (*generic, *formed)), 0
     for key, call in trial.calls.items():
         gradient, signal = trial.numbers[key]
-        kept = key[0] in modules
-        held += call.input_numbers() // 2 + c * signal * kept
-        passing += _PASSING * gradient + c * signal * (not kept)
+        inputs, signals = call.input_numbers() // 2, c * signal
+        holding += (inputs + signals) * (key in held)
+        passing += _PASSING * gradient + inputs + signals * (key not in held)
     return CapturePlan(
         model=model,
         values=values,
@@ -113,8 +125,9 @@ def plan_capture(
         generic=generic,
         batched=trial.batched,
         calls=frozenset(trial.calls),
+        held=held,
         spread=trial.spread,
-        held_bytes=size * held,
+        held_bytes=size * holding,
         passing_bytes=size * passing + trial.saved,
     )
 
@@ -124,18 +137,53 @@ def capture_gradients(
 ) -> dict[str, list[Gradients]]:
     """Gradients of every parameter, over its uses, from one forward and c + 1 backward passes.
 
+    The passes take a few samples at a time, so that what they leave behind is small.
+
     Args:
         plan: from `plan_capture` for inputs of the same kind.
         x: inputs (n, …).
-        workspace: bytes for intermediate results.
+        workspace: bytes for the passes and for intermediate results, beyond one sample's.
 
     Returns:
         Per-sample gradients by the parameter's first name.
 
     Raises:
-        ValueError: if these samples take another path through the model than the probe did.
+        ValueError: if these samples take another path through the model than the trial did.
     """
-    modules = dict.fromkeys(name for name, _ in sorted(plan.calls))
+    like = next(iter(plan.values.values()))
+    n, block = len(x), workspace // (4 * like.element_size())
+    spaces: dict[CallKey, torch.Tensor] = {}
+    parts: dict[CallKey, list[FactorsCall]] = {key: [] for key in plan.held}
+    formed = {
+        name: like.new_empty(n, plan.outputs, plan.values[name].numel()) for name in plan.formed
+    }
+    chunk = min(workspace, _AT_ONCE) // max(1, plan.passing_bytes)
+    for samples in spans(n, max(1, chunk)):
+        recording = _record_as_planned(plan, x[samples])
+        for key in plan.held:
+            call, signal = recording.calls[key], recording.nothing[key]
+            parts[key].append(call)
+            if key not in spaces:
+                spaces[key] = call.new_signals(signal, n, plan.outputs)
+        signals = collect_signals(recording, {key: spaces[key][samples] for key in plan.held})
+        calls = {key: recording.calls[key] for key in plan.calls - plan.held}
+        del recording  # frees the graph
+        uses = gradients_by_parameter(calls, signals, plan.canonical)
+        for name, values in formed.items():
+            values[samples] = summed_features(uses.pop(name), block)
+    calls = {key: merge_calls(found) for key, found in parts.items()}
+    found = gradients_by_parameter(calls, spaces, plan.canonical)
+    others = formed
+    if plan.generic and plan.batched:
+        chunk = workspace // max(1, plan.passing_bytes * plan.outputs)
+        others = formed | batched_gradients(plan.model, plan.values, x, plan.generic, chunk)
+    elif plan.generic:
+        others = formed | looped_gradients(plan.model, plan.values, x, plan.generic)
+    return found | {name: [VectorGradients(values)] for name, values in others.items()}
+
+
+def _record_as_planned(plan: CapturePlan, x: torch.Tensor) -> Recording:
+    modules = dict.fromkeys(name for name, _ in plan.calls)
     recording = record(plan.model, plan.values, x, modules, spread=plan.spread)
     odd = (recording.calls.keys() ^ plan.calls) | {(name, 0) for name in recording.skipped}
     if odd:
@@ -147,37 +195,22 @@ def capture_gradients(
     for name, count in plan.ruled.items():
         if counts[name] != count:
             raise ValueError(
-                f"parameter {name!r} enters {counts[name]} operations for these samples and "
+                f"parameter {name!r} enters {counts[name]} operations for some samples and "
                 f"{count} for the first two; the tangent kernel needs one path through the model "
                 "for all."
             )
-    signals = collect_signals(recording)
-    uses = gradients_by_parameter(recording.calls, signals, plan.canonical)
-    del recording, signals  # frees the graph, and below what is not held
-    block = workspace // (4 * next(iter(plan.values.values())).element_size())
-    found: dict[str, list[Gradients]] = {}
-    for name in plan.ruled:
-        found[name] = uses.pop(name)
-        if name in plan.formed:
-            found[name] = [VectorGradients(summed_features(found[name], block))]
-    generic: dict[str, torch.Tensor] = {}
-    if plan.generic and plan.batched:
-        chunk = workspace // max(1, plan.passing_bytes * plan.outputs)
-        generic = batched_gradients(plan.model, plan.values, x, plan.generic, chunk)
-    elif plan.generic:
-        generic = looped_gradients(plan.model, plan.values, x, plan.generic)
-    return found | {name: [VectorGradients(values)] for name, values in generic.items()}
+    return recording
 
 
 def _factors(
     uses: Mapping[str, Sequence[Gradients]], values: Mapping[str, torch.Tensor], outputs: int
 ) -> set[str]:
-    """Weights whose gradients take more memory than the factors that they are made of."""
+    """Weights whose gradients take much more memory than the factors that they are made of."""
     return {
         name
         for name, found in uses.items()
         if all(isinstance(use, MatrixGradients) for use in found)
-        and sum(use.numbers(outputs) for use in found) < outputs * values[name].numel()
+        and _LARGER * sum(use.numbers(outputs) for use in found) < outputs * values[name].numel()
     }
 
 

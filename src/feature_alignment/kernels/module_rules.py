@@ -6,6 +6,9 @@ it keeps a signal, and from the signals of all outputs follow the gradients by t
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -14,6 +17,7 @@ from torch.nn import functional as F
 from feature_alignment.kernels.parameter_gradients import (
     BiasGradients,
     Gradients,
+    Inputs,
     MatrixGradients,
     PatchInputs,
     TokenInputs,
@@ -37,8 +41,17 @@ class ModuleCall(ABC):
         inputs: its input, samples along the first axis, detached.
     """
 
+    # Axis of a signal before which those of all outputs are stacked in memory.
+    outputs_before = 1
+
     @abstractmethod
     def __init__(self, module: nn.Module, inputs: torch.Tensor) -> None: ...
+
+    def new_signals(self, signal: torch.Tensor, n: int, outputs: int) -> torch.Tensor:
+        """Space for signals like this one of n samples and all outputs: (n, c, …)."""
+        shape = [n, *signal.shape[1:]]
+        axis = self.outputs_before % len(shape)
+        return signal.new_empty([*shape[:axis], outputs, *shape[axis:]]).movedim(axis, 1)
 
     def signal(self, gradient: torch.Tensor) -> torch.Tensor:
         """What to keep of the gradient of one output by what the call returned: (n, …)."""
@@ -53,29 +66,48 @@ class ModuleCall(ABC):
         """How many numbers the call holds beside the signals."""
 
 
-class LinearCall(ModuleCall):
-    """`nn.Linear` on inputs (n, …, d): every axis between holds positions."""
+class FactorsCall(ModuleCall):
+    """A call whose weight has gradients Σ_t δ_t a_tᵀ.
 
-    def __init__(self, module: nn.Linear, inputs: torch.Tensor) -> None:
-        self._inputs = VectorInputs(inputs.reshape(len(inputs), -1, inputs.shape[-1]))
+    Attributes:
+        inputs: a.
+    """
 
-    def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
-        """See `ModuleCall`: signals (n, c, …, k)."""
-        n, c, k = *signals.shape[:2], signals.shape[-1]
-        deltas = signals.reshape(n, c, self._inputs.positions, k)
-        weight = MatrixGradients(self._inputs, deltas).without_silent_positions()
-        return {"weight": weight, "bias": BiasGradients(weight.deltas)}
+    inputs: Inputs
 
     def input_numbers(self) -> int:
         """See `ModuleCall`."""
-        return self._inputs.values.numel()
+        return self.inputs.values.numel()
 
 
-class ConvolutionCall(ModuleCall):
+def merge_calls(calls: Sequence[FactorsCall]) -> FactorsCall:
+    """One call with the samples of several calls of the same module."""
+    merged, values = copy(calls[0]), [call.inputs.values for call in calls]
+    if len(values) > 1:
+        merged.inputs = replace(merged.inputs, values=torch.cat(values))
+    return merged
+
+
+class LinearCall(FactorsCall):
+    """`nn.Linear` on inputs (n, …, d): every axis between holds positions."""
+
+    outputs_before = -1  # so that products over positions read and write without gaps
+
+    def __init__(self, module: nn.Linear, inputs: torch.Tensor) -> None:
+        self.inputs = VectorInputs(inputs.reshape(len(inputs), -1, inputs.shape[-1]))
+
+    def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
+        """See `ModuleCall`: signals (n, c, …, k)."""
+        deltas = _flat_positions(signals)
+        weight = MatrixGradients(self.inputs, deltas).without_silent_positions()
+        return {"weight": weight, "bias": BiasGradients(weight.deltas)}
+
+
+class ConvolutionCall(FactorsCall):
     """`nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d` on inputs (n, channels, …)."""
 
     def __init__(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: torch.Tensor) -> None:
-        self._inputs = PatchInputs(
+        self.inputs = PatchInputs(
             values=inputs,
             kernel=module.kernel_size,
             stride=module.stride,
@@ -88,19 +120,17 @@ class ConvolutionCall(ModuleCall):
     def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
         """See `ModuleCall`: signals (n, c, k, …)."""
         deltas = signals.flatten(3).transpose(2, 3)  # a view: positions run fastest in memory
-        return {"weight": MatrixGradients(self._inputs, deltas), "bias": BiasGradients(deltas)}
-
-    def input_numbers(self) -> int:
-        """See `ModuleCall`."""
-        return self._inputs.values.numel()
+        return {"weight": MatrixGradients(self.inputs, deltas), "bias": BiasGradients(deltas)}
 
 
-class EmbeddingCall(ModuleCall):
+class EmbeddingCall(FactorsCall):
     """`nn.Embedding` on tokens (n, …)."""
+
+    outputs_before = -1
 
     def __init__(self, module: nn.Embedding, inputs: torch.Tensor) -> None:
         tokens = inputs.reshape(len(inputs), -1)
-        self._inputs = TokenInputs(tokens, module.num_embeddings, module.embedding_dim)
+        self.inputs = TokenInputs(tokens, module.num_embeddings, module.embedding_dim)
         self._fixed = None  # where the padding token is, which has no gradient
         if module.padding_idx is not None:
             self._fixed = (inputs == module.padding_idx)[..., None]
@@ -111,13 +141,7 @@ class EmbeddingCall(ModuleCall):
 
     def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
         """See `ModuleCall`: signals (n, c, …, k)."""
-        n, c, k = *signals.shape[:2], signals.shape[-1]
-        deltas = signals.reshape(n, c, self._inputs.positions, k)
-        return {"weight": MatrixGradients(self._inputs, deltas)}
-
-    def input_numbers(self) -> int:
-        """See `ModuleCall`."""
-        return self._inputs.values.numel()
+        return {"weight": MatrixGradients(self.inputs, _flat_positions(signals))}
 
 
 class _NormalisationCall(ModuleCall):
@@ -195,6 +219,11 @@ RULES: dict[type[nn.Module], type[ModuleCall]] = {
     nn.BatchNorm2d: BatchNormCall,
     nn.BatchNorm3d: BatchNormCall,
 }
+
+
+def _flat_positions(signals: torch.Tensor) -> torch.Tensor:
+    """Signals (n, c, …, k) as (n, c, P, k)."""
+    return signals[:, :, None] if signals.ndim == 3 else signals.flatten(2, -2)
 
 
 def _padding(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> tuple[tuple[int, int], ...]:

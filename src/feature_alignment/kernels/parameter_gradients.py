@@ -40,10 +40,18 @@ class Inputs(Protocol):
     def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
         """Inner products a_it·a_is within each sample: (b, P, …) → (b, P, P)."""
 
-    def gradient_rows(
-        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
-    ) -> torch.Tensor:
-        """Rows of Σ_t δ_t a_tᵀ: loaded inputs, δ (b, c, P, k) → (b, c, stop − start, columns)."""
+    def add_gradient_rows(
+        self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
+    ) -> None:
+        """Replace `out` by beta · out + rows of Σ_t δ_t a_tᵀ.
+
+        Args:
+            out: (b, c, number of rows, columns), contiguous.
+            loaded: inputs of b samples.
+            signal: δ (b, c, P, k).
+            rows: the rows.
+            beta: 0 or 1.
+        """
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """Gradient rows (…, columns) with their entries in the order of the parameter's."""
@@ -60,14 +68,18 @@ class _OuterProducts:
         """See `Inputs`."""
         return loaded @ loaded.transpose(1, 2)
 
-    def gradient_rows(
-        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
-    ) -> torch.Tensor:
-        """See `Inputs`: rows are the units, or the group's output channels, start to stop."""
-        delta = signal[..., start:stop].transpose(2, 3)  # (b, c, k, P)
-        if delta.is_contiguous():  # all outputs in one product per sample, as they share the inputs
-            return torch.bmm(delta.flatten(1, 2), loaded).unflatten(1, delta.shape[1:3])
-        return delta @ loaded[:, None]
+    def add_gradient_rows(
+        self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
+    ) -> None:
+        """See `Inputs`: rows are the units, or the group's output channels."""
+        delta = signal[..., rows]  # (b, c, P, k)
+        # All outputs in one product per sample, since they share the inputs; of the two layouts
+        # in memory, the one that needs no copy.
+        if delta.stride(2) == 1:
+            stacked = delta.transpose(2, 3).flatten(1, 2)  # (b, c·k, P)
+        else:
+            stacked = delta.transpose(1, 2).flatten(2).transpose(1, 2)
+        out.flatten(1, 2).baddbmm_(stacked, loaded, beta=beta)
 
 
 @dataclass(frozen=True)
@@ -193,13 +205,15 @@ class TokenInputs:
         """See `Inputs`: True where the tokens are equal."""
         return loaded[:, :, None] == loaded[:, None, :]
 
-    def gradient_rows(
-        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
-    ) -> torch.Tensor:
-        """See `Inputs`: rows are the tokens start to stop."""
-        tokens = torch.arange(start, stop, device=loaded.device)
-        chosen = (loaded[:, None, None, :] == tokens[:, None]).to(signal.dtype)  # (b, 1, V', P)
-        return chosen @ signal  # (b, c, V', k)
+    def add_gradient_rows(
+        self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
+    ) -> None:
+        """See `Inputs`: rows are tokens."""
+        tokens = torch.arange(rows.start, rows.stop, device=loaded.device)
+        chosen = (loaded[:, None, :] == tokens[:, None]).to(signal.dtype)  # (b, V', P)
+        found = chosen @ signal.transpose(1, 2).flatten(2)  # (b, V', c·k)
+        found = found.unflatten(2, (signal.shape[1], -1)).transpose(1, 2)
+        out.mul_(beta).add_(found) if beta else out.copy_(found)
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Inputs`."""
@@ -234,28 +248,36 @@ class MatrixGradients:
         """The group's δ: (b, c, P, k)."""
         return self.deltas[samples, :, :, group * self.width : (group + 1) * self.width]
 
-    def gradient_rows(self, group: int, samples: slice, start: int, stop: int) -> torch.Tensor:
-        """Rows start to stop of the group's weight gradients: (b, c, stop − start, columns)."""
-        loaded = self.inputs.load(group, samples)
-        return self.inputs.gradient_rows(loaded, self.signal(group, samples), start, stop)
+    def add_gradient_rows(
+        self, out: torch.Tensor, group: int, rows: slice, beta: int, block: int = BLOCK
+    ) -> None:
+        """Replace `out` (n, c, number of rows, columns) by beta · out + rows of the gradients.
+
+        Args:
+            out: contiguous.
+            group: the group.
+            rows: rows of the group's weight.
+            beta: 0 or 1.
+            block: about how many numbers to load at a time.
+        """
+        loaded = self.inputs.positions * self.inputs.columns
+        for samples in spans(len(out), max(1, min(block, BLOCK) // loaded)):
+            a, delta = self.inputs.load(group, samples), self.signal(group, samples)
+            self.inputs.add_gradient_rows(out[samples], a, delta, rows, beta)
 
     def numbers(self, outputs: int) -> int:
         """How many numbers these factors are for one sample and so many outputs."""
         return self.inputs.values[0].numel() + outputs * self.deltas[0, 0].numel()
 
     def features(self, block: int = BLOCK) -> torch.Tensor:
-        """The gradients themselves, entries in the parameter's order: (n, c, p).
-
-        Inputs are loaded about so many numbers at a time.
-        """
-        (n, c, positions, _), groups = self.deltas.shape, self.inputs.groups
-        found = self.deltas.new_empty(n, c, groups, self.rows * self.inputs.columns)
-        loaded = positions * self.inputs.columns
-        for samples in spans(n, max(1, min(block, BLOCK) // loaded)):
-            for group in range(groups):
-                rows = self.gradient_rows(group, samples, 0, self.rows)
-                found[samples, :, group] = self.inputs.weight_order(rows).flatten(2)
-        return found.flatten(2)
+        """The gradients themselves, entries in the parameter's order: (n, c, p)."""
+        shape = (*self.deltas.shape[:2], self.rows, self.inputs.columns)
+        groups = []
+        for group in range(self.inputs.groups):
+            found = self.deltas.new_empty(shape)
+            self.add_gradient_rows(found, group, slice(0, self.rows), 0, block)
+            groups.append(self.inputs.weight_order(found).flatten(2))
+        return torch.cat(groups, dim=2) if len(groups) > 1 else groups[0]
 
     def without_silent_positions(self) -> "MatrixGradients":
         """The same gradients without positions where δ is zero for all samples and outputs.

@@ -78,8 +78,9 @@ def layer_tangent_traces(
             f"memory_budget: {memory_budget} bytes; the gradients of one sample need {per_sample}."
         )
     traces = {owner(name): 0.0 for name in plan.values}
-    for samples in spans(len(x), memory_budget // per_sample):
-        found = capture_gradients(plan, x[samples], memory_budget)
+    chunk = memory_budget // per_sample
+    for samples in spans(len(x), chunk):
+        found = capture_gradients(plan, x[samples], chunk * plan.passing_bytes)
         for name in plan.values:
             traces[owner(name)] += _squared_norm(found.pop(name))
     return traces
