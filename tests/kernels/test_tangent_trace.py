@@ -139,6 +139,13 @@ def test_memory_changes_nothing_and_float32_little():
     assert tangent_trace(model.float(), x.float()) == pytest.approx(whole, rel=1e-5)
 
 
+def test_a_plan_serves_while_parameters_change_in_place():
+    model, x = CASES["mlp"]()
+    plan = plan_capture(model, x)
+    jittered(model)
+    assert tangent_trace(model, x, plan=plan) == tangent_trace(model, x)
+
+
 class HookedWeight(nn.Linear):
     """A weight made from another parameter before each call, as old hooks on layers do."""
 

@@ -14,6 +14,7 @@ from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.cotangents import one_hot_cotangents
 from feature_alignment.kernels.module_rules import RULES, ModuleCall
 
 # A module's name and how often it has been called before in the same forward pass.
@@ -209,10 +210,7 @@ def backpropagate(
 def collect_signals(
     recording: Recording, spaces: Mapping[CallKey, torch.Tensor] | None = None
 ) -> dict[CallKey, torch.Tensor]:
-    """Signals of all outputs by call, each (n, c, …), from c + 1 backward passes.
-
-    The last pass weights the samples by different powers of two, which must scale their signals
-    and no others: a model that sorts samples before a module would give one the other's signals.
+    """Signals of all outputs by call, each (n, c, …), from c backward passes.
 
     Args:
         recording: from `record`.
@@ -220,9 +218,6 @@ def collect_signals(
 
     Returns:
         The signals: the given tensors and new ones.
-
-    Raises:
-        ValueError: if a call does not take the samples in their order.
     """
     f = recording.f
     signals = dict(spaces or {})
@@ -233,6 +228,23 @@ def collect_signals(
             if key not in signals:
                 signals[key] = call.new_signals(signal, *f.shape)
             signals[key][:, y] = signal
+    return signals
+
+
+def refuse_reordered_samples(recording: Recording, signals: Mapping[CallKey, torch.Tensor]) -> None:
+    """Refuse calls that do not take the samples in their order, by one more backward pass.
+
+    It weights the samples' first outputs by different powers of two, which must scale their
+    signals and no others: where a model sorts samples before a module, one gets another's.
+
+    Args:
+        recording: from `record`.
+        signals: from `collect_signals`.
+
+    Raises:
+        ValueError: if there is such a call; the message names its module.
+    """
+    f = recording.f
     exponents = torch.randint(-9, 10, (len(f), 1), generator=torch_stream(0, "capture"))
     weights = torch.exp2(exponents).to(f)
     weighted = next(one_hot_cotangents(f)) * weights
@@ -245,25 +257,6 @@ def collect_signals(
                 f"module {key[0]!r} does not get the samples in the order of the inputs, so their "
                 "gradients cannot be told apart; the model must keep samples in their order."
             )
-    return signals
-
-
-def one_hot_cotangents(f: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The c cotangents (n, c) that pick one output each, for all samples, in order."""
-    for y in range(f.shape[1]):
-        cotangent = torch.zeros_like(f)
-        cotangent[:, y] = 1
-        yield cotangent
-
-
-def random_sign_cotangents(
-    f: torch.Tensor, number: int, generator: torch.Generator
-) -> Iterator[torch.Tensor]:
-    """Cotangents (n, c) of independent ±1/√number: Σ v vᵀ is the identity in expectation."""
-    for _ in range(number):
-        # Drawn on the CPU, so that every device sees the same signs.
-        signs = 2 * torch.randint(2, f.shape, generator=generator) - 1
-        yield signs.to(f) / number**0.5
 
 
 def _one_per_sample(

@@ -19,6 +19,7 @@ from feature_alignment.kernels.capture import (
     evaluation_point,
     record,
     refuse_dependent_samples,
+    refuse_reordered_samples,
 )
 from feature_alignment.kernels.capture_probe import gradients_by_parameter, owner, try_rules
 from feature_alignment.kernels.generic_jacobian import batched_gradients, looped_gradients
@@ -133,9 +134,9 @@ def plan_capture(
 
 
 def capture_gradients(
-    plan: CapturePlan, x: torch.Tensor, workspace: int
+    plan: CapturePlan, x: torch.Tensor, workspace: int, *, ordered: bool = True
 ) -> dict[str, list[Gradients]]:
-    """Gradients of every parameter, over its uses, from one forward and c + 1 backward passes.
+    """Gradients of every parameter, over its uses, from one forward and c backward passes.
 
     The passes take a few samples at a time, so that what they leave behind is small.
 
@@ -143,6 +144,8 @@ def capture_gradients(
         plan: from `plan_capture` for inputs of the same kind.
         x: inputs (n, …).
         workspace: bytes for the passes and for intermediate results, beyond one sample's.
+        ordered: whether it matters which sample a gradient belongs to, which is checked by one
+            more pass.
 
     Returns:
         Per-sample gradients by the parameter's first name.
@@ -166,6 +169,8 @@ def capture_gradients(
             if key not in spaces:
                 spaces[key] = call.new_signals(signal, n, plan.outputs)
         signals = collect_signals(recording, {key: spaces[key][samples] for key in plan.held})
+        if ordered:
+            refuse_reordered_samples(recording, signals)
         calls = {key: recording.calls[key] for key in plan.calls - plan.held}
         del recording  # frees the graph
         uses = gradients_by_parameter(calls, signals, plan.canonical)

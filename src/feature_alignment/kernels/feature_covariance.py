@@ -14,11 +14,10 @@ from feature_alignment.kernels.capture import (
     Recording,
     backpropagate,
     evaluation_point,
-    one_hot_cotangents,
-    random_sign_cotangents,
     record,
     refuse_dependent_samples,
 )
+from feature_alignment.kernels.cotangents import one_hot_cotangents, random_sign_cotangents
 from feature_alignment.kernels.feature_matrices import (
     average_gradient_outer_product,
     neural_feature_correlation,

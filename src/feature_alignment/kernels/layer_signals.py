@@ -15,6 +15,7 @@ from feature_alignment.kernels.capture import (
     evaluation_point,
     record,
     refuse_dependent_samples,
+    refuse_reordered_samples,
 )
 
 
@@ -69,6 +70,7 @@ def layer_signals(
             )
             raise ValueError(f"layer {name!r} {problem}, which is not supported.")
     signals = collect_signals(recording)
+    refuse_reordered_samples(recording, signals)
     found = {}
     for name, layer in layers.items():
         weight = recording.calls[name, 0].gradients(signals[name, 0])["weight"]

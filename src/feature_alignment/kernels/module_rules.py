@@ -14,15 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from feature_alignment.kernels.layer_inputs import Inputs, PatchInputs, TokenInputs, VectorInputs
 from feature_alignment.kernels.parameter_gradients import (
     BiasGradients,
     Gradients,
-    Inputs,
     MatrixGradients,
-    PatchInputs,
-    TokenInputs,
     VectorGradients,
-    VectorInputs,
 )
 
 _PADDING_MODES = {

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import torch
 
 from feature_alignment.kernels.blocks import BLOCK, spans
-from feature_alignment.kernels.parameter_gradients import MatrixGradients, TokenInputs
+from feature_alignment.kernels.layer_inputs import TokenInputs
+from feature_alignment.kernels.parameter_gradients import MatrixGradients
 
 FORMS = ("pairs", "carrying", "gradients")
 

@@ -11,21 +11,26 @@ import torch
 from torch import nn
 
 from feature_alignment.kernels.blocks import BLOCK, spans
-from feature_alignment.kernels.capture_plan import capture_gradients, plan_capture
+from feature_alignment.kernels.capture_plan import CapturePlan, capture_gradients, plan_capture
 from feature_alignment.kernels.capture_probe import owner
+from feature_alignment.kernels.layer_inputs import TokenInputs
 from feature_alignment.kernels.parameter_gradients import (
     Gradients,
     MatrixGradients,
-    TokenInputs,
     summed_features,
 )
 from feature_alignment.kernels.tangent import tangent_kernel
 
 
-def tangent_trace(model: nn.Module, x: torch.Tensor, memory_budget: int = 2**28) -> float:
+def tangent_trace(
+    model: nn.Module,
+    x: torch.Tensor,
+    memory_budget: int = 2**28,
+    plan: CapturePlan | None = None,
+) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
-    The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c + 1 backward passes, and sums
+    The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c backward passes, and sums
     over what they give; benchmarks/tangent_trace.csv has times in units of a training step.
 
     Source: baratin2021, eq. 17 (‖Φ_t‖_F).
@@ -35,6 +40,9 @@ def tangent_trace(model: nn.Module, x: torch.Tensor, memory_budget: int = 2**28)
         x: inputs (n, …), numbers or tokens.
         memory_budget: bytes for the gradients of as many samples as are taken at a time; it does
             not change the result.
+        plan: from `plan_capture(model, x)`, which checks the model and takes a while for small
+            ones; it stays valid while an optimiser changes the parameters in place. None for a
+            new one.
 
     Returns:
         Tr K, summed in float64, in units of f² per parameter².
@@ -46,11 +54,14 @@ def tangent_trace(model: nn.Module, x: torch.Tensor, memory_budget: int = 2**28)
         >>> tangent_trace(nn.Linear(2, 3), torch.tensor([[3.0, 4.0]]))  # 3 · (3² + 4² + 1)
         78.0
     """
-    return math.fsum(layer_tangent_traces(model, x, memory_budget).values())
+    return math.fsum(layer_tangent_traces(model, x, memory_budget, plan).values())
 
 
 def layer_tangent_traces(
-    model: nn.Module, x: torch.Tensor, memory_budget: int = 2**28
+    model: nn.Module,
+    x: torch.Tensor,
+    memory_budget: int = 2**28,
+    plan: CapturePlan | None = None,
 ) -> dict[str, float]:
     """Trace Tr K^ℓ of each module's own tangent kernel; they add up to Tr K.
 
@@ -63,6 +74,7 @@ def layer_tangent_traces(
         model: see `tangent_trace`.
         x: inputs (n, …).
         memory_budget: see `tangent_trace`.
+        plan: see `tangent_trace`.
 
     Returns:
         Traces by module name, in the order of `model.named_parameters()`; a shared parameter
@@ -71,7 +83,7 @@ def layer_tangent_traces(
     Raises:
         ValueError: as `tangent_trace`.
     """
-    plan = plan_capture(model, x)
+    plan = plan_capture(model, x) if plan is None else plan
     per_sample = plan.held_bytes + plan.passing_bytes
     if memory_budget < per_sample:
         raise ValueError(
@@ -80,7 +92,7 @@ def layer_tangent_traces(
     traces = {owner(name): 0.0 for name in plan.values}
     chunk = memory_budget // per_sample
     for samples in spans(len(x), chunk):
-        found = capture_gradients(plan, x[samples], chunk * plan.passing_bytes)
+        found = capture_gradients(plan, x[samples], chunk * plan.passing_bytes, ordered=False)
         for name in plan.values:
             traces[owner(name)] += _squared_norm(found.pop(name))
     return traces
