@@ -11,7 +11,7 @@ import shutil
 import site
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -34,12 +34,14 @@ class Job:
         spec: the job's spec, its rule's `params.spec`.
         input: the rule's named inputs.
         modules: dotted names of the library modules that the job runs.
+        seconds_by_part: elapsed time of parts of the job, for the provenance; set by the script.
     """
 
     def __init__(self, snakemake: Any, modules: list[str]) -> None:
         self.spec: Spec = snakemake.params.spec
         self.input: Any = snakemake.input
         self.modules = modules
+        self.seconds_by_part: Mapping[str, float] = {}
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._started = time.monotonic()
 
@@ -61,7 +63,8 @@ class Job:
             _remove_leftovers(final)
 
     def _commit(self) -> None:
-        record = provenance(self.spec, self.modules, time.monotonic() - self._started)
+        elapsed = time.monotonic() - self._started
+        record = provenance(self.spec, self.modules, elapsed, self.seconds_by_part)
         self.output("provenance").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         missing = [name for name in self._outputs if not self.output(name).exists()]
         if missing:

@@ -4,6 +4,7 @@ Pure bookkeeping, cheap to compute: the Snakefile builds it at every start.
 """
 
 import importlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from feature_alignment.config import Config
 from feature_alignment.data.registry import check_options
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.papers import PAPERS, paper_of
-from feature_alignment.spec import Point, Spec
+from feature_alignment.spec import Point, Spec, dataset_keys
 
 _FIGURE_FILE = re.compile(rf"({'|'.join(PAPERS)})_fig\w+")
 _FIGURES = Path(__file__).parent / "figures"
@@ -24,14 +25,17 @@ _FIGURES = Path(__file__).parent / "figures"
 
 @cache
 def all_figures() -> tuple[str, ...]:
-    """Names of all figures, by paper and number: each is a file of `feature_alignment.figures`."""
+    """Names of all figures, by paper and number: each is a file of `feature_alignment.figures`.
+
+    A paper's `fig_theory`, checks of its theorems that it has no figure for, comes last.
+    """
     names = [path.stem for path in _FIGURES.glob("*.py") if _FIGURE_FILE.fullmatch(path.stem)]
     return tuple(sorted(names, key=_figure_order))
 
 
-def _figure_order(name: str) -> tuple[int, int, str]:
+def _figure_order(name: str) -> tuple[int, float, str]:
     number = re.search(r"_fig(\d+)", name)
-    return list(PAPERS).index(paper_of(name)), int(number.group(1)) if number else 0, name
+    return list(PAPERS).index(paper_of(name)), int(number.group(1)) if number else math.inf, name
 
 
 def figure_module(figure: str) -> ModuleType:
@@ -62,8 +66,9 @@ class Plan:
 
     def datasets_of(self, figure: str) -> list[tuple[str, str]]:
         """The (dataset, source) pairs whose data a figure shows, without repeats."""
-        used = (self.specs[point].get("dataset") for point in self.points[figure])
-        return sorted({(data["name"], data["source"]) for data in used if data is not None})
+        specs = [self.specs[point] for point in self.points[figure]]
+        used = [spec[key] for spec in specs for key in dataset_keys(spec)]
+        return sorted({(data["name"], data["source"]) for data in used})
 
 
 def make_plan(config: Config) -> Plan:
@@ -131,8 +136,9 @@ def _make_spec(point: Point, config: Config) -> Spec:
         "threads": config["threads"],
         "device": config["device"],
     }
-    if "dataset" in parameters:
-        spec["dataset"] = dataset_spec(parameters["dataset"], config)
+    for key in dataset_keys(parameters):
+        if parameters[key] is not None:
+            spec[key] = dataset_spec(parameters[key], config)
     return spec
 
 

@@ -7,8 +7,10 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from feature_alignment.imports import closure_hash
@@ -17,13 +19,19 @@ from feature_alignment.spec import Spec, spec_hash
 _PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "torchvision")
 
 
-def provenance(spec: Spec, modules: list[str], wall_seconds: float) -> dict[str, Any]:
+def provenance(
+    spec: Spec,
+    modules: list[str],
+    wall_seconds: float,
+    seconds_by_part: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Any]:
     """What made a result: spec, code, software, machine and cost.
 
     Args:
         spec: the spec that the result was made from.
         modules: dotted names of the library modules that made it.
         wall_seconds: elapsed time of the job, in seconds.
+        seconds_by_part: elapsed time of parts of the job, as far as they were timed.
 
     Returns:
         A JSON-ready dict; memory is in MiB, time in seconds.
@@ -43,6 +51,7 @@ def provenance(spec: Spec, modules: list[str], wall_seconds: float) -> dict[str,
         },
         "threads": _threads(),
         "wall_seconds": round(wall_seconds, 3),
+        "seconds_by_part": {name: round(value, 3) for name, value in seconds_by_part.items()},
         "peak_memory_mib": round(_peak_memory_mib(), 1),
         "peak_gpu_memory_mib": _peak_gpu_memory_mib(),
     }

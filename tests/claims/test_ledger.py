@@ -136,6 +136,12 @@ def test_a_malformed_id_is_refused(tmp_path):
         load_ledger(tmp_path, SCHEMA)
 
 
+def test_theorems_without_a_figure_have_claims_too(tmp_path):
+    write(tmp_path, changed(id="somebody2020.fig_theory.x", figure="somebody2020_fig_theory"))
+    (claim,) = load_ledger(tmp_path, SCHEMA)
+    assert claim.id == "somebody2020.fig_theory.x"
+
+
 def test_ids_are_unique(tmp_path):
     write(tmp_path, CLAIM, CLAIM)
     with pytest.raises(UserError, match=r"somebody2020\.fig1\.number: id: used twice"):

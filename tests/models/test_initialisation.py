@@ -33,6 +33,12 @@ def test_kaiming_scheme_draws_gaussian_weights_and_uniform_biases():
     assert layer.bias.std().item() == pytest.approx(1 / math.sqrt(3 * 400), rel=0.1)
 
 
+def test_kaiming_without_biases_has_the_same_weights():
+    layer = draw("kaiming_zero_bias")
+    assert torch.equal(layer.weight, draw("kaiming").weight)
+    assert not layer.bias.any()
+
+
 def test_every_precision_starts_from_the_same_numbers():
     assert torch.equal(
         draw("kaiming", dtype=torch.float32).weight, draw("kaiming").weight.to(torch.float32)

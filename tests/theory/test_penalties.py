@@ -5,29 +5,25 @@ from hypothesis import strategies as st
 
 from feature_alignment.determinism import stream
 from feature_alignment.theory.penalties import (
+    PowerPenalty,
     adaptive_scale,
     effective_penalty,
     joint_penalty,
-    power_penalty,
+    logarithmic_penalty,
     rigid_penalty,
 )
 
-SQUARE, ABSOLUTE = power_penalty(2), power_penalty(1)
+SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
 JOINT = joint_penalty(SQUARE, ABSOLUTE)
-
-
-def logarithmic(v):
-    """ω(s) = s² − 1 − 2 log s, which gradient flow on a factorised model obeys."""
-    return v**2 - 1 - 2 * np.log(v)
 
 
 PENALTIES = {
     "square": SQUARE,
     "absolute": ABSOLUTE,
     "joint": JOINT,
-    "p=0.25": power_penalty(0.25),
-    "p=4": power_penalty(4),
-    "logarithmic": logarithmic,
+    "p=0.25": PowerPenalty(0.25),
+    "p=4": PowerPenalty(4),
+    "logarithmic": logarithmic_penalty,
 }
 
 
@@ -47,7 +43,7 @@ def test_effective_penalty_is_the_minimum_over_a_dense_grid(name, v):
 
 @pytest.mark.parametrize(("first", "second"), [(2, 1), (2, 2), (0.5, 0.5), (0.25, 3), (1, 1)])
 def test_joint_penalty_is_the_minimum_over_a_dense_grid(first, second):
-    omega_1, omega_2 = power_penalty(first), power_penalty(second)
+    omega_1, omega_2 = PowerPenalty(first), PowerPenalty(second)
     v = np.array([1.0, 1.001, 1.3, 2.0, 9.0, 200.0])
     found = joint_penalty(omega_1, omega_2)(v)
     for value, scale in zip(found, v, strict=True):
@@ -81,7 +77,7 @@ def test_proposition_3_increasing_concave_in_the_square_and_quadratic_near_0(nam
 @pytest.mark.parametrize("p", [0.25, 0.5, 1, 2, 4])
 def test_the_tail_of_the_effective_power_penalty_has_exponent_2p_over_p_plus_2(p):
     v = np.array([1e6, 1e7])
-    values = effective_penalty(power_penalty(p))(v)
+    values = effective_penalty(PowerPenalty(p))(v)
     assert np.log10(values[1] / values[0]) == pytest.approx(2 * p / (p + 2), rel=0.02)
 
 
@@ -143,7 +139,7 @@ def test_shapes_are_kept():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: power_penalty(0), "p: 0 makes no penalty"),
+        (lambda: PowerPenalty(0), "p: 0 makes no penalty"),
         (lambda: JOINT(np.array([0.5])), "v: 0.5; a joint penalty is defined on v ≥ 1"),
         (lambda: effective_penalty(SQUARE)(np.array([-1.0])), "v: -1.0; an effective penalty is"),
         (lambda: effective_penalty(lambda v: v**2), "the penalty is 1.0 at 1; it must be 0"),
@@ -158,3 +154,54 @@ def test_shapes_are_kept():
 def test_what_is_no_penalty_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@st.composite
+def quasi_convex_penalties(draw):
+    """Increasing functions from ω(1) = 0: powers, saturating rises and steep ones, none convex."""
+    weights = st.floats(0.05, 5)
+    power, p = draw(weights), draw(st.floats(0.3, 4))
+    rises = draw(st.lists(st.tuples(weights, st.floats(1, 6), st.floats(0.1, 30)), max_size=3))
+
+    def omega(v):
+        v = np.asarray(v, dtype=float)
+        total = power * np.abs(v - 1) ** p
+        for height, where, steepness in rises:
+            total = total + height * (
+                np.arctan(steepness * (v - where)) - np.arctan(steepness * (1 - where))
+            )
+        return total
+
+    return omega
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(quasi_convex_penalties(), quasi_convex_penalties())
+def test_proposition_4_joint_penalties_rise_strictly_from_0_at_1(first, second):
+    v = np.concatenate([[1], 1 + np.geomspace(1e-3, 30, 12)])
+    values = joint_penalty(first, second)(v)
+    assert values[0] == 0
+    assert (np.diff(values) > 0).all()
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(quasi_convex_penalties(), quasi_convex_penalties(), st.floats(1.01, 20))
+def test_the_joint_penalty_lies_between_bounds_that_monotony_guarantees(first, second, v):
+    """On a cell [a, b] of z no value is below ω₁(a) + ω₂(v/b)."""
+    z = np.exp(np.linspace(0, np.log(v), 40_001))
+    upper = (first(z) + second(np.maximum(v / z, 1))).min()
+    lower = (first(z[:-1]) + second(np.maximum(v / z[1:], 1))).min()
+    (found,) = joint_penalty(first, second)(np.array([v]))
+    assert lower - 1e-12 <= found <= upper + 1e-12
+    assert upper - lower < 0.02 * upper + 1e-6
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(quasi_convex_penalties())
+def test_proposition_3_holds_for_penalties_that_are_not_convex(omega):
+    effective = effective_penalty(omega)
+    square = np.linspace(0, 20, 41)
+    values = effective(np.sqrt(square))
+    assert (np.diff(values) > 0).all()
+    assert (np.diff(values, 2) <= 1e-9).all()
+    assert (values <= square * (1 + 1e-12)).all()

@@ -1,9 +1,14 @@
 import itertools
+import math
 
 import pytest
 import torch
 
-from feature_alignment.training.batches import epoch_batches, steps_per_epoch
+from feature_alignment.training.batches import (
+    epoch_batches,
+    random_crop_and_flip,
+    steps_per_epoch,
+)
 
 
 def draw(number, n=10, size=4, seed=0, **options):
@@ -48,3 +53,40 @@ def test_impossible_sizes_are_refused(size, options):
 def test_steps_per_epoch_counts_the_batches(n, size):
     number = steps_per_epoch(n, size)
     assert sorted(torch.cat(draw(number, n=n, size=size)).tolist()) == list(range(n))
+
+
+def crops(image, padding):
+    """All images that cropping and mirroring can make, one slice after the other."""
+    _, height, width = image.shape
+    padded = torch.zeros(image.shape[0], height + 2 * padding, width + 2 * padding)
+    padded[:, padding : padding + height, padding : padding + width] = image
+    cut = [
+        padded[:, top : top + height, left : left + width]
+        for top in range(2 * padding + 1)
+        for left in range(2 * padding + 1)
+    ]
+    return cut + [part.flip(2) for part in cut]
+
+
+def test_crops_and_mirrorings_are_slices_of_the_padded_image_all_equally_likely():
+    image = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(1))
+    possible = {tuple(cut.flatten().tolist()): 0 for cut in crops(image, 1)}
+    assert len(possible) == 18
+    number = 9_000
+    augment = random_crop_and_flip(torch.Generator().manual_seed(0), padding=1)
+    for cut in augment(image.expand(number, -1, -1, -1)):
+        possible[tuple(cut.flatten().tolist())] += 1
+    expected = number / 18
+    assert all(abs(count - expected) < 5 * math.sqrt(expected) for count in possible.values())
+
+
+def test_each_image_of_a_batch_is_changed_in_its_own_way_and_the_batch_is_left_alone():
+    images = torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    before = images.clone()
+    augmented = random_crop_and_flip(torch.Generator().manual_seed(0), padding=2)(images)
+    again = random_crop_and_flip(torch.Generator().manual_seed(0), padding=2)(images)
+    assert torch.equal(images, before)
+    assert torch.equal(augmented, again)
+    for image, cut in zip(images, augmented, strict=True):
+        assert any(torch.equal(cut, other) for other in crops(image, 2))
+    assert not torch.equal(augmented[0], augmented[1])

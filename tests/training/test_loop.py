@@ -1,3 +1,7 @@
+import logging
+import re
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +14,7 @@ from feature_alignment.training.loop import CHECK_EVERY, train
 from feature_alignment.training.losses import mse
 from feature_alignment.training.optimizers import cosine_rate, make_optimizer
 from feature_alignment.training.probes import Measurement, Row
+from feature_alignment.training.progress import Progress
 
 X = torch.randn(20, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 Y = X[:, :1] * X[:, 1:2]
@@ -128,6 +133,38 @@ def test_measuring_does_not_change_training():
     assert probe.modes == [False] * 13
     assert all(module.training for module in probed.modules())
     assert all(parameter.grad is None for parameter in probed.parameters())
+
+
+def test_inputs_of_updates_are_augmented_and_those_of_measurements_are_not():
+    model, recorder = run(batch_size=8, steps=7, augment=lambda x: -x, measure_at=[7])
+    mirrored = new_model()
+    train(
+        mirrored,
+        -X,
+        Y,
+        loss=mse,
+        optimizer=make_optimizer(
+            mirrored.parameters(), {"name": "momentum", "lr": 0.05, "momentum": 0.9}
+        ),
+        steps=7,
+        batch_size=8,
+        batches=torch_stream(0, "batches"),
+    )
+    assert same(model, mirrored)
+    assert recorder.value(7, "loss") == pytest.approx(((model(X) - Y) ** 2).mean().item())
+
+
+def test_the_time_of_measurements_is_told_apart_from_that_of_updates(caplog):
+    def slow(step, model):
+        time.sleep(0.05)
+        return Measurement()
+
+    with caplog.at_level(logging.INFO):
+        _, recorder = run(measure_at=[0, 3], probes=[slow], progress=Progress(12, "run"))
+    assert 0.1 <= recorder.seconds["measuring"] < 1
+    assert 0 < recorder.seconds["training"] < 1
+    assert not any("seconds" in metric for metric in recorder.frame()["metric"])
+    assert re.fullmatch(r"run: \d+\.\d s, \d+ % of them measuring", caplog.messages[-1])
 
 
 def test_step_0_is_before_the_first_update_and_step_t_after_update_t():

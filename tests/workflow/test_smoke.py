@@ -7,16 +7,11 @@ import resource
 
 import pytest
 
+from feature_alignment.plan import all_figures
+
 pytestmark = pytest.mark.slow
 SMOKE = ("--config", "preset=smoke")
-FIGURES = (
-    "baratin2021_fig1",
-    "baratin2021_fig10",
-    "beaglehole2024_fig1",
-    "lejeune2024_fig1",
-    "lejeune2024_fig2",
-    "lejeune2024_fig3",
-)
+FIGURES = all_figures()
 
 
 def test_every_figure_table_claim_and_report_is_made(finished):
@@ -29,23 +24,25 @@ def test_every_figure_table_claim_and_report_is_made(finished):
             table.fieldnames
         )
     claims = list(csv.DictReader(io.StringIO(results["results/smoke/claims.csv"].decode())))
-    assert {row["figure"] for row in claims} == set(FIGURES)
+    assert {row["figure"] for row in claims} == set(FIGURES)  # each figure is judged
     report = (finished.folder / "results/smoke/report.html").read_text(encoding="utf-8")
     assert report.count("data:image/png;base64,") == len(FIGURES)
 
 
 def test_every_result_has_its_provenance(finished):
     runs = list((finished.folder / "results/smoke/runs").glob("*/*"))
-    assert len(runs) == 4
+    datasets = set()
     for run in runs:
         record = json.loads((run / "provenance.json").read_text())
+        datasets |= {json.dumps(v) for k, v in record["spec"].items() if k.endswith("dataset")}
         assert record["spec"] == json.loads((run / "spec.json").read_text())
         assert record["threads"] == record["spec"]["threads"]
         assert record["wall_seconds"] > 0
         assert record["peak_memory_mib"] > 50
         assert {"numpy", "torch", "python"} <= set(record["versions"])
     others = list(finished.folder.glob("[rf]*/**/*provenance.json"))
-    assert len(others) == len(runs) + 1 + 2 * len(FIGURES) + 2  # data; claims and report
+    # Also of each dataset, of each figure and its table, of the claims and of the report.
+    assert len(others) == len(runs) + len(datasets) + 2 * len(FIGURES) + 2
 
 
 def test_one_and_two_cores_give_the_same_bytes(finished, pipeline):

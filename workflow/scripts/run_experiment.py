@@ -8,3 +8,4 @@ with open_job(snakemake, "feature_alignment.experiments.run", module) as job:
     result = run_experiment(job.spec, module, *job.input.data)
     write_result(result, job.output("metrics"), job.output("arrays"))
     job.write_spec()
+    job.seconds_by_part = result.seconds

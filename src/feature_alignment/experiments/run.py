@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from feature_alignment.data.canonical import load
 from feature_alignment.determinism import configure, resolve_device
-from feature_alignment.spec import Spec
+from feature_alignment.spec import Spec, dataset_keys
 from feature_alignment.training.probes import WHOLE_NETWORK, Recorder
 
 log = logging.getLogger(__name__)
@@ -28,10 +29,12 @@ class SeedResult:
     Attributes:
         rows: tidy rows, dicts with the keys of `COLUMNS` but for the seed.
         arrays: named arrays, for what is not a number: matrices, functions, images.
+        seconds: elapsed time of the recorded trainings by what it went into, see `Recorder`.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: Counter[str] = field(default_factory=Counter)
 
     def add(
         self,
@@ -47,10 +50,17 @@ class SeedResult:
         row = {"step": step, "layer": layer, "split": split, **further}
         self.rows.append({**row, "metric": metric, "value": float(value)})
 
-    def extend(self, recorder: Recorder) -> None:
-        """Add all that was recorded during a training."""
-        self.rows.extend(recorder.frame().to_dict("records"))
-        self.arrays.update(recorder.arrays)
+    def extend(self, recorder: Recorder, prefix: str = "", **further: Any) -> None:
+        """Add all that was recorded during a training.
+
+        Args:
+            recorder: the record.
+            prefix: put before the arrays' names, for a seed that trains several networks.
+            further: columns that tell those networks apart, with their values.
+        """
+        self.rows.extend({**row, **further} for row in recorder.frame().to_dict("records"))
+        self.arrays.update({prefix + name: array for name, array in recorder.arrays.items()})
+        self.seconds.update(recorder.seconds)
 
 
 @dataclass(frozen=True)
@@ -60,40 +70,51 @@ class Result:
     Attributes:
         metrics: the tidy rows of all seeds, columns `COLUMNS` and further ones.
         arrays: the arrays of all seeds, named `seed<seed>/<name>`.
+        seconds: elapsed time of all seeds' recorded trainings, by what it went into; for the
+            provenance only, since no two runs take the same time.
     """
 
     metrics: pd.DataFrame
     arrays: dict[str, np.ndarray]
+    seconds: dict[str, float]
 
 
-def run_experiment(spec: Spec, module: str, data_file: str | None = None) -> Result:
+def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
     """Run all seeds of an experiment point, deterministically.
+
+    The dataset of the spec's key `dataset`, or None, is an argument of every `run_seed`; a
+    further one reaches it by the name of its key, such as `difficult_dataset`.
 
     Args:
         spec: the point's spec; `parameters.seeds` is the number of seeds.
         module: dotted name of the experiment's module.
-        data_file: the canonical file of the dataset that the spec names, if it names one.
+        data_files: the canonical files of the datasets that the spec names, in the order of
+            `feature_alignment.spec.dataset_keys`.
 
     Returns:
         The metrics and arrays of all seeds.
 
     Raises:
-        ValueError: if a metric is not finite.
+        ValueError: if a metric is not finite, or the spec names more or fewer datasets than
+            there are files.
     """
     configure(spec["threads"])
     device = resolve_device(spec["device"])
-    dataset = None if data_file is None else load(data_file)
+    further = {key: load(file) for key, file in zip(dataset_keys(spec), data_files, strict=True)}
+    dataset = further.pop("dataset", None)
     run_seed = importlib.import_module(module).run_seed
     parameters = spec["parameters"]
     rows: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
+    seconds = Counter[str]()
     for seed in range(parameters["seeds"]):
         label = f"{spec['experiment']}/{spec['point']} seed {seed + 1}/{parameters['seeds']}"
         log.info("%s on %s", label, device)
-        result = run_seed(seed, parameters, device, dataset, label)
+        result = run_seed(seed, parameters, device, dataset, label, **further)
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
-    return Result(_tidy(rows), arrays)
+        seconds.update(result.seconds)
+    return Result(_tidy(rows), arrays, dict(seconds))
 
 
 def _tidy(rows: list[dict[str, Any]]) -> pd.DataFrame:

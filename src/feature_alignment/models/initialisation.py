@@ -11,7 +11,7 @@ from torch import nn
 
 from feature_alignment.errors import suggestion
 
-SCHEMES = ("pytorch", "kaiming")
+SCHEMES = ("pytorch", "kaiming", "kaiming_zero_bias")
 
 
 def new_linear(
@@ -21,6 +21,7 @@ def new_linear(
 
     `pytorch`: W and b from U(±1/√d), the distribution of `nn.Linear` itself.
     `kaiming`: W from N(0, 2/d), b from U(±1/√d).
+    `kaiming_zero_bias`: W from N(0, 2/d), b = 0, as the released code of baratin2021.
 
     Args:
         d: inputs of the layer (its fan-in).
@@ -101,7 +102,9 @@ def _draw_parameters(
     # New parameters: `to_empty` would import a compiler, seconds of every process's start.
     layer.weight = nn.Parameter(weight.to(dtype))
     if layer.bias is not None:
-        layer.bias = nn.Parameter(_uniform(layer.bias.shape, bound, generator).to(dtype))
+        zero = scheme == "kaiming_zero_bias"
+        bias = _uniform(layer.bias.shape, 0 if zero else bound, generator)
+        layer.bias = nn.Parameter(bias.to(dtype))
 
 
 def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> torch.Tensor:

@@ -207,8 +207,11 @@ def figure_label(name: str) -> str:
     Example:
         >>> figure_label("beaglehole2024_fig1")
         'Figure 1'
+        >>> figure_label("beaglehole2024_fig_theory")
+        'Theory'
     """
-    return "Figure " + name.partition("_fig")[2].replace("_", ", ")
+    number = name.partition("_fig")[2]
+    return "Theory" if number == "_theory" else "Figure " + number.replace("_", ", ")
 
 
 def _png_size(picture: bytes, path: Path) -> tuple[int, int]:

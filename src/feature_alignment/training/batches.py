@@ -1,9 +1,16 @@
-"""Mini-batches: epochs of random permutations, drawn from an explicit generator."""
+"""Mini-batches: epochs of random permutations, and random changes of their images.
+
+All randomness is drawn from an explicit generator.
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
+from torch.nn import functional
+
+Augmentation = Callable[[torch.Tensor], torch.Tensor]
+"""Random change of a batch of inputs, which keeps its shape."""
 
 
 def steps_per_epoch(n: int, batch_size: int, drop_incomplete: bool = False) -> int:
@@ -43,3 +50,34 @@ def epoch_batches(
     while True:
         order = torch.randperm(n, generator=generator)
         yield from order[:used].split(batch_size)
+
+
+def random_crop_and_flip(generator: torch.Generator, padding: int = 4) -> Augmentation:
+    """Shift every image at random and mirror every other one, the usual augmentation of CIFAR-10.
+
+    Each image is padded by zeros, the mean colour of standardised images, cut back to its size
+    at a place drawn uniformly, and mirrored left to right with probability ½.
+
+    Source: baratin2021, released code, which pads by black; the paper's text has no augmentation.
+
+    Args:
+        generator: CPU generator of places and mirrorings, drawn anew for each image.
+        padding: pixels on each side.
+
+    Returns:
+        A function of images (b, channels, height, width) that returns new ones.
+    """
+
+    def augment(x: torch.Tensor) -> torch.Tensor:
+        b, _, height, width = x.shape
+        top, left = torch.randint(2 * padding + 1, (2, b, 1), generator=generator)  # each (b, 1)
+        mirrored = torch.randint(2, (b, 1), generator=generator).bool()
+        rows = top + torch.arange(height)  # (b, height)
+        columns = left + torch.arange(width)  # (b, width)
+        columns = torch.where(mirrored, columns.flip(1), columns)
+        padded = functional.pad(x, (padding,) * 4).permute(0, 2, 3, 1)
+        index = [part.to(x.device) for part in (torch.arange(b), rows, columns)]
+        cut = padded[index[0][:, None, None], index[1][:, :, None], index[2][:, None, :]]
+        return cut.permute(0, 3, 1, 2).contiguous()  # from (b, height, width, channels)
+
+    return augment

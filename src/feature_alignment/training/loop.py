@@ -1,12 +1,13 @@
 """The training loop: updates, measurements on schedule, and a watch on divergence."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
 
-from feature_alignment.training.batches import epoch_batches
+from feature_alignment.training.batches import Augmentation, epoch_batches
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import loss_value, undisturbed
 from feature_alignment.training.losses import Loss
@@ -29,6 +30,7 @@ def train(
     batch_size: int | None = None,
     batches: torch.Generator | None = None,
     drop_incomplete: bool = False,
+    augment: Augmentation | None = None,
     schedule: LearningRateSchedule = constant_rate,
     measure_at: Iterable[int] = (),
     probes: Sequence[Probe] = (),
@@ -54,6 +56,7 @@ def train(
         batches: CPU generator of the epoch permutations, needed with mini-batches.
         drop_incomplete: leave out the last batch of an epoch when it is smaller; by default it
             is used.
+        augment: random change of the inputs of each update; measurements see them unchanged.
         schedule: factor on the learning rate of update t = 0, 1, …
         measure_at: measured steps, see `training.schedule`.
         probes: what is measured.
@@ -62,7 +65,7 @@ def train(
         progress: told about every update.
 
     Returns:
-        The record of all measurements.
+        The record of all measurements, and of the time that they and the updates took.
 
     Raises:
         TrainingDivergedError: if the loss or a parameter is no longer finite. The loss is checked
@@ -74,8 +77,10 @@ def train(
     if any(not 0 <= step <= steps for step in measured):
         raise ValueError(f"measure_at: {sorted(measured)} leaves the run's steps 0 to {steps}.")
     recorder = Recorder()
+    clock = _Clock(recorder, x.device)
 
     def measure(step: int) -> bool:
+        clock.add("training")
         with undisturbed(model):
             value = loss_value(model, x, y, loss)
             if step > 0 and not math.isfinite(value):
@@ -85,6 +90,7 @@ def train(
             recorder.record(step, Measurement(rows=[row]))
             for probe in probes:
                 recorder.record(step, _call_probe(probe, step, model))
+        clock.add("measuring")
         return stop_when is not None and stop_when(step, recorder)
 
     if 0 in measured and measure(0):
@@ -98,6 +104,8 @@ def train(
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * factor
         inputs, targets = next(pairs)
+        if augment is not None:
+            inputs = augment(inputs)
         optimizer.zero_grad(set_to_none=True)
         value = loss(model(inputs), targets)
         value.backward()
@@ -119,9 +127,27 @@ def train(
     optimizer.zero_grad(set_to_none=True)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
+    clock.add("training")
     if progress is not None:
         progress.close()
+        progress.summarise(recorder.seconds)
     return recorder
+
+
+class _Clock:
+    """Adds the time since its last call to one of the record's sums."""
+
+    def __init__(self, recorder: Recorder, device: torch.device) -> None:
+        self._seconds = recorder.seconds
+        self._device = device
+        self._last = time.monotonic()
+
+    def add(self, part: str) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # else updates still queued would count as later
+        now = time.monotonic()
+        self._seconds[part] += now - self._last
+        self._last = now
 
 
 def _training_pairs(

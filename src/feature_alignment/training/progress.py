@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 import torch
@@ -67,3 +67,13 @@ class Progress:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
+
+    def summarise(self, seconds: Mapping[str, float]) -> None:
+        """Log how long the run took, and which share of it was spent measuring.
+
+        Args:
+            seconds: elapsed time of "training" and of "measuring".
+        """
+        total = sum(seconds.values())
+        share = 100 * seconds["measuring"] / max(total, 1e-9)
+        logger.info("%s: %.1f s, %.0f %% of them measuring", self._label, total, share)

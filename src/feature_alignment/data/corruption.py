@@ -1,0 +1,43 @@
+"""Labels that tell nothing: an exact share of them replaced by random ones."""
+
+import numpy as np
+
+from feature_alignment.errors import UserError
+
+
+def random_labels(
+    labels: np.ndarray, share: float, classes: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Replace an exact share of the labels by draws from the uniform distribution on all classes.
+
+    A random label may be the true one: of c classes, (c − 1)/c of the chosen examples get a wrong
+    label in the mean, 45 % of all for ten classes and a share of one half.
+
+    Source: baratin2021, Figures 2, 4, 6, 13 and 14.
+
+    Args:
+        labels: class indices (n,).
+        share: share of the examples that are chosen, in [0, 1]; round(share · n) of them are.
+        classes: c.
+        rng: chooses the examples, then draws their labels.
+
+    Returns:
+        New labels (n,), of the same type, and the mask (n,) of the chosen examples.
+
+    Raises:
+        UserError: if the share is outside [0, 1].
+
+    Example:
+        >>> new, chosen = random_labels(np.zeros(10, int), 0.4, 3, np.random.default_rng(0))
+        >>> int(chosen.sum()), bool((new[~chosen] == 0).all())
+        (4, True)
+    """
+    if not 0 <= share <= 1:
+        raise UserError(f"share of random labels: {share}, wanted a number from 0 to 1.")
+    number = round(share * len(labels))
+    index = rng.choice(len(labels), size=number, replace=False)
+    chosen = np.zeros(len(labels), dtype=bool)
+    chosen[index] = True
+    new = np.array(labels)
+    new[index] = rng.integers(classes, size=number)
+    return new, chosen

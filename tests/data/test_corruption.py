@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feature_alignment.data.corruption import random_labels
+from feature_alignment.determinism import stream
+from feature_alignment.errors import UserError
+
+
+@given(n=st.integers(1, 200), share=st.floats(0, 1), seed=st.integers(0, 10))
+def test_the_share_is_exact_and_the_others_are_untouched(n, share, seed):
+    labels = np.arange(n) % 10
+    new, chosen = random_labels(labels, share, 10, stream(seed, "labels"))
+    assert chosen.sum() == round(share * n)
+    np.testing.assert_array_equal(new[~chosen], labels[~chosen])
+    assert new.dtype == labels.dtype
+    assert set(new) <= set(range(10))
+
+
+def test_random_labels_are_uniform_over_all_classes_the_true_one_included():
+    n = 100_000
+    new, chosen = random_labels(np.full(n, 3), 0.5, 10, stream(0, "labels"))
+    counts = np.bincount(new[chosen], minlength=10)
+    # Five standard deviations of a binomial count.
+    assert np.abs(counts - 5_000).max() < 5 * np.sqrt(50_000 * 0.1 * 0.9)
+    assert np.mean(new != 3) == pytest.approx(0.45, abs=0.005)
+
+
+def test_the_examples_are_chosen_over_the_whole_set():
+    _, chosen = random_labels(np.zeros(10_000, int), 0.5, 10, stream(0, "labels"))
+    assert chosen[:5_000].mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_given_labels_stay_as_they_are():
+    labels = np.zeros(50, int)
+    random_labels(labels, 1.0, 10, stream(0, "labels"))
+    assert not labels.any()
+
+
+def test_same_stream_same_labels():
+    one, other = (random_labels(np.zeros(50, int), 0.5, 10, stream(1, "labels")) for _ in "ab")
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
+def test_a_share_is_between_nothing_and_all(share):
+    with pytest.raises(UserError, match=r"share of random labels: .*, wanted a number from 0 to 1"):
+        random_labels(np.zeros(5, int), share, 10, stream(0, "labels"))
