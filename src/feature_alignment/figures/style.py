@@ -44,6 +44,8 @@ COLOURS = {
     "omega3": OKABE_ITO["bluish green"],
     "gradient descent": OKABE_ITO["blue"],
     "speed limited": OKABE_ITO["vermillion"],
+    "complexity": OKABE_ITO["vermillion"],
+    "follower": OKABE_ITO["sky blue"],
 }
 """One colour per thing, the same in every figure. Things never shown together may share one."""
 
