@@ -5,29 +5,25 @@ from hypothesis import strategies as st
 
 from feature_alignment.determinism import stream
 from feature_alignment.theory.penalties import (
+    PowerPenalty,
     adaptive_scale,
     effective_penalty,
     joint_penalty,
-    power_penalty,
+    logarithmic_penalty,
     rigid_penalty,
 )
 
-SQUARE, ABSOLUTE = power_penalty(2), power_penalty(1)
+SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
 JOINT = joint_penalty(SQUARE, ABSOLUTE)
-
-
-def logarithmic(v):
-    """ω(s) = s² − 1 − 2 log s, which gradient flow on a factorised model obeys."""
-    return v**2 - 1 - 2 * np.log(v)
 
 
 PENALTIES = {
     "square": SQUARE,
     "absolute": ABSOLUTE,
     "joint": JOINT,
-    "p=0.25": power_penalty(0.25),
-    "p=4": power_penalty(4),
-    "logarithmic": logarithmic,
+    "p=0.25": PowerPenalty(0.25),
+    "p=4": PowerPenalty(4),
+    "logarithmic": logarithmic_penalty,
 }
 
 
@@ -47,7 +43,7 @@ def test_effective_penalty_is_the_minimum_over_a_dense_grid(name, v):
 
 @pytest.mark.parametrize(("first", "second"), [(2, 1), (2, 2), (0.5, 0.5), (0.25, 3), (1, 1)])
 def test_joint_penalty_is_the_minimum_over_a_dense_grid(first, second):
-    omega_1, omega_2 = power_penalty(first), power_penalty(second)
+    omega_1, omega_2 = PowerPenalty(first), PowerPenalty(second)
     v = np.array([1.0, 1.001, 1.3, 2.0, 9.0, 200.0])
     found = joint_penalty(omega_1, omega_2)(v)
     for value, scale in zip(found, v, strict=True):
@@ -81,7 +77,7 @@ def test_proposition_3_increasing_concave_in_the_square_and_quadratic_near_0(nam
 @pytest.mark.parametrize("p", [0.25, 0.5, 1, 2, 4])
 def test_the_tail_of_the_effective_power_penalty_has_exponent_2p_over_p_plus_2(p):
     v = np.array([1e6, 1e7])
-    values = effective_penalty(power_penalty(p))(v)
+    values = effective_penalty(PowerPenalty(p))(v)
     assert np.log10(values[1] / values[0]) == pytest.approx(2 * p / (p + 2), rel=0.02)
 
 
@@ -143,7 +139,7 @@ def test_shapes_are_kept():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: power_penalty(0), "p: 0 makes no penalty"),
+        (lambda: PowerPenalty(0), "p: 0 makes no penalty"),
         (lambda: JOINT(np.array([0.5])), "v: 0.5; a joint penalty is defined on v ≥ 1"),
         (lambda: effective_penalty(SQUARE)(np.array([-1.0])), "v: -1.0; an effective penalty is"),
         (lambda: effective_penalty(lambda v: v**2), "the penalty is 1.0 at 1; it must be 0"),

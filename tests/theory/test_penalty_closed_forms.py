@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from feature_alignment.theory.penalties import effective_penalty, joint_penalty, power_penalty
+from feature_alignment.theory.penalties import PowerPenalty, effective_penalty, joint_penalty
 from feature_alignment.theory.penalty_closed_forms import (
     EFFECTIVE_JOINT_THRESHOLD,
     JOINT_THRESHOLD,
@@ -11,7 +11,7 @@ from feature_alignment.theory.penalty_closed_forms import (
     joint_square_absolute_penalty,
 )
 
-SQUARE, ABSOLUTE = power_penalty(2), power_penalty(1)
+SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
 JOINT = joint_penalty(SQUARE, ABSOLUTE)
 V = np.concatenate([[0, 1e-4, 1e-2], np.linspace(0.05, 6, 60), [30, 1e3]])
 

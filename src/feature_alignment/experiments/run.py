@@ -50,10 +50,16 @@ class SeedResult:
         row = {"step": step, "layer": layer, "split": split, **further}
         self.rows.append({**row, "metric": metric, "value": float(value)})
 
-    def extend(self, recorder: Recorder) -> None:
-        """Add all that was recorded during a training."""
-        self.rows.extend(recorder.frame().to_dict("records"))
-        self.arrays.update(recorder.arrays)
+    def extend(self, recorder: Recorder, prefix: str = "", **further: Any) -> None:
+        """Add all that was recorded during a training.
+
+        Args:
+            recorder: the record.
+            prefix: put before the arrays' names, for a seed that trains several networks.
+            further: columns that tell those networks apart, with their values.
+        """
+        self.rows.extend({**row, **further} for row in recorder.frame().to_dict("records"))
+        self.arrays.update({prefix + name: array for name, array in recorder.arrays.items()})
         self.seconds.update(recorder.seconds)
 
 

@@ -30,8 +30,11 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the four matrices of seed 0."""
     run = runs[POINT]
-    names = ("egop", "nfm", "agop", "random_conjugate_agop")
-    return FigureTable(run.metrics, {name: run.arrays[f"seed0/{name}"] for name in names})
+    last = f"step{run.metrics['step'].max()}"
+    names = {name: name for name in ("egop", "random_conjugate_agop")}
+    names |= {name: f"{name}/{last}" for name in ("nfm", "agop")}
+    matrices = {name: run.arrays[f"seed0/{stored}"] for name, stored in names.items()}
+    return FigureTable(run.metrics, matrices)
 
 
 def draw(table: FigureTable) -> "Figure":

@@ -11,9 +11,9 @@ from feature_alignment.figures.style import COLOURS, new_figure
 from feature_alignment.spec import Point
 from feature_alignment.theory.penalties import (
     Penalty,
+    PowerPenalty,
     effective_penalty,
     joint_penalty,
-    power_penalty,
 )
 from feature_alignment.theory.penalty_closed_forms import (
     effective_absolute_penalty,
@@ -44,7 +44,7 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
 
 def table(runs: Runs) -> FigureTable:
     """Penalties on two grids by numerical minimisation, and what the paper says of their ends."""
-    square, absolute = power_penalty(2), power_penalty(1)
+    square, absolute = PowerPenalty(2), PowerPenalty(1)
     joint = joint_penalty(square, absolute)
     closed_forms = {
         "omega1": (square, effective_square_penalty),

@@ -5,6 +5,7 @@ closed forms of the paper's examples are in `penalty_closed_forms`.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,24 +25,51 @@ _UNIT_GRID = np.linspace(0, 1, 257)
 _CROWDED_GRID = np.sin(np.pi * np.linspace(0, 1, 129) / 2) ** 2
 
 
-def power_penalty(p: float) -> Penalty:
+@dataclass(frozen=True)
+class PowerPenalty:
     """Penalty ω(v) = |v − 1|^p.
 
     Source: lejeune2024, Section 3; p = 2 and p = 1 are ω₁ and ω₂ of Figure 2.
 
-    Args:
+    Attributes:
         p: exponent, above 0.
 
     Raises:
         ValueError: if p is not positive.
 
     Example:
-        >>> power_penalty(2)(np.array([1.0, 4.0]))
+        >>> PowerPenalty(2)(np.array([1.0, 4.0]))
         array([0., 9.])
     """
-    if p <= 0:
-        raise ValueError(f"p: {p} makes no penalty; it must be above 0.")
-    return lambda v: np.abs(np.asarray(v, dtype=float) - 1) ** p
+
+    p: float
+
+    def __post_init__(self) -> None:
+        if self.p <= 0:
+            raise ValueError(f"p: {self.p} makes no penalty; it must be above 0.")
+
+    def __call__(self, v: np.ndarray) -> np.ndarray:
+        """ω(v), the shape of v."""
+        return np.abs(np.asarray(v, dtype=float) - 1) ** self.p
+
+
+def logarithmic_penalty(v: np.ndarray) -> np.ndarray:
+    """Penalty ω(v) = v² − 1 − 2 log v, whose scales gradient flow on a factorised model gives.
+
+    The model M₁WM₂ started at (I, 0, I) keeps M₁ᵀM₁ − WWᵀ = I, so that each of its scales is
+    s = √(1 + σ²): the scale of this penalty.
+
+    Source: lejeune2024, Section 3 (the class of penalties); the identity is this project's.
+
+    Args:
+        v: scales, above 0, any shape.
+
+    Example:
+        >>> logarithmic_penalty(np.array([1.0, 2.0])).round(6)
+        array([0.      , 1.613706])
+    """
+    v = np.asarray(v, dtype=float)
+    return v**2 - 1 - 2 * np.log(v)
 
 
 def rigid_penalty(v: np.ndarray) -> np.ndarray:
@@ -68,24 +96,60 @@ def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
         ValueError: if ω₁ or ω₂ is not 0 at 1.
 
     Example:
-        >>> joint = joint_penalty(power_penalty(2), power_penalty(1))
+        >>> joint = joint_penalty(PowerPenalty(2), PowerPenalty(1))
         >>> joint(np.array([1.0, 1.2])).round(6)
         array([0.  , 0.04])
     """
     _check_zero_at_one(first)
     _check_zero_at_one(second)
+    return lambda v: _minimise_over_split(first, second, v)[1]
+
+
+def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> np.ndarray:
+    """Share z = argmin over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z) that the first transformation takes of v.
+
+    Source: lejeune2024, Section 3.2 (joint penalty) and Lemma 5.
+
+    Args:
+        first: ω₁.
+        second: ω₂.
+        v: joint scales, at least 1, any shape.
+
+    Returns:
+        z, the shape of v; of several minimisers one.
+
+    Raises:
+        ValueError: if a penalty is not 0 at 1, or a scale is below 1.
+
+    Example:
+        >>> joint_split(PowerPenalty(2), PowerPenalty(2), np.array([1.0, 9.0])).round(6)
+        array([1., 3.])
+    """
+    _check_zero_at_one(first)
+    _check_zero_at_one(second)
+    return _minimise_over_split(first, second, v)[0]
+
+
+def _minimise_over_split(
+    first: Penalty, second: Penalty, v: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    v = np.asarray(v, dtype=float)
+    if (v < 1).any():
+        raise ValueError(f"v: {v.min()}; a joint penalty is defined on v ≥ 1.")
+
+    def split(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return np.minimum(v**u, v)  # from 1 to v; rounding must not take v/z below 1
 
     def objective(u: np.ndarray, v: np.ndarray) -> np.ndarray:
-        z = np.minimum(v**u, v)  # from 1 to v; rounding must not take v/z below 1
+        z = split(u, v)
         return first(z) + second(v / z)
 
-    def joint(v: np.ndarray) -> np.ndarray:
-        v = np.asarray(v, dtype=float)
-        if (v < 1).any():
-            raise ValueError(f"v: {v.min()}; a joint penalty is defined on v ≥ 1.")
-        return _by_chunks(v, lambda part: minimise_rows(objective, _CROWDED_GRID, part)[1])
+    def minimise(part: np.ndarray) -> np.ndarray:
+        u, minimum = minimise_rows(objective, _CROWDED_GRID, part)
+        return np.stack([split(u, part), minimum])  # (2, m)
 
-    return joint
+    found = _by_chunks(v, minimise)
+    return found[0], found[1]
 
 
 def effective_penalty(omega: Penalty) -> Penalty:
@@ -106,7 +170,7 @@ def effective_penalty(omega: Penalty) -> Penalty:
         ValueError: if ω is not 0 at 1 or decreases somewhere.
 
     Example:
-        >>> effective_penalty(power_penalty(2))(np.array([5.0])).round(5)
+        >>> effective_penalty(PowerPenalty(2))(np.array([5.0])).round(5)
         array([6.24653])
     """
     _check_zero_at_one(omega)
@@ -137,7 +201,7 @@ def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
             below z = 2^500.
 
     Example:
-        >>> adaptive_scale(power_penalty(1), np.array([0.5, 2.0])).round(6)
+        >>> adaptive_scale(PowerPenalty(1), np.array([0.5, 2.0])).round(6)
         array([1., 2.])
     """
     _check_zero_at_one(omega)

@@ -1,6 +1,6 @@
 """Closed forms of the penalties of lejeune2024, Figure 2.
 
-ω₁(v) = (v − 1)² and ω₂(v) = |v − 1| are `penalties.power_penalty` with p = 2 and 1. Where an
+ω₁(v) = (v − 1)² and ω₂(v) = |v − 1| are `penalties.PowerPenalty` with p = 2 and 1. Where an
 equation must be solved, it has the form t(1 + t)^a = c in the excess t = s − 1 of a scale over 1,
 which keeps full precision near s = 1.
 """
@@ -12,6 +12,10 @@ JOINT_THRESHOLD = (1 + np.sqrt(3)) / 2
 
 EFFECTIVE_JOINT_THRESHOLD = (1 + np.sqrt(3)) / (2 * np.sqrt(2))
 """Below this v (0.96593) the effective joint penalty is the effective square penalty."""
+
+_NEWTON_STEPS = 60
+_NEWTON_PRECISION = 1e-9
+"""Relative change at which the steps end: the error squares, so the last step leaves rounding."""
 
 
 def effective_square_penalty(v: np.ndarray) -> np.ndarray:
@@ -26,7 +30,7 @@ def effective_square_penalty(v: np.ndarray) -> np.ndarray:
         >>> effective_square_penalty(np.array([1.0, 5.0])).round(5)
         array([0.6695 , 6.24653])
     """
-    t = _excess(3, np.asarray(v, dtype=float) ** 2)
+    t = excess_root(3, np.asarray(v, dtype=float) ** 2)
     return t * (2 * t + 1)
 
 
@@ -59,7 +63,7 @@ def joint_square_absolute_penalty(v: np.ndarray) -> np.ndarray:
         array([0., 4.])
     """
     v = np.asarray(v, dtype=float)
-    t = _excess(2, v / 2)
+    t = excess_root(2, v / 2)
     return np.where(v <= JOINT_THRESHOLD, (v - 1) ** 2, t * (3 * t + 2) - 1)
 
 
@@ -78,20 +82,30 @@ def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
         array([0.669  , 3.36743])
     """
     v = np.asarray(v, dtype=float)
-    t = _excess(5 / 3, np.cbrt(v**2 / 4))
+    t = excess_root(5 / 3, np.cbrt(v**2 / 4))
     return np.where(
         v <= EFFECTIVE_JOINT_THRESHOLD, effective_square_penalty(v), t * (4 * t + 3) - 1
     )
 
 
-def _excess(a: float, c: np.ndarray) -> np.ndarray:
-    """Root t ≥ 0 of t(1 + t)^a = c, a ≥ 1, by Newton's method.
+def excess_root(a: float, c: np.ndarray) -> np.ndarray:
+    """Root t ≥ 0 of t(1 + t)^a = c, by Newton's method.
 
     The left side is convex and increasing, and the start is not below the root: the iteration
     falls monotonically onto it.
+
+    Args:
+        a: exponent, at least 1.
+        c: right sides, at least 0, any shape.
+
+    Example:
+        >>> excess_root(1, np.array([0.0, 6.0]))
+        array([0., 2.])
     """
     t = np.minimum(c, c ** (1 / (1 + a)))
-    for _ in range(60):
-        power = (1 + t) ** (a - 1)
+    for _ in range(_NEWTON_STEPS):
+        power, before = (1 + t) ** (a - 1), t
         t = t - (t * (1 + t) * power - c) / (power * (1 + (1 + a) * t))
+        if np.allclose(t, before, rtol=_NEWTON_PRECISION, atol=0):
+            break
     return t

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.training.speed_limited import SpeedLimited
 
 LearningRateSchedule = Callable[[int], float]
 """Factor on the learning rate for the update with 0-based index t."""
@@ -18,6 +19,7 @@ _SETTINGS: dict[str, tuple[set[str], set[str]]] = {
     "sgd": ({"lr"}, {"weight_decay"}),
     "momentum": ({"lr", "momentum"}, {"weight_decay"}),
     "adam": ({"lr"}, {"betas", "eps", "weight_decay"}),
+    "slo": ({"lr", "speeds"}, {"epsilon", "relaxation"}),
 }
 
 
@@ -28,7 +30,8 @@ def make_optimizer(
 
     `gd` and `sgd`: w ← w − lr·g, full batch or mini-batch as the loop is told.
     `momentum`: v ← momentum·v + g, w ← w − lr·v. `adam`: Adam with PyTorch's defaults for `betas`
-    and `eps`. `weight_decay` λ (0 if left out) adds λw to g in each of them.
+    and `eps`. `weight_decay` λ (0 if left out) adds λw to g in each of them. `slo`: Speed Limited
+    Optimization, see `SpeedLimited`; each parameter is a layer of its own, with one of `speeds`.
 
     Args:
         parameters: what is trained.
@@ -58,6 +61,8 @@ def make_optimizer(
             f"{suggestion(unknown[0], required | optional)}."
         )
     _check_range("lr", options["lr"], options["lr"] > 0, "above 0")
+    if name == "slo":
+        return _speed_limited(list(parameters), options)
     decay, momentum = options.get("weight_decay", 0.0), options.get("momentum", 0.0)
     _check_range("weight_decay", decay, decay >= 0, "at least 0")
     _check_range("momentum", momentum, 0 <= momentum < 1, "at least 0 and below 1")
@@ -136,6 +141,22 @@ def learning_rate_schedule(
         return cosine_rate(steps, steps_per_epoch)
     known = ["constant", "cosine", "cosine_per_epoch"]
     raise UserError(f"schedule: {name!r} is not a schedule; {suggestion(name, known)}.")
+
+
+def _speed_limited(parameters: list[nn.Parameter], options: dict[str, Any]) -> SpeedLimited:
+    speeds = options.pop("speeds")
+    if len(speeds) != len(parameters):
+        raise UserError(
+            f"optimizer.speeds: {len(speeds)} speeds for {len(parameters)} layers; give one each."
+        )
+    groups = [
+        {"params": [parameter], "speed": speed}
+        for parameter, speed in zip(parameters, speeds, strict=True)
+    ]
+    try:
+        return SpeedLimited(groups, **options)
+    except ValueError as error:
+        raise UserError(f"optimizer.{error}") from error
 
 
 def _check_range(key: str, value: float, allowed: bool, text: str) -> None:

@@ -1,0 +1,182 @@
+"""A probe of the neural feature correlations of each layer, uncentred and centred."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.kernels.feature_covariance import FeatureMatrices, layer_feature_matrices
+from feature_alignment.kernels.feature_matrices import (
+    average_gradient_outer_product,
+    cosine_similarity,
+    neural_feature_correlation,
+    neural_feature_matrix,
+)
+from feature_alignment.kernels.layer_signals import LayerSignals, layer_signals
+from feature_alignment.kernels.preactivation import preactivation_feature_covariance
+from feature_alignment.training.errors import TrainingDivergedError
+from feature_alignment.training.probes import Measurement, Row
+
+
+class FeatureProbe:
+    """Neural feature correlations (NFC) of a network's layers on fixed samples.
+
+    With W, W₀ and W̄ = W − W₀ the weights of a layer now, at first and their change, and K its
+    feature covariance of the pre-activation tangent kernel, it records for each layer
+
+    - `nfc`: UC-NFC ρ(WᵀW, WᵀKW);
+    - `centred_nfc`: C-NFC ρ(W̄ᵀW̄, W̄ᵀKW̄);
+    - `centred_uncentred_ratio`: C/UC, tr(W̄ᵀW̄ W̄ᵀKW̄) / tr(WᵀW WᵀKW);
+    - `weight_change`: ‖W − W₀‖ / ‖W‖ in the Frobenius norm;
+
+    and, if asked for, with K̄ the covariance of the changes δ − δ₀ of the tangent features,
+
+    - `double_centred_nfc`: ρ(W̄ᵀW̄, W̄ᵀK̄W̄);
+    - `double_centred_ratio`: tr(W̄ᵀW̄ W̄ᵀK̄W̄) / tr(W̄ᵀW̄ W̄ᵀKW̄);
+    - `ptk_centred_nfc`: ρ(W₀ᵀW₀, W₀ᵀK̄W₀).
+
+    UC-NFC and C-NFC are also recorded as the authors' released code computes them, with
+    `_mean_subtracted` behind their names. In the first of the layers, NFM F and AGOP G are
+    compared with given matrices M: `nfm_<name>` and `agop_<name>` are ρ(F, M) and ρ(G, M). What
+    is centred is not defined at the start, where nothing has changed, and is left out there; C/UC
+    is 0.
+
+    Source: beaglehole2024, Section 2.2 (NFC), Section 3 (C-NFC), Section 5 (C/UC), Appendix D
+    (double-centred and PTK-centred), Figure 14 (weight change).
+
+    Args:
+        model: the network before training; its weights are W₀.
+        x: inputs (n, …) on which K is taken, on the model's device.
+        layers: names of the layers, see `layer_feature_matrices`; None for all.
+        split: name of the samples.
+        references: matrices (d, d) that the first layer is compared with, by name.
+        centre_tangents: whether K̄ is wanted; for networks of linear layers.
+        keep_matrices_at: steps after which F and G of the first layer are kept as arrays
+            "nfm" and "agop".
+        chunk_size: samples at a time, see `layer_feature_matrices`.
+        output_samples: random backward passes instead of one for each output; see there.
+        generator: of those passes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x: torch.Tensor,
+        *,
+        layers: Sequence[str] | None = None,
+        split: str = "train",
+        references: Mapping[str, torch.Tensor] | None = None,
+        centre_tangents: bool = False,
+        keep_matrices_at: Collection[int] = (),
+        chunk_size: int = 500,
+        output_samples: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self._x = x
+        self._layers = layers
+        self._split = split
+        self._references = dict(references or {})
+        self._keep_at = frozenset(keep_matrices_at)
+        self._options = {
+            "chunk_size": chunk_size,
+            "output_samples": output_samples,
+            "generator": generator,
+        }
+        self._initial = copy_parameters(model)
+        self._initial_signals = self._signals(model) if centre_tangents else None
+
+    def __call__(self, step: int, model: nn.Module) -> Measurement:
+        """Measure every layer.
+
+        Raises:
+            TrainingDivergedError: if no gradient reaches a layer any more.
+        """
+        changes: dict[str, torch.Tensor] = {}
+        if self._initial_signals is None:
+            matrices = layer_feature_matrices(
+                model, self._x, self._layers, self._initial, **self._options
+            )
+        else:
+            signals = self._signals(model)
+            matrices = {name: self._matrices(name, model, signals[name]) for name in signals}
+            changes = {
+                name: signals[name].gradients - self._initial_signals[name].gradients
+                for name in signals
+            }
+        measurement = Measurement()
+        for position, (name, layer) in enumerate(matrices.items()):
+            if not layer.covariance.any():
+                raise TrainingDivergedError(
+                    f"training killed the network: after step {step} no gradient reaches {name}; "
+                    "use a smaller learning rate."
+                )
+            values = _correlations(layer, changes.get(name))
+            if position == 0:
+                values |= self._compare(layer)
+                if step in self._keep_at:
+                    kept = {"nfm": layer.nfm, "agop": layer.agop}
+                    measurement.arrays.update({key: m.cpu().numpy() for key, m in kept.items()})
+            measurement.rows.extend(
+                Row(name, self._split, metric, value) for metric, value in values.items()
+            )
+        return measurement
+
+    def _signals(self, model: nn.Module) -> dict[str, LayerSignals]:
+        found = layer_signals(model, self._x)
+        return {name: found[name] for name in self._layers or found}
+
+    def _matrices(self, name: str, model: nn.Module, signals: LayerSignals) -> FeatureMatrices:
+        return FeatureMatrices(
+            weight_matrix=model.get_submodule(name).weight.detach(),
+            covariance=preactivation_feature_covariance(signals.gradients),
+            positions=1,
+            initial_weight=self._initial[f"{name}.weight"],
+        )
+
+    def _compare(self, layer: FeatureMatrices) -> dict[str, float]:
+        return {
+            f"{name}_{reference}": cosine_similarity(matrix, other)
+            for name, matrix in {"nfm": layer.nfm, "agop": layer.agop}.items()
+            for reference, other in self._references.items()
+        }
+
+
+def _correlations(layer: FeatureMatrices, tangent_change: torch.Tensor | None) -> dict[str, float]:
+    """All measures of a layer; those of K̄ if the change δ − δ₀ (n, c, k) is given."""
+    # In float64, since squares of small changes would underflow in float32.
+    weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
+    initial = layer.initial_weight.double()
+    change = weight - initial
+    uncentred = _feature_matrices(weight, covariance)
+    centred = _feature_matrices(change, covariance)
+    values = {
+        "nfc": cosine_similarity(*uncentred),
+        "nfc_mean_subtracted": cosine_similarity(*uncentred, subtract_mean=True),
+        "centred_uncentred_ratio": _inner(*centred) / _inner(*uncentred),
+        "weight_change": float(change.norm() / weight.norm()),
+    }
+    if change.any():
+        values["centred_nfc"] = cosine_similarity(*centred)
+        values["centred_nfc_mean_subtracted"] = cosine_similarity(*centred, subtract_mean=True)
+    if tangent_change is not None and tangent_change.any():
+        tangents = preactivation_feature_covariance(tangent_change.double())  # K̄, (k, k)
+        double_centred = centred[0], average_gradient_outer_product(change, tangents)
+        values["double_centred_nfc"] = cosine_similarity(*double_centred)
+        values["double_centred_ratio"] = _inner(*double_centred) / _inner(*centred)
+        values["ptk_centred_nfc"] = neural_feature_correlation(initial, tangents)
+    return values
+
+
+def _feature_matrices(
+    weight: torch.Tensor, covariance: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return (
+        neural_feature_matrix(weight),
+        average_gradient_outer_product(weight, covariance),
+    )
+
+
+def _inner(a: torch.Tensor, b: torch.Tensor) -> float:
+    """tr(AB) of symmetric matrices."""
+    return float((a * b).sum())

@@ -1,0 +1,96 @@
+"""Parameters of a network as one matrix per layer, the shape that Model A transforms.
+
+The matrix of a layer with weight and bias is [W b]: a bias is the weight of a constant input. The
+weight of a convolution is unfolded to (output channels, input channels · window). Matrices are
+(outputs, inputs) as in PyTorch, the transposes of the paper's W_ℓ.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+Matrices = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class MatrixLayout:
+    """Which parameters make up which matrix.
+
+    Attributes:
+        shapes: the shape of each parameter by its name.
+        layers: names of the parameters of each matrix, by the layer's name, input to output: a
+            weight and perhaps a bias, or any single parameter.
+    """
+
+    shapes: Mapping[str, torch.Size]
+    layers: Mapping[str, tuple[str, ...]]
+
+    def join(self, parameters: Mapping[str, torch.Tensor]) -> Matrices:
+        """Matrices (k, d) by layer, of values by parameter name."""
+        return {
+            layer: torch.cat(
+                [parameters[name].reshape(len(self._rows(name)), -1) for name in own], 1
+            )
+            for layer, own in self.layers.items()
+        }
+
+    def split(self, matrices: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Values by parameter name, of matrices by layer."""
+        found = {}
+        for layer, own in self.layers.items():
+            columns = [self.shapes[name].numel() // len(self._rows(name)) for name in own]
+            for name, part in zip(own, matrices[layer].split(columns, dim=1), strict=True):
+                found[name] = part.reshape(self.shapes[name])
+        return found
+
+    def _rows(self, name: str) -> range:
+        return range(self.shapes[name][0])
+
+
+def matrix_layout(model: nn.Module) -> MatrixLayout:
+    """The layout of a model: [W b] for a module that owns both, else each parameter by itself.
+
+    Args:
+        model: any model whose parameters have at least one axis.
+
+    Returns:
+        The layout; layers are named by module, or by parameter where a module owns others.
+
+    Raises:
+        ValueError: if a parameter is a scalar without an axis, or there is none.
+
+    Example:
+        >>> matrix_layout(nn.Linear(3, 2)).join(dict(nn.Linear(3, 2).named_parameters()))[""].shape
+        torch.Size([2, 4])
+    """
+    shapes = {name: value.shape for name, value in model.named_parameters()}
+    if not shapes:
+        raise ValueError("the model has no parameters, so it has no tangent features.")
+    layers: dict[str, tuple[str, ...]] = {}
+    for module_name, module in model.named_modules():
+        prefix = f"{module_name}." if module_name else ""
+        own = [name for name, _ in module.named_parameters(recurse=False)]
+        matched = isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
+        names = tuple(prefix + name for name in own if prefix + name in shapes)
+        if matched and names:
+            layers[module_name] = names  # weight, then bias
+        else:
+            layers |= {name: (name,) for name in names}
+    for name, shape in shapes.items():
+        if not shape:
+            raise ValueError(f"parameter {name!r} is a scalar; give it an axis of length 1.")
+    return MatrixLayout(shapes, layers)
+
+
+def inner(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> float:
+    """Frobenius inner product Σ_ℓ ⟨A_ℓ, B_ℓ⟩."""
+    return float(sum((first[layer] * second[layer]).sum() for layer in first))
+
+
+def combine(
+    first: Mapping[str, torch.Tensor], factor: float, second: Mapping[str, torch.Tensor]
+) -> Matrices:
+    """A_ℓ + factor · B_ℓ for every layer."""
+    return {layer: torch.add(first[layer], second[layer], alpha=factor) for layer in first}

@@ -1,0 +1,142 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feature_alignment.errors import UserError
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.models.mlp import MLP
+from feature_alignment.training.optimizers import make_optimizer
+from feature_alignment.training.speed_limited import SpeedLimited, adaptive_speeds
+
+
+def parameter(values):
+    return torch.nn.Parameter(torch.tensor(values, dtype=torch.float64))
+
+
+def with_gradient(values, gradient):
+    w = parameter(values)
+    w.grad = torch.tensor(gradient, dtype=torch.float64)
+    return w
+
+
+@given(size=st.floats(1e-8, 1e8), speed=st.floats(1e-3, 1e3))
+def test_a_layer_moves_by_its_speed_whatever_its_gradients_size(size, speed):
+    w = with_gradient([0.0, 0.0], [0.6 * size, 0.8 * size])
+    SpeedLimited([{"params": [w], "speed": speed}], lr=0.1).step()
+    assert w.tolist() == pytest.approx([-0.06 * speed, -0.08 * speed])
+
+
+def test_additive_relaxation_follows_its_formula_and_slows_down_near_a_minimum():
+    large, small = with_gradient([0.0], [5.0]), with_gradient([0.0], [1e-3])
+    SpeedLimited([{"params": [large]}, {"params": [small]}], lr=0.2, speed=3.0, epsilon=0.1).step()
+    assert large.item() == pytest.approx(-0.2 * 3 * 5 / 5.1)
+    assert small.item() == pytest.approx(-0.2 * 3 * 1e-3 / 0.101)
+
+
+def test_multiplicative_relaxation_only_multiplies_the_speed():
+    w, v = with_gradient([1.0, 2.0], [3.0, -4.0]), with_gradient([1.0, 2.0], [3.0, -4.0])
+    SpeedLimited([w], lr=0.05, epsilon=0.01, relaxation="multiplicative").step()
+    SpeedLimited([v], lr=0.05, speed=100.0).step()
+    assert w.tolist() == pytest.approx(v.tolist())
+
+
+def test_the_norm_is_that_of_the_whole_layer():
+    weight, bias = with_gradient([0.0], [3.0]), with_gradient([0.0], [4.0])
+    SpeedLimited([{"params": [weight, bias]}], lr=1.0).step()
+    assert (weight.item(), bias.item()) == pytest.approx((-0.6, -0.8))
+
+
+def test_a_layer_without_gradient_stays():
+    zero, unused = with_gradient([1.0], [0.0]), parameter([1.0])
+    SpeedLimited([{"params": [zero]}, {"params": [unused]}], lr=1.0).step()
+    assert (zero.item(), unused.item()) == (1.0, 1.0)
+
+
+def test_new_speeds_count_from_the_next_step():
+    first, second = with_gradient([0.0], [2.0]), with_gradient([0.0], [-2.0])
+    optimizer = SpeedLimited([{"params": [first]}, {"params": [second]}], lr=0.1)
+    optimizer.step()
+    optimizer.set_speeds([10.0, 0.0])
+    optimizer.step()
+    assert (first.item(), second.item()) == pytest.approx((-1.1, 0.1))
+
+
+def test_one_speed_on_one_layer_is_normalised_gradient_descent_to_the_minimum():
+    w = parameter([3.0, -2.0])
+    optimizer = SpeedLimited([w], lr=0.1, epsilon=0.5)
+    for _ in range(200):
+        optimizer.zero_grad()
+        (w**2).sum().backward()
+        optimizer.step()
+    assert w.abs().max() < 1e-6
+
+
+def test_a_closure_is_evaluated_with_gradients():
+    w = parameter([1.0])
+    optimizer = SpeedLimited([w], lr=0.5)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (w**2).sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 1.0
+    assert w.item() == pytest.approx(0.5)
+
+
+def test_every_layer_of_a_network_moves_at_the_speed_that_the_spec_gives():
+    model = MLP(3, [4, 4], 1, "relu", False, torch.Generator().manual_seed(0), dtype=torch.float64)
+    before = copy_parameters(model)
+    settings = {"name": "slo", "lr": 0.01, "speeds": [5.0, 0.2, 0.3]}
+    optimizer = make_optimizer(model.parameters(), settings)
+    model(torch.ones(2, 3, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    after = copy_parameters(model)
+    moved = [float((after[name] - before[name]).norm()) for name in before]
+    assert moved == pytest.approx([0.05, 0.002, 0.003])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"speeds": [1.0, 2.0]}, "optimizer.speeds: 2 speeds for 1 layers"),
+        ({"speeds": [-1.0]}, "optimizer.speed: -1.0 is out of range"),
+        ({"speeds": [1.0], "epsilon": -0.1}, "optimizer.epsilon: -0.1 is out of range"),
+        ({"speeds": [1.0], "relaxation": "multiplicative"}, "optimizer.epsilon: 0.0 is out of"),
+        ({"speeds": [1.0], "relaxation": "aditive"}, "'aditive' is not a form; did you mean 'add"),
+        ({}, "optimizer.speeds: slo needs it"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(UserError, match=message):
+        make_optimizer([parameter([1.0])], {"name": "slo", "lr": 0.1, **settings})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": 0.0}, "lr: 0.0 is out of range"),
+        ({"lr": 0.1, "speed": -1.0}, "speed: -1.0"),
+        ({"lr": 0.1, "epsilon": -1.0}, "epsilon: -1.0"),
+        ({"lr": 0.1, "relaxation": "multiplicative"}, "epsilon: 0.0"),
+        ({"lr": 0.1, "relaxation": "none"}, "relaxation: 'none' is not a form"),
+    ],
+)
+def test_the_optimizer_alone_refuses_the_same(options, message):
+    with pytest.raises(ValueError, match=message):
+        SpeedLimited([parameter([1.0])], **options)
+
+
+def test_the_number_of_speeds_must_be_that_of_the_layers():
+    with pytest.raises(ValueError, match="2 for 1 layers"):
+        SpeedLimited([parameter([1.0])], lr=0.1).set_speeds([1.0, 2.0])
+
+
+def test_adaptive_speeds_favour_the_first_of_the_least_aligned_layers():
+    assert adaptive_speeds([0.5, 0.2, 0.2], 4.0) == [0.25, 4.0, 0.25]
+    with pytest.raises(ValueError, match="0 layers"):
+        adaptive_speeds([], 4.0)
+    with pytest.raises(ValueError, match="s = 0"):
+        adaptive_speeds([1.0], 0.0)
