@@ -53,8 +53,8 @@ def run_seed(
 
     Returns:
         At the last step: losses, accuracies, margin, the generalisation gap in accuracy, the
-        complexity C of eq. 18 (`path_complexity`) and the measures of `theory.complexity`, those from bounds on
-        classifiers also divided by the margin.
+        complexity C of eq. 18 (`path_complexity`) and the measures of `theory.complexity`, those
+        from bounds on classifiers also divided by the margin.
 
     Raises:
         UserError: if the dataset has fewer images than are asked for.

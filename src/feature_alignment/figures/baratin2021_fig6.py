@@ -1,6 +1,6 @@
 """baratin2021, Figure 6: measures of complexity against the generalisation gap."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -42,6 +42,8 @@ MEASURES = {
     "parameters": "parameters",
 }
 """The measures that are compared, with their names in the figure."""
+NAMED = {OURS, "unit_capacity_over_margin", "unit_capacity_bound"}
+"""The paper's measure and that of Neyshabur et al. 2018, the only two that it finds to follow."""
 FOLLOWS = 0.9
 """A measure follows the gap if its rank correlation with it is above this, as for the claims."""
 PANELS = {
@@ -74,22 +76,41 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
     ]
     images = {"model": "vgg19", "dataset": "cifar10", "init": "kaiming_zero_bias", **vgg}
     found += [
-        Point(
-            EXPERIMENT, f"channels-{width}", {**images, "width": width, "random_label_share": 0}
-        )
+        Point(EXPERIMENT, f"channels-{width}", {**images, "width": width, "random_label_share": 0})
         for width in vgg["base_widths"]
     ]
     return found
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics with their panel and place in it, and each measure's correlation with the gap."""
+    """All metrics with their panel and place in it, and how each measure goes with the gap.
+
+    `spearman_with_gap` is the correlation of `measure` with the gap in a panel; `rivals` counts
+    the measures besides those that the paper names that follow the gap in the panel, an MLP's
+    width, and in those of corruption and channels.
+    """
     metrics = runs.metrics
     place = metrics["point"].str.rpartition("-")
     metrics.insert(1, "panel", place[0])
     metrics.insert(2, "x", place[2].astype(float))
-    correlations = [_correlations(_means(metrics, panel), panel) for panel in PANELS]
-    return FigureTable(pd.concat([metrics, *correlations], ignore_index=True))
+    found = {panel: _correlations(_means(metrics, panel)) for panel in PANELS}
+    rows = [
+        {"panel": panel, "metric": "spearman_with_gap", "measure": measure, "value": value}
+        for panel, correlations in found.items()
+        for measure, value in correlations.items()
+    ]
+    rows += [
+        {
+            "panel": panel,
+            "metric": "rivals",
+            "measure": "all",
+            "value": len(_rivals([found[panel], found["corruption"], found["channels"]])),
+        }
+        for panel in ("width", "width_kaiming")
+    ]
+    common = {"point": "comparison", "seed": 0, "step": 0, "layer": "all", "split": "train"}
+    comparison = pd.DataFrame([{**common, **row} for row in rows])
+    return FigureTable(pd.concat([metrics, comparison], ignore_index=True))
 
 
 def _means(metrics: pd.DataFrame, panel: str) -> pd.DataFrame:
@@ -102,24 +123,27 @@ def _means(metrics: pd.DataFrame, panel: str) -> pd.DataFrame:
     return values.dropna(axis="columns").groupby(level="x").mean()
 
 
-def _correlations(means: pd.DataFrame, panel: str) -> pd.DataFrame:
-    """Spearman's correlation of each measure with the gap, and how many others follow it.
+def _correlations(means: pd.DataFrame) -> dict[str, float]:
+    """Spearman's correlation of each measure with the gap.
 
     A measure that is the same at all points has no correlation, and none has if the gap is.
     """
-    found = {
+    return {
         measure: means[measure].corr(means[GAP], method="spearman")
         for measure in MEASURES
         if measure in means and min(means[measure].nunique(), means[GAP].nunique()) > 1
     }
-    followers = [name for name, value in found.items() if value > FOLLOWS and name != OURS]
-    rows = [
-        {"metric": "spearman_with_gap", "measure": measure, "value": value}
-        for measure, value in found.items()
+
+
+def _rivals(panels: Sequence[Mapping[str, float]]) -> list[str]:
+    """Measures that follow the gap in each panel that has them, but for those the paper names."""
+    return [
+        measure
+        for measure in MEASURES
+        if measure not in NAMED
+        and (values := [panel[measure] for panel in panels if measure in panel])
+        and min(values) > FOLLOWS
     ]
-    rows.append({"metric": "other_followers", "measure": "all", "value": len(followers)})
-    common = {"point": "comparison", "panel": panel, "seed": 0, "step": 0}
-    return pd.DataFrame([{**common, "layer": "all", "split": "train", **row} for row in rows])
 
 
 def draw(table: FigureTable) -> "Figure":

@@ -61,7 +61,8 @@ def l1_infinity_product(weights: Matrices) -> float:
     Source: Bartlett and Mendelson 2002, JMLR 3:463.
 
     Example:
-        >>> l1_infinity_product([torch.tensor([[1.0, -2.0], [0.0, 1.0]]), torch.tensor([[2.0, 3.0]])])
+        >>> u, v = torch.tensor([[1.0, -2.0], [0.0, 1.0]]), torch.tensor([[2.0, 3.0]])
+        >>> l1_infinity_product([u, v])
         15.0
     """
     return math.prod(float(w.abs().sum(1).max()) for w in weights)
@@ -189,7 +190,9 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         return math.sqrt(float(squared(ones).sum()))
 
 
-def fisher_rao_norm(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+def fisher_rao_norm(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, chunk_size: int = 500
+) -> float:
     """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the observed labels.
 
     ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the change of f(x_i) as all
@@ -201,7 +204,17 @@ def fisher_rao_norm(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float
         model: the network.
         x: inputs (n, …).
         y: class indices (n,).
+        chunk_size: samples at a time; bounds the memory, does not change the result.
     """
+    squares = [
+        _scaling_gradients(model, inputs, labels).square()
+        for inputs, labels in zip(x.split(chunk_size), y.split(chunk_size), strict=True)
+    ]
+    return math.sqrt(float(torch.cat(squares).mean()))
+
+
+def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """⟨w, ∇_w ℓ_i⟩ of each sample, float64 (n,)."""
     parameters = list(model.parameters())
     f = model(x)  # (n, c)
     # Jᵀv is linear in v, and the gradient of ⟨w, Jᵀv⟩ by v is Jw.
@@ -211,7 +224,7 @@ def fisher_rao_norm(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float
     (scaled,) = torch.autograd.grad(along, v)  # (n, c)
     gradient = f.detach().double().softmax(1)
     gradient[torch.arange(len(y)), y] -= 1
-    return float((gradient * scaled).sum(1).square().mean().sqrt())
+    return (gradient * scaled).sum(1)
 
 
 def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> float:
