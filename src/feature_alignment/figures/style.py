@@ -46,6 +46,13 @@ COLOURS = {
     "speed limited": OKABE_ITO["vermillion"],
     "complexity": OKABE_ITO["vermillion"],
     "follower": OKABE_ITO["sky blue"],
+    "supernat max": OKABE_ITO["vermillion"],
+    "supernat fixed": OKABE_ITO["orange"],
+    "supernat literal": OKABE_ITO["reddish purple"],
+    "supernat trace": OKABE_ITO["bluish green"],
+    "supernat lambda_max": OKABE_ITO["sky blue"],
+    "norm bound": OKABE_ITO["blue"],
+    "optimal bound": OKABE_ITO["vermillion"],
 }
 """One colour per thing, the same in every figure. Things never shown together may share one."""
 
@@ -73,6 +80,7 @@ RC: dict[str, Any] = {
     "legend.frameon": False,
     "image.interpolation": "nearest",
     "image.origin": "upper",
+    "figure.dpi": 150,  # laid out at the resolution that it is saved at: hinted text differs
     "savefig.dpi": 150,
     "pdf.fonttype": 42,  # TrueType: text stays text in the PDF
 }

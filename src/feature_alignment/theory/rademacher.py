@@ -1,0 +1,137 @@
+"""Empirical Rademacher complexities, exactly over all sign vectors, and the paper's bounds.
+
+Axes: s sign vectors, n samples, c classes, p parameters, m members of a finite class.
+"""
+
+from itertools import product
+
+import numpy as np
+
+
+def all_signs(n: int) -> np.ndarray:
+    """All 2ⁿ sign vectors σ, so that expectations over σ are exact.
+
+    Returns:
+        (2ⁿ, n), ±1.
+
+    Example:
+        >>> all_signs(1).tolist()
+        [[-1.0], [1.0]]
+    """
+    return np.array(list(product((-1.0, 1.0), repeat=n)))
+
+
+def finite_class_complexity(values: np.ndarray, signs: np.ndarray) -> float:
+    """Rademacher complexity E_σ max_f (1/n) Σ_i σ_i f(x_i) of a finite class of functions.
+
+    Source: baratin2021, eqs. 8 and 52.
+
+    Args:
+        values: f(x_i), (m, n).
+        signs: σ, (s, n); all of them, or a Monte-Carlo sample.
+
+    Example:
+        >>> finite_class_complexity(np.array([[1.0], [-1.0]]), all_signs(1))
+        1.0
+    """
+    return float((signs @ values.T).max(axis=1).mean() / signs.shape[1])
+
+
+def linear_class_maximisers(
+    features: np.ndarray, transform: np.ndarray, radius: float, signs: np.ndarray
+) -> np.ndarray:
+    """Weights that maximise Σ_i σ_i ⟨w, Φ(x_i)⟩ subject to ‖w‖_A = ‖Aᵀw‖ ≤ M, for each σ.
+
+    w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ.
+
+    Source: baratin2021, eq. 61.
+
+    Args:
+        features: Φ, (n, p).
+        transform: A, (p, p), invertible.
+        radius: M.
+        signs: σ, (s, n).
+
+    Returns:
+        (s, p).
+    """
+    z = np.linalg.solve(transform, features.T @ signs.T)  # (p, s)
+    return radius * np.linalg.solve(transform.T, z / np.linalg.norm(z, axis=0)).T
+
+
+def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: float) -> float:
+    """Bound (M/n) ‖A⁻¹Φᵀ‖_F = (M/n) √Tr K_A for the linear functions with ‖w‖_A ≤ M.
+
+    For learning flows, sums of updates with ‖δw_t‖_{A_t} ≤ m_t, the bounds of the updates add up.
+
+    Source: baratin2021, eqs. 10 and 60 (Proposition 10); eq. 12 (Theorem 2).
+
+    Args:
+        features: Φ, (n, p).
+        transform: A, (p, p), invertible.
+        radius: M.
+
+    Example:
+        >>> linear_class_bound(np.ones((4, 1)), np.eye(1), 1.0)
+        0.5
+    """
+    rescaled = np.linalg.solve(transform, features.T)
+    return float(radius / len(features) * np.linalg.norm(rescaled))
+
+
+def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'].
+
+    Source: baratin2021, eq. 54.
+
+    Args:
+        scores: f(x), (…, n, c), c ≥ 2.
+        labels: y, (n,), integers from 0.
+
+    Returns:
+        (…, n).
+
+    Example:
+        >>> margin(np.array([[3.0, 1.0, 2.0]]), np.array([0])).tolist()
+        [1.0]
+    """
+    own = np.eye(scores.shape[-1], dtype=bool)[labels]  # (n, c)
+    best_other = np.where(own, -np.inf, scores).max(axis=-1)
+    return np.where(own, scores, 0.0).sum(axis=-1) - best_other
+
+
+def ramp_loss(margins: np.ndarray, gamma: float) -> np.ndarray:
+    """Ramp φ_γ(u): 1 for u ≤ 0, 0 for u > γ, 1 − u/γ between.
+
+    Source: baratin2021, eq. 55.
+
+    Example:
+        >>> ramp_loss(np.array([-1.0, 0.5, 3.0]), 2.0).tolist()
+        [1.0, 0.75, 0.0]
+    """
+    return np.clip(1 - margins / gamma, 0.0, 1.0)
+
+
+def multiclass_bound(
+    features: np.ndarray, transform: np.ndarray, radius: float, gamma: float
+) -> float:
+    """Bound (c^{3/2} M/(γ n)) √Tr K_A on the margin loss of linear classifiers with ‖w‖_A ≤ M.
+
+    Source: baratin2021, Theorem 13 (eq. 78).
+
+    Args:
+        features: Φ(x_i)[y], (n, c, p).
+        transform: A, (p, p), invertible.
+        radius: M.
+        gamma: γ, the margin.
+
+    Returns:
+        The bound.
+
+    Example:
+        >>> multiclass_bound(np.ones((1, 4, 1)), np.eye(1), 1.0, 1.0)
+        16.0
+    """
+    n, c, p = features.shape
+    flat = linear_class_bound(features.reshape(n * c, p), transform, radius)  # has 1/(nc)
+    return c * c**1.5 * flat / gamma

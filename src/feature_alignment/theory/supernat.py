@@ -1,0 +1,155 @@
+"""SuperNat: gradient descent of a linear model that rescales its own features at every step.
+
+The features Φ_t = Σ_j √λ_jt u_j v_jᵀ keep their singular vectors, so that everything happens mode
+by mode. The eigenvalues λ underflow within a few hundred steps: their logarithms are kept.
+
+Axes: n samples, p parameters, r = rank modes, t steps.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+KAPPAS = ("max", "fixed", "literal", "trace", "lambda_max")
+"""The ways to choose the constant κ of Proposition 3; see `supernat`."""
+
+# A gradient that is exactly zero, once a mode is fitted, counts as this, so that logarithms stay
+# finite.
+_SMALLEST = float(np.finfo(np.float64).tiny)
+_LARGEST_OUTPUT, _LARGEST_LOG = 1e100, 600.0
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Training of a linear model.
+
+    Attributes:
+        weights: (steps + 1, p), in the original representation: f(x) = ⟨w, Φ(x)⟩ with Φ = Φ_0.
+        log_eigenvalues: (steps + 1, r), log λ_jt of the kernel matrix Φ_t Φ_tᵀ.
+        directions: (p, r), the right singular vectors v_j.
+    """
+
+    weights: np.ndarray
+    log_eigenvalues: np.ndarray
+    directions: np.ndarray
+
+
+def optimal_update_scales(gradient: np.ndarray, kappa: float = 1.0) -> np.ndarray:
+    """Scales ν_j = κ/|u_jᵀ∇L|, the minimisers of `update_bound`.
+
+    Source: baratin2021, Propositions 3 and 15.
+
+    Args:
+        gradient: u_jᵀ∇L, (r,), none of them zero.
+        kappa: κ > 0.
+
+    Returns:
+        (r,).
+
+    Example:
+        >>> optimal_update_scales(np.array([-2.0, 0.5])).tolist()
+        [0.5, 2.0]
+    """
+    return kappa / np.abs(gradient)
+
+
+def update_bound(eigenvalues: np.ndarray, gradient: np.ndarray, scales: np.ndarray) -> float:
+    """Complexity ‖δw‖_A ‖A⁻¹Φᵀ‖_F of one gradient step, divided by the step size.
+
+    √(Σ_j ν_j λ_j (u_jᵀ∇L)²) · √(Σ_j λ_j/ν_j) with A = Σ_j √ν_j v_j v_jᵀ on the span of the v_j.
+
+    Source: baratin2021, Step 2 of Figure 5 and eq. 88, whose second left side lacks the square.
+
+    Args:
+        eigenvalues: λ, (r,).
+        gradient: u_jᵀ∇L, (r,).
+        scales: ν, (r,).
+
+    Example:
+        >>> update_bound(np.array([4.0, 1.0]), np.array([1.0, 1.0]), np.ones(2))
+        5.000000000000001
+    """
+    norm = np.sum(scales * eigenvalues * gradient**2)
+    return float(np.sqrt(norm) * np.sqrt(np.sum(eigenvalues / scales)))
+
+
+def supernat(
+    features: np.ndarray,
+    y: np.ndarray,
+    learning_rate: float,
+    steps: int,
+    kappa: str | None,
+) -> Flow:
+    """Train f(x) = ⟨w, Φ(x)⟩ from w = 0 on L = ‖f − y‖²/(2n) by SuperNat or gradient descent.
+
+    Each step adds δf_j = −η λ_jt u_jᵀ∇L to mode j, then λ_j(t+1) = λ_jt |u_jᵀ∇L|/κ_t, with the
+    gradient before the step. The constant κ_t, which Proposition 3 leaves open, is
+
+    - `max`: max_j |u_jᵀ∇L|, so that no mode grows;
+    - `fixed`: the same, of the first step, at all steps;
+    - `literal`: 1, eq. 17 as printed;
+    - `trace`: the one that keeps the trace Σ_j λ_j;
+    - `lambda_max`: the one that keeps the largest λ_j.
+
+    Source: baratin2021, Figure 5 (left), Proposition 3 and eq. 17.
+
+    Args:
+        features: Φ, (n, p), of rank min(n, p).
+        y: labels (n,).
+        learning_rate: η.
+        steps: number of steps.
+        kappa: one of `KAPPAS`, or None for plain gradient descent, which leaves λ alone.
+
+    Returns:
+        Weights and eigenvalues before the first step and after each.
+
+    Raises:
+        ValueError: if κ is unknown, the features are rank-deficient, or the training diverges.
+    """
+    if kappa is not None and kappa not in KAPPAS:
+        raise ValueError(f"kappa: found {kappa!r}; allowed are {', '.join(KAPPAS)} and None.")
+    left, singular_values, right = np.linalg.svd(features, full_matrices=False)
+    if singular_values[-1] <= singular_values[0] * max(features.shape) * np.finfo(float).eps:
+        raise ValueError("features: rank-deficient; SuperNat needs the rank min(n, p).")
+    target = left.T @ y  # (r,)
+    outputs = np.zeros_like(target)
+    log_eigenvalues = [2 * np.log(singular_values)]
+    modes = [outputs]
+    first = None
+    for step in range(1, steps + 1):
+        gradient = (outputs - target) / len(y)
+        log = log_eigenvalues[-1]
+        outputs = outputs - learning_rate * np.exp(log) * gradient
+        log_gradient = np.log(np.maximum(np.abs(gradient), _SMALLEST))
+        first = log_gradient.max() if first is None else first
+        if kappa is not None:
+            log = log + log_gradient - _log_kappa(kappa, log, log_gradient, float(first))
+        if not np.abs(outputs).max() < _LARGEST_OUTPUT or not log.max() < _LARGEST_LOG:
+            raise ValueError(
+                f"step {step}: training with learning rate {learning_rate} and kappa {kappa} "
+                "diverges; take a smaller learning rate."
+            )
+        modes.append(outputs)
+        log_eigenvalues.append(log)
+    weights = (np.array(modes) / singular_values) @ right
+    return Flow(weights, np.array(log_eigenvalues), right.T)
+
+
+def _log_kappa(kappa: str, log: np.ndarray, log_gradient: np.ndarray, first: float) -> float:
+    """Logarithm of κ_t, from log λ_t, log |u_jᵀ∇L| and the latter's maximum at the first step."""
+    match kappa:
+        case "max":
+            return float(log_gradient.max())
+        case "fixed":
+            return first
+        case "literal":
+            return 0.0
+        case "trace":
+            return _log_sum(log + log_gradient) - _log_sum(log)
+        case _:  # lambda_max
+            return float((log + log_gradient).max() - log.max())
+
+
+def _log_sum(logs: np.ndarray) -> float:
+    largest = logs.max()
+    return float(largest + np.log(np.exp(logs - largest).sum()))
