@@ -197,7 +197,11 @@ def _draw_correlations(ax: "Axes", frame: pd.DataFrame, panel: str, *, names: bo
         ax.barh(places[measure], value, height=0.7, color=_colour(measure, value))
     ax.axvline(0, color=COLOURS["paper"], linewidth=0.8)
     ax.axvline(FOLLOWS, color=COLOURS["reference"], linewidth=0.8, linestyle="--")
-    ax.set(xlim=(-1.05, 1.05), xlabel="Spearman correlation with the gap")
+    ax.set(
+        xlim=(-1.05, 1.05),
+        ylim=(0.6 - len(MEASURES), 0.6),
+        xlabel="Spearman correlation with the gap",
+    )
     ax.set_yticks(list(places.values()), list(MEASURES.values()) if names else [])
 
 
