@@ -13,8 +13,6 @@ from feature_alignment.imports import external_imports
 ROOT = Path(__file__).resolve().parent.parent
 DISTRIBUTIONS = {"yaml": "pyyaml", "PIL": "pillow", "sklearn": "scikit-learn"}
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
-# Nothing of scikit-learn is imported: its data files are read.
-READ_AS_DATA = {"compute": {"scikit-learn"}, "figures": set()}
 # Modules that a rule chooses by wildcard.
 WILDCARD_MODULES = {
     "run_experiment": "experiments",
@@ -78,7 +76,7 @@ def test_an_environment_lists_what_its_rules_import_and_no_more(environment):
     modules = {module for script in rules_of(environment) for module in modules_of(script)}
     imported = external_imports(*modules) - set(sys.stdlib_module_names)
     wanted = {DISTRIBUTIONS.get(name, name) for name in imported}
-    assert set(listed(environment)[0]) == wanted | READ_AS_DATA[environment.stem]
+    assert set(listed(environment)[0]) == wanted
 
 
 def test_the_lock_holds_hashes_and_no_address():

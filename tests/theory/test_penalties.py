@@ -154,3 +154,54 @@ def test_shapes_are_kept():
 def test_what_is_no_penalty_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@st.composite
+def quasi_convex_penalties(draw):
+    """Increasing functions from ω(1) = 0: powers, saturating rises and steep ones, none convex."""
+    weights = st.floats(0.05, 5)
+    power, p = draw(weights), draw(st.floats(0.3, 4))
+    rises = draw(st.lists(st.tuples(weights, st.floats(1, 6), st.floats(0.1, 30)), max_size=3))
+
+    def omega(v):
+        v = np.asarray(v, dtype=float)
+        total = power * np.abs(v - 1) ** p
+        for height, where, steepness in rises:
+            total = total + height * (
+                np.arctan(steepness * (v - where)) - np.arctan(steepness * (1 - where))
+            )
+        return total
+
+    return omega
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(quasi_convex_penalties(), quasi_convex_penalties())
+def test_proposition_4_joint_penalties_rise_strictly_from_0_at_1(first, second):
+    v = np.concatenate([[1], 1 + np.geomspace(1e-3, 30, 12)])
+    values = joint_penalty(first, second)(v)
+    assert values[0] == 0
+    assert (np.diff(values) > 0).all()
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(quasi_convex_penalties(), quasi_convex_penalties(), st.floats(1.01, 20))
+def test_the_joint_penalty_lies_between_bounds_that_monotony_guarantees(first, second, v):
+    """On a cell [a, b] of z no value is below ω₁(a) + ω₂(v/b)."""
+    z = np.exp(np.linspace(0, np.log(v), 40_001))
+    upper = (first(z) + second(np.maximum(v / z, 1))).min()
+    lower = (first(z[:-1]) + second(np.maximum(v / z[1:], 1))).min()
+    (found,) = joint_penalty(first, second)(np.array([v]))
+    assert lower - 1e-12 <= found <= upper + 1e-12
+    assert upper - lower < 0.02 * upper + 1e-6
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(quasi_convex_penalties())
+def test_proposition_3_holds_for_penalties_that_are_not_convex(omega):
+    effective = effective_penalty(omega)
+    square = np.linspace(0, 20, 41)
+    values = effective(np.sqrt(square))
+    assert (np.diff(values) > 0).all()
+    assert (np.diff(values, 2) <= 1e-9).all()
+    assert (values <= square * (1 + 1e-12)).all()

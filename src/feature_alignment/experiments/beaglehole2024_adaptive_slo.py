@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from feature_alignment.experiments.chain_task import Parameters, chain_network, chain_task
+from feature_alignment.experiments.feature_pair import feature_pair
 from feature_alignment.experiments.feature_probe import FeatureProbe
 from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult
@@ -84,7 +85,8 @@ def _optimizer(model: nn.Module, x: torch.Tensor, parameters: Parameters) -> tor
         # The readout of a single output takes part: both of its matrices are multiples of wᵀw, so
         # its UC-NFC is 1 and it never is the least aligned layer.
         correlations = [
-            layer.uncentred_correlation() for layer in layer_feature_matrices(model, x).values()
+            feature_pair(layer.weight_matrix, layer.covariance).correlation()
+            for layer in layer_feature_matrices(model, x).values()
         ]
         optimizer.set_speeds(adaptive_speeds(correlations, parameters["speed"]))
 

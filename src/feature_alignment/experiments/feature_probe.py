@@ -5,14 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import nn
 
+from feature_alignment.experiments.feature_pair import feature_pair
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.kernels.feature_covariance import FeatureMatrices, layer_feature_matrices
-from feature_alignment.kernels.feature_matrices import (
-    average_gradient_outer_product,
-    cosine_similarity,
-    neural_feature_correlation,
-    neural_feature_matrix,
-)
+from feature_alignment.kernels.feature_matrices import cosine_similarity
 from feature_alignment.kernels.layer_signals import LayerSignals, layer_signals
 from feature_alignment.kernels.preactivation import preactivation_feature_covariance
 from feature_alignment.training.errors import TrainingDivergedError
@@ -145,38 +141,23 @@ class FeatureProbe:
 def _correlations(layer: FeatureMatrices, tangent_change: torch.Tensor | None) -> dict[str, float]:
     """All measures of a layer; those of K̄ if the change δ − δ₀ (n, c, k) is given."""
     # In float64, since squares of small changes would underflow in float32.
-    weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
-    initial = layer.initial_weight.double()
+    weight, initial = layer.weight_matrix.double(), layer.initial_weight.double()
     change = weight - initial
-    uncentred = _feature_matrices(weight, covariance)
-    centred = _feature_matrices(change, covariance)
+    uncentred = feature_pair(weight, layer.covariance)
+    centred = feature_pair(change, layer.covariance)
     values = {
-        "nfc": cosine_similarity(*uncentred),
-        "nfc_mean_subtracted": cosine_similarity(*uncentred, subtract_mean=True),
-        "centred_uncentred_ratio": _inner(*centred) / _inner(*uncentred),
+        "nfc": uncentred.correlation(),
+        "nfc_mean_subtracted": uncentred.correlation(subtract_mean=True),
+        "centred_uncentred_ratio": centred.inner / uncentred.inner,
         "weight_change": float(change.norm() / weight.norm()),
     }
     if change.any():
-        values["centred_nfc"] = cosine_similarity(*centred)
-        values["centred_nfc_mean_subtracted"] = cosine_similarity(*centred, subtract_mean=True)
+        values["centred_nfc"] = centred.correlation()
+        values["centred_nfc_mean_subtracted"] = centred.correlation(subtract_mean=True)
     if tangent_change is not None and tangent_change.any():
         tangents = preactivation_feature_covariance(tangent_change.double())  # K̄, (k, k)
-        double_centred = centred[0], average_gradient_outer_product(change, tangents)
-        values["double_centred_nfc"] = cosine_similarity(*double_centred)
-        values["double_centred_ratio"] = _inner(*double_centred) / _inner(*centred)
-        values["ptk_centred_nfc"] = neural_feature_correlation(initial, tangents)
+        double_centred = feature_pair(change, tangents)
+        values["double_centred_nfc"] = double_centred.correlation()
+        values["double_centred_ratio"] = double_centred.inner / centred.inner
+        values["ptk_centred_nfc"] = feature_pair(initial, tangents).correlation()
     return values
-
-
-def _feature_matrices(
-    weight: torch.Tensor, covariance: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return (
-        neural_feature_matrix(weight),
-        average_gradient_outer_product(weight, covariance),
-    )
-
-
-def _inner(a: torch.Tensor, b: torch.Tensor) -> float:
-    """tr(AB) of symmetric matrices."""
-    return float((a * b).sum())

@@ -1,0 +1,137 @@
+"""Gradient descent and Speed Limited Optimization on photographed house numbers.
+
+Source: beaglehole2024, Figure 17 and Appendix J and M.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.experiments.accuracy_probe import AccuracyProbe
+from feature_alignment.experiments.feature_probe import FeatureProbe
+from feature_alignment.experiments.loss_probe import LossProbe
+from feature_alignment.experiments.run import SeedResult, precision
+from feature_alignment.kernels.feature_covariance import layer_feature_matrices
+from feature_alignment.models.mlp import MLP
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import mse
+from feature_alignment.training.optimizers import make_optimizer
+from feature_alignment.training.progress import Progress
+from feature_alignment.training.schedule import measurement_schedule
+
+Parameters = dict[str, Any]
+FIRST_LAYER = "layers.0"
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
+) -> SeedResult:
+    """Train one network on all images at once, and measure its layers' feature correlations.
+
+    Args:
+        seed: the seed; it chooses the images and the initial weights.
+        parameters: the section `beaglehole2024_svhn_slo` of the config.
+        device: where to train.
+        dataset: the house numbers.
+        label: names the run in its progress lines.
+
+    Returns:
+        Losses, accuracies and the measures of `FeatureProbe` in the hidden layers; the diagonals
+        of the first layer's NFM and AGOP after the last step, as images (height, width, channels).
+
+    Raises:
+        UserError: if the dataset has too few images.
+        TrainingDivergedError: if training diverged or left every ReLU dead.
+    """
+    rng = stream(seed, "data")
+    images, classes = dataset.draw("train", parameters["samples"], rng)
+    test_images, test_classes = dataset.draw("test", parameters["test_samples"], rng)
+    to = {"dtype": precision(parameters), "device": device}
+    x, x_test = (torch.tensor(part, **to) for part in _standardised(images, test_images))
+    labels, test_labels = (torch.tensor(part, device=device) for part in (classes, test_classes))
+    outputs = len(dataset.info["class_names"])
+    y, y_test = (_targets(part, outputs).to(x) for part in (labels, test_labels))
+
+    hidden, steps = parameters["hidden_layers"], parameters["steps"]
+    model = MLP(
+        x.shape[1],
+        [parameters["width"]] * hidden,
+        outputs,
+        "relu",
+        bias=False,
+        generator=torch_stream(seed, "init"),
+        layer_scales=[parameters["initial_scale"]] * (hidden + 1),
+        dtype=x.dtype,
+    ).to(device)
+    recorder = train(
+        model,
+        x,
+        y,
+        loss=mse,
+        optimizer=_optimizer(model, parameters),
+        steps=steps,
+        measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
+        probes=[
+            LossProbe(x_test, y_test, mse),
+            AccuracyProbe({"train": (x, labels), "test": (x_test, test_labels)}),
+            FeatureProbe(model, x, layers=[f"layers.{number}" for number in range(hidden)]),
+        ],
+        progress=Progress(steps, label),
+    )
+    result = SeedResult()
+    result.extend(recorder)
+    _describe_diagonals(model, x, images.shape[1:], result, steps)
+    return result
+
+
+def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (n, height · width · channels), each with mean 0 and deviation 1 over the training.
+
+    A pixel that is the same in all training images is only shifted.
+    """
+    pixels = train.reshape(len(train), -1).astype(np.float64)
+    mean, deviation = pixels.mean(axis=0), pixels.std(axis=0)
+    deviation[deviation == 0] = 1
+    return (pixels - mean) / deviation, (test.reshape(len(test), -1) - mean) / deviation
+
+
+def _targets(classes: torch.Tensor, outputs: int) -> torch.Tensor:
+    """One-hot labels minus their mean 1/c, (n, c)."""
+    return nn.functional.one_hot(classes, outputs) - 1 / outputs
+
+
+def _optimizer(model: MLP, parameters: Parameters) -> torch.optim.Optimizer:
+    rate = parameters["learning_rate"]
+    if parameters["optimizer"] == "gd":
+        return make_optimizer(model.parameters(), {"name": "gd", "lr": rate})
+    others = len(model.layers) - 1
+    speeds = [parameters["first_speed"], *[parameters["other_speed"]] * others]
+    settings = {"name": "slo", "lr": rate, "speeds": speeds, "epsilon": parameters["epsilon"]}
+    return make_optimizer(model.parameters(), settings)
+
+
+def _describe_diagonals(
+    model: MLP, x: torch.Tensor, shape: tuple[int, ...], result: SeedResult, step: int
+) -> None:
+    """Diagonals (d,) of the first layer's F = WᵀW and G = WᵀKW, without the matrices.
+
+    `<name>_diagonal_contrast` is a diagonal's deviation over its mean: 0 for a network that looks
+    at every pixel alike. `diagonal_correlation` is Pearson's, as the paper takes it in Figure 16.
+    """
+    layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
+    weight = layer.weight_matrix.double()
+    diagonals = {
+        "nfm": (weight**2).sum(0).cpu().numpy(),
+        "agop": (weight * (layer.covariance.double() @ weight)).sum(0).cpu().numpy(),
+    }
+    where = {"step": step, "layer": FIRST_LAYER}
+    for name, diagonal in diagonals.items():
+        contrast = diagonal.std() / diagonal.mean()
+        result.add(f"{name}_diagonal_contrast", contrast, **where)
+        result.arrays[f"{name}_diagonal"] = diagonal.reshape(shape)
+    correlation = np.corrcoef(diagonals["nfm"], diagonals["agop"])[0, 1]
+    result.add("diagonal_correlation", correlation, **where)

@@ -1,0 +1,123 @@
+"""Joint minimisation over transformations and parameters by a generic optimiser.
+
+For small problems. It knows nothing of singular vectors or effective penalties: an independent
+check of the theorems of lejeune2024 and of the solver.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+import torch
+
+SingularPenalty = Callable[[torch.Tensor], torch.Tensor]
+"""ω summed over singular values, as a differentiable function of a matrix."""
+
+
+@dataclass(frozen=True)
+class JointMinimum:
+    """The best end of several descents.
+
+    Attributes:
+        objective: Ω(M) + ‖W‖² there.
+        transformations: for each block the pair M⁽¹⁾ (d, d), M⁽²⁾ (k, k).
+        coefficients: for each block B = M⁽²⁾ W M⁽¹⁾, (k, d).
+        ends: the objectives where each descent ended.
+    """
+
+    objective: float
+    transformations: list[tuple[torch.Tensor, torch.Tensor]]
+    coefficients: list[torch.Tensor]
+    ends: list[float]
+
+
+def square_penalty(matrix: torch.Tensor) -> torch.Tensor:
+    """Σ_j (σ_j − 1)²."""
+    return (torch.linalg.svdvals(matrix) - 1).square().sum()
+
+
+def logarithmic_matrix_penalty(matrix: torch.Tensor) -> torch.Tensor:
+    """Σ_j σ_j² − 1 − 2 log σ_j, without singular values."""
+    return matrix.square().sum() - len(matrix) - 2 * torch.linalg.slogdet(matrix)[1]
+
+
+def minimise_jointly(
+    features: Sequence[torch.Tensor],
+    targets: torch.Tensor,
+    penalty: SingularPenalty,
+    generator: np.random.Generator,
+    starts: int,
+    fixed_outputs: Sequence[bool],
+) -> JointMinimum:
+    """Minimum over M and W of Σ_ℓ Ω(M_ℓ⁽¹⁾) + Ω(M_ℓ⁽²⁾) + ‖W_ℓ‖² subject to interpolation.
+
+    For given M the best W is known, ‖W‖² = rᵀ K_M⁻¹ r with the kernel K_M of the transformed
+    features; over the entries of all M the rest is minimised by a quasi-Newton method.
+
+    Source: lejeune2024, eq. 1 under Model A; with one block of k = 1 and fixed outputs, eq. 1 under
+    Theorem 1.
+
+    Args:
+        features: for each block the features (N, k, d) in float64.
+        targets: r, (N,).
+        penalty: Ω of one matrix.
+        generator: stream of the random starts; the first start is M = I.
+        starts: number of descents.
+        fixed_outputs: for each block whether M⁽²⁾ stays I.
+
+    Returns:
+        The best minimum.
+    """
+    sizes: list[int] = []
+    for block, fixed in zip(features, fixed_outputs, strict=True):
+        _, k, d = block.shape
+        sizes += [d, *([] if fixed else [k])]
+
+    def unpack(entries: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        matrices = iter(
+            part.view(size, size)
+            for part, size in zip(entries.split([s * s for s in sizes]), sizes, strict=True)
+        )
+        return [
+            (next(matrices), torch.eye(block.shape[1]).to(block) if fixed else next(matrices))
+            for block, fixed in zip(features, fixed_outputs, strict=True)
+        ]
+
+    def transformed(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[torch.Tensor]:
+        return [
+            on_outputs.T @ block @ on_inputs.T
+            for block, (on_inputs, on_outputs) in zip(features, pairs, strict=True)
+        ]
+
+    def weights(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+        flat = torch.cat([block.flatten(1) for block in transformed(pairs)], dim=1)  # (N, p)
+        return torch.linalg.solve(flat @ flat.T, targets)
+
+    def objective(entries: np.ndarray) -> tuple[float, np.ndarray]:
+        free = torch.tensor(entries, requires_grad=True)
+        pairs = unpack(free)
+        value = targets @ weights(pairs)
+        for (on_inputs, on_outputs), fixed in zip(pairs, fixed_outputs, strict=True):
+            value = value + penalty(on_inputs)
+            if not fixed:
+                value = value + penalty(on_outputs)
+        (slope,) = torch.autograd.grad(value, free)
+        return float(value.detach()), slope.numpy()
+
+    identity = np.concatenate([np.eye(size).ravel() for size in sizes])
+    found = []
+    for number in range(starts):
+        start = identity + (number > 0) * 0.5 * generator.standard_normal(len(identity))
+        options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-9}
+        found.append(
+            scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+        )
+    best = min(found, key=lambda end: end.fun)
+    pairs = unpack(torch.tensor(best.x))
+    alpha = weights(pairs)
+    coefficients = [
+        on_outputs @ torch.einsum("n,nkd->kd", alpha, block) @ on_inputs
+        for block, (on_inputs, on_outputs) in zip(transformed(pairs), pairs, strict=True)
+    ]
+    return JointMinimum(float(best.fun), pairs, coefficients, [float(end.fun) for end in found])
