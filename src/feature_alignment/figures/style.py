@@ -50,6 +50,8 @@ COLOURS = {
     "omega3": OKABE_ITO["bluish green"],
     "gradient descent": OKABE_ITO["blue"],
     "speed limited": OKABE_ITO["vermillion"],
+    "complexity": OKABE_ITO["vermillion"],
+    "follower": OKABE_ITO["sky blue"],
     "supernat max": OKABE_ITO["vermillion"],
     "supernat fixed": OKABE_ITO["orange"],
     "supernat literal": OKABE_ITO["reddish purple"],

@@ -35,6 +35,7 @@ def train(
     measure_at: Iterable[int] = (),
     probes: Sequence[Probe] = (),
     stop_when: Callable[[int, Recorder], bool] | None = None,
+    after_update: Callable[[int, nn.Module], None] | None = None,
     progress: Progress | None = None,
 ) -> Recorder:
     """Train a model in place and measure it at chosen steps.
@@ -62,6 +63,8 @@ def train(
         probes: what is measured.
         stop_when: asked after each measurement with the step and the record so far; True ends
             the run.
+        after_update: called with t and the model after every update t, before any measurement;
+            for what is a sum over the updates. It must leave the model as it is.
         progress: told about every update.
 
     Returns:
@@ -111,6 +114,8 @@ def train(
         value.backward()
         optimizer.step()
         value = value.detach()
+        if after_update is not None:
+            after_update(step, model)
 
         thorough = step in measured or step == steps
         if thorough or step % CHECK_EVERY == 0:
