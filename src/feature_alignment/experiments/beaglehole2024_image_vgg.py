@@ -16,7 +16,7 @@ from feature_alignment.models.vgg import VGG
 def run_seed(
     seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
 ) -> SeedResult:
-    """Train one VGG-11 without batch norm.
+    """Train one VGG-11 without batch norm and biases, from PyTorch's default initialisation.
 
     Args:
         seed: the seed; it chooses images, initial weights, dropout masks and batches.
@@ -38,11 +38,10 @@ def run_seed(
         parameters["base_width"],
         task.y.shape[1],
         torch_stream(seed, "init"),
-        bias=parameters["bias"],
+        bias=False,
         head="two_hidden",
         dropout=parameters["dropout"],
         in_channels=task.x.shape[1],
-        init=parameters["init"],
         dtype=task.x.dtype,
     ).to(device)
     layers = [

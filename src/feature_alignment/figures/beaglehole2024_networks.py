@@ -115,7 +115,8 @@ def ends(frame: pd.DataFrame) -> pd.DataFrame:
 
 def datasets_of(frame: pd.DataFrame) -> list[str]:
     """The datasets of a table's fully connected networks, in the order of the config."""
-    return list(frame.loc[frame["network"] == "mlp", "dataset"].unique())
+    names = frame.loc[frame["network"] == "mlp", "dataset"].unique()
+    return [name for name in names if name in DATASETS]  # not "mean", where averages were added
 
 
 def left_out(datasets: Sequence[str]) -> str:
@@ -137,13 +138,14 @@ def rows_of(frame: pd.DataFrame, **where: object) -> pd.DataFrame:
 
 
 def draw_both_correlations(ax: "Axes", rows: pd.DataFrame) -> None:
-    """UC-NFC and C-NFC of one layer, in one line style for each of the settings."""
+    """UC-NFC and C-NFC of one layer, in a line style for each of the settings if there are two."""
+    several = rows["settings"].nunique() > 1
     for metric, name in CORRELATIONS.items():
         for settings in rows["settings"].unique():
             chosen = rows_of(rows, metric=metric, settings=settings)
             colour = COLOURS[CORRELATION_COLOURS[metric]]
-            label = f"{name}, {settings}" if rows["settings"].nunique() > 1 else name
-            draw_curve(ax, chosen, colour, label, linestyle=LINES[settings])
+            label = f"{name}, {settings}" if several else name
+            draw_curve(ax, chosen, colour, label, linestyle=LINES[settings] if several else "-")
     ax.set_ylim(0, 1.02)
 
 
