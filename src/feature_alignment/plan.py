@@ -17,7 +17,7 @@ from feature_alignment.config import Config
 from feature_alignment.data.registry import check_options
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.papers import PAPERS, paper_of
-from feature_alignment.spec import Point, Spec
+from feature_alignment.spec import Point, Spec, dataset_keys
 
 _FIGURE_FILE = re.compile(rf"({'|'.join(PAPERS)})_fig\w+")
 _FIGURES = Path(__file__).parent / "figures"
@@ -66,8 +66,9 @@ class Plan:
 
     def datasets_of(self, figure: str) -> list[tuple[str, str]]:
         """The (dataset, source) pairs whose data a figure shows, without repeats."""
-        used = (self.specs[point].get("dataset") for point in self.points[figure])
-        return sorted({(data["name"], data["source"]) for data in used if data is not None})
+        specs = [self.specs[point] for point in self.points[figure]]
+        used = [spec[key] for spec in specs for key in dataset_keys(spec)]
+        return sorted({(data["name"], data["source"]) for data in used})
 
 
 def make_plan(config: Config) -> Plan:
@@ -135,8 +136,9 @@ def _make_spec(point: Point, config: Config) -> Spec:
         "threads": config["threads"],
         "device": config["device"],
     }
-    if "dataset" in parameters:
-        spec["dataset"] = dataset_spec(parameters["dataset"], config)
+    for key in dataset_keys(parameters):
+        if parameters[key] is not None:
+            spec[key] = dataset_spec(parameters[key], config)
     return spec
 
 

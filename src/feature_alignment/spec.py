@@ -7,6 +7,7 @@ is that text's SHA-256, so two specs are equal exactly when their hashes are.
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,22 @@ def canonical_json(spec: Spec) -> str:
 def spec_hash(spec: Spec) -> str:
     """SHA-256 of the canonical form, in hexadecimal."""
     return hashlib.sha256(canonical_json(spec).encode()).hexdigest()
+
+
+def dataset_keys(keys: Iterable[str]) -> list[str]:
+    """The keys of a spec or of an experiment's parameters that stand for a dataset.
+
+    They are `dataset` and whatever ends in `_dataset`.
+
+    Returns:
+        `dataset` first, the others in alphabetical order; a run's data files come in this order.
+
+    Example:
+        >>> dataset_keys(["width", "difficult_dataset", "dataset"])
+        ['dataset', 'difficult_dataset']
+    """
+    found = [key for key in keys if key == "dataset" or key.endswith("_dataset")]
+    return sorted(found, key=lambda key: (key != "dataset", key))
 
 
 def _check_plain(value: Any, where: str) -> None:

@@ -201,7 +201,9 @@ def test_the_file_reads_back(tmp_path):
     pd.testing.assert_frame_equal(read, frame, check_dtype=False, rtol=1e-5)
 
 
-NUMBERS = [c for c in LEDGER if c.paper_value is not None and c.relative_to is None]
+STATED = [c for c in LEDGER if c.paper_value is not None and c.relative_to is None]
+BOUNDS = [c for c in STATED if c.criterion.comparator in ("above", "below")]
+NUMBERS = [c for c in STATED if c not in BOUNDS]
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number.id)
@@ -214,3 +216,9 @@ def test_the_papers_own_number_reproduces_the_paper_and_a_far_one_does_not(numbe
         rows = [{"step": 0, **where, **draws, "seed": s, "value": value} for s in range(6)]
         found = evaluate(number, pd.DataFrame(rows), "paper", data_is_real=True)
         assert found.outcome in outcomes
+
+
+@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.id)
+def test_where_the_paper_states_a_bound_that_bound_decides(bound):
+    decides = bound.criterion.low if bound.criterion.comparator == "above" else bound.criterion.high
+    assert decides == bound.paper_value

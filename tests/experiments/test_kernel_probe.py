@@ -5,6 +5,7 @@ from torch import nn
 
 from feature_alignment.experiments.kernel_probe import Batch, TangentKernelProbe
 from feature_alignment.models.mlp import MLP
+from feature_alignment.training.errors import TrainingDivergedError
 
 
 @pytest.fixture
@@ -70,3 +71,13 @@ def test_what_is_not_asked_for_is_not_measured(setting):
     assert {layer for layer, _, _ in found} == {"all"}
     assert {split for _, split, _ in found} == {"a", "b"}
     assert all(metric.startswith("label_alignment") for _, _, metric in found)
+
+
+def test_a_network_whose_units_died_is_reported_with_step_split_and_layer(setting):
+    model, batch = setting
+    with torch.no_grad():
+        model.layers[0].bias.fill_(-100)
+    with pytest.raises(
+        TrainingDivergedError, match=r"at step 0, layer 'all' on 'train': the kernel is zero.* died"
+    ):
+        TangentKernelProbe({"train": batch}, layers=True)(0, model)

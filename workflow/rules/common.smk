@@ -16,6 +16,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.imports import import_closure
 from feature_alignment.papers import PAPERS, paper_of
 from feature_alignment.plan import all_figures, dataset_spec, make_plan
+from feature_alignment.spec import dataset_keys
 
 
 def one_sentence(function, *arguments, **options):
@@ -70,9 +71,9 @@ def spec_of(wildcards):
 
 
 def data_of(wildcards):
-    """The canonical data file that a run needs, if it needs one."""
+    """The canonical data files that a run needs, in the order of its spec's dataset keys."""
     spec = spec_of(wildcards)
-    return [prepared(spec["dataset"])] if "dataset" in spec else []
+    return [prepared(spec[key]) for key in dataset_keys(spec)]
 
 
 def run_library(wildcards):

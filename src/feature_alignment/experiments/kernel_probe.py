@@ -15,6 +15,7 @@ from feature_alignment.kernels.spectrum import (
     trace_ratio,
 )
 from feature_alignment.kernels.tangent import DEFAULT_BUDGET, TangentKernel, tangent_kernel
+from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
@@ -67,16 +68,22 @@ class TangentKernelProbe:
         self._budget = memory_budget
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
-        """Measure every batch, one after the other."""
+        """Measure every batch, one after the other.
+
+        Raises:
+            TrainingDivergedError: if an alignment is not defined, as where all units died.
+        """
         rows: list[Row] = []
         for split, batch in self._batches.items():
             kernel = tangent_kernel(model, batch.x, memory_budget=self._budget)
-            rows += self._alignments(split, kernel, batch.y)
+            rows += self._alignments(step, split, kernel, batch.y)
             if self._spectrum:
                 rows += _spectrum(split, kernel)
         return Measurement(rows=rows)
 
-    def _alignments(self, split: str, kernel: TangentKernel, y: torch.Tensor) -> list[Row]:
+    def _alignments(
+        self, step: int, split: str, kernel: TangentKernel, y: torch.Tensor
+    ) -> list[Row]:
         total = kernel.total
         found = {
             (WHOLE_NETWORK, "label_alignment"): (total, LabelAlignmentForm.RELEASED),
@@ -91,10 +98,16 @@ class TangentKernelProbe:
             for layer, gram in kernel.layers.items():
                 found[layer, "label_alignment"] = gram, LabelAlignmentForm.RELEASED
                 found[layer, "label_alignment_uncentred"] = gram, LabelAlignmentForm.UNCENTRED
-        return [
-            Row(layer, split, metric, label_alignment(gram, y, form))
-            for (layer, metric), (gram, form) in found.items()
-        ]
+        rows = []
+        for (layer, metric), (gram, form) in found.items():
+            try:
+                rows.append(Row(layer, split, metric, label_alignment(gram, y, form)))
+            except ValueError as error:
+                raise TrainingDivergedError(
+                    f"at step {step}, layer {layer!r} on {split!r}: {error} If its units have "
+                    "died, use a smaller learning rate or a wider network."
+                ) from error
+        return rows
 
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:

@@ -13,7 +13,7 @@ import torch
 
 from feature_alignment.data.canonical import load
 from feature_alignment.determinism import configure, resolve_device
-from feature_alignment.spec import Spec
+from feature_alignment.spec import Spec, dataset_keys
 from feature_alignment.training.probes import WHOLE_NETWORK, Recorder
 
 log = logging.getLogger(__name__)
@@ -79,23 +79,29 @@ class Result:
     seconds: dict[str, float]
 
 
-def run_experiment(spec: Spec, module: str, data_file: str | None = None) -> Result:
+def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
     """Run all seeds of an experiment point, deterministically.
+
+    The dataset of the spec's key `dataset`, or None, is an argument of every `run_seed`; a
+    further one reaches it by the name of its key, such as `difficult_dataset`.
 
     Args:
         spec: the point's spec; `parameters.seeds` is the number of seeds.
         module: dotted name of the experiment's module.
-        data_file: the canonical file of the dataset that the spec names, if it names one.
+        data_files: the canonical files of the datasets that the spec names, in the order of
+            `feature_alignment.spec.dataset_keys`.
 
     Returns:
         The metrics and arrays of all seeds.
 
     Raises:
-        ValueError: if a metric is not finite.
+        ValueError: if a metric is not finite, or the spec names more or fewer datasets than
+            there are files.
     """
     configure(spec["threads"])
     device = resolve_device(spec["device"])
-    dataset = None if data_file is None else load(data_file)
+    further = {key: load(file) for key, file in zip(dataset_keys(spec), data_files, strict=True)}
+    dataset = further.pop("dataset", None)
     run_seed = importlib.import_module(module).run_seed
     parameters = spec["parameters"]
     rows: list[dict[str, Any]] = []
@@ -104,7 +110,7 @@ def run_experiment(spec: Spec, module: str, data_file: str | None = None) -> Res
     for seed in range(parameters["seeds"]):
         label = f"{spec['experiment']}/{spec['point']} seed {seed + 1}/{parameters['seeds']}"
         log.info("%s on %s", label, device)
-        result = run_seed(seed, parameters, device, dataset, label)
+        result = run_seed(seed, parameters, device, dataset, label, **further)
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
         seconds.update(result.seconds)

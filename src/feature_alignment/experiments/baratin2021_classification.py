@@ -1,0 +1,145 @@
+"""Spectrum and label alignment of the tangent kernel while an image classifier is trained.
+
+Source: baratin2021, Figures 2, 3, 11, 12 and 14, Sections 3.1–3.3 and 3.5, Appendix C.2.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.data.corruption import random_labels
+from feature_alignment.data.standardise import standardise
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.experiments.accuracy_probe import AccuracyProbe
+from feature_alignment.experiments.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.experiments.run import SeedResult, precision
+from feature_alignment.models.mlp import MLP
+from feature_alignment.models.resnet import ResNet18
+from feature_alignment.models.vgg import VGG
+from feature_alignment.training.batches import random_crop_and_flip
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import cross_entropy
+from feature_alignment.training.optimizers import make_optimizer
+from feature_alignment.training.progress import Progress
+from feature_alignment.training.schedule import measurement_schedule
+
+Parameters = dict[str, Any]
+CLASSES = 10
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
+) -> SeedResult:
+    """Train one network and measure its tangent kernel on fixed training and test batches.
+
+    The training batch has the labels that are trained on, random ones included; the test batch
+    has the true ones. Networks are measured in evaluation mode.
+
+    Args:
+        seed: the seed.
+        parameters: the section `baratin2021_classification` of the config, and from the figure
+            `model` (vgg19, vgg11, resnet18 or mlp), `dataset`, `learning_rate` and
+            `random_label_share`.
+        device: where to train.
+        dataset: images of ten classes.
+        label: names the run in its progress lines.
+
+    Returns:
+        Loss, accuracies and what `TangentKernelProbe` measures, of the network and its layers,
+        at each scheduled step; the share of training labels that are wrong.
+
+    Raises:
+        UserError: if the dataset has fewer images than are asked for.
+    """
+    splits, wrong = _data(seed, parameters, device, dataset)
+    x, y = splits["train"]
+    generator = torch_stream(seed, "init")
+    model = build_network(parameters, tuple(x.shape[1:]), generator).to(device)
+    number = parameters["kernel_samples"]
+    batches = {
+        name: Batch(images[:number], nn.functional.one_hot(labels[:number], CLASSES).to(x.dtype))
+        for name, (images, labels) in splits.items()
+    }
+    settings = {
+        "name": "momentum",
+        "lr": parameters["learning_rate"],
+        "momentum": parameters["momentum"],
+        "weight_decay": parameters["weight_decay"],
+    }
+    augment = random_crop_and_flip(torch_stream(seed, "augmentation"))
+    schedule = parameters["measure_at"]
+    schedule = {"geometric": schedule} if isinstance(schedule, dict) else schedule
+    recorder = train(
+        model,
+        x,
+        y,
+        loss=cross_entropy,
+        optimizer=make_optimizer(model.parameters(), settings),
+        steps=parameters["steps"],
+        batch_size=parameters["batch_size"],
+        batches=torch_stream(seed, "batches"),
+        augment=augment if parameters["augmentation"] else None,
+        measure_at=measurement_schedule(schedule, parameters["steps"]),
+        probes=[AccuracyProbe(splits), TangentKernelProbe(batches, layers=True)],
+        progress=Progress(parameters["steps"], label),
+    )
+    result = SeedResult()
+    result.add("wrong_label_share", wrong, step=0)
+    result.extend(recorder)
+    return result
+
+
+def build_network(
+    parameters: Parameters, shape: tuple[int, int, int], generator: torch.Generator
+) -> nn.Module:
+    """The network that the parameters describe, with ten outputs.
+
+    Args:
+        parameters: `model`, `base_width` or `width` and `hidden_layers`, `batch_norm`, `init`,
+            `precision`.
+        shape: (channels, height, width) of the images.
+        generator: CPU generator of the initial weights.
+
+    Returns:
+        The network, on the CPU.
+    """
+    model = parameters["model"]
+    options = {"init": parameters["init"], "dtype": precision(parameters)}
+    if model == "mlp":
+        widths = [parameters["width"]] * parameters["hidden_layers"]
+        return MLP(int(np.prod(shape)), widths, CLASSES, "relu", True, generator, **options)
+    options["in_channels"] = shape[0]
+    base_width = parameters["base_width"]
+    if model == "resnet18":
+        norm = "resnet18" in parameters["batch_norm"]
+        return ResNet18(base_width, CLASSES, generator, batch_norm=norm, **options)
+    norm = "vgg" in parameters["batch_norm"]
+    depth = int(model.removeprefix("vgg"))
+    return VGG(depth, base_width, CLASSES, generator, batch_norm=norm, **options)
+
+
+def _data(
+    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset
+) -> tuple[dict[str, tuple[torch.Tensor, torch.Tensor]], float]:
+    """Standardised images and labels by split, and the share of wrong training labels."""
+    drawn = {}
+    for split in ("train", "test"):
+        number = parameters[f"{split}_samples"]
+        if number is None:
+            number = len(dataset.split(split)[1])
+        drawn[split] = dataset.draw(split, number, stream(seed, f"data/{split}"))
+    true = drawn["train"][1]
+    share, rng = parameters["random_label_share"], stream(seed, "random_labels")
+    labels = {"train": random_labels(true, share, CLASSES, rng)[0], "test": drawn["test"][1]}
+    images = standardise(drawn["train"][0], drawn["test"][0])
+    splits = {
+        name: (
+            torch.tensor(x, dtype=precision(parameters), device=device),
+            torch.tensor(labels[name], device=device),
+        )
+        for name, x in zip(("train", "test"), images, strict=True)
+    }
+    return splits, float(np.mean(labels["train"] != true))
