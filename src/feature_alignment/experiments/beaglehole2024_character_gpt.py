@@ -107,7 +107,11 @@ def run_seed(
 
 
 def _texts(dataset: Dataset, split: str, context: int, device: torch.device) -> Pair:
-    """All texts of `context` characters, and the characters that follow: views (n, context)."""
+    """All texts of `context` characters, and the characters that follow: views (n, context).
+
+    Raises:
+        UserError: if the text is not longer than the context.
+    """
     codes = torch.as_tensor(dataset.text(split).astype(np.int64), device=device)
     if len(codes) <= context:
         raise UserError(

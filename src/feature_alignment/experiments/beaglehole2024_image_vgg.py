@@ -45,8 +45,6 @@ def run_seed(
         dtype=task.x.dtype,
     ).to(device)
     layers = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, (nn.Conv2d, nn.Linear))
+        name for name, module in model.named_modules() if isinstance(module, (nn.Conv2d, nn.Linear))
     ]
     return train_on_images(model, task, parameters, layers[:-1], seed, label)

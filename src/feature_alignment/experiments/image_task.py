@@ -1,4 +1,4 @@
-"""Image classification by mean squared error, as beaglehole2024 trains its networks for Figure 2."""
+"""Image classification by mean squared error, as in Figure 2 of beaglehole2024."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,13 +72,13 @@ def image_task(
 
 
 def centred_one_hot(classes: torch.Tensor, number: int) -> torch.Tensor:
-    """One-hot rows of classes (n,) minus their mean 1/c: (n, c).
+    """One-hot rows of classes (n,) minus their mean 1/c: float64 (n, c).
 
     Example:
         >>> centred_one_hot(torch.tensor([1]), 2)
-        tensor([[-0.5000,  0.5000]])
+        tensor([[-0.5000,  0.5000]], dtype=torch.float64)
     """
-    return nn.functional.one_hot(classes, number) - 1 / number
+    return nn.functional.one_hot(classes, number).double() - 1 / number
 
 
 def train_on_images(

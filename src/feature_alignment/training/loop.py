@@ -42,9 +42,10 @@ def train(
     """Train a model in place and measure it at chosen steps.
 
     Step 0 is before the first update, step t after update t. At every measured step the training
-    loss is recorded (layer "all", split "train", metric "loss"), then each probe is called. Measurements happen in eval mode with cleared gradients and leave training as it
-    would have been without them. A model with dropout draws from PyTorch's global generator:
-    seed that before.
+    loss is recorded (layer "all", split "train", metric "loss"), then each probe is called.
+    Measurements happen in eval mode with cleared gradients and leave training as it would have
+    been without them. A model with dropout draws from PyTorch's global generator: seed that
+    before.
 
     Args:
         model: the network; trained in place, in the mode it is in.
