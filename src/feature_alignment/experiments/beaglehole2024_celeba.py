@@ -22,6 +22,7 @@ from feature_alignment.kernels.feature_matrices import (
     spectrum_preserving_rotation,
 )
 from feature_alignment.models.mlp import MLP
+from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
@@ -64,7 +65,8 @@ def run_seed(
     x, x_test = (torch.tensor(part, **to).flatten(1) for part in (images, images_test))
     y, y_test = (torch.tensor(2 * part[:, None] - 1, **to) for _, part in (faces, test_faces))
 
-    hidden, steps = parameters["hidden_layers"], parameters["steps"]
+    hidden, batch_size = parameters["hidden_layers"], parameters["batch_size"]
+    steps = parameters["epochs"] * (steps_per_epoch(len(x), batch_size) if batch_size else 1)
     model = MLP(
         x.shape[1],
         [parameters["width"]] * hidden,
@@ -84,6 +86,8 @@ def run_seed(
             model.parameters(), {"name": "adam", "lr": parameters["learning_rate"]}
         ),
         steps=steps,
+        batch_size=batch_size,
+        batches=torch_stream(seed, "batches"),
         measure_at=[0, steps],
         probes=[LossProbe(x_test, y_test, mse), FeatureProbe(model, x, layers=[FIRST_LAYER])],
         progress=Progress(steps, label),
@@ -92,7 +96,7 @@ def run_seed(
     result.extend(recorder)
     right = (outputs_in_chunks(model, x_test) * y_test > 0).double().mean()
     result.add("accuracy", float(right), step=steps, split="test")
-    _compare_diagonals(model, x, seed, parameters, images.shape[1:], result)
+    _compare_diagonals(model, x, seed, parameters, images.shape[1:], result, steps)
     return result
 
 
@@ -153,11 +157,12 @@ def _compare_diagonals(
     parameters: Parameters,
     shape: tuple[int, ...],
     result: SeedResult,
+    step: int,
 ) -> None:
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
     nfm, agop = nfm_diagonal(weight), agop_diagonal(weight, covariance)
-    where = {"step": parameters["steps"], "layer": FIRST_LAYER}
+    where = {"step": step, "layer": FIRST_LAYER}
     correlation = cosine_similarity(nfm, agop, subtract_mean=True)
     result.add("diagonal_correlation", correlation, **where)
     diagonals = {"nfm": nfm, "agop": agop}

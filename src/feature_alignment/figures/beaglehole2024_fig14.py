@@ -25,7 +25,7 @@ CAPTION = (
     "ReLU networks with five hidden layers on image datasets (rows), with the settings of the "
     "released code (left) and of the text (right): mean squared error on training and test "
     "images, and ‖W − W₀‖ / ‖W‖ in each hidden layer. Lines are means over seeds, bands one "
-    "standard deviation either way (of the logarithm for the loss)."
+    "standard deviation either way."
 )
 
 
@@ -48,7 +48,6 @@ def draw(table: FigureTable) -> "Figure":
     for row, dataset in zip(axes, datasets, strict=True):
         for pair, settings in ((row[:2], "released"), (row[2:], "text")):
             rows = rows_of(frame, dataset=dataset, settings=settings)
-            pair[0].set_yscale("log")
             draw_losses(pair[0], rows)
             draw_weight_changes(pair[1], rows, layers)
             for ax in pair:

@@ -154,6 +154,7 @@ def draw_losses(ax: "Axes", rows: pd.DataFrame) -> None:
     for split in ("train", "test"):
         draw_curve(ax, rows_of(rows, metric="loss", split=split), COLOURS[split], split)
     ax.set_ylabel("loss")
+    ax.set_ylim(bottom=0)
 
 
 def draw_weight_changes(ax: "Axes", rows: pd.DataFrame, layers: Mapping[str, str]) -> None:
