@@ -11,6 +11,7 @@ from feature_alignment.figures.beaglehole2024_networks import (
     datasets_of,
     draw_both_correlations,
     layers_of,
+    left_out,
     mlp_points,
     rows_of,
     trajectories,
@@ -37,9 +38,17 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """What `trajectories` gathers, and C-NFC minus UC-NFC (`centred_excess`)."""
+    """What `trajectories` gathers, and C-NFC minus UC-NFC (`centred_excess`).
+
+    `centred_excess_mean` is its mean over layers and measurements of a network.
+    """
     frame = trajectories(runs).frame
-    return FigureTable(pd.concat([frame, centred_excess(frame)], ignore_index=True))
+    excess = centred_excess(frame)
+    group = ["point", "network", "dataset", "settings", "seed", "split"]
+    means = excess.groupby(group, sort=False)["value"].mean().reset_index()
+    means = means.assign(metric="centred_excess_mean", layer="all", step=0)
+    table = pd.concat([frame, excess, means], ignore_index=True)
+    return FigureTable(table.assign(remark=left_out(datasets_of(frame))))
 
 
 def draw(table: FigureTable) -> "Figure":
@@ -54,7 +63,8 @@ def draw(table: FigureTable) -> "Figure":
             draw_both_correlations(ax, rows_of(frame, dataset=dataset, layer=layer))
             ax.set_title(f"{DATASETS[dataset].title}, layer {number}")
         row[0].set_ylabel("correlation")
-    axes[0, 0].legend()
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
     return figure

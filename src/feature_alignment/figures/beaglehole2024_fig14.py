@@ -9,6 +9,7 @@ from feature_alignment.figures.beaglehole2024_networks import (
     draw_losses,
     draw_weight_changes,
     layers_of,
+    left_out,
     mlp_points,
     rows_of,
     trajectories,
@@ -35,8 +36,9 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """What `trajectories` gathers."""
-    return trajectories(runs)
+    """What `trajectories` gathers; `remark` names the paper's datasets that are left out."""
+    frame = trajectories(runs).frame
+    return FigureTable(frame.assign(remark=left_out(datasets_of(frame))))
 
 
 def draw(table: FigureTable) -> "Figure":

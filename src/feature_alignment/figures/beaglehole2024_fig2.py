@@ -60,6 +60,7 @@ def table(runs: Runs) -> FigureTable:
     """
     metrics = [*CORRELATIONS, *(f"{name}_mean_subtracted" for name in CORRELATIONS)]
     rows = chosen_rows(runs, [*metrics, "centred_uncentred_ratio"])
+    rows = rows[~rows["layer"].str.startswith("head.")]  # of VGG-11 the convolutions alone
     excess = centred_excess(rows)
     both = ends(pd.concat([rows, excess], ignore_index=True))
     averages = _average(rows_of(both, network="mlp"))
