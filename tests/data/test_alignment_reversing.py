@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from feature_alignment.data.alignment_reversing import alignment_reversing
+from feature_alignment.data.alignment_reversing import AlignmentReversing
 from feature_alignment.determinism import stream
 from feature_alignment.errors import UserError
 
@@ -9,7 +9,7 @@ N = 160
 
 
 def draw(gamma: float, **options) -> tuple[np.ndarray, np.ndarray]:
-    return alignment_reversing(N, gamma, stream(0, "tests/alignment"), **options)
+    return AlignmentReversing(N, stream(0, "tests/alignment"), **options).sample(gamma)
 
 
 def second_derivative_correlation(x: np.ndarray, y: np.ndarray) -> float:
@@ -33,7 +33,7 @@ def test_first_rows_have_the_spiked_covariance():
     along, total = [], []
     for seed in range(12):
         generator = stream(seed, "tests/alignment/covariance")
-        x, _ = alignment_reversing(N, 1.0, generator, epsilon2=0.0)
+        x, _ = AlignmentReversing(N, generator, epsilon2=0.0).sample(1.0)
         along.append(np.sum((x @ spike) ** 2))
         total.append(np.sum(x**2))
     # 11ᵀ/d + ε₁ I has 1 + ε₁ along 1/√d and trace 1 + ε₁ d.
@@ -83,3 +83,40 @@ def test_delta_must_be_positive():
 
 def test_same_stream_same_bytes():
     assert draw(0.5)[0].tobytes() == draw(0.5)[0].tobytes()
+
+
+def test_balances_share_one_draw():
+    data = AlignmentReversing(N, stream(0, "tests/alignment"))
+    few, many = data.sample(0.25)[0], data.sample(0.75)[0]
+    np.testing.assert_array_equal(few[:40], many[:40])
+    np.testing.assert_array_equal(few[120:], many[120:])
+
+
+def test_square_reading_inverts_the_gram_of_the_spiked_gaussian():
+    first, _ = draw(1.0, reading="square", epsilon2=0.0)
+    mixed, _ = draw(1 / N, reading="square", epsilon2=0.0)
+    rows = mixed[1:] @ (first.T @ first)  # of V₂ U₁ᵀ
+    np.testing.assert_allclose(rows @ rows.T, np.eye(N - 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.25, 0.5, 0.75])
+def test_compact_reading_inverts_the_gram_on_the_rows_it_has(gamma):
+    x, _ = draw(gamma, reading="compact", epsilon2=0.0)
+    ones = round(gamma * N)
+    first, second = x[:ones], x[ones:]
+    rank = min(ones, N - ones)
+    gram, inverse = first.T @ first, second.T @ second
+    values, vectors = np.linalg.eigh(gram)
+    top = vectors[:, -rank:]
+    np.testing.assert_allclose(top.T @ inverse @ top, np.diag(values[-rank:] ** -2.0), atol=1e-12)
+    assert np.linalg.matrix_rank(second) == rank
+
+
+def test_the_literal_spike_makes_matrices_rank_one_in_effect():
+    x, y = draw(0.5, reading="compact")
+    assert second_derivative_correlation(x, y) > 0.99
+
+
+def test_unknown_reading():
+    with pytest.raises(UserError, match="reading: unknown 'sqare'; did you mean 'square'"):
+        draw(0.5, reading="sqare")

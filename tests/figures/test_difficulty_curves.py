@@ -44,6 +44,7 @@ def test_the_summary_of_curves_made_by_hand(metrics):
         ("both", "ratio_high_decades"): pytest.approx(1),
         ("both", "onset_step"): 9,
         ("both", "rise_decades"): pytest.approx(1),
+        ("both", "rise_rate"): pytest.approx(0.08),
         ("both", "accuracy_lead"): pytest.approx(1 / 3),
     }
 
@@ -54,6 +55,7 @@ def test_an_alignment_that_never_rises_has_no_rise(metrics):
     summary = hierarchy_summary(metrics).set_index(["split", "metric"])["value"]
     assert summary["easy", "rise"] == 0
     assert summary["both", "rise_decades"] == 0
+    assert ("both", "rise_rate") not in summary
     assert np.isfinite(summary).all()
 
 

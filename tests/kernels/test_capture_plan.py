@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.capture_plan import capture_gradients, plan_capture
 from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.kernels.tangent_trace import tangent_trace
 
 X = torch.randn(4, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 
@@ -169,6 +170,95 @@ class Routed(nn.Module):
         return f + self.second(x) if (x[:, 0] > 0).all() else f
 
 
+class Sorted(nn.Module):
+    """Sorts the samples by their first entries before its layer, and back afterwards."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = linear()
+
+    def forward(self, x):
+        order = x[:, 0].argsort()
+        return torch.tanh(self.layer(x[order]))[order.argsort()]
+
+
+class SometimesBypassed(nn.Module):
+    """Uses its layer's weight behind its back unless all first entries are positive."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = linear(3, 3)
+
+    def forward(self, x):
+        h = torch.tanh(self.layer(x))
+        return h if (x[:, 0] > 0).all() else h + F.linear(x, self.layer.weight)
+
+
+def increasing(n=4):
+    x = X[:n].abs()
+    return x[x[:, 0].argsort()]
+
+
+def test_samples_that_the_model_sorts_are_not_confused(explicit_kernel, assert_same_kernel):
+    model, x = Sorted(), increasing()
+    # In order, as the first two samples are in the second case, nothing is moved.
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+    with pytest.raises(ValueError, match="'layer' does not get the samples in the order"):
+        tangent_kernel(model, x[[0, 2, 1, 3]])
+    assert_same_kernel(tangent_kernel(model, x.flip(0)), explicit_kernel(model, x.flip(0)), 1e-10)
+
+
+def test_a_trace_is_the_same_in_any_order():
+    x = increasing()
+    expected = tangent_kernel(Sorted(), x).total.trace().item()
+    assert tangent_trace(Sorted(), x[[0, 2, 1, 3]]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("compute", [tangent_kernel, tangent_trace])
+def test_a_bypass_that_only_some_samples_take_is_refused(compute):
+    x = increasing() * torch.tensor([[1.0], [1], [1], [-1]])
+    with pytest.raises(ValueError, match=r"'layer\.weight' enters 2 operations for some"):
+        compute(SometimesBypassed(), x)
+    assert compute(SometimesBypassed(), x[:3]) is not None
+
+
+class Frozen(nn.Module):
+    """Stops the gradients of its first layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = linear(3, 4), linear(4, 2)
+
+    def forward(self, x):
+        with torch.no_grad():
+            h = torch.tanh(self.first(x))
+        return self.second(h)
+
+
+def test_gradients_that_the_model_stops_are_zero(explicit_kernel, assert_same_kernel):
+    found = tangent_kernel(Frozen(), X)
+    assert not found.layers["first"].any()
+    assert_same_kernel(found, explicit_kernel(Frozen(), X), 1e-10)
+
+
+class Grid(nn.Module):
+    """Outputs with several axes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.scale = linear(3, 6), nn.Parameter(torch.ones(2, dtype=X.dtype))
+
+    def forward(self, x):
+        return torch.tanh(self.layer(x)).view(-1, 3, 2) * self.scale
+
+
+def test_every_entry_of_the_outputs_is_an_output(explicit_kernel, assert_same_kernel):
+    flat = nn.Sequential(Grid(), nn.Flatten())
+    found = tangent_kernel(Grid(), X)
+    assert found.outputs == 6
+    torch.testing.assert_close(found.total, sum(explicit_kernel(flat, X).values()))
+
+
 def test_what_automatic_differentiation_refuses_is_refused():
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         tangent_kernel(OverwritesItsInput(), X)
@@ -193,7 +283,7 @@ def test_what_automatic_differentiation_refuses_is_refused():
         (
             nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)).double(),
             X,
-            r"outputs have shape \(1,\) for one input; they must be \(n, c\)",
+            r"outputs have shape \(1,\) for 1 samples; they must be \(n, c\)",
         ),
         (linear(), X / 0, "must be finite, in float32 or float64"),
         (linear().half(), X.half(), "outputs are torch.float16"),
@@ -226,7 +316,7 @@ def test_other_parameters_are_looked_at_without_touching_the_model():
     plan = plan_capture(
         nn.Sequential(model, nn.Tanh()), X, {f"0.{k}": v for k, v in values.items()}
     )
-    found = capture_gradients(plan, X, 10**6)["0.weight"][0].deltas[:, 0, 0, 0]
+    found = capture_gradients(plan, X, 10**6)["0.bias"][0].features()[:, 0, 0]
     torch.testing.assert_close(found, (1 - torch.tanh(other(X)) ** 2)[:, 0].detach())
     with pytest.raises(ValueError, match="parameters: 'bias' is in only one"):
         tangent_kernel(model, X, parameters={"weight": model.weight})

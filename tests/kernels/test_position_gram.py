@@ -5,12 +5,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.kernels.parameter_gradients import (
-    MatrixGradients,
-    PatchInputs,
-    TokenInputs,
-    VectorInputs,
-)
+from feature_alignment.kernels.layer_inputs import PatchInputs, TokenInputs, VectorInputs
+from feature_alignment.kernels.parameter_gradients import MatrixGradients
 from feature_alignment.kernels.position_gram import (
     FORMS,
     add_gradient_gram,

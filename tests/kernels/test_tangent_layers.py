@@ -1,10 +1,15 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.capture_plan import plan_capture
+from feature_alignment.kernels.layer_inputs import VectorInputs
+from feature_alignment.kernels.parameter_gradients import MatrixGradients
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
+from feature_alignment.kernels.tangent_trace import tangent_frobenius_norm, tangent_trace
 
 
 class Picture(nn.Module):
@@ -116,6 +121,75 @@ def test_layers_on_sequences_agree_with_the_explicit_jacobian(
     assert plan_capture(model, x).generic == ()
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
     assert_same_kernel(tangent_kernel(model, x, x2), explicit_kernel(model, x, x2), 1e-10)
+
+
+@pytest.mark.parametrize("build", [*PICTURES.values(), *SEQUENCES.values()])
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_norms_of_the_kernel_without_the_kernel(build, explicit_kernel):
+    x = tokens(5) if build in SEQUENCES.values() else images(5)
+    model = prepare(build, x)
+    kernel = sum(explicit_kernel(model, x).values())
+    assert tangent_frobenius_norm(model, x, 2) == pytest.approx(kernel.norm().item(), rel=1e-10)
+    assert tangent_trace(model, x) == pytest.approx(kernel.trace().item(), rel=1e-10)
+
+
+@settings(deadline=None, derandomize=True, max_examples=20)
+@given(
+    seed=st.integers(0, 1000),
+    window=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.integers(1, 3),
+    padding=st.integers(0, 2),
+    dilation=st.integers(1, 2),
+    groups=st.sampled_from([1, 2, 4]),
+    bias=st.booleans(),
+    outputs=st.integers(1, 3),
+)
+def test_convolutions_of_any_kind(
+    explicit_kernel,
+    assert_same_kernel,
+    seed,
+    window,
+    stride,
+    padding,
+    dilation,
+    groups,
+    bias,
+    outputs,
+):
+    x, x2 = images(3, seed=seed), images(2, seed=seed + 1)
+    layer = nn.Conv2d(4, 4 * groups, window, stride, padding, dilation, groups, bias)
+    model = prepare(lambda: Picture(layer, outputs=outputs), x)
+    kernel = tangent_kernel(model, x)
+    assert_same_kernel(kernel, explicit_kernel(model, x), 1e-10)
+    assert_same_kernel(tangent_kernel(model, x, x2), explicit_kernel(model, x, x2), 1e-10)
+    assert tangent_trace(model, x) == pytest.approx(kernel.total.trace().item(), rel=1e-10)
+
+
+class LastToken(nn.Module):
+    """Tokens mixed over the past, then a layer of each, of which only the last one counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.mix = nn.Embedding(6, 4), nn.Linear(4, 4)
+        self.layer, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, tokens):
+        h = torch.tanh(self.mix(self.embedding(tokens))).cumsum(1)
+        return self.head(torch.tanh(self.layer(h)))[:, -1]
+
+
+def test_positions_that_do_not_count_are_left_out(explicit_kernel, assert_same_kernel):
+    x, x2 = tokens(4), tokens(3, seed=1)
+    model = prepare(LastToken, x)
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+    assert_same_kernel(tangent_kernel(model, x, x2), explicit_kernel(model, x, x2), 1e-10)
+    deltas = torch.zeros(2, 3, 5, 4)
+    deltas[1, 2, 3, 0] = 1
+    found = MatrixGradients(VectorInputs(torch.ones(2, 5, 6)), deltas).without_silent_positions()
+    assert found.inputs.positions == 2  # the first one always stays
+    assert torch.equal(
+        found.features(), MatrixGradients(VectorInputs(torch.ones(2, 5, 6)), deltas).features()
+    )
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 7])

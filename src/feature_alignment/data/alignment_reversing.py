@@ -1,65 +1,120 @@
 """The alignment reversing data set, whose labels turn AGOP and NFM against each other."""
 
+from functools import cached_property
+
 import numpy as np
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, suggestion
+
+READINGS = ("tempered", "square", "compact")
 
 
-def alignment_reversing(
-    n: int,
-    gamma: float,
-    generator: np.random.Generator,
-    *,
-    epsilon1: float = 0.5,
-    epsilon2: float = 1e-2,
-    delta: float = 1e-3,
-    label_shift: float = 1e-5,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Alignment reversing data set, in the "tempered square" reading, n = d.
+class AlignmentReversing:
+    """One draw of the alignment reversing data set, for every balance γ; n = d.
 
-    1. X⁽¹⁾ and X̃⁽²⁾ are n × n, rows from N(0, 11ᵀ/d + ε₁ I) divided by √n.
-    2. With (X⁽¹⁾)ᵀX⁽¹⁾ = U₁ S₁ U₁ᵀ and V₂ the left singular vectors of X̃⁽²⁾,
-       X⁽²⁾ = V₂ (S₁ + δ)⁻¹ U₁ᵀ.
-    3. X is the first γn rows of X⁽¹⁾, labels 1, and the other (1 − γ)n rows of X⁽²⁾, labels 0.
+    The paper's construction, for n samples of which γn have label 1:
+
+    1. X⁽¹⁾ and X̃⁽²⁾ have rows from N(0, 11ᵀ + ε₁ I). U₁ S₁ U₁ᵀ = (X⁽¹⁾)ᵀX⁽¹⁾, and V₂ are the left
+       singular vectors of X̃⁽²⁾.
+    2. X⁽²⁾ = V₂ S₁⁻¹ U₁ᵀ, so that its Gram is the inverse square of that of X⁽¹⁾.
+    3. X is X⁽¹⁾ with labels 1 above X⁽²⁾ with labels 0.
     4. X ← X + ε₂ Z with Z standard normal, y ← y + label_shift.
 
-    The paper's text cannot be followed to the letter: with γn < d rows the matrix to be inverted
-    is singular (its δ is 0), the shapes of step 2 do not fit, and the spike 11ᵀ, without 1/d,
-    makes every matrix rank one in effect. Square matrices, δ and the two scales are this reading.
+    To the letter it cannot be done: with γn < d rows the Gram of X⁽¹⁾ is singular, and the shapes
+    of step 2 do not fit. There are three readings:
 
-    Source: beaglehole2024, Appendix G; the default ε₁, ε₂ and shift are the paper's.
+    - "compact": X⁽¹⁾ has γn rows and X̃⁽²⁾ the other (1 − γ)n, and step 2 keeps as many singular
+      triples as both have. The spike 11ᵀ makes all matrices rank one in effect.
+    - "square": X⁽¹⁾ and X̃⁽²⁾ are both n × n, so step 2 can be done; X has the first γn rows of X⁽¹⁾
+      and the other (1 − γ)n rows of X⁽²⁾.
+    - "tempered": square, with the covariance 11ᵀ/d + ε₁ I, rows divided by √n, and (S₁ + δ)⁻¹ in
+      place of S₁⁻¹. The reading with which the correlation varies with γ.
+
+    Source: beaglehole2024, Appendix G; the default ε₁, ε₂ and shift are the paper's, δ is ours.
+
+    Attributes:
+        n: samples and input dimension.
+        reading: its name.
 
     Args:
         n: samples and input dimension.
-        gamma: balance γ, share of label 1, in (0, 1].
         generator: source of X⁽¹⁾, X̃⁽²⁾ and Z, in this order.
+        reading: "tempered", "square" or "compact".
         epsilon1: isotropic part of the covariance.
         epsilon2: deviation of the noise on all inputs.
-        delta: tempering δ of the inverse, greater than 0.
+        delta: tempering δ, greater than 0; only the tempered reading uses it.
         label_shift: added to every label.
 
-    Returns:
-        x (n, d = n) and y (n,).
-
     Raises:
-        UserError: if γ is not in (0, 1] or leaves no sample with label 1, or δ is not positive.
+        UserError: if the reading is unknown or δ is not positive.
     """
-    if not 0 < gamma <= 1 or round(gamma * n) == 0:
-        raise UserError(f"gamma: {gamma} of {n} samples, wanted 1/{n} to 1; set it so.")
-    if not delta > 0:
-        raise UserError(f"delta: {delta}, wanted a positive number; the inverse is singular at 0.")
-    ones = round(gamma * n)
-    first, other = (_spiked_gaussian(n, epsilon1, generator) for _ in range(2))
-    noise = generator.standard_normal((n, n))
-    _, singular, right = np.linalg.svd(first)  # S₁ is the square of these: Gram, not data
-    left = np.linalg.svd(other)[0]
-    second = (left / (singular**2 + delta)) @ right
-    x = np.concatenate([first[:ones], second[ones:]]) + epsilon2 * noise
-    y = np.where(np.arange(n) < ones, 1.0, 0.0) + label_shift
-    return x, y
+
+    def __init__(
+        self,
+        n: int,
+        generator: np.random.Generator,
+        *,
+        reading: str = "tempered",
+        epsilon1: float = 0.5,
+        epsilon2: float = 1e-2,
+        delta: float = 1e-3,
+        label_shift: float = 1e-5,
+    ) -> None:
+        if reading not in READINGS:
+            raise UserError(f"reading: unknown {reading!r}; {suggestion(reading, READINGS)}.")
+        if not delta > 0:
+            raise UserError(f"delta: {delta}, wanted a positive number; at 0 take square.")
+        self.n = n
+        self.reading = reading
+        spike = 1 / np.sqrt(n) if reading == "tempered" else 1.0
+        scale = 1 / np.sqrt(n) if reading == "tempered" else 1.0
+        self._first, self._other = (
+            scale * _spiked_gaussian(n, spike, epsilon1, generator) for _ in range(2)
+        )
+        self._noise = epsilon2 * generator.standard_normal((n, n))
+        self._delta = delta if reading == "tempered" else 0.0
+        self._label_shift = label_shift
+
+    def sample(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and labels at one balance.
+
+        Args:
+            gamma: balance γ, share of label 1, in (0, 1].
+
+        Returns:
+            x (n, d = n) and y (n,).
+
+        Raises:
+            UserError: if γ is not in (0, 1] or leaves no sample with label 1.
+        """
+        if not 0 < gamma <= 1 or round(gamma * self.n) == 0:
+            raise UserError(
+                f"gamma: {gamma} of {self.n} samples, wanted 1/{self.n} to 1; set it so."
+            )
+        ones = round(gamma * self.n)
+        second = self._compact_rows(ones) if self.reading == "compact" else self._inverse[ones:]
+        x = np.concatenate([self._first[:ones], second]) + self._noise
+        y = np.where(np.arange(self.n) < ones, 1.0, 0.0) + self._label_shift
+        return x, y
+
+    @cached_property
+    def _inverse(self) -> np.ndarray:
+        """X⁽²⁾ = V₂ (S₁ + δ)⁻¹ U₁ᵀ of the square readings, (n, n)."""
+        _, singular, right = np.linalg.svd(self._first)
+        left = np.linalg.svd(self._other)[0]
+        return (left / (singular**2 + self._delta)) @ right  # S₁ are squares: Gram, not data
+
+    def _compact_rows(self, ones: int) -> np.ndarray:
+        """X⁽²⁾ of the compact reading, (n − ones, d)."""
+        _, singular, right = np.linalg.svd(self._first[:ones], full_matrices=False)
+        left = np.linalg.svd(self._other[ones:], full_matrices=False)[0]
+        rank = min(ones, self.n - ones)
+        return (left[:, :rank] / singular[:rank] ** 2) @ right[:rank]
 
 
-def _spiked_gaussian(n: int, epsilon: float, generator: np.random.Generator) -> np.ndarray:
-    """Rows from N(0, 11ᵀ/d + ε I)/√n, (n, d = n)."""
-    spike = generator.standard_normal((n, 1)) / np.sqrt(n)
-    return (spike + np.sqrt(epsilon) * generator.standard_normal((n, n))) / np.sqrt(n)
+def _spiked_gaussian(
+    n: int, spike: float, epsilon: float, generator: np.random.Generator
+) -> np.ndarray:
+    """Rows from N(0, s² 11ᵀ + ε I), (n, d = n)."""
+    common = spike * generator.standard_normal((n, 1))
+    return common + np.sqrt(epsilon) * generator.standard_normal((n, n))

@@ -71,6 +71,7 @@ def depth_trends(frame: pd.DataFrame) -> pd.DataFrame:
         ("both", "ratio_high_decades"),
         ("both", "onset_step"),
         ("both", "rise_decades"),
+        ("both", "rise_rate"),
     }
     rows = []
     for (split, metric, seed), group in frame.groupby(["split", "metric", "seed"], sort=True):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from feature_alignment.figures.classification_curves import iteration_axis
 from feature_alignment.figures.difficulty_curves import (
     EXPERIMENT,
     SPLITS,
@@ -13,7 +14,6 @@ from feature_alignment.figures.difficulty_curves import (
     draw_mean,
     draw_ratio,
     hierarchy_summary,
-    iteration_axis,
 )
 from feature_alignment.figures.make import FigureTable, Runs
 from feature_alignment.figures.style import COLOURS, new_figure

@@ -19,7 +19,7 @@ CAPTION = (
     "adaptive SLO (solid) and gradient descent (dashed). The initialisation scale 0.1 is given to "
     "the first layer and the readout (top) or to all layers (bottom); the paper does not say. "
     "Lines are means over seeds, bands one standard deviation either way, of the logarithm for the "
-    "training loss."
+    "losses."
 )
 EXPERIMENT = "beaglehole2024_adaptive_slo"
 RATES = {"slo": 0.05, "gd": 0.25}
@@ -65,7 +65,8 @@ def draw(table: FigureTable) -> "Figure":
     frame = table.frame
     layers = sorted(frame.loc[frame["metric"] == "nfc", "layer"].unique())
     for row, (reading, title) in zip(axes, READINGS.items(), strict=True):
-        row[1].set_yscale("log")
+        for ax in row[1:]:
+            ax.set_yscale("log")
         for optimizer, style in STYLES.items():
             run = frame[frame["point"] == f"{optimizer}_{reading}"]
             for number, (layer, colour) in enumerate(

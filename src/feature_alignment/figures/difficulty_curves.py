@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from feature_alignment.figures.classification_curves import iteration_axis
 from feature_alignment.figures.style import COLOURS
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
     - `ratio_high_iterations`, `ratio_high_decades`: for how long A_e/A_d is above half its
       maximum, in iterations and in decades of t, from the first to the last such step;
     - `onset_step`, where A_e has made 10 % of its rise; `rise_decades`, log10 of (1 + step) at
-      90 % minus that at 10 %.
+      90 % minus that at 10 %; where these are two steps, `rise_rate`, the increase of A_e from
+      the one to the other per decade.
 
     Source: baratin2021, Section 3.4 ("the ratio between both alignments") and caption of
     Figure 13; the definitions are this project's.
@@ -77,15 +79,18 @@ def _comparison(easy: pd.Series, difficult: pd.Series) -> dict[str, float]:
     ratio = easy / difficult
     high = ratio.index[ratio >= ratio.max() / 2]
     onset, late = _reached(easy, 0.1), _reached(easy, 0.9)
-    return {
+    decades = np.log10((1 + late) / (1 + onset))
+    values = {
         "ratio_of_maxima": easy.max() / difficult.max(),
         "largest_ratio": ratio.max(),
         "half_rise_delay": _reached(difficult, 0.5) - _reached(easy, 0.5),
         "ratio_high_iterations": high[-1] - high[0],
         "ratio_high_decades": np.log10((1 + high[-1]) / (1 + high[0])),
         "onset_step": onset,
-        "rise_decades": np.log10((1 + late) / (1 + onset)),
+        "rise_decades": decades,
     }
+    # A coarse schedule can have the whole rise between two measurements.
+    return {**values, "rise_rate": (easy[late] - easy[onset]) / decades} if decades else values
 
 
 def _reached(curve: pd.Series, share: float) -> int:
@@ -121,12 +126,3 @@ def draw_ratio(ax: "Axes", frame: pd.DataFrame, point: str) -> None:
     ax.plot(easy.index, (easy / difficult).mean(axis=1), color=COLOURS["paper"])
     iteration_axis(ax, easy.index[-1])
     ax.set_ylim(bottom=0)
-
-
-def iteration_axis(ax: "Axes", last: int) -> None:
-    """A logarithmic axis up to the last step, linear below the first measured one: it has a 0."""
-    ax.set_xscale("symlog", linthresh=5)
-    ax.set_xlim(0, last)
-    ticks = [0, *(10**power for power in range(1, 7) if 10**power <= last)]
-    ax.set_xticks(ticks, [str(tick) for tick in ticks])
-    ax.set_xticks([], minor=True)

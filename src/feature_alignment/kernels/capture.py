@@ -1,5 +1,9 @@
-"""One forward and c backward passes that capture the gradients of every module with a rule."""
+"""One forward pass with a view into chosen modules, and backward passes to what they returned.
 
+Everything this package computes from gradients inside a network starts here.
+"""
+
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,13 +13,17 @@ import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.cotangents import one_hot_cotangents
 from feature_alignment.kernels.module_rules import RULES, ModuleCall
-from feature_alignment.kernels.parameter_gradients import Gradients
 
 # A module's name and how often it has been called before in the same forward pass.
 CallKey = tuple[str, int]
 
 _MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+
+# Largest difference that passes for rounding, relative to the largest entry.
+ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-8}
 
 
 @dataclass
@@ -23,16 +31,41 @@ class Recording:
     """What one forward pass leaves behind.
 
     Attributes:
-        f: the model's outputs (n, c), with their graph.
-        calls: calls of the modules with rules.
-        edges: where in the graph the gradient of each call's output is found.
+        f: the model's outputs (n, c) with their graph, every axis but the first flattened.
+        leaves: the parameters the model ran on, by name: leaves of the graph.
+        calls: calls of the recorded modules.
+        edges: where in the graph the gradient of each call's output is found, if anywhere.
+        nothing: zeros in the shape of each call's output.
         skipped: modules called on inputs whose first axis does not hold the samples.
     """
 
     f: torch.Tensor
+    leaves: dict[str, torch.Tensor]
     calls: dict[CallKey, ModuleCall] = field(default_factory=dict)
     edges: dict[CallKey, GradientEdge] = field(default_factory=dict)
+    nothing: dict[CallKey, torch.Tensor] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
+
+    def parameter_uses(self) -> Counter[str]:
+        """How many operations each parameter enters, by name, as far as the outputs depend on it.
+
+        A parameter used outside its module's calls has more uses than they explain.
+        """
+        names = {leaf: name for name, leaf in self.leaves.items()}
+        uses: Counter[str] = Counter()
+        start = self.f.grad_fn
+        seen, waiting = {start}, [start] if start is not None else []
+        while waiting:
+            for node, _ in waiting.pop().next_functions:
+                if node is None:
+                    continue
+                leaf = getattr(node, "variable", None)
+                if leaf is not None and leaf in names:
+                    uses[names[leaf]] += 1
+                elif node not in seen:
+                    seen.add(node)
+                    waiting.append(node)
+        return uses
 
 
 def ruled_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -68,7 +101,7 @@ def refuse_dependent_samples(model: nn.Module) -> None:
 
 
 def evaluation_point(
-    model: nn.Module, parameters: Mapping[str, torch.Tensor] | None
+    model: nn.Module, parameters: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
     """Detached values of all parameters by name: the given ones, or the model's own.
 
@@ -91,20 +124,18 @@ def record(
     values: Mapping[str, torch.Tensor],
     x: torch.Tensor,
     names: Collection[str],
-    outputs: int,
     *,
     spread: bool = False,
 ) -> Recording:
     """Run the model forward and record the calls of the named modules.
 
-    The graph begins at the first recorded modules, so that it reaches all of them and no further.
+    Every parameter is differentiated by, whether or not it requires a gradient.
 
     Args:
         model: see `tangent_kernel`.
         values: parameters by name, detached.
         x: inputs (n, …).
         names: modules to record, of those in `ruled_modules`.
-        outputs: c, how many backward passes will follow.
         spread: whether an embedding that is looked up once for all samples (of positions, say)
             returns one copy for each sample, so that its gradients are those of single samples.
 
@@ -112,99 +143,120 @@ def record(
         The calls, ready for `backpropagate`.
 
     Raises:
-        ValueError: if the outputs are not (n, c).
+        ValueError: if the outputs do not have one row for each sample.
     """
-    recording = Recording(f=x)
-    counts: dict[str, int] = {}
+    leaves = {name: value.detach().requires_grad_() for name, value in values.items()}
+    recording = Recording(f=x, leaves=leaves)
+    counts: Counter[str] = Counter()
 
     def hook(name: str) -> Callable[..., torch.Tensor | None]:
         def capture(
             module: nn.Module, arguments: tuple[Any, ...], output: torch.Tensor
         ) -> torch.Tensor | None:
-            key = name, counts.get(name, 0)
-            counts[name] = key[1] + 1
+            key = name, counts[name]
+            counts[name] += 1
             a = arguments[0] if arguments else None
             if isinstance(a, torch.Tensor) and spread and isinstance(module, nn.Embedding):
                 a, output = _one_per_sample(a, output, x)
             if not isinstance(a, torch.Tensor) or a.ndim == 0 or len(a) != len(x):
                 recording.skipped.add(name)
                 return None
-            if not output.requires_grad:
-                # A copy of the leaf, since a leaf may not be changed in place.
-                output = output.detach().requires_grad_().clone()
-            recording.calls[key] = RULES[type(module)](module, a.detach(), output.detach(), outputs)
-            recording.edges[key] = get_gradient_edge(output)
+            recording.calls[key] = RULES[type(module)](module, a.detach())
+            recording.nothing[key] = output.new_zeros(()).expand(output.shape)
+            if output.requires_grad:  # not where the model itself stops gradients
+                recording.edges[key] = get_gradient_edge(output)
             return output
 
         return capture
 
     with _hooks(model, {name: hook(name) for name in names}), torch.enable_grad():
         # The clone lets a model change its input in place.
-        recording.f = torch.func.functional_call(model, dict(values), (x.detach().clone(),))
-    if recording.f.ndim != 2 or len(recording.f) != len(x):
+        f = torch.func.functional_call(model, leaves, (x.detach().clone(),))
+    if f.ndim < 2 or len(f) != len(x):
         raise ValueError(
-            f"the model's outputs have shape {tuple(recording.f.shape)} for {len(x)} inputs; "
-            "they must be (n, c)."
+            f"the model's outputs have shape {tuple(f.shape)} for {len(x)} samples; "
+            "they must be (n, c) or (n, …)."
         )
+    recording.f = f.flatten(1)
     return recording
 
 
-def backpropagate(recording: Recording, cotangents: Iterator[torch.Tensor]) -> None:
-    """Give each call the gradients of ⟨cotangent, f⟩ by its output, one backward pass for each.
+def backpropagate(
+    recording: Recording, cotangents: Iterator[torch.Tensor]
+) -> Iterator[dict[CallKey, torch.Tensor]]:
+    """Gradients of ⟨cotangent, f⟩ by each call's output, one backward pass for each cotangent.
 
     The graph stays until the recording's `f` is dropped.
 
     Args:
-        recording: from `record`, for as many outputs as there are cotangents.
+        recording: from `record`.
         cotangents: each (n, c).
     """
-    keys = list(recording.calls)
-    if not keys or not recording.f.requires_grad:
-        return
-    edges = [recording.edges[key] for key in keys]
-    for y, cotangent in enumerate(cotangents):
-        found = torch.autograd.grad(
-            recording.f, edges, cotangent, retain_graph=True, allow_unused=True
-        )
-        for key, gradient in zip(keys, found, strict=True):
-            if gradient is not None:  # the outputs do not depend on this call: zeros
-                recording.calls[key].store(y, gradient)
-        del found, gradient  # before the next pass makes its own
+    edges = list(recording.edges.values()) if recording.f.requires_grad else []
+    for cotangent in cotangents:
+        gradients = dict(recording.nothing)
+        if edges:
+            found = torch.autograd.grad(
+                recording.f, edges, cotangent, retain_graph=True, allow_unused=True
+            )
+            for key, gradient in zip(recording.edges, found, strict=True):
+                if gradient is not None:  # the outputs depend on this call
+                    gradients[key] = gradient
+            del found, gradient
+        yield gradients
+        del gradients  # before the next pass makes its own
 
 
-def one_hot_cotangents(f: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The cotangents that pick one output of every sample, in order."""
-    for y in range(f.shape[1]):
-        cotangent = torch.zeros_like(f)
-        cotangent[:, y] = 1
-        yield cotangent
-
-
-def gradients_by_parameter(
-    calls: Mapping[CallKey, ModuleCall], canonical: Mapping[str, str]
-) -> dict[str, list[Gradients]]:
-    """Every use of every parameter in the calls, by the parameter's first name in the model.
+def collect_signals(
+    recording: Recording, spaces: Mapping[CallKey, torch.Tensor] | None = None
+) -> dict[CallKey, torch.Tensor]:
+    """Signals of all outputs by call, each (n, c, …), from c backward passes.
 
     Args:
-        calls: recorded calls after `backpropagate`.
-        canonical: first name of each parameter by any of its names.
+        recording: from `record`.
+        spaces: tensors to write the signals of some calls to, from `ModuleCall.new_signals`.
+
+    Returns:
+        The signals: the given tensors and new ones.
     """
-    uses: dict[str, list[Gradients]] = {}
-    for (module, _), call in calls.items():
-        for local, gradients in call.gradients().items():
-            name = f"{module}.{local}" if module else local
-            if name in canonical:
-                uses.setdefault(canonical[name], []).append(gradients)
-    return uses
+    f = recording.f
+    signals = dict(spaces or {})
+    for y, gradients in enumerate(backpropagate(recording, one_hot_cotangents(f))):
+        for key in list(gradients):
+            call = recording.calls[key]
+            signal = call.signal(gradients.pop(key))
+            if key not in signals:
+                signals[key] = call.new_signals(signal, *f.shape)
+            signals[key][:, y] = signal
+    return signals
 
 
-def canonical_names(model: nn.Module) -> dict[str, str]:
-    """First name of each parameter by any of its names: shared parameters have several."""
-    first: dict[nn.Parameter, str] = {}
-    names = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names[name] = first.setdefault(parameter, name)
-    return names
+def refuse_reordered_samples(recording: Recording, signals: Mapping[CallKey, torch.Tensor]) -> None:
+    """Refuse calls that do not take the samples in their order, by one more backward pass.
+
+    It weights the samples' first outputs by different powers of two, which must scale their
+    signals and no others: where a model sorts samples before a module, one gets another's.
+
+    Args:
+        recording: from `record`.
+        signals: from `collect_signals`.
+
+    Raises:
+        ValueError: if there is such a call; the message names its module.
+    """
+    f = recording.f
+    exponents = torch.randint(-9, 10, (len(f), 1), generator=torch_stream(0, "capture"))
+    weights = torch.exp2(exponents).to(f)
+    weighted = next(one_hot_cotangents(f)) * weights
+    for key, gradient in next(backpropagate(recording, iter([weighted]))).items():
+        found = recording.calls[key].signal(gradient).flatten(1) / weights
+        kept = signals[key][:, 0].flatten(1)
+        rounding = ROUNDING[f.dtype] * kept.abs().amax(1, keepdim=True)
+        if ((found - kept).abs() > rounding).any():
+            raise ValueError(
+                f"module {key[0]!r} does not get the samples in the order of the inputs, so their "
+                "gradients cannot be told apart; the model must keep samples in their order."
+            )
 
 
 def _one_per_sample(

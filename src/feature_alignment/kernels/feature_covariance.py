@@ -3,23 +3,25 @@
 One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only δᵀδ is kept.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
+from feature_alignment.kernels.capture import (
+    Recording,
+    backpropagate,
+    evaluation_point,
+    record,
+    refuse_dependent_samples,
+)
+from feature_alignment.kernels.cotangents import one_hot_cotangents, random_sign_cotangents
 from feature_alignment.kernels.feature_matrices import (
     average_gradient_outer_product,
     neural_feature_correlation,
     neural_feature_matrix,
-)
-from feature_alignment.kernels.forward_record import (
-    ForwardRecord,
-    one_hot_cotangents,
-    random_sign_cotangents,
-    record_forward,
 )
 
 MEASURED = (nn.Linear, nn.Conv2d)
@@ -134,19 +136,21 @@ def layer_feature_matrices(
     if (output_samples is None) != (generator is None):
         raise ValueError("output_samples and generator go together: give both or neither.")
     measured = _measured_layers(model, layers)
+    refuse_dependent_samples(model)
+    values = evaluation_point(model)
     sums: dict[str, torch.Tensor] = {}
     counts: dict[str, int] = {}
     for chunk in x.split(chunk_size):
-        record = record_forward(model, chunk, measured, keep_inputs=False)
-        _require_one_call(record)
+        recording = record(model, values, chunk, measured)
+        _require_one_call(recording, measured)
         cotangents = (
-            one_hot_cotangents(record.outputs)
+            one_hot_cotangents(recording.f)
             if output_samples is None
-            else random_sign_cotangents(record.outputs, output_samples, generator)
+            else random_sign_cotangents(recording.f, output_samples, generator)
         )
         products: dict[str, torch.Tensor] = {}
-        for gradients in record.gradients(cotangents):
-            for name, gradient in gradients.items():
+        for gradients in backpropagate(recording, cotangents):
+            for (name, _), gradient in gradients.items():
                 delta = _rows(gradient, measured[name])  # (n·P, k)
                 if name not in products:
                     products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
@@ -187,12 +191,15 @@ def _measured_layers(model: nn.Module, names: Sequence[str] | None) -> dict[str,
     return {name: modules[name] for name in names}
 
 
-def _require_one_call(record: ForwardRecord) -> None:
-    for name, calls in record.calls.items():
-        if calls != 1:
+def _require_one_call(recording: Recording, names: Iterable[str]) -> None:
+    for name in names:
+        calls = sum(called == name for called, _ in recording.calls)
+        if calls != 1 or name in recording.skipped:
+            merged = " on inputs without one row for each sample" * (name in recording.skipped)
             raise ValueError(
-                f"layer {name!r} was called {calls} times in the forward pass; its pre-activation "
-                "is defined for one call only. Leave it out of `layers`."
+                f"layer {name!r} was called {calls} times{merged} in the forward pass; its "
+                "pre-activation is defined for one call on all samples only. Leave it out of "
+                "`layers`."
             )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from feature_alignment.kernels.position_gram import spans
+from feature_alignment.kernels.blocks import spans
 
 
 def batched_gradients(
@@ -32,7 +32,9 @@ def batched_gradients(
     fixed = {name: value for name, value in values.items() if name not in names}
 
     def f(moving: dict[str, torch.Tensor], sample: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(model, {**fixed, **moving}, (sample[None],))[0]  # (c,)
+        return torch.func.functional_call(
+            model, {**fixed, **moving}, (sample[None],)
+        ).flatten()  # (c,)
 
     moving = {name: values[name] for name in names}
     parts: dict[str, list[torch.Tensor]] = {name: [] for name in names}
@@ -70,7 +72,7 @@ def looped_gradients(
     for i in range(len(x)):
         with torch.enable_grad():
             sample = x[i : i + 1].detach().clone()
-            f = torch.func.functional_call(model, {**values, **leaves}, (sample,))[0]  # (c,)
+            f = torch.func.functional_call(model, {**values, **leaves}, (sample,)).flatten()  # (c,)
         for y in range(len(f)):
             found = torch.autograd.grad(
                 f[y],

@@ -15,7 +15,7 @@ import scipy.sparse.linalg
 import torch
 from torch import nn
 
-from feature_alignment.kernels.forward_record import require_independent_samples
+from feature_alignment.kernels.capture import refuse_dependent_samples
 
 Direction = dict[str, torch.Tensor]
 
@@ -215,7 +215,7 @@ class _Jacobian:
     """J at a model's own parameters, as two products from one forward pass."""
 
     def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
-        require_independent_samples(model)
+        refuse_dependent_samples(model)
         self._values = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
         with torch.enable_grad():
             f = torch.func.functional_call(model, self._values, (x.detach().clone(),))

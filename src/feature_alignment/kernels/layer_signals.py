@@ -4,14 +4,19 @@ Every kernel of this package is made of these two, since the gradient of output 
 the weight of a linear layer is the outer product of δ_y and a.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
-from feature_alignment.kernels.capture import evaluation_point, refuse_dependent_samples
+from feature_alignment.kernels.capture import (
+    collect_signals,
+    evaluation_point,
+    record,
+    refuse_dependent_samples,
+    refuse_reordered_samples,
+)
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,8 @@ def layer_signals(
 ) -> dict[str, LayerSignals]:
     """Inputs and pre-activation gradients of every linear layer.
 
-    a_ℓ(x_i) and δ_ℓ,y(x_i) = ∂f_y(x_i)/∂h_ℓ, from one forward and c backward passes. Every
-    parameter of the model counts, whether or not it requires a gradient.
+    a_ℓ(x_i) and δ_ℓ,y(x_i) = ∂f_y(x_i)/∂h_ℓ, from one forward and c + 1 backward passes.
+    Every parameter of the model counts, whether or not it requires a gradient.
 
     Source: beaglehole2024, eq. 1 and Section 2.2.
 
@@ -52,69 +57,26 @@ def layer_signals(
         ValueError: if the model is not of that kind; the message names the offending module.
     """
     layers = _linear_layers(model)
-    values = evaluation_point(model, parameters)
-    inputs: dict[str, torch.Tensor] = {}
-    outputs: dict[str, torch.Tensor] = {}
-    handles = [
-        layer.register_forward_hook(_capture(name, inputs, outputs))
-        for name, layer in layers.items()
-    ]
-    try:
-        with torch.enable_grad():
-            # With a gradient asked for x, the graph reaches every layer although the parameters
-            # are detached. The clone lets a model change its input in place.
-            leaf = x.detach().requires_grad_()
-            f = torch.func.functional_call(model, values, (leaf.clone(),))  # (n, c)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if f.ndim != 2:
-        raise ValueError(f"the model's outputs have shape {tuple(f.shape)}; they must be (n, c).")
+    recording = record(model, evaluation_point(model, parameters), x, layers)
     for name in layers:
-        if name not in outputs:
-            raise ValueError(f"layer {name!r} was not used in the forward pass; remove it.")
-    gradients: dict[str, list[torch.Tensor]] = {name: [] for name in layers}
-    for output in range(f.shape[1]):
-        weights = torch.zeros_like(f)
-        weights[:, output] = 1
-        found = torch.autograd.grad(
-            f,
-            list(outputs.values()),
-            grad_outputs=weights,
-            retain_graph=output + 1 < f.shape[1],
-            materialize_grads=True,
-        )
-        for name, gradient in zip(outputs, found, strict=True):
-            gradients[name].append(gradient)  # (n, k)
-    return {
-        name: LayerSignals(
-            inputs=inputs[name],
-            gradients=torch.stack(gradients[name], dim=1),  # c × (n, k) -> (n, c, k)
-            has_bias=layer.bias is not None,
-        )
-        for name, layer in layers.items()
-    }
-
-
-def _capture(
-    name: str, inputs: dict[str, torch.Tensor], outputs: dict[str, torch.Tensor]
-) -> Callable[..., torch.Tensor]:
-    def hook(layer: nn.Module, arguments: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
-        (a,) = arguments
-        if name in outputs:
+        if (name, 1) in recording.calls:
             raise ValueError(
                 f"layer {name!r} is called more than once; shared weights are not supported."
             )
-        if a.ndim != 2:
-            raise ValueError(
-                f"layer {name!r} sees inputs of shape {tuple(a.shape)}; only (n, d) is supported."
+        if (name, 0) not in recording.calls or recording.nothing[name, 0].ndim != 2:
+            used = name in recording.skipped or (name, 0) in recording.calls
+            problem = (
+                "sees other inputs than (n, d)" if used else "was not used in the forward pass"
             )
-        # In-place activations must not overwrite what is recorded here.
-        inputs[name] = a.detach().clone()
-        outputs[name] = output
-        return output.clone()
-
-    return hook
+            raise ValueError(f"layer {name!r} {problem}, which is not supported.")
+    signals = collect_signals(recording)
+    refuse_reordered_samples(recording, signals)
+    found = {}
+    for name, layer in layers.items():
+        weight = recording.calls[name, 0].gradients(signals[name, 0])["weight"]
+        inputs, gradients = weight.inputs.values[:, 0], weight.deltas[:, :, 0]  # one position
+        found[name] = LayerSignals(inputs, gradients, has_bias=layer.bias is not None)
+    return found
 
 
 def _linear_layers(model: nn.Module) -> dict[str, nn.Linear]:

@@ -1,23 +1,25 @@
 """Which parameter gradients follow from a module's input and its output's gradient.
 
 One rule per module type. A rule sees one call of a module: its input when the forward pass gets
-there, then the gradient of each model output with respect to the call's output.
+there, then the gradient of each model output with respect to the call's output. Of each of these
+it keeps a signal, and from the signals of all outputs follow the gradients by the parameters.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from feature_alignment.kernels.layer_inputs import Inputs, PatchInputs, TokenInputs, VectorInputs
 from feature_alignment.kernels.parameter_gradients import (
     BiasGradients,
     Gradients,
     MatrixGradients,
-    PatchInputs,
-    TokenInputs,
     VectorGradients,
-    VectorInputs,
 )
 
 _PADDING_MODES = {
@@ -33,66 +35,76 @@ class ModuleCall(ABC):
 
     Args:
         module: the module that is called.
-        inputs: its input, samples along the first axis.
-        output: its output, of which shape, precision and device are used.
-        outputs: c, the number of gradients to come.
+        inputs: its input, samples along the first axis, detached.
     """
 
-    @abstractmethod
-    def __init__(
-        self, module: nn.Module, inputs: torch.Tensor, output: torch.Tensor, outputs: int
-    ) -> None: ...
+    # Axis of a signal before which those of all outputs are stacked in memory.
+    outputs_before = 1
 
     @abstractmethod
-    def store(self, y: int, gradient: torch.Tensor) -> None:
-        """Take the gradient of the model's output y, summed over samples, by the call's output."""
+    def __init__(self, module: nn.Module, inputs: torch.Tensor) -> None: ...
+
+    def new_signals(self, signal: torch.Tensor, n: int, outputs: int) -> torch.Tensor:
+        """Space for signals like this one of n samples and all outputs: (n, c, …)."""
+        shape = [n, *signal.shape[1:]]
+        axis = self.outputs_before % len(shape)
+        return signal.new_empty([*shape[:axis], outputs, *shape[axis:]]).movedim(axis, 1)
+
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """What to keep of the gradient of one output by what the call returned: (n, …)."""
+        return gradient
 
     @abstractmethod
-    def gradients(self) -> dict[str, Gradients]:
-        """Gradients by the parameter's name in the module, those this call contributes."""
+    def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
+        """Gradients by the parameter's name in the module, from all outputs' signals (n, c, …)."""
 
     @abstractmethod
-    def stored_numbers(self) -> tuple[int, int]:
-        """How many numbers the call holds once, and how many for each output."""
+    def input_numbers(self) -> int:
+        """How many numbers the call holds beside the signals."""
 
 
-class LinearCall(ModuleCall):
+class FactorsCall(ModuleCall):
+    """A call whose weight has gradients Σ_t δ_t a_tᵀ.
+
+    Attributes:
+        inputs: a.
+    """
+
+    inputs: Inputs
+
+    def input_numbers(self) -> int:
+        """See `ModuleCall`."""
+        return self.inputs.values.numel()
+
+
+def merge_calls(calls: Sequence[FactorsCall]) -> FactorsCall:
+    """One call with the samples of several calls of the same module."""
+    merged, values = copy(calls[0]), [call.inputs.values for call in calls]
+    if len(values) > 1:
+        merged.inputs = replace(merged.inputs, values=torch.cat(values))
+    return merged
+
+
+class LinearCall(FactorsCall):
     """`nn.Linear` on inputs (n, …, d): every axis between holds positions."""
 
-    def __init__(
-        self, module: nn.Linear, inputs: torch.Tensor, output: torch.Tensor, outputs: int
-    ) -> None:
-        n = inputs.shape[0]
-        self._inputs = VectorInputs(inputs.reshape(n, -1, inputs.shape[-1]))
-        self._deltas = output.new_zeros(n, outputs, self._inputs.positions, output.shape[-1])
+    outputs_before = -1  # so that products over positions read and write without gaps
 
-    def store(self, y: int, gradient: torch.Tensor) -> None:
-        """See `ModuleCall`."""
-        self._deltas[:, y] = gradient.reshape(self._deltas[:, y].shape)
+    def __init__(self, module: nn.Linear, inputs: torch.Tensor) -> None:
+        self.inputs = VectorInputs(inputs.reshape(len(inputs), -1, inputs.shape[-1]))
 
-    def gradients(self) -> dict[str, Gradients]:
-        """See `ModuleCall`."""
-        return {
-            "weight": MatrixGradients(self._inputs, self._deltas),
-            "bias": BiasGradients(self._deltas),
-        }
-
-    def stored_numbers(self) -> tuple[int, int]:
-        """See `ModuleCall`."""
-        return self._inputs.values.numel(), self._deltas[:, 0].numel()
+    def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
+        """See `ModuleCall`: signals (n, c, …, k)."""
+        deltas = _flat_positions(signals)
+        weight = MatrixGradients(self.inputs, deltas).without_silent_positions()
+        return {"weight": weight, "bias": BiasGradients(weight.deltas)}
 
 
-class ConvolutionCall(ModuleCall):
+class ConvolutionCall(FactorsCall):
     """`nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d` on inputs (n, channels, …)."""
 
-    def __init__(
-        self,
-        module: nn.Conv1d | nn.Conv2d | nn.Conv3d,
-        inputs: torch.Tensor,
-        output: torch.Tensor,
-        outputs: int,
-    ) -> None:
-        self._inputs = PatchInputs(
+    def __init__(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, inputs: torch.Tensor) -> None:
+        self.inputs = PatchInputs(
             values=inputs,
             kernel=module.kernel_size,
             stride=module.stride,
@@ -101,66 +113,40 @@ class ConvolutionCall(ModuleCall):
             padding_mode=_PADDING_MODES[module.padding_mode],
             groups=module.groups,
         )
-        n, k = output.shape[:2]
-        self._deltas = output.new_zeros(n, outputs, self._inputs.positions, k)
 
-    def store(self, y: int, gradient: torch.Tensor) -> None:
-        """See `ModuleCall`."""
-        self._deltas[:, y] = gradient.flatten(2).transpose(1, 2)  # (n, k, P) -> (n, P, k)
-
-    def gradients(self) -> dict[str, Gradients]:
-        """See `ModuleCall`."""
-        return {
-            "weight": MatrixGradients(self._inputs, self._deltas),
-            "bias": BiasGradients(self._deltas),
-        }
-
-    def stored_numbers(self) -> tuple[int, int]:
-        """See `ModuleCall`."""
-        return self._inputs.values.numel(), self._deltas[:, 0].numel()
+    def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
+        """See `ModuleCall`: signals (n, c, k, …)."""
+        deltas = signals.flatten(3).transpose(2, 3)  # a view: positions run fastest in memory
+        return {"weight": MatrixGradients(self.inputs, deltas), "bias": BiasGradients(deltas)}
 
 
-class EmbeddingCall(ModuleCall):
+class EmbeddingCall(FactorsCall):
     """`nn.Embedding` on tokens (n, …)."""
 
-    def __init__(
-        self, module: nn.Embedding, inputs: torch.Tensor, output: torch.Tensor, outputs: int
-    ) -> None:
-        n = inputs.shape[0]
-        self._inputs = TokenInputs(
-            inputs.reshape(n, -1), module.num_embeddings, module.embedding_dim
-        )
-        self._fixed = None  # positions of the padding token, which has no gradient: (n, P)
+    outputs_before = -1
+
+    def __init__(self, module: nn.Embedding, inputs: torch.Tensor) -> None:
+        tokens = inputs.reshape(len(inputs), -1)
+        self.inputs = TokenInputs(tokens, module.num_embeddings, module.embedding_dim)
+        self._fixed = None  # where the padding token is, which has no gradient
         if module.padding_idx is not None:
-            self._fixed = self._inputs.values == module.padding_idx
-        shape = (n, outputs, self._inputs.positions, module.embedding_dim)
-        self._deltas = output.new_zeros(shape)
+            self._fixed = (inputs == module.padding_idx)[..., None]
 
-    def store(self, y: int, gradient: torch.Tensor) -> None:
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
         """See `ModuleCall`."""
-        self._deltas[:, y] = gradient.reshape(self._deltas[:, y].shape)
-        if self._fixed is not None:
-            self._deltas[:, y][self._fixed] = 0
+        return gradient if self._fixed is None else gradient.masked_fill(self._fixed, 0)
 
-    def gradients(self) -> dict[str, Gradients]:
-        """See `ModuleCall`."""
-        return {"weight": MatrixGradients(self._inputs, self._deltas)}
-
-    def stored_numbers(self) -> tuple[int, int]:
-        """See `ModuleCall`."""
-        return self._inputs.values.numel(), self._deltas[:, 0].numel()
+    def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
+        """See `ModuleCall`: signals (n, c, …, k)."""
+        return {"weight": MatrixGradients(self.inputs, _flat_positions(signals))}
 
 
 class _NormalisationCall(ModuleCall):
     """h = γ ∘ â + β with normalised inputs â: gradients Σ_t δ_t∘â_t and Σ_t δ_t."""
 
-    def __init__(
-        self, module: nn.Module, inputs: torch.Tensor, output: torch.Tensor, outputs: int
-    ) -> None:
+    def __init__(self, module: nn.Module, inputs: torch.Tensor) -> None:
         self._normalised = self._normalise(module, inputs)
         self._shape = module.weight.shape
-        size = (inputs.shape[0], outputs, self._shape.numel())
-        self._gain, self._shift = output.new_zeros(size), output.new_zeros(size)
 
     @abstractmethod
     def _normalise(self, module: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
@@ -170,18 +156,19 @@ class _NormalisationCall(ModuleCall):
     def _sum_positions(self, values: torch.Tensor) -> torch.Tensor:
         """Values in the shape of the inputs, summed over positions: (n, p)."""
 
-    def store(self, y: int, gradient: torch.Tensor) -> None:
-        """See `ModuleCall`."""
-        self._gain[:, y] = self._sum_positions(gradient * self._normalised)
-        self._shift[:, y] = self._sum_positions(gradient)
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """See `ModuleCall`: both gradients, (n, 2, p)."""
+        gain = self._sum_positions(gradient * self._normalised)
+        return torch.stack([gain, self._sum_positions(gradient)], dim=1)
 
-    def gradients(self) -> dict[str, Gradients]:
-        """See `ModuleCall`."""
-        return {"weight": VectorGradients(self._gain), "bias": VectorGradients(self._shift)}
+    def gradients(self, signals: torch.Tensor) -> dict[str, Gradients]:
+        """See `ModuleCall`: signals (n, c, 2, p)."""
+        gain, shift = signals.unbind(2)
+        return {"weight": VectorGradients(gain), "bias": VectorGradients(shift)}
 
-    def stored_numbers(self) -> tuple[int, int]:
+    def input_numbers(self) -> int:
         """See `ModuleCall`."""
-        return self._normalised.numel(), 2 * self._gain[:, 0].numel()
+        return self._normalised.numel()
 
 
 class LayerNormCall(_NormalisationCall):
@@ -229,6 +216,11 @@ RULES: dict[type[nn.Module], type[ModuleCall]] = {
     nn.BatchNorm2d: BatchNormCall,
     nn.BatchNorm3d: BatchNormCall,
 }
+
+
+def _flat_positions(signals: torch.Tensor) -> torch.Tensor:
+    """Signals (n, c, …, k) as (n, c, P, k)."""
+    return signals[:, :, None] if signals.ndim == 3 else signals.flatten(2, -2)
 
 
 def _padding(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> tuple[tuple[int, int], ...]:

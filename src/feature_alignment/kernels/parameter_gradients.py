@@ -7,188 +7,12 @@ the gradient itself has n·c·k·d.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 import torch
-from torch.nn import functional as F
 
-
-class Inputs(Protocol):
-    """Inputs a of a matrix-shaped parameter at every position, for n samples.
-
-    Attributes:
-        positions: P.
-        columns: d of one group's weight (k, d), in the order of `weight_order`.
-        groups: independent parts of the weight's rows, each with inputs of its own.
-    """
-
-    positions: int
-    columns: int
-    groups: int
-
-    def load(self, group: int, samples: slice) -> torch.Tensor:
-        """What `similarity` and `gradient_rows` take: (b, P, …) for b samples."""
-
-    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """Inner products a_it·a_js of loaded inputs: (b, P, …), (b₂, P₂, …) → (b·P, b₂·P₂)."""
-
-    def gradient_rows(
-        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
-    ) -> torch.Tensor:
-        """Rows of Σ_t δ_t a_tᵀ: loaded inputs, δ (b, c, P, k) → (b, c, stop − start, columns)."""
-
-    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """Gradient rows (…, columns) with their entries in the order of the parameter's."""
-
-
-class _OuterProducts:
-    """What inputs that are loaded as vectors (b, P, d) have in common."""
-
-    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return first.flatten(0, 1) @ second.flatten(0, 1).T
-
-    def gradient_rows(
-        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
-    ) -> torch.Tensor:
-        """See `Inputs`: rows are the units, or the group's output channels, start to stop."""
-        b, c, positions, _ = signal.shape
-        # All outputs in one product per sample, since they share the inputs.
-        delta = signal[..., start:stop].permute(0, 1, 3, 2).reshape(b, -1, positions)  # (b, c·k, P)
-        return torch.bmm(delta, loaded).view(b, c, stop - start, loaded.shape[2])
-
-
-@dataclass(frozen=True)
-class VectorInputs(_OuterProducts):
-    """Inputs of a linear layer at every position.
-
-    Attributes:
-        values: a, (n, P, d).
-    """
-
-    values: torch.Tensor
-    groups: int = 1
-
-    @property
-    def positions(self) -> int:
-        """P."""
-        return self.values.shape[1]
-
-    @property
-    def columns(self) -> int:
-        """D."""
-        return self.values.shape[2]
-
-    def load(self, group: int, samples: slice) -> torch.Tensor:
-        """See `Inputs`: (b, P, d)."""
-        return self.values[samples]
-
-    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return rows
-
-
-@dataclass(frozen=True)
-class PatchInputs(_OuterProducts):
-    """Inputs of a convolution, unfolded into one patch per output position when loaded.
-
-    A patch's entries run over the window first and the channels last, which copies fastest.
-
-    Attributes:
-        values: the layer's input (n, channels, …), one axis per spatial dimension.
-        kernel: window size per spatial dimension; so are stride and dilation.
-        stride: step between windows.
-        dilation: step within a window.
-        padding: numbers of entries added before and after each spatial dimension.
-        padding_mode: "constant" (zeros), "reflect", "replicate" or "circular".
-        groups: groups of channels.
-    """
-
-    values: torch.Tensor
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    padding_mode: str
-    groups: int
-
-    @property
-    def positions(self) -> int:
-        """P, the number of output positions."""
-        number = 1
-        for axis, size in enumerate(self.values.shape[2:]):
-            span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
-            number *= (size + sum(self.padding[axis]) - span) // self.stride[axis] + 1
-        return number
-
-    @property
-    def columns(self) -> int:
-        """d, the entries of one group's patch."""
-        return self.values.shape[1] // self.groups * torch.Size(self.kernel).numel()
-
-    def load(self, group: int, samples: slice) -> torch.Tensor:
-        """See `Inputs`: patches (b, P, d)."""
-        channels = self.values.shape[1] // self.groups
-        a = self.values[samples, group * channels : (group + 1) * channels]
-        if any(sum(pair) for pair in self.padding):
-            last_axis_first = [size for pair in reversed(self.padding) for size in pair]
-            a = F.pad(a, last_axis_first, mode=self.padding_mode)
-        a = a.movedim(1, -1).contiguous()  # (b, …, channels)
-        axes = range(len(self.kernel))
-        for axis in axes:
-            span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
-            a = a.unfold(axis + 1, span, self.stride[axis])[..., :: self.dilation[axis]]
-        a = a.movedim(1 + len(self.kernel), -1)  # (b, positions…, window…, channels)
-        return a.reshape(a.shape[0], -1, self.columns)
-
-    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`: channels first, as in the weight."""
-        window = torch.Size(self.kernel).numel()
-        return rows.unflatten(-1, (window, -1)).transpose(-1, -2).flatten(-2)
-
-
-@dataclass(frozen=True)
-class TokenInputs:
-    """Inputs of an embedding: token t stands for the unit vector e_t, its gradient for e_t δᵀ.
-
-    The roles are swapped: rows of the weight (V, k) belong to tokens, columns to δ.
-
-    Attributes:
-        values: tokens (n, P).
-        vocabulary: V.
-        columns: k, the embedding's width.
-    """
-
-    values: torch.Tensor
-    vocabulary: int
-    columns: int
-    groups: int = 1
-
-    @property
-    def positions(self) -> int:
-        """P."""
-        return self.values.shape[1]
-
-    def load(self, group: int, samples: slice) -> torch.Tensor:
-        """See `Inputs`: tokens (b, P)."""
-        return self.values[samples]
-
-    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`: True where the tokens are equal."""
-        return first.reshape(-1, 1) == second.reshape(1, -1)
-
-    def gradient_rows(
-        self, loaded: torch.Tensor, signal: torch.Tensor, start: int, stop: int
-    ) -> torch.Tensor:
-        """See `Inputs`: rows are the tokens start to stop."""
-        tokens = torch.arange(start, stop, device=loaded.device)
-        chosen = (loaded[:, None, None, :] == tokens[:, None]).to(signal.dtype)  # (b, 1, V', P)
-        return chosen @ signal  # (b, c, V', k)
-
-    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return rows
+from feature_alignment.kernels.blocks import BLOCK, spans
+from feature_alignment.kernels.layer_inputs import Inputs, TokenInputs
 
 
 @dataclass(frozen=True)
@@ -219,19 +43,48 @@ class MatrixGradients:
         """The group's δ: (b, c, P, k)."""
         return self.deltas[samples, :, :, group * self.width : (group + 1) * self.width]
 
-    def gradient_rows(self, group: int, samples: slice, start: int, stop: int) -> torch.Tensor:
-        """Rows start to stop of the group's weight gradients: (b, c, stop − start, columns)."""
-        loaded = self.inputs.load(group, samples)
-        return self.inputs.gradient_rows(loaded, self.signal(group, samples), start, stop)
+    def add_gradient_rows(
+        self, out: torch.Tensor, group: int, rows: slice, beta: int, block: int = BLOCK
+    ) -> None:
+        """Replace `out` (n, c, number of rows, columns) by beta · out + rows of the gradients.
 
-    def features(self) -> torch.Tensor:
+        Args:
+            out: contiguous.
+            group: the group.
+            rows: rows of the group's weight.
+            beta: 0 or 1.
+            block: about how many numbers to load at a time.
+        """
+        loaded = self.inputs.positions * self.inputs.columns
+        for samples in spans(len(out), max(1, min(block, BLOCK) // loaded)):
+            a, delta = self.inputs.load(group, samples), self.signal(group, samples)
+            self.inputs.add_gradient_rows(out[samples], a, delta, rows, beta)
+
+    def numbers(self, outputs: int) -> int:
+        """How many numbers these factors are for one sample and so many outputs."""
+        return self.inputs.values[0].numel() + outputs * self.deltas[0, 0].numel()
+
+    def features(self, block: int = BLOCK) -> torch.Tensor:
         """The gradients themselves, entries in the parameter's order: (n, c, p)."""
-        everything = slice(0, self.deltas.shape[0])
-        parts = [
-            self.inputs.weight_order(self.gradient_rows(group, everything, 0, self.rows))
-            for group in range(self.inputs.groups)
-        ]
-        return torch.cat(parts, dim=2).flatten(2)
+        shape = (*self.deltas.shape[:2], self.rows, self.inputs.columns)
+        groups = []
+        for group in range(self.inputs.groups):
+            found = self.deltas.new_empty(shape)
+            self.add_gradient_rows(found, group, slice(0, self.rows), 0, block)
+            groups.append(self.inputs.weight_order(found).flatten(2))
+        return torch.cat(groups, dim=2) if len(groups) > 1 else groups[0]
+
+    def without_silent_positions(self) -> "MatrixGradients":
+        """The same gradients without positions where δ is zero for all samples and outputs.
+
+        Where the outputs are those of a sequence's last token, say. Vector inputs only.
+        """
+        if len(self.deltas) == 0 or self.deltas[0, 0].any(1).all():
+            return self  # the usual case: nothing to look for
+        heard = (self.deltas != 0).any(3).any(1).any(0)
+        heard[0] = True  # so that one is left
+        inputs = replace(self.inputs, values=self.inputs.values[:, heard])
+        return replace(self, inputs=inputs, deltas=self.deltas[:, :, heard])
 
 
 @dataclass(frozen=True)
@@ -244,7 +97,7 @@ class VectorGradients:
 
     values: torch.Tensor
 
-    def features(self) -> torch.Tensor:
+    def features(self, block: int = BLOCK) -> torch.Tensor:
         """The gradients: (n, c, p)."""
         return self.values
 
@@ -259,7 +112,7 @@ class BiasGradients:
 
     deltas: torch.Tensor
 
-    def features(self) -> torch.Tensor:
+    def features(self, block: int = BLOCK) -> torch.Tensor:
         """The gradients: (n, c, k)."""
         return self.deltas.sum(dim=2)
 
@@ -267,9 +120,9 @@ class BiasGradients:
 Gradients = MatrixGradients | VectorGradients | BiasGradients
 
 
-def summed_features(uses: Sequence[Gradients]) -> torch.Tensor:
+def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:
     """Gradients of one parameter over all of its uses: (n, c, p)."""
-    total = uses[0].features()
+    total = uses[0].features(block)
     for use in uses[1:]:
-        total = total + use.features()
+        total = total + use.features(block)
     return total

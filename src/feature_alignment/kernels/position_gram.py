@@ -11,11 +11,13 @@ gradients   the gradients a few rows of the weight at a time: ncPkd + n²c²kd. 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from feature_alignment.kernels.parameter_gradients import MatrixGradients, TokenInputs
+from feature_alignment.kernels.blocks import BLOCK, spans
+from feature_alignment.kernels.layer_inputs import TokenInputs
+from feature_alignment.kernels.parameter_gradients import MatrixGradients
 
 FORMS = ("pairs", "carrying", "gradients")
 
@@ -24,8 +26,8 @@ FORMS = ("pairs", "carrying", "gradients")
 _MOVE = 40
 _NARROW = 4
 
-# Numbers in one block of intermediate results; more than this leaves the processor's cache.
-_BLOCK = 2**21
+# Numbers in one slice of gradients: memory of this size is soon used again.
+_SLICE = 2**22
 
 
 def add_position_gram(
@@ -147,16 +149,22 @@ def add_gradient_gram(
     """
     columns, rows = first[0].inputs.columns, first[0].rows
     held = out.shape[0] if symmetric else sum(out.shape)
-    slices = min(rows, math.ceil(2 * rows * held * columns / workspace))
-    step = math.ceil(rows / slices)  # slices of equal size
+    step = math.ceil(rows / math.ceil(rows * held * columns / max(1, min(workspace // 2, _SLICE))))
+    step = min(step, rows)  # slices of equal size
+    sides = [first] if symmetric else [first, second]
+    spaces = [
+        use[0].deltas.new_empty(use[0].deltas[:, :, 0, 0].numel() * step * columns) for use in sides
+    ]
     for group in range(first[0].inputs.groups):
-        for start in range(0, rows, step):
-            stop = min(start + step, rows)
-            gradients = _gradient_rows(first, group, start, stop, workspace)
-            others = gradients
-            if not symmetric:
-                others = _gradient_rows(second, group, start, stop, workspace)
-            add_feature_gram(out, gradients, others, symmetric)
+        for span in spans(rows, step):
+            found = []
+            for uses, space in zip(sides, spaces, strict=True):
+                shape = (*uses[0].deltas.shape[:2], span.stop - span.start, columns)
+                gradients = space[: math.prod(shape)].view(shape)
+                for number, use in enumerate(uses):
+                    use.add_gradient_rows(gradients, group, span, min(number, 1), workspace // 4)
+                found.append(gradients)
+            add_feature_gram(out, found[0], found[-1], symmetric)
 
 
 def add_feature_gram(
@@ -171,7 +179,7 @@ def add_feature_gram(
         symmetric: whether Φ₂ is Φ.
     """
     phi, phi2 = first.reshape(out.shape[0], -1), second.reshape(out.shape[1], -1)
-    blocks = 8 if symmetric else 1
+    blocks = 16 if symmetric else 1
     for rows in spans(out.shape[0], max(64, math.ceil(out.shape[0] / blocks))):
         stop = rows.stop if symmetric else out.shape[1]
         out[rows, :stop].addmm_(phi[rows], phi2[:stop].T)
@@ -179,35 +187,10 @@ def add_feature_gram(
 
 def mirror_lower_triangle(matrix: torch.Tensor) -> None:
     """Copy the lower triangle of a square matrix to its upper one, in place and in blocks."""
-    for rows in spans(matrix.shape[0], 1024):
+    for rows in spans(matrix.shape[0], 128):
         matrix[: rows.start, rows] = matrix[rows, : rows.start].T
         block = matrix[rows, rows]
         block.copy_(block.tril() + block.tril(-1).T)
-
-
-def spans(total: int, step: int) -> Iterator[slice]:
-    """Slices of at most `step` that cover range(total).
-
-    Example:
-        >>> list(spans(5, 3))
-        [slice(0, 3, None), slice(3, 5, None)]
-    """
-    for start in range(0, total, step):
-        yield slice(start, min(start + step, total))
-
-
-def _gradient_rows(
-    uses: Sequence[MatrixGradients], group: int, start: int, stop: int, workspace: int
-) -> torch.Tensor:
-    """Rows of the weight's gradients, summed over uses: (n, c, (stop − start)·columns)."""
-    n, c = uses[0].deltas.shape[:2]
-    columns = uses[0].inputs.columns
-    total = uses[0].deltas.new_zeros(n, c, stop - start, columns)
-    for use in uses:
-        per_sample = use.inputs.positions * (use.inputs.columns + c * (stop - start))
-        for samples in spans(n, max(1, min(_BLOCK, workspace // 4) // per_sample)):
-            total[samples] += use.gradient_rows(group, samples, start, stop)
-    return total.flatten(2)
 
 
 def _add_by_pairs(
@@ -220,23 +203,20 @@ def _add_by_pairs(
 ) -> None:
     n, c, t, _ = first.deltas.shape
     n2, _, s, _ = second.deltas.shape
-    blocks = out.unflatten(0, (n, c)).unflatten(2, (n2, c))
-    per_pair = c**2 * t * s
-    block = min(workspace // 2, _BLOCK if t * s > 1 else 8 * _BLOCK)
-    side = max(1, math.isqrt(block // per_pair))
+    side = max(1, min(workspace // 2, BLOCK // 2) // (n2 * s * c * c * t))
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
             a, delta = first.inputs.load(group, rows), first.signal(group, rows)
-            delta = delta.reshape(-1, delta.shape[3])  # (b·c·P, k)
-            for columns in spans(n2, side):
-                if symmetric and columns.start > rows.start:
-                    break
-                a2, delta2 = second.inputs.load(group, columns), second.signal(group, columns)
-                products = delta @ delta2.reshape(-1, delta2.shape[3]).T
-                products = products.view(a.shape[0], c, t, a2.shape[0], c, s)
-                similarity = _similarity(first, a, a2, bias, products.dtype)
-                products *= similarity.view(a.shape[0], 1, t, a2.shape[0], 1, s)
-                blocks[rows, :, columns] += products.sum((2, 5))
+            columns = slice(0, rows.stop if symmetric else n2)
+            a2, delta2 = second.inputs.load(group, columns), second.signal(group, columns)
+            products = delta.flatten(0, 2) @ delta2.flatten(0, 2).T
+            products = products.view(len(a), c, t, len(a2), c, s)
+            similarity = _similarity(first, a, a2, bias, products.dtype)
+            products *= similarity.view(len(a), 1, t, len(a2), 1, s)
+            if t * s > 1:
+                products = products.sum((2, 5))
+            found = products.view(len(a) * c, -1)
+            out[rows.start * c : rows.stop * c, : found.shape[1]] += found
 
 
 def _add_by_carrying(
@@ -255,7 +235,7 @@ def _add_by_carrying(
     side2 = max(1, min(workspace // (4 * s * d), workspace // (4 * min(side, n) * t * s)))
     # Narrower columns leave less to compute above the diagonal; below 256 products get slow.
     side2 = min(side2, max(math.ceil(256 / s), n2 // 16))
-    carried_samples = max(1, min(_BLOCK, workspace // 4) // (c * t * k))
+    carried_samples = max(1, min(BLOCK, workspace // 4) // (c * t * k))
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
             a, delta = first.inputs.load(group, rows), first.signal(group, rows)

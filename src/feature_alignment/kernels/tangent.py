@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from feature_alignment.kernels.blocks import spans
 from feature_alignment.kernels.capture_plan import CapturePlan, capture_gradients, plan_capture
 from feature_alignment.kernels.parameter_gradients import (
     BiasGradients,
@@ -27,13 +28,12 @@ from feature_alignment.kernels.position_gram import (
     add_gradient_gram,
     add_position_gram,
     mirror_lower_triangle,
-    spans,
 )
 
 # A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
 DEFAULT_BUDGET = 5 * 2**29
 
-# Share of the budget left for intermediate results of the contractions.
+# Share of the budget for the passes, and for intermediate results of the contractions.
 _WORKSPACE = 1 / 8
 
 
@@ -79,7 +79,8 @@ def tangent_kernel(
     Source: baratin2021, eq. 1 and Section 3.3 (sum over layers); beaglehole2024, Proposition 12.
 
     Args:
-        model: a model whose outputs are (n, c), each sample's depending on that sample only.
+        model: a model whose outputs are (n, c), or (n, …) with an output in every entry; each
+            sample's depend on that sample only.
         x: inputs (n, …).
         x2: inputs (n₂, …) of the kernel's columns; None for x.
         parameters: values by parameter name to evaluate the model at; None for its own.
@@ -101,7 +102,7 @@ def tangent_kernel(
     plan = plan_capture(model, x, parameters)
     symmetric = x2 is None
     x2 = x if x2 is None else x2
-    workspace = int(memory_budget * _WORKSPACE)
+    workspace = max(int(memory_budget * _WORKSPACE), plan.passing_bytes)
     block = _block_size(plan, len(x), None if symmetric else len(x2), memory_budget - workspace)
     rows, columns = list(spans(len(x), block)), list(spans(len(x2), block))
     steps = len(rows) * (len(rows) + 1) // 2 if symmetric else len(rows) * len(columns)
@@ -165,14 +166,13 @@ def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
     Raises:
         ValueError: if the memory does not hold one sample of each side.
     """
-    held, passing = plan.held_bytes, plan.passing_bytes
-    if n2 is None and n * (held + passing) <= memory:
+    if n2 is None and n * plan.held_bytes <= memory:
         return n
-    block = memory // (2 * held + passing)
+    block = memory // (2 * plan.held_bytes)
     if block < 1:
         raise ValueError(
-            f"memory_budget: it leaves {memory} bytes for the gradients of two samples, which need "
-            f"{2 * held + passing}; raise the budget."
+            f"memory_budget: it leaves {max(0, memory)} bytes for the gradients of two samples, "
+            f"which need {2 * plan.held_bytes}; raise the budget."
         )
     return min(block, max(n, n2 or 0))
 

@@ -37,6 +37,7 @@ def train(
     loss_samples: tuple[torch.Tensor, torch.Tensor] | None = None,
     probes: Sequence[Probe] = (),
     stop_when: Callable[[int, Recorder], bool] | None = None,
+    after_update: Callable[[int, nn.Module], None] | None = None,
     progress: Progress | None = None,
 ) -> Recorder:
     """Train a model in place and measure it at chosen steps.
@@ -68,6 +69,8 @@ def train(
         probes: what is measured.
         stop_when: asked after each measurement with the step and the record so far; True ends
             the run.
+        after_update: called with t and the model after every update t, before any measurement;
+            for what is a sum over the updates. It must leave the model as it is.
         progress: told about every update.
 
     Returns:
@@ -119,6 +122,8 @@ def train(
             nn.utils.clip_grad_norm_(model.parameters(), largest_gradient)
         optimizer.step()
         value = value.detach()
+        if after_update is not None:
+            after_update(step, model)
 
         thorough = step in measured or step == steps
         if thorough or step % CHECK_EVERY == 0:

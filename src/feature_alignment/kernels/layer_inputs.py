@@ -1,0 +1,215 @@
+"""Inputs of matrix-shaped parameters at every position: vectors, patches of images, tokens.
+
+A module's weight (k, d) has the gradient Σ_t δ_t a_tᵀ for each sample and output: a sum over the
+positions t (one for a vector input, tokens of a sequence, output pixels of a convolution).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch.nn import functional as F
+
+
+class Inputs(Protocol):
+    """Inputs a of a matrix-shaped parameter at every position, for n samples.
+
+    Attributes:
+        values: what the module was given, samples first.
+        positions: P.
+        columns: d of one group's weight (k, d), in the order of `weight_order`.
+        groups: independent parts of the weight's rows, each with inputs of its own.
+    """
+
+    values: torch.Tensor
+    positions: int
+    columns: int
+    groups: int
+
+    def load(self, group: int, samples: slice) -> torch.Tensor:
+        """What `similarity` and `gradient_rows` take: (b, P, …) for b samples."""
+
+    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """Inner products a_it·a_js of loaded inputs: (b, P, …), (b₂, P₂, …) → (b·P, b₂·P₂)."""
+
+    def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
+        """Inner products a_it·a_is within each sample: (b, P, …) → (b, P, P)."""
+
+    def add_gradient_rows(
+        self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
+    ) -> None:
+        """Replace `out` by beta · out + rows of Σ_t δ_t a_tᵀ.
+
+        Args:
+            out: (b, c, number of rows, columns), contiguous.
+            loaded: inputs of b samples.
+            signal: δ (b, c, P, k).
+            rows: the rows.
+            beta: 0 or 1.
+        """
+
+    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
+        """Gradient rows (…, columns) with their entries in the order of the parameter's."""
+
+
+class _OuterProducts:
+    """What inputs that are loaded as vectors (b, P, d) have in common."""
+
+    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`."""
+        return first.flatten(0, 1) @ second.flatten(0, 1).T
+
+    def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`."""
+        return loaded @ loaded.transpose(1, 2)
+
+    def add_gradient_rows(
+        self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
+    ) -> None:
+        """See `Inputs`: rows are the units, or the group's output channels."""
+        delta = signal[..., rows]  # (b, c, P, k)
+        # All outputs in one product per sample, since they share the inputs; of the two layouts
+        # in memory, the one that needs no copy.
+        if delta.stride(2) == 1:
+            stacked = delta.transpose(2, 3).flatten(1, 2)  # (b, c·k, P)
+        else:
+            stacked = delta.transpose(1, 2).flatten(2).transpose(1, 2)
+        out.flatten(1, 2).baddbmm_(stacked, loaded, beta=beta)
+
+
+@dataclass(frozen=True)
+class VectorInputs(_OuterProducts):
+    """Inputs of a linear layer at every position.
+
+    Attributes:
+        values: a, (n, P, d).
+    """
+
+    values: torch.Tensor
+    groups: int = 1
+
+    @property
+    def positions(self) -> int:
+        """P."""
+        return self.values.shape[1]
+
+    @property
+    def columns(self) -> int:
+        """D."""
+        return self.values.shape[2]
+
+    def load(self, group: int, samples: slice) -> torch.Tensor:
+        """See `Inputs`: (b, P, d)."""
+        return self.values[samples]
+
+    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`."""
+        return rows
+
+
+@dataclass(frozen=True)
+class PatchInputs(_OuterProducts):
+    """Inputs of a convolution, unfolded into one patch per output position when loaded.
+
+    A patch's entries run over the window first and the channels last, which copies fastest.
+
+    Attributes:
+        values: the layer's input (n, channels, …), one axis per spatial dimension.
+        kernel: window size per spatial dimension; so are stride and dilation.
+        stride: step between windows.
+        dilation: step within a window.
+        padding: numbers of entries added before and after each spatial dimension.
+        padding_mode: "constant" (zeros), "reflect", "replicate" or "circular".
+        groups: groups of channels.
+    """
+
+    values: torch.Tensor
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    padding_mode: str
+    groups: int
+
+    @property
+    def positions(self) -> int:
+        """P, the number of output positions."""
+        number = 1
+        for axis, size in enumerate(self.values.shape[2:]):
+            span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
+            number *= (size + sum(self.padding[axis]) - span) // self.stride[axis] + 1
+        return number
+
+    @property
+    def columns(self) -> int:
+        """d, the entries of one group's patch."""
+        return self.values.shape[1] // self.groups * torch.Size(self.kernel).numel()
+
+    def load(self, group: int, samples: slice) -> torch.Tensor:
+        """See `Inputs`: patches (b, P, d)."""
+        channels = self.values.shape[1] // self.groups
+        a = self.values[samples, group * channels : (group + 1) * channels]
+        if any(sum(pair) for pair in self.padding):
+            last_axis_first = [size for pair in reversed(self.padding) for size in pair]
+            a = F.pad(a, last_axis_first, mode=self.padding_mode)
+        a = a.movedim(1, -1).contiguous()  # (b, …, channels)
+        axes = range(len(self.kernel))
+        for axis in axes:
+            span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
+            a = a.unfold(axis + 1, span, self.stride[axis])[..., :: self.dilation[axis]]
+        a = a.movedim(1 + len(self.kernel), -1)  # (b, positions…, window…, channels)
+        return a.reshape(a.shape[0], -1, self.columns)
+
+    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`: channels first, as in the weight."""
+        window = torch.Size(self.kernel).numel()
+        return rows.unflatten(-1, (window, -1)).transpose(-1, -2).flatten(-2)
+
+
+@dataclass(frozen=True)
+class TokenInputs:
+    """Inputs of an embedding: token t stands for the unit vector e_t, its gradient for e_t δᵀ.
+
+    The roles are swapped: rows of the weight (V, k) belong to tokens, columns to δ.
+
+    Attributes:
+        values: tokens (n, P).
+        vocabulary: V.
+        columns: k, the embedding's width.
+    """
+
+    values: torch.Tensor
+    vocabulary: int
+    columns: int
+    groups: int = 1
+
+    @property
+    def positions(self) -> int:
+        """P."""
+        return self.values.shape[1]
+
+    def load(self, group: int, samples: slice) -> torch.Tensor:
+        """See `Inputs`: tokens (b, P)."""
+        return self.values[samples]
+
+    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`: True where the tokens are equal."""
+        return first.reshape(-1, 1) == second.reshape(1, -1)
+
+    def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`: True where the tokens are equal."""
+        return loaded[:, :, None] == loaded[:, None, :]
+
+    def add_gradient_rows(
+        self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
+    ) -> None:
+        """See `Inputs`: rows are tokens."""
+        tokens = torch.arange(rows.start, rows.stop, device=loaded.device)
+        chosen = (loaded[:, None, :] == tokens[:, None]).to(signal.dtype)  # (b, V', P)
+        found = chosen @ signal.transpose(1, 2).flatten(2)  # (b, V', c·k)
+        found = found.unflatten(2, (signal.shape[1], -1)).transpose(1, 2)
+        out.mul_(beta).add_(found) if beta else out.copy_(found)
+
+    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
+        """See `Inputs`."""
+        return rows

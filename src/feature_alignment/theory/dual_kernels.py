@@ -1,0 +1,105 @@
+"""Dual kernels E[φ(u)φ(v)] and E[φ′(u)φ′(v)] of activations, for jointly Gaussian u and v.
+
+Those of ReLU are the arc-cosine kernels. All take S_uu, S_vv and S_uv, tensors that broadcast, and
+compute in their precision.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import pi
+
+import torch
+
+DualKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Dual:
+    """The dual kernels of one activation φ.
+
+    Attributes:
+        value: E[φ(u)φ(v)] from E[u²], E[v²] and E[uv].
+        derivative: E[φ′(u)φ′(v)] from the same.
+    """
+
+    value: DualKernel
+    derivative: DualKernel
+
+
+def _relu(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
+    norms = torch.sqrt(uu * vv)
+    cosine = _cosine(uu, vv, uv)
+    angle = torch.arccos(cosine)
+    return norms * (torch.sqrt(1 - cosine**2) + (pi - angle) * cosine) / (2 * pi)
+
+
+def _step(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
+    return (pi - torch.arccos(_cosine(uu, vv, uv))) / (2 * pi)
+
+
+def _cosine(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
+    return torch.clamp(uv / torch.sqrt(uu * vv), -1, 1)
+
+
+def _erf(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
+    return 2 / pi * torch.arcsin(2 * uv / torch.sqrt((1 + 2 * uu) * (1 + 2 * vv)))
+
+
+def _erf_derivative(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
+    return 4 / pi / torch.sqrt((1 + 2 * uu) * (1 + 2 * vv) - 4 * uv**2)
+
+
+def _exponential(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
+    return torch.exp((uu + vv) / 2 + uv)
+
+
+DUALS: dict[str, Dual] = {
+    "quadratic": Dual(lambda uu, vv, uv: uu * vv + 2 * uv**2, lambda uu, vv, uv: 4 * uv),
+    "relu": Dual(_relu, _step),
+    "erf": Dual(_erf, _erf_derivative),
+    "exponential": Dual(_exponential, _exponential),
+}
+"""By activation: h², max(h, 0), erf(h) and exp(h).
+
+Source: Cho and Saul 2009 (ReLU, orders 1 and 0); Williams 1997 (erf); Gaussian integrals (others).
+"""
+
+
+def expected_preactivation_kernel(
+    x: torch.Tensor, activation: str, hidden_layers: int, weight_variance: float
+) -> torch.Tensor:
+    """Expected PTK E[𝒦] of the first layer at initialisation, in the limit of infinite width.
+
+    For independent weights of variance v/fan_in, with S₀ = v XXᵀ/d and S_ℓ = v E[φφ](S_{ℓ−1}),
+
+        E[𝒦(x, z)] = Π_ℓ v E[φ′φ′](S_ℓ)(x, z),
+
+    one factor for each hidden layer: the weights above it have variance v/k, so that sums over its
+    k units become averages.
+
+    Source: beaglehole2024, Appendix E; the recursion is that of the NTK (Jacot et al. 2018).
+
+    Args:
+        x: inputs, (n, d), none of them zero.
+        activation: a key of `DUALS`.
+        hidden_layers: number of hidden layers, at least 1.
+        weight_variance: v; 1/3 for PyTorch's default.
+
+    Returns:
+        (n, n); for one hidden layer and Gaussian weights exact at any width.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> expected_preactivation_kernel(x, "relu", 1, 1.0)
+        tensor([[0.5000, 0.2500],
+                [0.2500, 0.5000]])
+    """
+    dual = DUALS[activation]
+    covariance = weight_variance * (x @ x.T) / x.shape[1]  # S_0, (n, n)
+    kernel = torch.ones_like(covariance)
+    for _ in range(hidden_layers):
+        variances = covariance.diagonal()
+        pair = variances[:, None], variances[None, :], covariance
+        kernel = kernel * weight_variance * dual.derivative(*pair)
+        covariance = weight_variance * dual.value(*pair)
+    return kernel

@@ -1,0 +1,207 @@
+"""Normalised traces of words in freely independent families, from the traces of each family.
+
+A word such as "ARARBR" stands for tr(ARARBR) = (1/d) Tr(A·R·A·R·B·R). Its value follows from the
+traces of words within each family alone, "AAB" or "RR"; whether the letters of a family commute
+plays no part. Numbers, fractions and symbols all work, since only sums and products are taken.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import torch
+
+Trace = Callable[[str], Any]
+"""Normalised trace of a word, not empty, in the letters of one family."""
+
+
+def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
+    """Normalised trace of a word in letters of freely independent families.
+
+    By the first letter's block in a non-crossing partition, summed over the blocks V that hold
+    it and whose letters w_V are all of its family, with the gaps g_j between letters of V:
+
+        tr(w) = Σ_V κ(w_V) Π_j tr(g_j).
+
+    The free cumulants κ follow from the same equation within a family. Words are rotated so that
+    only the last family's traces are used as they are, without its cumulants: where the other
+    families have positive cumulants, as R of `random_features` has, nothing cancels.
+
+    Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2; the paper's
+    identities (beaglehole2024, eq. 12-15, 20, 22 and 28) are special cases.
+
+    Args:
+        word: letters, of length up to about 12; the empty word is the identity.
+        families: by its letters, the trace of words within each family. Words that are
+            rotations of each other have the same trace.
+
+    Returns:
+        The trace, of the type of the families' traces.
+
+    Raises:
+        ValueError: if a letter is of no family or of two.
+
+    Example:
+        A projection of trace 1/2 and a semicircular element with tr(S²) = 1:
+
+        >>> projection, semicircle = moment_trace([0.5, 0.5]), moment_trace([0, 1, 0, 2])
+        >>> free_trace("PSPS", {"P": projection, "S": semicircle})
+        0.25
+    """
+    family_of = _family_of_each_letter(families)
+    if unknown := set(word) - set(family_of):
+        raise ValueError(
+            f"{word}: the letter {min(unknown)} is of none of the families "
+            f"{', '.join(families)}; give its family."
+        )
+    last = len(families) - 1
+    traces = list(families.values())
+
+    @cache
+    def trace(word: str) -> Any:
+        if not word:
+            return 1
+        used = {family_of[letter] for letter in word}
+        if len(used) == 1:
+            return traces[used.pop()](word)
+        start = next(i for i, letter in enumerate(word) if family_of[letter] != last)
+        word = word[start:] + word[:start]
+        return sum(
+            cumulant(block) * math.prod(trace(gap) for gap in gaps)
+            for block, gaps in _blocks_with_first(word, lambda x: family_of[x])
+        )
+
+    @cache
+    def cumulant(word: str) -> Any:
+        smaller = sum(
+            cumulant(block) * math.prod(trace(gap) for gap in gaps)
+            for block, gaps in _blocks_with_first(word)
+            if block != word
+        )
+        return trace(word) - smaller
+
+    return trace(word)
+
+
+def free_cumulants(moments: Sequence[Any]) -> list[Any]:
+    """Free cumulants κ_1, …, κ_n of one element from its moments m_1, …, m_n.
+
+    Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2.
+
+    Args:
+        moments: m_1, …, m_n.
+
+    Returns:
+        κ_1, …, κ_n.
+
+    Example:
+        >>> free_cumulants([1, 2, 5, 14])  # Catalan numbers: free Poisson of rate 1
+        [1, 1, 1, 1]
+    """
+    cumulants: list[Any] = []
+    for moment in moments:
+        # As yet without κ_n, whose coefficient is 1.
+        cumulants.append(0)
+        cumulants[-1] = moment - moments_from_cumulants(cumulants)[-1]
+    return cumulants
+
+
+def moments_from_cumulants(cumulants: Sequence[Any]) -> list[Any]:
+    """Moments of one element from its free cumulants, m_n = Σ_s κ_s Σ_{i_1+…+i_s=n−s} Π_j m_{i_j}.
+
+    Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2.
+
+    Args:
+        cumulants: κ_1, …, κ_n.
+
+    Returns:
+        m_1, …, m_n.
+
+    Example:
+        >>> moments_from_cumulants([0, 1, 0, 0])  # semicircle
+        [0, 1, 0, 2]
+    """
+    moments: list[Any] = [1]
+    for n in range(1, len(cumulants) + 1):
+        power = [1] + [0] * (n - 1)  # coefficients of (Σ_i m_i z^i)^s up to z^(n−1), here s = 0
+        total = 0
+        for s in range(1, n + 1):
+            power = [sum(power[i] * moments[j - i] for i in range(j + 1)) for j in range(n)]
+            total = total + cumulants[s - 1] * power[n - s]
+        moments.append(total)
+    return moments[1:]
+
+
+def moment_trace(moments: Sequence[Any]) -> Trace:
+    """Traces of the powers of a single letter, from its moments m_1, m_2 and so on.
+
+    Example:
+        >>> moment_trace([1, 4])("RR")
+        4
+    """
+    return lambda word: moments[len(word) - 1]
+
+
+def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
+    """Traces of words in given square matrices; products are computed once, when needed.
+
+    Args:
+        matrices: each letter's matrix, (d, d).
+
+    Returns:
+        The function from a word to (1/d) Tr of its product, a float.
+
+    Example:
+        >>> matrix_trace({"A": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})("AA")
+        1.0
+    """
+
+    @cache
+    def product(word: str) -> torch.Tensor:
+        if len(word) == 1:
+            return matrices[word]
+        return product(word[:-1]) @ matrices[word[-1]]
+
+    @cache
+    def trace(word: str) -> float:
+        if len(word) == 1:
+            return float(matrices[word].diagonal().mean())
+        left, right = product(word[: len(word) // 2]), product(word[len(word) // 2 :])
+        return float(torch.sum(left * right.T)) / len(left)
+
+    return lambda word: trace(canonical_rotation(word))
+
+
+def canonical_rotation(word: str) -> str:
+    """The first in the alphabet of a word's rotations, which all have the same trace.
+
+    Example:
+        >>> canonical_rotation("BAA")
+        'AAB'
+    """
+    return min(word[i:] + word[:i] for i in range(len(word)))
+
+
+def _family_of_each_letter(families: Mapping[str, Trace]) -> dict[str, int]:
+    family_of: dict[str, int] = {}
+    for index, letters in enumerate(families):
+        for letter in letters:
+            if letter in family_of:
+                raise ValueError(f"the letter {letter} is in two families; it can be in one.")
+            family_of[letter] = index
+    return family_of
+
+
+def _blocks_with_first(
+    word: str, colour: Callable[[str], Hashable] = lambda letter: 0
+) -> Iterator[tuple[str, list[str]]]:
+    """The blocks of letters of the first one's colour that hold it, and the gaps they leave."""
+    alike = [i for i in range(1, len(word)) if colour(word[i]) == colour(word[0])]
+    for size in range(len(alike) + 1):
+        for others in combinations(alike, size):
+            chosen = (0, *others)
+            ends = (*others, len(word))
+            gaps = [word[i + 1 : end] for i, end in zip(chosen, ends, strict=True)]
+            yield "".join(word[i] for i in chosen), [gap for gap in gaps if gap]
