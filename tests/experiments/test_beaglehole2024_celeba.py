@@ -15,7 +15,8 @@ PARAMETERS = {
     "hidden_layers": 2,
     "first_layer_scale": 0.02,
     "learning_rate": 0.003,
-    "steps": 150,
+    "batch_size": None,
+    "epochs": 150,
     "random_conjugates": 3,
     "precision": "float64",
 }
@@ -54,7 +55,7 @@ def test_nfm_and_agop_look_at_the_glasses_and_random_matrices_less(faces):
 
 
 def test_the_recorded_correlation_is_that_of_the_recorded_images(faces):
-    result = run(faces, steps=5)
+    result = run(faces, batch_size=20, epochs=5)
     diagonals = [result.arrays[f"{name}_diagonal"].ravel() for name in ("nfm", "agop")]
     found = next(row["value"] for row in result.rows if row["metric"] == "diagonal_correlation")
     assert found == pytest.approx(np.corrcoef(*diagonals)[0, 1], abs=1e-10)

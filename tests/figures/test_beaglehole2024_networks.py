@@ -20,7 +20,7 @@ COLUMNS = ["point", "seed", "step", "layer", "split", "metric", "value"]
 NETWORKS = {
     "mlp_mnist_released": ("layers.0", "layers.1"),
     "mlp_svhn_released": ("layers.0", "layers.1"),
-    "vgg_cifar10_released": ("features.0", "head.0"),
+    "vgg_cifar10_released": ("features.0", "features.3", "head.0"),
     "gpt_shakespeare_text": tuple(
         f"blocks.{block}.attention.{name}" for block in (0, 1) for name in ("query", "key")
     ),
@@ -34,7 +34,7 @@ def runs():
     for point, layers in NETWORKS.items():
         last = 9 if point.startswith("mlp_svhn") else 6
         for layer in layers:
-            deep = 0.3 if layer in ("layers.1", "head.0") or "blocks.1" in layer else 0.0
+            deep = 0.3 if layer in ("layers.1", "features.3") or "blocks.1" in layer else 0.0
             values = [(0, "nfc", 0.2), (1, "nfc", 0.2), (last, "nfc", 0.6)]
             values += [(1, "centred_nfc", 0.5 + deep), (last, "centred_nfc", 0.65 + deep)]
             rows += [
@@ -101,6 +101,11 @@ def test_early_and_late_are_the_ends_of_each_run(runs):
         late = table.values("centred_excess_late", point=point, layer="layers.1")
         assert early.to_numpy() == pytest.approx(0.2)
         assert late.to_numpy() == pytest.approx(0.35)
+
+
+def test_of_vgg_only_the_convolutions_count(runs):
+    frame = beaglehole2024_fig2.table(runs).frame
+    assert set(frame.loc[frame["network"] == "vgg", "layer"]) == {"features.0", "features.3", "all"}
 
 
 def test_depth_gain_compares_last_with_first_layer_or_block(runs):
