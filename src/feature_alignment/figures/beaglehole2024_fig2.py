@@ -42,6 +42,8 @@ CAPTION = (
 )
 SETTINGS = {"mlp": "released", "vgg": "released", "gpt": "text"}
 CONVERGED = 0.1
+WHEN = {"early": ("o", "-"), "late": ("s", ":")}
+"""Marker and line in panel B."""
 
 
 def points(experiments: Mapping[str, Any]) -> list[Point]:
@@ -121,7 +123,7 @@ def draw(table: FigureTable) -> "Figure":
         draw_both_correlations(ax, rows_of(vgg, layer=layer))
         ax.set(title=f"VGG-11, conv. {number}", xlabel="epoch")
     cells[-1].axis("off")
-    cells[-1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center")
+    _draw_legend(cells[-1], axes[0, 0])
     gpt = rows_of(frame, network="gpt")
     for row, ax_row in enumerate(axes[1:]):
         for ax, name in zip(ax_row[3:], ATTENTION, strict=True):
@@ -137,8 +139,8 @@ def draw(table: FigureTable) -> "Figure":
 def _draw_average(ax: "Axes", frame: pd.DataFrame, datasets: list[str]) -> None:
     """Means over datasets by layer, early and late, with their deviation over seeds."""
     rows = rows_of(frame, point="mean", settings=SETTINGS["mlp"])
-    for metric, name in CORRELATIONS.items():
-        for when, marker, style in (("early", "o", "-"), ("late", "s", ":")):
+    for metric in CORRELATIONS:
+        for when, (marker, style) in WHEN.items():
             values = rows_of(rows, metric=f"{metric}_{when}").groupby("layer")["value"]
             mean, deviation = values.mean(), values.std(ddof=1).fillna(0.0)
             ax.errorbar(
@@ -148,9 +150,18 @@ def _draw_average(ax: "Axes", frame: pd.DataFrame, datasets: list[str]) -> None:
                 color=COLOURS[CORRELATION_COLOURS[metric]],
                 marker=marker,
                 linestyle=style,
-                label=f"{name}, {when}",
             )
     missing = left_out(datasets)
     ax.set(ylim=(0, 1.02), xlabel="layer")
     ax.set_title(f"mean of {len(datasets)} datasets" + (f",\n{missing}" if missing else ""))
-    ax.legend(fontsize=6)
+
+
+def _draw_legend(ax: "Axes", curves: "Axes") -> None:
+    """The colours of all panels, and the lines of B."""
+    from matplotlib.lines import Line2D
+
+    handles, labels = curves.get_legend_handles_labels()
+    for when, (marker, style) in WHEN.items():
+        handles.append(Line2D([], [], color=COLOURS["reference"], marker=marker, linestyle=style))
+        labels.append(f"B, {when}")
+    ax.legend(handles, labels, loc="center")
