@@ -24,7 +24,8 @@ def test_every_figure_table_claim_and_report_is_made(finished):
             table.fieldnames
         )
     claims = list(csv.DictReader(io.StringIO(results["results/smoke/claims.csv"].decode())))
-    assert {row["figure"] for row in claims} == set(FIGURES)  # each figure is judged
+    # Each figure is judged, but for the one that goes beyond the papers.
+    assert set(FIGURES) - {row["figure"] for row in claims} == {"beaglehole2024_fig_aspect_ratios"}
     report = (finished.folder / "results/smoke/report.html").read_text(encoding="utf-8")
     assert report.count("data:image/png;base64,") == len(FIGURES)
 
