@@ -24,7 +24,7 @@ CAPTION = (
 EXPERIMENT = "lejeune2024_sample_complexity"
 DATASETS = {"mnist": ("MNIST", "mlp"), "cifar10": ("CIFAR-10", "cnn")}
 SAMPLINGS = {"fixed": "n samples", "redrawn": "n samples redrawn in every epoch"}
-ERROR_TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+ERROR_TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8)
 MODELS = {"fixed": "fixed features", "adaptive": "adaptive features", "full": "full network"}
 
 
