@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from feature_alignment.config import PRESETS, load_schema, resolve_config
+from feature_alignment.config import PRESETS, load_schema, read_yaml, resolve_config
 from feature_alignment.errors import UserError
 from feature_alignment.plan import make_plan
 
@@ -33,6 +33,15 @@ def test_the_sentence_names_the_file_that_holds_the_mistake(root, tmp_path):
         resolve_config({"threads": -1}, root / "workflow", files=[first, second])
     with pytest.raises(UserError, match=r"^--config: device: "):
         resolve_config({"device": "gpu"}, root / "workflow", files=[first, second])
+
+
+def test_a_key_given_twice_is_refused_and_a_merge_is_not(tmp_path):
+    file = tmp_path / "twice.yaml"
+    file.write_text("a: {x: 1, x: 2}\n")
+    with pytest.raises(UserError, match=r"twice\.yaml.*the key 'x' is given twice"):
+        read_yaml(file)
+    file.write_text("a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\n")
+    assert read_yaml(file) == {"a": {"x": 1}, "b": {"x": 2}}
 
 
 def test_later_settings_win(root):

@@ -23,7 +23,7 @@ Config = dict[str, Any]
 @cache
 def load_schema(path: Path) -> Config:
     """The schema in a YAML file, with each `$ref: other.yaml` replaced by that file's schema."""
-    return _inline_references(yaml.safe_load(path.read_text(encoding="utf-8")), path.parent)
+    return _inline_references(read_yaml(path), path.parent)
 
 
 def _inline_references(node: Any, folder: Path) -> Any:
@@ -86,15 +86,29 @@ def read_yaml(path: Path) -> Any:
     """The contents of a YAML file.
 
     Raises:
-        UserError: if it cannot be read or is not YAML.
+        UserError: if it cannot be read, is not YAML, or gives a key twice.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: is not valid YAML ({reason}).") from error
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which a key that is given twice is an error: the first value would be lost."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is given twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def _parse_selections(user: Config) -> Config:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from feature_alignment.claims.ledger import Claim, Criterion
-from feature_alignment.claims.selection import claim_values
+from feature_alignment.claims.selection import claim_remarks, claim_values
 from feature_alignment.errors import UserError
 
 
@@ -160,3 +160,10 @@ def test_a_seed_with_fewer_draws_is_an_error():
     )
     with pytest.raises(UserError, match="different numbers of draw values, 1 to 2"):
         claim_values(claim(over="draw"), table)
+
+
+def test_remarks_are_those_of_the_rows_that_are_read(table):
+    assert claim_remarks(claim(), table) == []
+    remarked = table.assign(remark=table["metric"].map({"number": "without MNIST", "other": ""}))
+    assert claim_remarks(claim(), remarked) == ["without MNIST"]
+    assert claim_remarks(claim(select={"metric": "other"}), remarked) == []

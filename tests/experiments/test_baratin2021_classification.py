@@ -17,7 +17,7 @@ PARAMETERS = {
     "kernel_samples": 30,
     "base_width": 2,
     "width": 16,
-    "hidden_layers": 2,
+    "linear_layers": 3,
     "batch_norm": ["resnet18"],
     "init": "kaiming_zero_bias",
     "momentum": 0.9,

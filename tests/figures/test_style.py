@@ -180,6 +180,19 @@ def test_the_stamp_lies_below_everything_else():
     assert footer.get_window_extent(renderer).y0 >= 0
 
 
+def test_a_long_stamp_takes_several_lines_within_the_figure():
+    figure, axes = new_figure(1, 1, 3, 2)
+    axes[0, 0].set_xlabel("iteration")
+    stamp(figure, "smoke", "; ".join(["digits (stand-in for mnist)"] * 5))
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    footer = figure.texts[0].get_window_extent(renderer)
+    label = axes[0, 0].xaxis.label.get_window_extent(renderer)
+    assert figure.texts[0].get_text().count("\n") >= 2
+    assert footer.x0 >= 0
+    assert 0 <= footer.y0 < footer.y1 <= label.y0
+
+
 def test_colours_are_of_the_palette_and_pairs_differ():
     assert set(COLOURS.values()) <= {*OKABE_ITO.values(), "#767676"}
     shown_together = [

@@ -101,3 +101,11 @@ def test_overwriting_by_normal_draws():
     draw_normal(layer.weight, 0.3, torch.Generator().manual_seed(0))
     assert layer.weight.std().item() == pytest.approx(0.3, rel=0.01)
     assert layer.weight.requires_grad
+
+
+def test_lecun_weights_are_cut_off_at_two_standard_deviations_of_the_normal():
+    layer = draw("lecun", d=100, k=2000)
+    assert layer.weight.std().item() == pytest.approx(0.1, rel=0.01)
+    assert layer.weight.abs().max() <= 2 * 0.1 / 0.8796
+    assert layer.weight.abs().max() > 1.95 * 0.1 / 0.8796
+    assert not layer.bias.any()

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feature_alignment.determinism import torch_stream
+from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.theory.free_probability import (
     canonical_rotation,
     free_cumulants,
@@ -208,15 +208,16 @@ def test_random_words_in_large_random_matrices():
     x = torch.randn(n, n, **rng) / n**0.5
     diagonal = torch.linspace(0, 2, n)
     data = {"A": x.T @ (diagonal[:, None] * x), "B": x.T @ x + torch.diag(diagonal)}
-    words = ["ARBR", "ARARBR", "ABRSBS", "ARBRARBR", "ARASBRBS"]
-    sampled = {word: [] for word in words}
+    letters = stream(0, "tests/words")
+    drawn = ["".join(letters.choice(list("ABRS"), size)) for size in (4, 5, 6, 7, 8, 8)]
+    sampled = {word: [] for word in drawn}
     for _ in range(draws):
         w = torch.randn(n, n, **rng) / n**0.5
         r = w.T @ w
         weights = {"R": r, "S": w.T @ (diagonal[:, None] * w)}
         families = {"RS": matrix_trace(weights), "AB": matrix_trace(data)}
         trace = matrix_trace(data | weights)
-        for word in words:
+        for word in drawn:
             sampled[word].append(trace(word) / free_trace(word, families))
     for word, ratios in sampled.items():
         ratio = torch.tensor(ratios)

@@ -186,6 +186,22 @@ def test_the_training_loss_over_all_samples_is_recorded():
     assert recorder.value(0, "loss") > recorder.value(12, "loss")
 
 
+def test_the_training_loss_can_be_that_of_some_samples():
+    model, recorder = run(steps=3, measure_at=[3], loss_samples=(X[:4], Y[:4]))
+    expected = mse(model(X[:4]).detach(), Y[:4])
+    assert recorder.value(3, "loss") == pytest.approx(float(expected))
+
+
+def test_a_large_gradient_is_scaled_down_to_the_limit():
+    start = new_model()
+    model, _ = run(steps=1, optimizer={"name": "gd", "lr": 0.5}, largest_gradient=1e-3)
+    pairs = zip(model.parameters(), start.parameters(), strict=True)
+    moved = torch.cat([(after - before).detach().flatten() for after, before in pairs])
+    assert float(moved.norm()) == pytest.approx(0.5 * 1e-3, rel=1e-3)
+    free, _ = run(steps=1, optimizer={"name": "gd", "lr": 0.5}, largest_gradient=1e6)
+    assert same(free, run(steps=1, optimizer={"name": "gd", "lr": 0.5})[0])
+
+
 def test_the_schedule_scales_each_update_and_the_rate_is_put_back():
     model = nn.Linear(3, 1, bias=False).double()
     w = model.weight.detach().clone()
@@ -232,7 +248,7 @@ def test_an_infinite_training_loss_is_divergence_not_a_metric():
     model = nn.Linear(3, 1, bias=False)
     x = X.float().clone()
     x[-1] = 1e30
-    with pytest.raises(TrainingDivergedError, match=r"by step 1: the loss over all samples is inf"):
+    with pytest.raises(TrainingDivergedError, match=r"by step 1: the training loss is inf"):
         train(
             model,
             x,

@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from feature_alignment.errors import UserError
-from feature_alignment.training.losses import bce, cross_entropy, loss_function, mse
+from feature_alignment.training.losses import (
+    bce,
+    cross_entropy,
+    loss_function,
+    mse,
+    sequence_cross_entropy,
+)
 
 F = torch.tensor([[0.5, -1.0], [2.0, 0.0], [-3.0, 1.5]], dtype=torch.float64)
 
@@ -49,6 +55,15 @@ def test_targets_that_would_broadcast_are_refused(loss):
 def test_cross_entropy_wants_one_index_per_sample(y):
     with pytest.raises(ValueError, match="one int64 class index per sample"):
         cross_entropy(F, y)
+
+
+def test_sequence_cross_entropy_is_that_of_all_positions():
+    f = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = torch.arange(12).reshape(3, 4) % 5
+    parts = [cross_entropy(f[i], y[i]) for i in range(3)]
+    assert float(sequence_cross_entropy(f, y)) == pytest.approx(float(sum(parts)) / 3)
+    with pytest.raises(ValueError, match="one class index per sample and position"):
+        sequence_cross_entropy(f, y[:, 0])
 
 
 def test_losses_are_found_by_name():

@@ -1,3 +1,4 @@
+import itertools
 import math
 import warnings
 
@@ -9,6 +10,7 @@ from feature_alignment.training.optimizers import (
     cosine_rate,
     learning_rate_schedule,
     make_optimizer,
+    warmup_cosine_rate,
 )
 
 
@@ -91,6 +93,18 @@ def test_cosine_falls_from_1_to_0():
     assert values[5] == pytest.approx(0.5)
     assert values[10] == pytest.approx(0, abs=1e-15)
     assert values == sorted(values, reverse=True)
+
+
+def test_warmup_rises_to_1_and_falls_to_the_floor():
+    rate = warmup_cosine_rate(steps=110, warmup=10, floor=0.1)
+    factors = [rate(t) for t in range(111)]
+    assert factors[:11] == pytest.approx([(t + 1) / 11 for t in range(11)])
+    assert factors[10] == 1
+    assert all(a > b for a, b in itertools.pairwise(factors[10:]))
+    assert factors[60] == pytest.approx(0.55)
+    assert factors[110] == pytest.approx(0.1)
+    with pytest.raises(UserError, match="warmup_steps: 5 of 5 steps"):
+        warmup_cosine_rate(steps=5, warmup=5, floor=0.1)
 
 
 def test_schedules_are_found_by_name():

@@ -85,9 +85,9 @@ def pipeline(tmp_path):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """The smoke preset, made on one core. Tests that change it copy it first."""
-    done = Pipeline(tmp_path_factory.mktemp("one_core") / "pipeline")
-    done.succeed("--cores", "1", *SMOKE)
+    """The smoke preset, made on two cores. Tests that change it copy it first."""
+    done = Pipeline(tmp_path_factory.mktemp("two_cores") / "pipeline")
+    done.succeed("--cores", "2", *SMOKE)
     return done
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.claims.ledger import Claim, Criterion
-from feature_alignment.claims.selection import claim_values
+from feature_alignment.claims.selection import claim_remarks, claim_values
 from feature_alignment.config import PRESETS
 from feature_alignment.errors import UserError, suggestion
 
@@ -69,7 +69,7 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
     Args:
         claim: the claim.
         table: the figure's tidy table: columns seed, step, layer, split, metric, value, point
-            and others.
+            and others; what its column `remark` says, if it has one, goes into the reason.
         preset: the preset that the table was made with.
         data_is_real: whether the figure shows real or synthetic data, not a stand-in.
 
@@ -100,6 +100,7 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
         if weaker is not Outcome.NOT_REPRODUCED:
             outcome, reason = Outcome.PARTLY, f"{reason}, but {weaker_reason}"
     mean, sd, seeds = _summary(values, by_draw=claim.criterion.comparator == "one_draw")
+    reason = "; ".join([reason, *claim_remarks(claim, table)])
     return Verdict(outcome, reason, mean, sd, seeds)
 
 

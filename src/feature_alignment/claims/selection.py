@@ -46,6 +46,25 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
     return values / reference
 
 
+def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
+    """What a table says about the rows that a claim reads, such as what an average lacks.
+
+    Args:
+        claim: the claim.
+        table: the figure's tidy table; its column `remark`, if it has one, holds the words.
+
+    Returns:
+        The different remarks, sorted; none where there is no such column.
+
+    Raises:
+        UserError: if rows are missing.
+    """
+    if "remark" not in table.columns:
+        return []
+    remarks = _rows(claim, claim.select, table)["remark"].dropna().astype(str)
+    return sorted(set(remarks) - {""})
+
+
 def _seed_means(values: pd.Series) -> pd.Series:
     means = values.groupby(level="seed", sort=True).mean()
     means.index = pd.MultiIndex.from_product([means.index, [0]], names=["seed", "draw"])
@@ -56,7 +75,7 @@ def _seeds(values: pd.Series) -> list[Any]:
     return values.index.get_level_values("seed").unique().tolist()
 
 
-def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Series:
+def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.DataFrame:
     columns = ["seed", "value", *select] + ([claim.over] if claim.over is not None else [])
     for column in columns:
         if column not in table.columns:
@@ -73,6 +92,11 @@ def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Se
                 f"claim {claim.id}: the table of {claim.figure} has no row with {column} = "
                 f"{wanted!r} among those chosen so far; {_available(table, select, column)}."
             )
+    return rows
+
+
+def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Series:
+    rows = _rows(claim, select, table)
     draws = rows[claim.over] if claim.over is not None else pd.Series(0, index=rows.index)
     index = pd.MultiIndex.from_arrays([rows["seed"], draws], names=["seed", "draw"])
     values = pd.Series(rows["value"].to_numpy(dtype=np.float64), index=index).sort_index()

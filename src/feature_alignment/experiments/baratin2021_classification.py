@@ -98,7 +98,7 @@ def build_network(
     """The network that the parameters describe, with ten outputs.
 
     Args:
-        parameters: `model`, `base_width` or `width` and `hidden_layers`, `batch_norm`, `init`,
+        parameters: `model`, `base_width` or `width` and `linear_layers`, `batch_norm`, `init`,
             `precision`.
         shape: (channels, height, width) of the images.
         generator: CPU generator of the initial weights.
@@ -109,7 +109,7 @@ def build_network(
     model = parameters["model"]
     options = {"init": parameters["init"], "dtype": precision(parameters)}
     if model == "mlp":
-        widths = [parameters["width"]] * parameters["hidden_layers"]
+        widths = [parameters["width"]] * (parameters["linear_layers"] - 1)
         return MLP(int(np.prod(shape)), widths, CLASSES, "relu", True, generator, **options)
     options["in_channels"] = shape[0]
     base_width = parameters["base_width"]

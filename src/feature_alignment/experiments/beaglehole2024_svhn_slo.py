@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.experiments.accuracy_probe import AccuracyProbe
 from feature_alignment.experiments.feature_probe import FeatureProbe
+from feature_alignment.experiments.image_task import centred_one_hot
 from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.kernels.feature_covariance import layer_feature_matrices
+from feature_alignment.kernels.feature_matrices import (
+    agop_diagonal,
+    cosine_similarity,
+    nfm_diagonal,
+)
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
@@ -54,7 +59,7 @@ def run_seed(
     x, x_test = (torch.tensor(part, **to) for part in _standardised(images, test_images))
     labels, test_labels = (torch.tensor(part, device=device) for part in (classes, test_classes))
     outputs = len(dataset.info["class_names"])
-    y, y_test = (_targets(part, outputs).to(x) for part in (labels, test_labels))
+    y, y_test = (centred_one_hot(part, outputs).to(x) for part in (labels, test_labels))
 
     hidden, steps = parameters["hidden_layers"], parameters["steps"]
     model = MLP(
@@ -99,11 +104,6 @@ def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.n
     return (pixels - mean) / deviation, (test.reshape(len(test), -1) - mean) / deviation
 
 
-def _targets(classes: torch.Tensor, outputs: int) -> torch.Tensor:
-    """One-hot labels minus their mean 1/c, (n, c)."""
-    return nn.functional.one_hot(classes, outputs) - 1 / outputs
-
-
 def _optimizer(model: MLP, parameters: Parameters) -> torch.optim.Optimizer:
     rate = parameters["learning_rate"]
     if parameters["optimizer"] == "gd":
@@ -123,15 +123,12 @@ def _describe_diagonals(
     at every pixel alike. `diagonal_correlation` is Pearson's, as the paper takes it in Figure 16.
     """
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
-    weight = layer.weight_matrix.double()
-    diagonals = {
-        "nfm": (weight**2).sum(0).cpu().numpy(),
-        "agop": (weight * (layer.covariance.double() @ weight)).sum(0).cpu().numpy(),
-    }
+    weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
+    diagonals = {"nfm": nfm_diagonal(weight), "agop": agop_diagonal(weight, covariance)}
     where = {"step": step, "layer": FIRST_LAYER}
     for name, diagonal in diagonals.items():
-        contrast = diagonal.std() / diagonal.mean()
-        result.add(f"{name}_diagonal_contrast", contrast, **where)
-        result.arrays[f"{name}_diagonal"] = diagonal.reshape(shape)
-    correlation = np.corrcoef(diagonals["nfm"], diagonals["agop"])[0, 1]
+        contrast = diagonal.std(correction=0) / diagonal.mean()
+        result.add(f"{name}_diagonal_contrast", float(contrast), **where)
+        result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(shape)
+    correlation = cosine_similarity(*diagonals.values(), subtract_mean=True)
     result.add("diagonal_correlation", correlation, **where)

@@ -28,7 +28,7 @@ class FeaturePair:
         Raises:
             ValueError: if F or G is zero.
         """
-        inner, squares = self.inner, [norm**2 for norm in self.norms]
+        inner, squares = self.inner, [norm * norm for norm in self.norms]
         if subtract_mean:
             inner -= self.entries * self.means[0] * self.means[1]
             squares = [

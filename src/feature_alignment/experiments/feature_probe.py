@@ -131,6 +131,8 @@ class FeatureProbe:
         )
 
     def _compare(self, layer: FeatureMatrices) -> dict[str, float]:
+        if not self._references:
+            return {}  # without forming F and G, which are large for images
         return {
             f"{name}_{reference}": cosine_similarity(matrix, other)
             for name, matrix in {"nfm": layer.nfm, "agop": layer.agop}.items()

@@ -56,6 +56,7 @@ def run_seed(
     linear = _linear_targets(seed, parameters, x, classes, label)
     binary = parameters["targets"] == "binarised"
     y = torch.sign(linear) if binary else linear
+    y = y * _flips(seed, len(y), parameters["label_flips"]).to(y)
     model = _network(seed, "init", parameters, x.shape[1], bias=parameters["bias"]).to(device)
     initial = copy_parameters(model)
     _fit(model, x, y, seed, "batches", parameters, parameters["epochs"], label)
@@ -141,12 +142,20 @@ def _digits(
     return torch.tensor(pixels, **to), torch.tensor(signs, **to)
 
 
+def _flips(seed: int, n: int, share: float) -> torch.Tensor:
+    """Factors (n, 1): −1 for that share of the samples, chosen at random, and 1 for the others."""
+    order = torch.randperm(n, generator=torch_stream(seed, "targets/flips"))
+    factors = torch.ones(n, 1)
+    factors[order[: round(share * n)]] = -1
+    return factors
+
+
 def _network(
     seed: int, stream_name: str, parameters: Parameters, input_dim: int, *, bias: bool
 ) -> MLP:
     return MLP(
         input_dim,
-        [parameters["width"]] * 2,
+        [parameters["width"]] * parameters["hidden_layers"],
         1,
         "relu",
         bias=bias,
@@ -220,6 +229,7 @@ def _compare(kernels: _Kernels, step: int, result: SeedResult) -> None:
     result.add("initial_label_similarity", cosine_similarity(initial, label), step=step)
     result.add("final_average_cosine", cosine_similarity(final, adapted), step=step)
     result.add("final_average_scale", float(final.norm() / adapted.norm()), step=step)
+    result.add("average_initial_cosine", cosine_similarity(adapted, initial), step=step)
     result.add("mixture_residual", _mixture_residual(adapted, initial, label), step=step)
     change = {
         name: float(((gram - kernels.initial.layers[name]) * label).sum())

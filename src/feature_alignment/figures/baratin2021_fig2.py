@@ -19,7 +19,8 @@ CAPTION = (
     "0.01. Rows: accuracy; largest, mean and median eigenvalue of the centred tangent kernel; its "
     "effective rank; its trace ratios, in red those of the top 40, 80 and 160. Solid: a batch of "
     "training images, dashed: of test images. The axis begins at iteration 0, before the first "
-    "update: eigenvalues first fall. Mean over seeds, bands from the smallest to the largest."
+    "update; eigenvalues can fall until about iteration 10, where the paper's axis begins. Mean "
+    "over seeds, bands from the smallest to the largest."
 )
 SHARES = (0, 0.2, 0.5)
 

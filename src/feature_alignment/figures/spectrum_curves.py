@@ -17,6 +17,7 @@ from feature_alignment.figures.classification_curves import (
 from feature_alignment.figures.style import COLOURS, new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 EIGENVALUES = {
@@ -103,21 +104,12 @@ def draw_spectra(frame: pd.DataFrame, columns: Mapping[str, str]) -> "Figure":
             values = curves(run, metric="effective_rank", split=split)
             draw_curves(rank, values, COLOURS[split], line)
             for k in TRACE_RATIOS:
-                highlighted = k in HIGHLIGHTED
-                colour = COLOURS["test"] if highlighted else COLOURS["reference"]
                 values = curves(run, metric=f"trace_ratio_{k}", split=split)
-                draw_curves(ratios, values, colour, line)
-                if split == "train":
-                    ratios.annotate(
-                        f"$T_{{{k}}}$",
-                        (values.index[0], values.iloc[0].mean()),
-                        xytext=(3, 1),
-                        textcoords="offset points",
-                        fontsize=7,
-                        color=colour,
-                    )
+                draw_curves(ratios, values, _trace_ratio_colour(k), line)
+        _name_trace_ratios(ratios, run)
         accuracy.set_title(title)
         eigenvalues.set_yscale("log")
+        eigenvalues.margins(y=0.2)
         rank.set_ylim(bottom=0)
         ratios.set_ylim(0, 1.02)
         ratios.set_xlabel("iteration")
@@ -130,3 +122,25 @@ def draw_spectra(frame: pd.DataFrame, columns: Mapping[str, str]) -> "Figure":
     axes[0, 0].legend(loc="upper left")
     axes[1, 0].legend(loc="best", ncols=3, columnspacing=1.0, handlelength=1.2)
     return figure
+
+
+def _name_trace_ratios(ax: "Axes", run: pd.DataFrame) -> None:
+    """Write each T_k beside the end of its curve, moved down where names would overlap."""
+    ceiling = 1.0
+    for k in reversed(TRACE_RATIOS):
+        values = curves(run, metric=f"trace_ratio_{k}", split="train")
+        height = min(values.iloc[-1].mean(), ceiling)
+        ceiling = height - 0.07
+        ax.annotate(
+            f"$T_{{{k}}}$",
+            (values.index[-1], height),
+            xytext=(4, 0),
+            textcoords="offset points",
+            fontsize=7,
+            color=_trace_ratio_colour(k),
+            va="center",
+        )
+
+
+def _trace_ratio_colour(k: int) -> str:
+    return COLOURS["test"] if k in HIGHLIGHTED else COLOURS["reference"]

@@ -4,6 +4,7 @@ matplotlib is imported inside the functions, because the Snakefile imports the f
 their experiment points and must stay quick.
 """
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,11 +40,19 @@ COLOURS = {
     "difficult": OKABE_ITO["reddish purple"],
     "uncentred": OKABE_ITO["sky blue"],
     "centred": OKABE_ITO["vermillion"],
+    "fixed": OKABE_ITO["blue"],
+    "adaptive": OKABE_ITO["orange"],
+    "full": OKABE_ITO["bluish green"],
+    "ridgeless": OKABE_ITO["blue"],
+    "solver": OKABE_ITO["vermillion"],
+    "factorised": OKABE_ITO["orange"],
     "omega1": OKABE_ITO["blue"],
     "omega2": OKABE_ITO["orange"],
     "omega3": OKABE_ITO["bluish green"],
     "gradient descent": OKABE_ITO["blue"],
     "speed limited": OKABE_ITO["vermillion"],
+    "complexity": OKABE_ITO["vermillion"],
+    "follower": OKABE_ITO["sky blue"],
     "supernat max": OKABE_ITO["vermillion"],
     "supernat fixed": OKABE_ITO["orange"],
     "supernat literal": OKABE_ITO["reddish purple"],
@@ -90,6 +99,7 @@ _METADATA: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
 }
 _FOOTER_POINTS = 6.0
+_FOOTER_CHARACTERS_PER_INCH = 19.0
 _POINTS_PER_INCH = 72.0
 
 
@@ -222,17 +232,22 @@ def show_matrix(
 def stamp(figure: "Figure", preset: str, data: str) -> None:
     """Write the preset and the data's source in small grey letters at the foot of the figure.
 
+    In as many lines as the figure's width needs.
+
     Args:
-        figure: a figure of `new_figure`, whose layout makes room for the line.
+        figure: a figure of `new_figure`, whose layout makes room for the lines.
         preset: the preset's name.
         data: where the data come from, stand-ins named as such.
     """
-    height = 1.8 * _FOOTER_POINTS / _POINTS_PER_INCH / figure.get_figheight()
+    columns = int(_FOOTER_CHARACTERS_PER_INCH * figure.get_figwidth())
+    lines = textwrap.wrap(f"preset: {preset}   data: {data}", columns)
+    line = 1.2 * _FOOTER_POINTS / _POINTS_PER_INCH / figure.get_figheight()
+    height = (len(lines) + 0.5) * line
     figure.get_layout_engine().set(rect=(0, height, 1, 1 - height))
     figure.text(
         0.995,
-        0.25 * height,
-        f"preset: {preset}   data: {data}",
+        0.375 * line,
+        "\n".join(lines),
         ha="right",
         va="bottom",
         fontsize=_FOOTER_POINTS,

@@ -43,6 +43,30 @@ def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tenso
     return weight.T @ covariance @ weight
 
 
+def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
+    """Diagonal (d,) of the NFM of W (k, d), without the matrix.
+
+    Source: beaglehole2024, Figures 16 and 17.
+
+    Example:
+        >>> nfm_diagonal(torch.tensor([[1.0, 2.0]]))
+        tensor([1., 4.])
+    """
+    return (weight**2).sum(0)
+
+
+def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
+    """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), without the matrix.
+
+    Source: beaglehole2024, Figures 16 and 17.
+
+    Example:
+        >>> agop_diagonal(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]]))
+        tensor([ 3., 12.])
+    """
+    return (weight * (covariance @ weight)).sum(0)
+
+
 def gradient_outer_product(gradients: torch.Tensor) -> torch.Tensor:
     """Mean outer product (1/n) Σ_i (∂f/∂x_i)ᵀ(∂f/∂x_i) of gradients, summed over outputs.
 

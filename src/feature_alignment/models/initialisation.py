@@ -11,7 +11,10 @@ from torch import nn
 
 from feature_alignment.errors import suggestion
 
-SCHEMES = ("pytorch", "kaiming", "kaiming_zero_bias")
+SCHEMES = ("pytorch", "kaiming", "kaiming_zero_bias", "lecun")
+
+_TRUNCATED_STD = 0.8796256610342398
+"""Standard deviation of a standard normal distribution cut off at ±2."""
 
 
 def new_linear(
@@ -22,6 +25,8 @@ def new_linear(
     `pytorch`: W and b from U(±1/√d), the distribution of `nn.Linear` itself.
     `kaiming`: W from N(0, 2/d), b from U(±1/√d).
     `kaiming_zero_bias`: W from N(0, 2/d), b = 0, as the released code of baratin2021.
+    `lecun`: W from a normal distribution cut off at two standard deviations, of variance 1/d after
+    that, b = 0: JAX's default, as the released code of lejeune2024.
 
     Args:
         d: inputs of the layer (its fan-in).
@@ -96,13 +101,15 @@ def _draw_parameters(
     bound = 1 / math.sqrt(fan_in)
     if scheme == "pytorch":
         weight = _uniform(layer.weight.shape, bound, generator)
+    elif scheme == "lecun":
+        weight = _truncated_normal(layer.weight.shape, bound, generator)
     else:
         weight = _normal(layer.weight.shape, math.sqrt(2 / fan_in), generator)
     dtype = layer.weight.dtype
     # New parameters: `to_empty` would import a compiler, seconds of every process's start.
     layer.weight = nn.Parameter(weight.to(dtype))
     if layer.bias is not None:
-        zero = scheme == "kaiming_zero_bias"
+        zero = scheme in ("kaiming_zero_bias", "lecun")
         bias = _uniform(layer.bias.shape, 0 if zero else bound, generator)
         layer.bias = nn.Parameter(bias.to(dtype))
 
@@ -113,3 +120,12 @@ def _uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -
 
 def _normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> torch.Tensor:
     return std * torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _truncated_normal(
+    shape: tuple[int, ...], std: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Draws of standard deviation `std` from a normal distribution cut off at two of its own."""
+    limit = math.erf(2 / math.sqrt(2))
+    draws = math.sqrt(2) * torch.erfinv(_uniform(shape, limit, generator))
+    return std / _TRUNCATED_STD * draws

@@ -32,18 +32,21 @@ def train(
     drop_incomplete: bool = False,
     augment: Augmentation | None = None,
     schedule: LearningRateSchedule = constant_rate,
+    largest_gradient: float | None = None,
     measure_at: Iterable[int] = (),
+    loss_samples: tuple[torch.Tensor, torch.Tensor] | None = None,
     probes: Sequence[Probe] = (),
     stop_when: Callable[[int, Recorder], bool] | None = None,
+    after_update: Callable[[int, nn.Module], None] | None = None,
     progress: Progress | None = None,
 ) -> Recorder:
     """Train a model in place and measure it at chosen steps.
 
     Step 0 is before the first update, step t after update t. At every measured step the training
-    loss over all samples is recorded (layer "all", split "train", metric "loss"), then each probe
-    is called. Measurements happen in eval mode with cleared gradients and leave training as it
-    would have been without them. A model with dropout draws from PyTorch's global generator:
-    seed that before.
+    loss is recorded (layer "all", split "train", metric "loss"), then each probe is called.
+    Measurements happen in eval mode with cleared gradients and leave training as it would have
+    been without them. A model with dropout draws from PyTorch's global generator: seed that
+    before.
 
     Args:
         model: the network; trained in place, in the mode it is in.
@@ -58,10 +61,16 @@ def train(
             is used.
         augment: random change of the inputs of each update; measurements see them unchanged.
         schedule: factor on the learning rate of update t = 0, 1, …
+        largest_gradient: norm of the whole gradient above which it is scaled down to that norm;
+            None for no limit.
         measure_at: measured steps, see `training.schedule`.
+        loss_samples: inputs and targets over which the training loss is recorded, where all of
+            them would take too long; None for all.
         probes: what is measured.
         stop_when: asked after each measurement with the step and the record so far; True ends
             the run.
+        after_update: called with t and the model after every update t, before any measurement;
+            for what is a sum over the updates. It must leave the model as it is.
         progress: told about every update.
 
     Returns:
@@ -82,9 +91,9 @@ def train(
     def measure(step: int) -> bool:
         clock.add("training")
         with undisturbed(model):
-            value = loss_value(model, x, y, loss)
+            value = loss_value(model, *(loss_samples or (x, y)), loss)
             if step > 0 and not math.isfinite(value):
-                what = f"the loss over all samples is {value}"
+                what = f"the training loss is {value}"
                 raise TrainingDivergedError(_divergence(what, f"by step {step}", optimizer))
             row = Row(WHOLE_NETWORK, "train", "loss", value)
             recorder.record(step, Measurement(rows=[row]))
@@ -109,8 +118,12 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         value = loss(model(inputs), targets)
         value.backward()
+        if largest_gradient is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), largest_gradient)
         optimizer.step()
         value = value.detach()
+        if after_update is not None:
+            after_update(step, model)
 
         thorough = step in measured or step == steps
         if thorough or step % CHECK_EVERY == 0:

@@ -77,6 +77,30 @@ def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(f, y)
 
 
+def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of the next character, mean over samples and positions, in nats.
+
+    Source: beaglehole2024, Appendix J (the loss of nanoGPT).
+
+    Args:
+        f: logits (n, T, V).
+        y: the characters that follow (n, T), int64 in 0 … V−1.
+
+    Raises:
+        ValueError: if the labels are not one index per sample and position.
+
+    Example:
+        >>> round(float(sequence_cross_entropy(torch.zeros(1, 2, 10), torch.tensor([[3, 4]]))), 6)
+        2.302585
+    """
+    if y.shape != f.shape[:2]:
+        raise ValueError(
+            f"sequence_cross_entropy: labels of shape {tuple(y.shape)} for outputs "
+            f"{tuple(f.shape)}; give one class index per sample and position."
+        )
+    return cross_entropy(f.flatten(0, 1), y.flatten())
+
+
 LOSSES: dict[str, Loss] = {"mse": mse, "bce": bce, "cross_entropy": cross_entropy}
 
 

@@ -114,6 +114,59 @@ def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
     return factor
 
 
+def warmup_cosine_rate(steps: int, warmup: int, floor: float) -> LearningRateSchedule:
+    """Factor that rises linearly for `warmup` updates, then falls from 1 to `floor` by a cosine.
+
+    (t+1)/(warmup+1) at first, then floor + (1 − floor)·½(1 + cos π(t − warmup)/(steps − warmup)).
+
+    Source: beaglehole2024, Appendix J (nanoGPT's default settings).
+
+    Args:
+        steps: updates of the whole run.
+        warmup: updates of the rise, fewer than `steps`.
+        floor: the factor that would be reached after the last update.
+
+    Returns:
+        The factor as a function of the 0-based update index t.
+
+    Raises:
+        UserError: if the rise takes the whole run.
+
+    Example:
+        >>> rate = warmup_cosine_rate(steps=5, warmup=1, floor=0.0)
+        >>> [round(rate(t), 3) for t in range(6)]
+        [0.5, 1.0, 0.854, 0.5, 0.146, 0.0]
+    """
+    if not 0 <= warmup < steps:
+        raise UserError(
+            f"warmup_steps: {warmup} of {steps} steps; leave steps for the training proper."
+        )
+
+    def factor(t: int) -> float:
+        if t < warmup:
+            return (t + 1) / (warmup + 1)
+        return floor + (1 - floor) * cosine_rate(steps - warmup)(t - warmup)
+
+    return factor
+
+
+def slow_start_rate(updates: int, start: float) -> LearningRateSchedule:
+    """Factor `start` for the first updates and 1 afterwards.
+
+    Source: beaglehole2024, released code (a first epoch at learning rate 1e-4).
+
+    Args:
+        updates: number of slow updates.
+        start: their factor.
+
+    Example:
+        >>> rate = slow_start_rate(updates=2, start=0.1)
+        >>> [rate(t) for t in range(4)]
+        [0.1, 0.1, 1.0, 1.0]
+    """
+    return lambda t: start if t < updates else 1.0
+
+
 def learning_rate_schedule(
     name: str, steps: int, steps_per_epoch: int | None = None
 ) -> LearningRateSchedule:

@@ -1,0 +1,156 @@
+"""Networks that are linear in the tangent features of another one: f_θ₀(x) + ∇f_θ₀(x) δ.
+
+One pass carries each layer's value a at θ₀ and its change ȧ along δ: a layer Wa + b has the change
+Wȧ + (δ_W a + δ_b). The values need no gradient, so a step costs little more than the network's own.
+"""
+
+import copy
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+MODES = ("linearised", "factorised")
+
+
+class TangentModel(nn.Module):
+    """f_θ₀(x) + ∇f_θ₀(x) δ, where δ is trained and θ₀ is not.
+
+    `linearised`: δ itself is trained, from 0: fixed tangent features.
+    `factorised`: each δ_W = M₂ W M₁ and δ_b = M₂ b, all of them trained, from M = I, W = 0, b = 0:
+    adaptive tangent features. Convolutions have one factor each for the window's positions, the
+    input channels and the output channels.
+
+    Source: lejeune2024, earlier version, Figure 4 and released code.
+
+    Attributes:
+        network: the network at θ₀.
+        updates: what is trained, by the layer's position.
+
+    Args:
+        network: made of Linear, Conv2d, ReLU, AvgPool2d and Flatten; it is copied.
+        mode: one of `MODES`.
+
+    Raises:
+        ValueError: if the network has another kind of layer, or the mode is unknown.
+
+    Example:
+        >>> model = TangentModel(nn.Sequential(nn.Linear(2, 1)), "linearised")
+        >>> [name for name, p in model.named_parameters() if p.requires_grad]
+        ['updates.0.weight', 'updates.0.bias']
+    """
+
+    def __init__(self, network: nn.Sequential, mode: str) -> None:
+        super().__init__()
+        if mode not in MODES:
+            raise ValueError(f"mode: {mode!r} is not one of {', '.join(MODES)}.")
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.updates = nn.ModuleDict()
+        for place, layer in self.network.named_children():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                self.updates[place] = _update(layer, mode)
+            elif not isinstance(layer, nn.ReLU | nn.AvgPool2d | nn.Flatten):
+                raise ValueError(
+                    f"layer {place} is {type(layer).__name__}; linear layers, convolutions, ReLU, "
+                    "average pools and flattening are supported."
+                )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs (n, c)."""
+        a, change = x, None
+        for place, layer in self.network.named_children():
+            if place in self.updates:
+                added = self.updates[place](a)
+                change = added if change is None else _without_bias(layer, change) + added
+                a = layer(a)
+            elif isinstance(layer, nn.ReLU):
+                change = None if change is None else change * (a > 0)
+                a = layer(a)
+            else:
+                change = None if change is None else layer(change)
+                a = layer(a)
+        return a + change
+
+    def deviations(self) -> dict[str, torch.Tensor]:
+        """δ_W of every layer by its position, detached, in the shapes of the weights."""
+        return {place: _composed(update).detach() for place, update in self.updates.items()}
+
+
+class _FactorisedLinear(nn.Module):
+    """a ↦ M₂ (W M₁ a + b)."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        k, d = layer.weight.shape
+        self.on_inputs = nn.Parameter(torch.eye(d).to(layer.weight))
+        self.weight = nn.Parameter(torch.zeros_like(layer.weight))
+        self.bias = nn.Parameter(torch.zeros_like(layer.weight[:, 0]))
+        self.on_outputs = nn.Parameter(torch.eye(k).to(layer.weight))
+
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        if len(a) < len(self.weight):  # the cheaper order of the product
+            change = F.linear(F.linear(a, self.on_inputs), self.weight, self.bias)
+        else:
+            change = F.linear(a, self.weight @ self.on_inputs, self.bias)
+        return F.linear(change, self.on_outputs)
+
+    def composed(self) -> torch.Tensor:
+        """M₂ W M₁."""
+        return self.on_outputs @ self.weight @ self.on_inputs
+
+
+class _FactorisedConvolution(nn.Module):
+    """Convolution with weight and bias whose factors act on positions, inputs and outputs."""
+
+    def __init__(self, layer: nn.Conv2d) -> None:
+        super().__init__()
+        k, d, *window = layer.weight.shape
+        size = window[0] * window[1]
+        self.settings = {
+            "stride": layer.stride,
+            "padding": layer.padding,
+            "dilation": layer.dilation,
+        }
+        self.on_positions = nn.Parameter(torch.eye(size).to(layer.weight))
+        self.on_inputs = nn.Parameter(torch.eye(d).to(layer.weight))
+        self.weight = nn.Parameter(torch.zeros_like(layer.weight))
+        self.bias = nn.Parameter(torch.zeros_like(layer.weight[:, 0, 0, 0]))
+        self.on_outputs = nn.Parameter(torch.eye(k).to(layer.weight))
+
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(a, self.composed(), self.on_outputs @ self.bias, **self.settings)
+
+    def composed(self) -> torch.Tensor:
+        """The weight with its three factors multiplied in."""
+        inner = torch.einsum(
+            "kdp,pq,de->keq", self.weight.flatten(2), self.on_positions, self.on_inputs
+        )
+        return (self.on_outputs @ inner.flatten(1)).view(self.weight.shape)
+
+
+def _update(layer: nn.Linear | nn.Conv2d, mode: str) -> nn.Module:
+    if isinstance(layer, nn.Conv2d) and (layer.groups > 1 or layer.padding_mode != "zeros"):
+        raise ValueError(
+            "convolutions with groups or padded by other than zeros are not supported."
+        )
+    if layer.bias is None:
+        raise ValueError("layers without biases are not supported.")
+    if mode == "factorised":
+        factorised = _FactorisedLinear if isinstance(layer, nn.Linear) else _FactorisedConvolution
+        return factorised(layer)
+    update = copy.deepcopy(layer).requires_grad_(True)
+    for parameter in update.parameters():
+        nn.init.zeros_(parameter)
+    return update
+
+
+def _composed(update: nn.Module) -> torch.Tensor:
+    if isinstance(update, _FactorisedLinear | _FactorisedConvolution):
+        return update.composed()
+    return update.weight
+
+
+def _without_bias(layer: nn.Linear | nn.Conv2d, change: torch.Tensor) -> torch.Tensor:
+    if isinstance(layer, nn.Linear):
+        return F.linear(change, layer.weight)
+    return F.conv2d(change, layer.weight, None, layer.stride, layer.padding, layer.dilation)

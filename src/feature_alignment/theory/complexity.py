@@ -1,0 +1,265 @@
+"""Norm-based measures of a trained network's complexity, from generalisation bounds.
+
+Each is the part of a bound that depends on the network, without constants and logarithms. W_1 …
+W_L are the weights as matrices (`layer_matrices`), W_i⁰ their initial values, s_i = ‖W_i‖₂ the
+spectral norms. As in the bounds, biases are left out, except from the path and Fisher–Rao norms.
+Bounds on classifiers divide by the margin γ; none of these functions does.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+Matrices = Sequence[torch.Tensor]
+
+
+def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
+    """Weights of the linear and convolutional layers as float64 matrices, input to output.
+
+    A convolution's weight (k, d, size, size) becomes (k, d·size²), the matrix that acts on one
+    patch. Its norms are not those of the convolution as a map between whole images.
+
+    Args:
+        model: a network whose modules are in the order in which they act.
+
+    Raises:
+        ValueError: if there is no such layer.
+    """
+    matrices = [
+        module.weight.detach().double().flatten(1)
+        for module in model.modules()
+        if isinstance(module, nn.Linear | nn.Conv2d)
+    ]
+    if not matrices:
+        raise ValueError("layer_matrices: the model has no linear or convolutional layer.")
+    return matrices
+
+
+def spectral_product(weights: Matrices) -> float:
+    """Product of the spectral norms Π_i s_i, a bound on the Lipschitz constant.
+
+    Source: Bartlett, Foster and Telgarsky 2017, arXiv:1706.08498.
+    """
+    return math.prod(_spectral(w) for w in weights)
+
+
+def frobenius_product(weights: Matrices) -> float:
+    """Product of the Frobenius norms Π_i ‖W_i‖_F.
+
+    Source: Neyshabur, Tomioka and Srebro 2015, arXiv:1503.00036; Golowich, Rakhlin and Shamir
+    2018, arXiv:1712.06541.
+    """
+    return math.prod(float(w.norm()) for w in weights)
+
+
+def l1_infinity_product(weights: Matrices) -> float:
+    """Product over layers of the largest ℓ1 norm of a unit's incoming weights, Π_i ‖W_i‖_{1,∞}.
+
+    Source: Bartlett and Mendelson 2002, JMLR 3:463.
+
+    Example:
+        >>> u, v = torch.tensor([[1.0, -2.0], [0.0, 1.0]]), torch.tensor([[2.0, 3.0]])
+        >>> l1_infinity_product([u, v])
+        15.0
+    """
+    return math.prod(float(w.abs().sum(1).max()) for w in weights)
+
+
+def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
+    """Spectral complexity Π_i s_i · (Σ_i (‖(W_i − W_i⁰)ᵀ‖_{2,1} / s_i)^{2/3})^{3/2}.
+
+    ‖Aᵀ‖_{2,1} is the sum of the ℓ2 norms of A's rows, which belong to the layer's units.
+
+    Source: Bartlett, Foster and Telgarsky 2017, arXiv:1706.08498, eq. 1.2, with the initial
+    weights as reference matrices.
+
+    Args:
+        weights: W_i (k, d) of each layer.
+        initial: W_i⁰, of the same shapes.
+    """
+    norms = [_spectral(w) for w in weights]
+    shares = [
+        (float((w - w0).norm(dim=1).sum()) / s) ** (2 / 3)
+        for w, w0, s in zip(weights, initial, norms, strict=True)
+    ]
+    return math.prod(norms) * math.fsum(shares) ** 1.5
+
+
+def pac_bayes_spectral(weights: Matrices, initial: Matrices) -> float:
+    """PAC-Bayesian spectral measure √h · Π_i s_i · (Σ_i ‖W_i − W_i⁰‖_F² / s_i²)^{1/2}.
+
+    h is the largest number of units of a hidden layer (of a convolution: of channels).
+
+    Source: Neyshabur, Bhojanapalli and Srebro 2018, arXiv:1707.09564, Theorem 1, which has
+    ‖W_i‖_F; the distance from the initial weights is the variant of arXiv:1805.12076, Table 1.
+
+    Args:
+        weights: W_i (k, d) of each layer.
+        initial: W_i⁰, of the same shapes.
+    """
+    norms = [_spectral(w) for w in weights]
+    width = max((len(w) for w in weights[:-1]), default=1)
+    distances = [
+        float((w - w0).norm()) / s for w, w0, s in zip(weights, initial, norms, strict=True)
+    ]
+    return math.sqrt(width) * math.prod(norms) * math.hypot(*distances)
+
+
+def unit_capacity(weights: Matrices, initial: Matrices) -> float:
+    """Unit-wise capacity of a network with one hidden layer, ‖V‖_F (‖U − U⁰‖_F + ‖U⁰‖₂).
+
+    Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076 (2018; ICLR 2019),
+    Table 1, but for the term √h, which stands beside the margin; see `unit_capacity_bound`.
+
+    Args:
+        weights: U (h, d) and V (c, h).
+        initial: U⁰ and V⁰.
+
+    Raises:
+        ValueError: if there are not two layers.
+    """
+    u, v, u0 = _two_layers(weights, initial)
+    return float(v.norm()) * (float((u - u0).norm()) + _spectral(u0))
+
+
+def unit_capacity_bound(
+    weights: Matrices, initial: Matrices, x: torch.Tensor, margin: float
+) -> float:
+    """The same with the data in it, √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h.
+
+    Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
+
+    Args:
+        weights: U (h, d) and V (c, h).
+        initial: U⁰ and V⁰.
+        x: training inputs (n, …), d entries each.
+        margin: γ, above 0.
+
+    Raises:
+        ValueError: if there are not two layers, or the margin is not positive.
+    """
+    u, v, u0 = _two_layers(weights, initial)
+    if not margin > 0:
+        raise ValueError(f"margin: {margin}; the bound needs one above 0.")
+    x = x.flatten(1).double()  # (n, d)
+    data = float((u - u0).norm()) * float(x.norm()) + float((x @ u0.T).norm())
+    scale = math.sqrt(len(v)) * float(v.norm()) / (margin * math.sqrt(len(x)))
+    return scale * data + math.sqrt(len(u))
+
+
+def distance_from_start(weights: Matrices, initial: Matrices) -> float:
+    """Distance of the weights from their initial values, (Σ_i ‖W_i − W_i⁰‖_F²)^{1/2}.
+
+    Source: Nagarajan and Kolter 2019, arXiv:1901.01672.
+
+    Args:
+        weights: W_i (k, d) of each layer.
+        initial: W_i⁰, of the same shapes.
+    """
+    return math.hypot(*(float((w - w0).norm()) for w, w0 in zip(weights, initial, strict=True)))
+
+
+def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
+    """ℓ2 path norm: the root of the sum over paths of the product of their squared weights.
+
+    Paths lead from an input or a bias to an output. Computed as the outputs of the network with
+    squared parameters at an input of ones, which holds for ReLU networks; a max pool passes on
+    the largest of its inputs' sums.
+
+    Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
+
+    Args:
+        model: a ReLU network without batch norm or dropout; it is left as it is.
+        input_shape: shape of one input.
+
+    Example:
+        >>> layer = nn.Linear(2, 1, bias=False)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.copy_(torch.tensor([[3.0, -4.0]]))
+        >>> path_norm(layer, (2,))
+        5.0
+    """
+    squared = copy.deepcopy(model).double()
+    with torch.no_grad():
+        for parameter in squared.parameters():
+            parameter.square_()
+        ones = torch.ones(1, *input_shape, dtype=torch.float64, device=_device(model))
+        return math.sqrt(float(squared(ones).sum()))
+
+
+def fisher_rao_norm(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, chunk_size: int = 500
+) -> float:
+    """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the observed labels.
+
+    ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the change of f(x_i) as all
+    parameters, biases included, are scaled up together. It vanishes as the labels are fitted.
+
+    Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
+
+    Args:
+        model: the network.
+        x: inputs (n, …).
+        y: class indices (n,).
+        chunk_size: samples at a time; bounds the memory, does not change the result.
+    """
+    squares = [
+        _scaling_gradients(model, inputs, labels).square()
+        for inputs, labels in zip(x.split(chunk_size), y.split(chunk_size), strict=True)
+    ]
+    return math.sqrt(float(torch.cat(squares).mean()))
+
+
+def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """⟨w, ∇_w ℓ_i⟩ of each sample, float64 (n,)."""
+    parameters = list(model.parameters())
+    f = model(x)  # (n, c)
+    # Jᵀv is linear in v, and the gradient of ⟨w, Jᵀv⟩ by v is Jw.
+    v = torch.zeros_like(f, requires_grad=True)
+    gradients = torch.autograd.grad(f, parameters, v, create_graph=True)
+    along = sum((g * w.detach()).sum() for g, w in zip(gradients, parameters, strict=True))
+    (scaled,) = torch.autograd.grad(along, v)  # (n, c)
+    gradient = f.detach().double().softmax(1)
+    gradient[torch.arange(len(y)), y] -= 1
+    return (gradient * scaled).sum(1)
+
+
+def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> float:
+    """Quantile over samples of the margin f_y(x) − max over other classes of f.
+
+    Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
+
+    Args:
+        outputs: f (n, c), of at least two classes.
+        y: class indices (n,).
+        q: the quantile, from 0 to 1.
+
+    Example:
+        >>> margin_quantile(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), 0.0)
+        2.0
+    """
+    f = outputs.detach().double()
+    own = f.gather(1, y[:, None])[:, 0]  # (n,)
+    others = f.scatter(1, y[:, None], -math.inf).max(1).values
+    return float((own - others).quantile(q))
+
+
+def _two_layers(
+    weights: Matrices, initial: Matrices
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if len(weights) != 2:
+        raise ValueError(
+            f"unit_capacity: the network has {len(weights)} layers; the measure is defined for 2."
+        )
+    return weights[0], weights[1], initial[0]
+
+
+def _spectral(matrix: torch.Tensor) -> float:
+    return float(torch.linalg.matrix_norm(matrix, 2))
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device

@@ -1,0 +1,66 @@
+"""The path of the parameters during training, summed over every update."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from feature_alignment.training.evaluation import evaluation_mode
+
+
+class UpdatePath:
+    """Length of the path that training takes, plainly and in the metric of the tangent features.
+
+    C = Σ_t ‖δw_t‖ ‖Φ_t‖_F with ‖Φ_t‖_F² = Tr K_t, where δw_t = w_{t+1} − w_t is update t, momentum
+    and all, and Φ_t are the tangent features before it. Give it to `training.loop.train` as
+    `after_update`.
+
+    Source: baratin2021, eq. 18 and footnote 11.
+
+    Attributes:
+        length: Σ_t ‖δw_t‖ so far, in units of the parameters.
+        complexity: C so far, in units of the outputs.
+
+    Args:
+        model: the network before the first update.
+        trace: Tr K of the model on a fixed batch, which may be uncentred or centred; the model is
+            in evaluation mode when it is called.
+
+    Example:
+        >>> layer = nn.Linear(1, 1, bias=False)
+        >>> path = UpdatePath(layer, lambda model: 9.0)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.add_(2)
+        >>> path(1, layer)
+        >>> round(path.length, 6), round(path.complexity, 6)
+        (2.0, 6.0)
+    """
+
+    def __init__(self, model: nn.Module, trace: Callable[[nn.Module], float]) -> None:
+        self.length = 0.0
+        self.complexity = 0.0
+        self._trace = trace
+        self._parameters = _copy(model)
+        self._features = self._feature_norm(model)
+
+    def __call__(self, step: int, model: nn.Module) -> None:
+        """Add the update that has just been made."""
+        current = _copy(model)
+        squares = [
+            (new - old).square().sum(dtype=torch.float64)
+            for new, old in zip(current, self._parameters, strict=True)
+        ]
+        length = math.sqrt(float(torch.stack(squares).sum()))
+        self.length += length
+        self.complexity += length * self._features
+        self._parameters = current
+        self._features = self._feature_norm(model)
+
+    def _feature_norm(self, model: nn.Module) -> float:
+        with evaluation_mode(model):
+            return math.sqrt(self._trace(model))
+
+
+def _copy(model: nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]

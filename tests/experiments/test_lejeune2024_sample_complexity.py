@@ -1,0 +1,64 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.errors import UserError
+from feature_alignment.experiments.lejeune2024_sample_complexity import MODES, run_seed
+
+PARAMETERS = {
+    "train_sizes": [25, 50],
+    "test_samples": 40,
+    "mlp_width": 16,
+    "mlp_depth": 3,
+    "cnn_width": 4,
+    "sgd_rate": 0.1,
+    "momentum": 0.9,
+    "adam_rate": 0.01,
+    "batch_size": 10,
+    "patience": 3,
+    "max_epochs": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    """Two classes of noise around a dark and a bright half."""
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for split, number in (("train", 200), ("test", 40)):
+        labels = np.arange(number) % 2
+        images = generator.integers(0, 100, (number, 16, 16, 1))
+        images[labels == 1, :8] += 120
+        arrays |= {f"x_{split}": images.astype(np.uint8), f"y_{split}": labels}
+    return Dataset(arrays, {"name": "mnist", "description": "noise"})
+
+
+def run(dataset, **settings):
+    parameters = {**PARAMETERS, "network": "mlp", "sampling": "fixed", "model": "full", **settings}
+    result = run_seed(0, parameters, torch.device("cpu"), dataset, "test")
+    return pd.DataFrame(result.rows).pivot(index="n", columns="metric", values="value")
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+@pytest.mark.parametrize("model", MODES)
+def test_every_model_learns_to_tell_halves_apart(dataset, network, model):
+    found = run(dataset, network=network, model=model, max_epochs=12, patience=12)
+    assert found.loc[50, "test_error"] < 0.2
+    assert found["images_seen"].tolist() == [25, 50]
+
+
+def test_a_redrawn_set_shows_more_images(dataset):
+    found = run(dataset, sampling="redrawn")
+    assert (found["images_seen"] > [50, 90]).all()
+
+
+def test_a_run_ends_when_the_error_stays(dataset):
+    found = run(dataset, sgd_rate=1e-9, max_epochs=50)
+    assert found["best_epoch"].tolist() == [1, 1]
+
+
+def test_too_few_images_are_refused(dataset):
+    with pytest.raises(UserError, match=r"train_sizes: found 500, but noise has only 200 training"):
+        run(dataset, train_sizes=[25, 500])

@@ -1,0 +1,98 @@
+"""Tables of the figures that compare predicted with observed correlations."""
+
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from feature_alignment.figures import beaglehole2024_fig3 as fig3
+from feature_alignment.figures import beaglehole2024_fig7 as fig7
+from feature_alignment.figures import beaglehole2024_fig_theory as theory
+
+FIXED = {"step": 0, "layer": "all", "split": "train"}
+
+
+def runs(rows):
+    return SimpleNamespace(metrics=pd.DataFrame(rows).assign(**FIXED))
+
+
+def figure_3(observed, predicted):
+    rows = []
+    for point in fig3.READINGS:
+        for gamma, seen, said in zip((0.1, 0.9, 1.0), observed, predicted, strict=True):
+            where = {"point": point, "seed": 0, "balance": gamma}
+            for network, shift in ((0, 0.0), (1, 0.2)):
+                value = seen + shift
+                rows.append({**where, "network": network, "metric": "observed", "value": value})
+            rows.append({**where, "metric": "predicted", "value": said})
+            rows.append({**where, "metric": "unique_term_identity", "value": gamma / 2})
+    return fig3.table(runs(rows))
+
+
+def test_figure_3_compares_the_first_network_with_the_prediction():
+    table = figure_3((0.2, 0.6, 0.4), (0.2, 0.5, 0.4))
+    found = {
+        metric: table.values(metric, point="tempered").item()
+        for metric in table.frame["metric"].unique()
+        if metric not in {"observed", "predicted", "unique_term_identity"}
+    }
+    assert found == pytest.approx(
+        {
+            "largest_error": 0.1,
+            "range_of_observed": 0.4,
+            "rise_with_balance": 0.4,
+            "largest_network_deviation": 0.1,
+            "smallest_balance_unique_term_identity": 0.05,
+            "scatter_r2": 1 - 0.01 / 0.08,
+            "largest_error_of_mean": 0.1,
+        }
+    )
+
+
+def test_figure_7_measures_dips_and_errors_by_width():
+    rows = []
+    for phi in fig7.ACTIVATIONS:
+        for target in fig7.TARGETS:
+            for alpha, said in ((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)):
+                where = {"point": f"{phi}_{target}", "seed": 0, "decay_rate": alpha}
+                rows.append({**where, "metric": "predicted", "value": said})
+                for width in (8, 64):
+                    wide = {**where, "width": width}
+                    error = 0.1 if phi == "relu" and width == 64 else 0.3
+                    for network, sign in enumerate((1, -3)):  # mean − error
+                        value = said + sign * error
+                        rows.append(
+                            {**wide, "network": network, "metric": "observed", "value": value}
+                        )
+                    rows.append({**wide, "metric": "predicted_with_mean_square", "value": said})
+    table = fig7.table(runs(rows))
+    assert table.values("dip_of_predicted").tolist() == pytest.approx([0.3] * 4)
+    larger = table.values("largest_error", point="relu_low_rank", size="larger").item()
+    smaller = table.values("largest_error", point="relu_low_rank", size="smaller").item()
+    assert (larger, smaller) == pytest.approx((0.1, 0.3))
+    difference = table.values("relu_error_minus_quadratic_error").item()
+    assert difference == pytest.approx(-0.2)
+
+
+def test_the_theory_table_marks_the_ends_of_each_curve():
+    rows = []
+    for size, dimensions in (("d", (8, 16, 32)), ("d log³d", (8, 16))):
+        for d in dimensions:
+            where = {"point": "relu", "target": "linear", "sample_size": size, "seed": 0}
+            rows.append(
+                {**where, "dimension": d, "metric": "one_minus_correlation", "value": 1 / d}
+            )
+    rows += [
+        {"point": "propositions", "seed": 0, "width": k, "metric": "ratio", "value": k}
+        for k in (2, 8)
+    ]
+    frame = theory.table(runs(rows)).frame
+    assert frame["extent"].tolist() == [
+        "smallest",
+        "",
+        "largest",
+        "smallest",
+        "largest",
+        "",
+        "largest",
+    ]

@@ -1,0 +1,26 @@
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
+from feature_alignment.kernels.tangent_trace import tangent_trace
+
+
+@pytest.mark.parametrize("biases", [(True, True), (False, True), (True, False), (False, False)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_closed_form_is_the_general_trace(biases, dtype):
+    torch.manual_seed(0)
+    hidden = nn.Linear(12, 7, bias=biases[0], dtype=dtype)
+    readout = nn.Linear(7, 5, bias=biases[1], dtype=dtype)
+    model = nn.Sequential(nn.Flatten(), hidden, nn.ReLU(), readout).eval()
+    x = torch.randn(9, 3, 4, dtype=dtype)
+    expected = tangent_trace(model, x)
+    rel = 1e-12 if dtype is torch.float64 else 1e-5
+    assert one_hidden_layer_trace(hidden, readout, x) == pytest.approx(expected, rel=rel)
+
+
+def test_the_trace_is_a_sum_over_samples():
+    hidden, readout = nn.Linear(4, 6).double(), nn.Linear(6, 3).double()
+    x = torch.randn(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    parts = [one_hidden_layer_trace(hidden, readout, sample[None]) for sample in x]
+    assert one_hidden_layer_trace(hidden, readout, x) == pytest.approx(sum(parts), rel=1e-12)
