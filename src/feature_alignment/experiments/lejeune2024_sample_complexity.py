@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from feature_alignment.data.canonical import Dataset, to_float
-from feature_alignment.determinism import torch_stream
+from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.errors import UserError
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.models.feedforward import sequential_mlp, small_cnn
@@ -47,8 +47,9 @@ def run_seed(
     Raises:
         UserError: if the dataset has too few images.
     """
-    x, y = _images(dataset, "train", None, device)
-    test = _images(dataset, "test", parameters["test_samples"], device)
+    x, y = _tensors(*dataset.split("train"), device)
+    draw = dataset.draw("test", parameters["test_samples"], stream(seed, "test"))
+    test = _tensors(*draw, device)
     if max(parameters["train_sizes"]) > len(x):
         raise UserError(
             f"experiments.lejeune2024_sample_complexity.train_sizes: found "
@@ -61,14 +62,12 @@ def run_seed(
     return result
 
 
-def _images(
-    dataset: Dataset, split: str, number: int | None, device: torch.device
+def _tensors(
+    images: np.ndarray, labels: np.ndarray, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first images, channels first, pixels / 255, and their labels."""
-    images, labels = dataset.split(split)
-    x = torch.as_tensor(to_float(images[:number])).permute(0, 3, 1, 2).contiguous()
-    y = torch.as_tensor(labels[:number].astype(np.int64))
-    return x.to(device), y.to(device)
+    """Images, channels first, pixels / 255, and their labels."""
+    x = torch.as_tensor(to_float(images)).permute(0, 3, 1, 2).contiguous()
+    return x.to(device), torch.as_tensor(labels.astype(np.int64)).to(device)
 
 
 def _network(seed: int, parameters: Parameters, shape: torch.Size, classes: int) -> nn.Sequential:

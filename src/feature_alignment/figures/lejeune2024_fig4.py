@@ -31,7 +31,10 @@ MODELS = {"fixed": "fixed features", "adaptive": "adaptive features", "full": "f
 def points(experiments: Mapping[str, Any]) -> list[Point]:
     """One point for each dataset, sampling and kind of model."""
     settings = experiments[EXPERIMENT]
-    sizes = {"mnist": settings["train_sizes"], "cifar10": settings["cnn_train_sizes"]}
+    sizes = {
+        "mlp": ("train_sizes", "test_samples"),
+        "cnn": ("cnn_train_sizes", "cnn_test_samples"),
+    }
     return [
         Point(
             EXPERIMENT,
@@ -41,7 +44,8 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
                 "network": network,
                 "sampling": sampling,
                 "model": model,
-                "train_sizes": sizes[dataset],
+                "train_sizes": settings[sizes[network][0]],
+                "test_samples": settings[sizes[network][1]],
             },
         )
         for dataset, (_, network) in DATASETS.items()
