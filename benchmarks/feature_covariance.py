@@ -8,10 +8,22 @@ under `torch.func.vmap`, and then contract the Jacobians:
   beaglehole2024 does for its figures;
 - "vmap(jacrev), all layers": one pass for all of them, kinder than the released code.
 
-Every way is listed at the chunk size that suits it best. For c outputs and hidden width k, each
-way multiplies about 2ck² numbers per sample and hidden layer beyond the forward pass, so that one
-pass for all layers cannot be much slower than ours; going layer by layer repeats the forward pass
-and the upper backward passes.
+Every way is listed at the chunk size that suits it best, in CPU seconds, with the operations of its
+matrix products and the share that it reaches of the machine's rate of a large product, measured in
+the same run.
+
+What can be gained is bounded by the operations, since all ways spend their time in the same kind
+of products. For n samples, d inputs, L hidden layers of width k and c outputs (2 per
+multiplication, the readout's left out):
+
+- ours: n(2dk + 2(L−1)k²) forward, c·n·2(L−1)k² backward, and 5/8 of c·n·2Lk² for the covariances,
+  whose lower triangle is hardly computed;
+- layer by layer: L+1 times the forward pass, L(L−1)/2 layers' backward passes in place of L−1,
+  c·n·2Lk² for the covariances.
+
+With n = 10,000, d = 3072, L = 5, k = 256: 30 against 146 GFLOP for c = 1, 115 against 323 for
+c = 10, so 4.8 and 2.8 times as many. A ratio of 5 would need the alternative to run at a lower
+share of the machine's rate than ours, and for c = 10 at about half of it, which it does not.
 
 Run from the root of the checkout:
 
@@ -19,6 +31,7 @@ Run from the root of the checkout:
 """
 
 import argparse
+import os
 import platform
 import statistics
 import time
@@ -113,6 +126,7 @@ def main() -> None:
     table["inputs"] = options.inputs
     table["samples"] = options.samples
     table["threads"] = options.threads
+    table["load"] = round(os.getloadavg()[0], 1)
     table["torch"] = torch.__version__
     table["python"] = platform.python_version()
     table["processor"] = platform.machine()
@@ -129,24 +143,50 @@ def require_agreement(model: MLP, x: torch.Tensor) -> None:
 
 
 def best_times(model: MLP, x: torch.Tensor, chunks: list[int], repeats: int) -> pd.DataFrame:
-    """Median seconds of each way at its best chunk size; the ways take turns."""
+    """Median CPU seconds of each way at its best chunk size; the ways take turns."""
     seconds: dict[tuple[str, int], list[float]] = {}
     for _ in range(repeats):
         for chunk_size in chunks:
             for way, compute in WAYS.items():
-                start = time.perf_counter()
+                start = time.process_time()
                 compute(model, x, chunk_size)
-                elapsed = time.perf_counter() - start
+                elapsed = time.process_time() - start
                 seconds.setdefault((way, chunk_size), []).append(elapsed)
     best = []
     for way in WAYS:
         medians = {chunk: statistics.median(seconds[way, chunk]) for chunk in chunks}
         chunk_size = min(medians, key=medians.__getitem__)
         best.append({"way": way, "chunk_size": chunk_size, "seconds": medians[chunk_size]})
-    table = pd.DataFrame(best)
-    table["ratio_to_ours"] = (table["seconds"] / table["seconds"][0]).round(2)
-    table["seconds"] = table["seconds"].round(2)
+    table = pd.DataFrame(best).rename(columns={"seconds": "cpu_seconds"})
+    table["ratio_to_ours"] = (table["cpu_seconds"] / table["cpu_seconds"][0]).round(2)
+    table["gflop"] = [round(gflop(way, model, len(x))) for way in table["way"]]
+    table["share_of_peak"] = (table["gflop"] / table["cpu_seconds"] / product_rate()).round(2)
+    table["cpu_seconds"] = table["cpu_seconds"].round(2)
     return table
+
+
+def gflop(way: str, model: MLP, n: int) -> float:
+    """Operations of a way's matrix products, in units of 10⁹, without those of the readout."""
+    d, k = model.layers[0].in_features, model.layers[0].out_features
+    hidden, c = len(model.layers) - 1, model.layers[-1].out_features
+    forward, square = 2 * d * k + 2 * (hidden - 1) * k**2, 2 * k**2
+    backward, covariance = (hidden - 1) * square, hidden * square
+    if way.endswith("layer by layer"):
+        forward, backward = (hidden + 1) * forward, hidden * (hidden - 1) / 2 * square
+    if way.startswith("ours"):
+        covariance *= 5 / 8
+    return n * (forward + c * (backward + covariance)) / 1e9
+
+
+def product_rate(size: int = 2048, repeats: int = 5) -> float:
+    """The best rate of a square product in this run, 10⁹ operations per CPU second."""
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    rates = []
+    for _ in range(repeats):
+        start = time.process_time()
+        a @ b
+        rates.append(2 * size**3 / (time.process_time() - start) / 1e9)
+    return max(rates)
 
 
 if __name__ == "__main__":

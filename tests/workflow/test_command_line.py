@@ -111,7 +111,7 @@ def test_a_users_mistake_in_a_job_is_one_sentence_and_leaves_nothing(fresh, tmp_
     done = fresh.run("--cores", "1", "--configfile", str(config), "--", target)
     printed = done.stdout + done.stderr
     assert done.returncode != 0
-    assert "beaglehole2024_chain_monomial.rank: found 5, above the dimension 4; lower" in printed
+    assert "beaglehole2024_chain_monomial/default: rank: found 5, above the dimension 4" in printed
     assert "Traceback" not in printed
     assert list((fresh.folder / "results").rglob("*.csv")) == []
 

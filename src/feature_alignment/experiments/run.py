@@ -13,6 +13,7 @@ import torch
 
 from feature_alignment.data.canonical import load
 from feature_alignment.determinism import configure, resolve_device
+from feature_alignment.errors import UserError
 from feature_alignment.spec import Spec, dataset_keys
 from feature_alignment.training.probes import WHOLE_NETWORK, Recorder
 
@@ -95,6 +96,7 @@ def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
         The metrics and arrays of all seeds.
 
     Raises:
+        UserError: if a parameter is not possible or a training fails; it names the point.
         ValueError: if a metric is not finite, or the spec names more or fewer datasets than
             there are files.
     """
@@ -110,7 +112,12 @@ def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
     for seed in range(parameters["seeds"]):
         label = f"{spec['experiment']}/{spec['point']} seed {seed + 1}/{parameters['seeds']}"
         log.info("%s on %s", label, device)
-        result = run_seed(seed, parameters, device, dataset, label, **further)
+        try:
+            result = run_seed(seed, parameters, device, dataset, label, **further)
+        except UserError as error:
+            if str(error).startswith("experiments."):  # it names the key by its whole path
+                raise
+            raise UserError(f"{spec['experiment']}/{spec['point']}: {error}") from error
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
         seconds.update(result.seconds)

@@ -60,7 +60,7 @@ class Recording:
                 if node is None:
                     continue
                 leaf = getattr(node, "variable", None)
-                if leaf is not None and leaf in names:
+                if isinstance(leaf, torch.Tensor) and leaf in names:
                     uses[names[leaf]] += 1
                 elif node not in seen:
                     seen.add(node)

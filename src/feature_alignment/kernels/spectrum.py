@@ -122,7 +122,8 @@ def trace_ratio(eigenvalues: np.ndarray, k: int, tolerance: float = ROUNDING) ->
     shares = _shares(eigenvalues, tolerance)
     if not 1 <= k <= len(shares):
         raise ValueError(f"k: {k} eigenvalues of {len(shares)} given.")
-    return float(min(1.0, np.sort(shares)[::-1][:k].sum()))
+    # Partial sums of one sum, so that rounding never makes T_k fall with k.
+    return float(min(1.0, np.cumsum(np.sort(shares)[::-1])[k - 1]))
 
 
 def spectrum_size(eigenvalues: np.ndarray) -> SpectrumSize:

@@ -92,7 +92,9 @@ def tangent_kernel(
         The Gram matrices (n·c, n₂·c).
 
     Raises:
-        ValueError: if the model is not of that kind, or the budget does not hold one sample.
+        ValueError: if the model is not of that kind; if for these samples its parameters are used
+            in other ways than for the first two, or a module gets the samples in another order;
+            or if the budget does not hold one sample.
 
     Example:
         >>> model = nn.Linear(2, 1)
