@@ -274,6 +274,9 @@ def save(figure: "Figure", path: "Path | str") -> None:
     # Lay out once: a second pass would move things, and the file depend on what was saved before.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
+    # The layout solver's last bit varies between processes; a PDF's ten digits would show it.
+    for ax in figure.axes:
+        ax.set_position([round(edge, 6) for edge in ax.get_position(original=True).bounds])
     partial = path.with_name(f".{path.name}.partial")
     try:
         figure.savefig(partial, format=path.suffix[1:], metadata=_METADATA[path.suffix])
