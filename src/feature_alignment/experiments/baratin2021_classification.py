@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 from feature_alignment.data.canonical import Dataset
-from feature_alignment.data.corruption import random_labels
-from feature_alignment.data.standardise import standardise
-from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.determinism import torch_stream
 from feature_alignment.experiments.accuracy_probe import AccuracyProbe
 from feature_alignment.experiments.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.experiments.labelled_images import CLASSES, labelled_images
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
@@ -27,7 +26,6 @@ from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
 
 Parameters = dict[str, Any]
-CLASSES = 10
 
 
 def run_seed(
@@ -54,14 +52,16 @@ def run_seed(
     Raises:
         UserError: if the dataset has fewer images than are asked for.
     """
-    splits, wrong = _data(seed, parameters, device, dataset)
+    share = parameters["random_label_share"]
+    images = labelled_images(seed, parameters, device, dataset, share)
+    splits = images.splits
     x, y = splits["train"]
     generator = torch_stream(seed, "init")
     model = build_network(parameters, tuple(x.shape[1:]), generator).to(device)
     number = parameters["kernel_samples"]
     batches = {
-        name: Batch(images[:number], nn.functional.one_hot(labels[:number], CLASSES).to(x.dtype))
-        for name, (images, labels) in splits.items()
+        name: Batch(x[:number], nn.functional.one_hot(y[:number], CLASSES).to(x.dtype))
+        for name, (x, y) in splits.items()
     }
     settings = {
         "name": "momentum",
@@ -87,7 +87,7 @@ def run_seed(
         progress=Progress(parameters["steps"], label),
     )
     result = SeedResult()
-    result.add("wrong_label_share", wrong, step=0)
+    result.add("wrong_label_share", images.wrong, step=0)
     result.extend(recorder)
     return result
 
@@ -119,27 +119,3 @@ def build_network(
     norm = "vgg" in parameters["batch_norm"]
     depth = int(model.removeprefix("vgg"))
     return VGG(depth, base_width, CLASSES, generator, batch_norm=norm, **options)
-
-
-def _data(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset
-) -> tuple[dict[str, tuple[torch.Tensor, torch.Tensor]], float]:
-    """Standardised images and labels by split, and the share of wrong training labels."""
-    drawn = {}
-    for split in ("train", "test"):
-        number = parameters[f"{split}_samples"]
-        if number is None:
-            number = len(dataset.split(split)[1])
-        drawn[split] = dataset.draw(split, number, stream(seed, f"data/{split}"))
-    true = drawn["train"][1]
-    share, rng = parameters["random_label_share"], stream(seed, "random_labels")
-    labels = {"train": random_labels(true, share, CLASSES, rng)[0], "test": drawn["test"][1]}
-    images = standardise(drawn["train"][0], drawn["test"][0])
-    splits = {
-        name: (
-            torch.tensor(x, dtype=precision(parameters), device=device),
-            torch.tensor(labels[name], device=device),
-        )
-        for name, x in zip(("train", "test"), images, strict=True)
-    }
-    return splits, float(np.mean(labels["train"] != true))

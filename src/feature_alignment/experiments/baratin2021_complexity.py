@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from feature_alignment.data.canonical import Dataset
-from feature_alignment.data.corruption import random_labels
-from feature_alignment.data.standardise import standardise
-from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.determinism import torch_stream
+from feature_alignment.experiments.labelled_images import CLASSES, labelled_images
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
 from feature_alignment.kernels.tangent_trace import tangent_trace
@@ -28,7 +27,6 @@ from feature_alignment.training.update_path import UpdatePath
 
 Parameters = dict[str, Any]
 Split = tuple[torch.Tensor, torch.Tensor]
-CLASSES = 10
 CHUNK = 500
 """Images that are evaluated at a time."""
 
@@ -59,7 +57,8 @@ def run_seed(
     Raises:
         UserError: if the dataset has fewer images than are asked for.
     """
-    splits = _data(seed, parameters, device, dataset)
+    share = parameters["random_label_share"]
+    splits = labelled_images(seed, parameters, device, dataset, share).splits
     x, y = splits["train"]
     model = _network(parameters, tuple(x.shape[1:]), torch_stream(seed, "init")).to(device)
     initial = complexity.layer_matrices(model)
@@ -165,27 +164,3 @@ def _network(
     if parameters["model"] == "mlp":
         return MLP(int(np.prod(shape)), [width], CLASSES, "relu", True, generator, **options)
     return VGG(19, width, CLASSES, generator, in_channels=shape[0], **options)
-
-
-def _data(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset
-) -> dict[str, Split]:
-    """Standardised images by split with their labels; test labels are always the true ones."""
-    drawn = {}
-    for split in ("train", "test"):
-        number = parameters[f"{split}_samples"]
-        if number is None:
-            number = len(dataset.split(split)[1])
-        drawn[split] = dataset.draw(split, number, stream(seed, f"data/{split}"))
-    images = standardise(drawn["train"][0], drawn["test"][0])
-    share, rng = parameters["random_label_share"], stream(seed, "random_labels")
-    train_labels, _ = random_labels(drawn["train"][1], share, CLASSES, rng)
-    return {
-        split: (
-            torch.tensor(x, dtype=precision(parameters), device=device),
-            torch.tensor(labels, device=device),
-        )
-        for split, x, labels in zip(
-            ("train", "test"), images, (train_labels, drawn["test"][1]), strict=True
-        )
-    }

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from feature_alignment.data.canonical import Dataset
-from feature_alignment.data.standardise import standardise
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.experiments.accuracy_probe import AccuracyProbe
-from feature_alignment.experiments.run import SeedResult, precision
+from feature_alignment.experiments.labelled_images import CLASSES, labelled_images
+from feature_alignment.experiments.run import SeedResult
 from feature_alignment.kernels.jacobian import Direction, top_singular_directions
 from feature_alignment.models.vgg import VGG
 from feature_alignment.training.batches import steps_per_epoch
@@ -24,7 +24,6 @@ from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.progress import Progress
 
 Parameters = dict[str, Any]
-CLASSES = 10
 COMPARED = (1, 10, 50)
 """Ranks of the singular directions that are compared with random ones."""
 
@@ -47,8 +46,15 @@ def run_seed(
     Raises:
         UserError: if the dataset has fewer images than are asked for.
     """
-    splits = _data(seed, parameters, device, dataset)
+    held = parameters["test_samples"]
+    splits = labelled_images(seed, parameters | {"test_samples": 2 * held}, device, dataset).splits
     x, y = splits["train"]
+    x_test, y_test = splits["test"]
+    splits = {
+        "train": (x, y),
+        "test": (x_test[:held], y_test[:held]),
+        "fresh": (x_test[held:], y_test[held:]),
+    }
     model = VGG(
         11,
         parameters["base_width"],
@@ -176,22 +182,3 @@ def _output_change(
     with torch.no_grad():
         change = torch.func.functional_call(network, moved, (x,)) - before  # (n, c)
     return float(change.square().sum(dim=1).mean().sqrt())
-
-
-def _data(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset
-) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """Standardised images and labels: `train`, `test`, and the `fresh` rest of the test images."""
-    number, held = parameters["train_samples"], parameters["test_samples"]
-    if number is None:
-        number = len(dataset.split("train")[1])
-    x, y = dataset.draw("train", number, stream(seed, "data/train"))
-    x_test, y_test = dataset.draw("test", 2 * held, stream(seed, "data/test"))
-    to = {"dtype": precision(parameters), "device": device}
-    train_images, test_images = (torch.tensor(part, **to) for part in standardise(x, x_test))
-    labels = torch.tensor(y_test, device=device)
-    return {
-        "train": (train_images, torch.tensor(y, device=device)),
-        "test": (test_images[:held], labels[:held]),
-        "fresh": (test_images[held:], labels[held:]),
-    }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from feature_alignment.figures.deviations import draw_deviations
 from feature_alignment.figures.make import FigureTable, Runs
 from feature_alignment.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.spec import Point
@@ -51,12 +52,6 @@ INEQUALITIES = {
     "lemma12": "Lemma 12: multiclass",
     "thm13": "Thm. 13: linear",
 }
-MARKERS = {
-    "stated": ("o", COLOURS["paper"], "the paper's form"),
-    "corrected": ("o", COLOURS["easy"], "corrected"),
-    "printed": ("X", COLOURS["test"], "as printed"),
-}
-_SMALLEST = 1e-17
 
 
 def points(experiments: Mapping[str, Any]) -> list[Point]:
@@ -74,25 +69,15 @@ def draw(table: FigureTable) -> "Figure":
     figure, axes = new_figure(1, 2, width=11.0, height=4.6)
     left, right = axes[0]
     left.get_gridspec().set_width_ratios([3, 2])
-    _draw_equations(left, table)
+    rows = table.frame[table.frame["metric"] == "relative_deviation"]
+    worst = rows.groupby(["statement", "form"], as_index=False)["value"].max()
+    draw_deviations(left, worst, EQUATIONS)
+    left.set_xlabel("largest relative deviation")
+    left.tick_params(axis="y", labelsize=7)
     _draw_inequalities(right, table)
     panel_label(left, "A")
     panel_label(right, "B")
     return figure
-
-
-def _draw_equations(ax: "Axes", table: FigureTable) -> None:
-    rows = table.frame[table.frame["metric"] == "relative_deviation"]
-    worst = rows.groupby(["statement", "form"])["value"].max()
-    for form, (marker, colour, label) in MARKERS.items():
-        chosen = worst.xs(form, level="form")
-        places = [list(EQUATIONS).index(statement) for statement in chosen.index]
-        # Sides that agree in every bit are drawn at the left edge.
-        ax.plot(chosen.clip(lower=_SMALLEST), places, marker, color=colour, label=label)
-    ax.set_yticks(range(len(EQUATIONS)), EQUATIONS.values(), fontsize=7)
-    ax.set(xscale="log", xlabel="largest relative deviation", xlim=(_SMALLEST / 2, None))
-    ax.invert_yaxis()
-    ax.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0))
 
 
 def _draw_inequalities(ax: "Axes", table: FigureTable) -> None:

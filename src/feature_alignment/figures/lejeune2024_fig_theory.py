@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from feature_alignment.figures.deviations import draw_deviations
 from feature_alignment.figures.make import FigureTable, Runs
 from feature_alignment.figures.style import COLOURS, new_figure
 from feature_alignment.spec import Point
@@ -34,13 +35,7 @@ STATEMENTS = {
     "proposition4_increasing": "Prop. 4: increasing",
     "diagonal_1_norm": "Sec. 3.1: diagonal $M$, 1-norm",
 }
-FORMS = {
-    "stated": ("o", COLOURS["paper"], "the paper's form"),
-    "corrected": ("o", COLOURS["easy"], "corrected"),
-    "printed": ("X", COLOURS["test"], "as printed"),
-}
 TOLERANCE = 1e-6
-_SMALLEST = 1e-17
 
 
 def points(experiments: Mapping[str, Any]) -> list[Point]:
@@ -58,14 +53,7 @@ def draw(table: FigureTable) -> "Figure":
     figure, axes = new_figure(1, 1, width=7.0, height=4.0)
     ax = axes[0, 0]
     rows = table.frame[table.frame["metric"] == "relative_deviation"]
-    for form, (marker, colour, label) in FORMS.items():
-        chosen = rows[rows["form"] == form]
-        places = [list(STATEMENTS).index(statement) for statement in chosen["statement"]]
-        # Sides that agree in every bit are drawn at the left edge.
-        ax.plot(chosen["value"].clip(lower=_SMALLEST), places, marker, color=colour, label=label)
+    draw_deviations(ax, rows, STATEMENTS)
     ax.axvline(TOLERANCE, linestyle="--", color=COLOURS["reference"])
-    ax.set_yticks(range(len(STATEMENTS)), STATEMENTS.values())
-    ax.set(xscale="log", xlabel="relative deviation", xlim=(_SMALLEST / 2, 3))
-    ax.invert_yaxis()
-    ax.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0))
+    ax.set_xlabel("relative deviation")
     return figure

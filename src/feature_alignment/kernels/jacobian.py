@@ -44,6 +44,94 @@ class SingularDirections:
     residuals: np.ndarray
 
 
+class Jacobian:
+    """J at a model's own parameters, as two products from one forward pass.
+
+    Attributes:
+        f: outputs of the model, (n, c).
+        samples: n.
+        outputs: c.
+        dtype: precision of the outputs and products.
+
+    Args:
+        model: any model in evaluation mode; outputs (n, c).
+        x: inputs (n, …).
+
+    Raises:
+        ValueError: if samples are not independent, or the outputs are not (n, c).
+
+    Example:
+        >>> jacobian = Jacobian(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]))
+        >>> jacobian.times({"bias": torch.ones(1)})
+        tensor([[1.]])
+    """
+
+    def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
+        refuse_dependent_samples(model)
+        self._values = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
+        with torch.enable_grad():
+            f = torch.func.functional_call(model, self._values, (x.detach().clone(),))
+            if f.ndim != 2 or len(f) != len(x):
+                raise ValueError(
+                    f"the model's outputs have shape {tuple(f.shape)} for {len(x)} samples; "
+                    "they must be (n, c)."
+                )
+            self._outputs = f
+            self._weights = torch.zeros_like(f, requires_grad=True)
+            self._pulled = self._gradients(self._weights, create_graph=True)
+        self.f = f.detach()
+        self.samples, self.outputs = f.shape
+        self.dtype = f.dtype
+
+    def times(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Jv: (n, c).
+
+        Raises:
+            ValueError: if the direction does not fit the parameters.
+        """
+        for name, v in direction.items():
+            if name not in self._values or v.shape != self._values[name].shape:
+                raise ValueError(
+                    f"direction: {name!r} of shape {tuple(v.shape)} is no parameter of the model; "
+                    "use the names and shapes of model.named_parameters()."
+                )
+        used = [name for name in direction if self._pulled[name].requires_grad]
+        if not used:  # parameters that the outputs do not depend on
+            return torch.zeros_like(self._outputs)
+        (product,) = torch.autograd.grad(
+            [self._pulled[name] for name in used],
+            self._weights,
+            grad_outputs=[direction[name] for name in used],
+            retain_graph=True,
+            materialize_grads=True,
+        )
+        return product
+
+    def transpose_times(self, weights: torch.Tensor) -> Direction:
+        """Jᵀu for u (n, c).
+
+        Raises:
+            ValueError: if u does not fit the outputs.
+        """
+        if weights.shape != (self.samples, self.outputs):
+            raise ValueError(
+                f"weights of shape {tuple(weights.shape)}; the model's outputs have "
+                f"{(self.samples, self.outputs)}."
+            )
+        return self._gradients(weights)
+
+    def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
+        found = torch.autograd.grad(
+            self._outputs,
+            list(self._values.values()),
+            grad_outputs=weights,
+            retain_graph=True,
+            create_graph=create_graph,
+            materialize_grads=True,
+        )
+        return dict(zip(self._values, found, strict=True))
+
+
 def jacobian_vector_product(
     model: nn.Module, x: torch.Tensor, direction: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
@@ -68,7 +156,7 @@ def jacobian_vector_product(
         >>> jacobian_vector_product(model, torch.tensor([[3.0, 4.0]]), {"bias": torch.ones(1)})
         tensor([[1.]])
     """
-    return _Jacobian(model, x).times(direction)
+    return Jacobian(model, x).times(direction)
 
 
 def vector_jacobian_product(model: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> Direction:
@@ -92,7 +180,7 @@ def vector_jacobian_product(model: nn.Module, x: torch.Tensor, weights: torch.Te
         >>> vector_jacobian_product(model, torch.ones(3, 2), torch.ones(3, 1))["weight"]
         tensor([[3., 3.]])
     """
-    return _Jacobian(model, x).transpose_times(weights)
+    return Jacobian(model, x).transpose_times(weights)
 
 
 def kernel_vector_product(
@@ -118,8 +206,8 @@ def kernel_vector_product(
         >>> kernel_vector_product(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]), torch.ones(1, 1))
         tensor([[26.]])
     """
-    rows = _Jacobian(model, x)
-    columns = rows if x2 is None else _Jacobian(model, x2)
+    rows = Jacobian(model, x)
+    columns = rows if x2 is None else Jacobian(model, x2)
     return rows.times(columns.transpose_times(weights))
 
 
@@ -162,7 +250,7 @@ def top_singular_directions(
         >>> found.values.round(6).tolist()
         [5.0, 5.0]
     """
-    jacobian = _Jacobian(model, x)
+    jacobian = Jacobian(model, x)
     size = jacobian.samples * jacobian.outputs
     if not 1 <= number < size:
         raise ValueError(
@@ -209,74 +297,6 @@ def top_singular_directions(
         for name in pulled[0]
     }
     return SingularDirections(values, functions, directions, residuals)
-
-
-class _Jacobian:
-    """J at a model's own parameters, as two products from one forward pass."""
-
-    def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
-        refuse_dependent_samples(model)
-        self._values = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
-        with torch.enable_grad():
-            f = torch.func.functional_call(model, self._values, (x.detach().clone(),))
-            if f.ndim != 2 or len(f) != len(x):
-                raise ValueError(
-                    f"the model's outputs have shape {tuple(f.shape)} for {len(x)} samples; "
-                    "they must be (n, c)."
-                )
-            self._f = f
-            self._weights = torch.zeros_like(f, requires_grad=True)
-            self._pulled = self._gradients(self._weights, create_graph=True)
-        self.samples, self.outputs = f.shape
-        self.dtype = f.dtype
-
-    def times(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Jv: (n, c).
-
-        Raises:
-            ValueError: if the direction does not fit the parameters.
-        """
-        for name, v in direction.items():
-            if name not in self._values or v.shape != self._values[name].shape:
-                raise ValueError(
-                    f"direction: {name!r} of shape {tuple(v.shape)} is no parameter of the model; "
-                    "use the names and shapes of model.named_parameters()."
-                )
-        used = [name for name in direction if self._pulled[name].requires_grad]
-        if not used:  # parameters that the outputs do not depend on
-            return torch.zeros_like(self._f)
-        (product,) = torch.autograd.grad(
-            [self._pulled[name] for name in used],
-            self._weights,
-            grad_outputs=[direction[name] for name in used],
-            retain_graph=True,
-            materialize_grads=True,
-        )
-        return product
-
-    def transpose_times(self, weights: torch.Tensor) -> Direction:
-        """Jᵀu for u (n, c).
-
-        Raises:
-            ValueError: if u does not fit the outputs.
-        """
-        if weights.shape != (self.samples, self.outputs):
-            raise ValueError(
-                f"weights of shape {tuple(weights.shape)}; the model's outputs have "
-                f"{(self.samples, self.outputs)}."
-            )
-        return self._gradients(weights)
-
-    def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
-        found = torch.autograd.grad(
-            self._f,
-            list(self._values.values()),
-            grad_outputs=weights,
-            retain_graph=True,
-            create_graph=create_graph,
-            materialize_grads=True,
-        )
-        return dict(zip(self._values, found, strict=True))
 
 
 def _signs(vectors: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ is the tangent kernel K₀ = JJᵀ, as its Cholesky factor (n·c × n·c).
 import torch
 from torch import nn
 
+from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.theory.parameter_matrices import Matrices, combine, matrix_layout
 
@@ -38,32 +39,19 @@ class Interpolation:
                 "targets; remove repeated samples or use a larger network."
             )
         del kernel
-        self._values = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
-        with torch.enable_grad():
-            self._f = torch.func.functional_call(model, self._values, (x.detach().clone(),))
-            self._weights = torch.zeros_like(self._f, requires_grad=True)
-            self._pulled = self._gradients(self._weights, create_graph=True)
+        self._jacobian = Jacobian(model, x)
 
     def outputs(self) -> torch.Tensor:
         """Initial outputs f_θ₀(x), (n, c)."""
-        return self._f.detach()
+        return self._jacobian.f
 
     def times(self, matrices: Matrices) -> torch.Tensor:
         """J B, (n, c)."""
-        direction = self.layout.split(matrices)
-        used = [name for name in direction if self._pulled[name].requires_grad]
-        (product,) = torch.autograd.grad(
-            [self._pulled[name] for name in used],
-            self._weights,
-            grad_outputs=[direction[name] for name in used],
-            retain_graph=True,
-            materialize_grads=True,
-        )
-        return product
+        return self._jacobian.times(self.layout.split(matrices))
 
     def transpose_times(self, weights: torch.Tensor) -> Matrices:
         """Jᵀα for α (n, c)."""
-        return self.layout.join(self._gradients(weights))
+        return self.layout.join(self._jacobian.transpose_times(weights))
 
     def minimum_norm(self, targets: torch.Tensor) -> Matrices:
         """The interpolating B of least norm, Jᵀ K₀⁻¹ r for targets r (n, c)."""
@@ -77,16 +65,3 @@ class Interpolation:
     def corrected(self, matrices: Matrices, targets: torch.Tensor) -> Matrices:
         """The interpolating coefficients nearest to B."""
         return combine(matrices, 1.0, self.minimum_norm(targets - self.times(matrices)))
-
-    def _gradients(
-        self, weights: torch.Tensor, create_graph: bool = False
-    ) -> dict[str, torch.Tensor]:
-        found = torch.autograd.grad(
-            self._f,
-            list(self._values.values()),
-            grad_outputs=weights,
-            retain_graph=True,
-            create_graph=create_graph,
-            materialize_grads=True,
-        )
-        return dict(zip(self._values, found, strict=True))
