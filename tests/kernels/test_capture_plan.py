@@ -208,6 +208,26 @@ def test_samples_that_the_model_sorts_are_not_confused(explicit_kernel, assert_s
     assert_same_kernel(tangent_kernel(model, x.flip(0)), explicit_kernel(model, x.flip(0)), 1e-10)
 
 
+class LastOutputSorted(nn.Module):
+    """The last of three outputs comes from samples in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.others, self.last = linear(3, 2), linear(3, 1)
+
+    def forward(self, x):
+        order = x[:, 0].argsort()
+        last = torch.tanh(self.last(x[order]))[order.argsort()]
+        return torch.cat([self.others(x), last], dim=1)
+
+
+def test_every_output_is_watched_for_samples_in_another_order():
+    x = torch.randn(30, 3, dtype=X.dtype, generator=torch_stream(1, "data"))
+    x[:2] = x[:2][x[:2, 0].argsort()]  # in order where the model is tried
+    with pytest.raises(ValueError, match="'last' does not get the samples in the order"):
+        tangent_kernel(LastOutputSorted(), x)
+
+
 def test_a_trace_is_the_same_in_any_order():
     x = increasing()
     expected = tangent_kernel(Sorted(), x).total.trace().item()

@@ -234,8 +234,9 @@ def collect_signals(
 def refuse_reordered_samples(recording: Recording, signals: Mapping[CallKey, torch.Tensor]) -> None:
     """Refuse calls that do not take the samples in their order, by one more backward pass.
 
-    It weights the samples' first outputs by different powers of two, which must scale their
-    signals and no others: where a model sorts samples before a module, one gets another's.
+    It weights one output of each sample, drawn at random, by a random power of two, which must
+    scale that sample's signals and no others: where a model sorts samples before a module, one
+    gets another's.
 
     Args:
         recording: from `record`.
@@ -245,12 +246,18 @@ def refuse_reordered_samples(recording: Recording, signals: Mapping[CallKey, tor
         ValueError: if there is such a call; the message names its module.
     """
     f = recording.f
-    exponents = torch.randint(-9, 10, (len(f), 1), generator=torch_stream(0, "capture"))
+    generator = torch_stream(0, "capture")
+    exponents = torch.randint(-9, 10, (len(f), 1), generator=generator)
     weights = torch.exp2(exponents).to(f)
-    weighted = next(one_hot_cotangents(f)) * weights
+    samples, chosen = (
+        torch.arange(len(f)),
+        torch.randint(f.shape[1], (len(f),), generator=generator),
+    )
+    weighted = torch.zeros_like(f)
+    weighted[samples, chosen] = weights[:, 0]
     for key, gradient in next(backpropagate(recording, iter([weighted]))).items():
         found = recording.calls[key].signal(gradient).flatten(1) / weights
-        kept = signals[key][:, 0].flatten(1)
+        kept = signals[key][samples, chosen].flatten(1)
         rounding = ROUNDING[f.dtype] * kept.abs().amax(1, keepdim=True)
         if ((found - kept).abs() > rounding).any():
             raise ValueError(
