@@ -46,6 +46,23 @@ def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
     assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
 
 
+def test_scratch_outlives_a_failure_and_not_a_success(fake, tmp_path):
+    def attempt(fail):
+        with open_job(fake, MODULE) as job:
+            job.scratch.mkdir(exist_ok=True)
+            (job.scratch / "state.pt").touch()
+            if fail:
+                raise RuntimeError("boom")
+            job.write_spec()
+            job.output("table").write_text("x\n")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        attempt(fail=True)
+    assert ".provenance.scratch/state.pt" in files_below(tmp_path)
+    attempt(fail=False)
+    assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
+
+
 def test_a_job_that_fails_leaves_old_outputs_and_no_new_ones(fake, tmp_path):
     (tmp_path / "spec.json").write_text("old")
 

@@ -45,6 +45,15 @@ class Job:
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._started = time.monotonic()
 
+    @property
+    def scratch(self) -> Path:
+        """Folder beside the outputs that outlives a job that fails or is killed.
+
+        It is removed, with all that the job has put there, when the job has ended well.
+        """
+        provenance = self._outputs["provenance"]
+        return provenance.with_name(f".{provenance.stem}.scratch")
+
     def output(self, name: str) -> Path:
         """Where to write the named output for now; it takes its place when the job has ended well.
 
@@ -71,6 +80,7 @@ class Job:
             raise RuntimeError(f"the job ended without writing {', '.join(missing)}")
         for name, final in self._outputs.items():
             self.output(name).replace(final)
+        _remove(self.scratch)
 
     def _discard(self) -> None:
         for name in self._outputs:

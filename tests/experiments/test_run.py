@@ -67,3 +67,14 @@ def test_each_dataset_needs_its_file(spec, calls, dataset_file):
         run_experiment(spec, "fake_experiment")
     with pytest.raises(ValueError, match="longer"):
         run_experiment(spec, "fake_experiment", dataset_file("mnist"), dataset_file("kmnist"))
+
+
+def test_seeds_that_are_done_are_not_run_again(spec, calls, tmp_path, monkeypatch):
+    monkeypatch.setattr("feature_alignment.experiments.run.closure_hash", lambda *modules: "code")
+    first = run_experiment(spec, "fake_experiment", scratch=tmp_path / "scratch")
+    assert len(calls) == 2
+    again = run_experiment(spec, "fake_experiment", scratch=tmp_path / "scratch")
+    assert len(calls) == 2
+    assert again.metrics.equals(first.metrics)
+    run_experiment(spec | {"point": "other"}, "fake_experiment", scratch=tmp_path / "scratch")
+    assert len(calls) == 4

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from feature_alignment.training.batches import (
+    RandomCropAndFlip,
     epoch_batches,
-    random_crop_and_flip,
     steps_per_epoch,
 )
 
@@ -73,7 +73,7 @@ def test_crops_and_mirrorings_are_slices_of_the_padded_image_all_equally_likely(
     possible = {tuple(cut.flatten().tolist()): 0 for cut in crops(image, 1)}
     assert len(possible) == 18
     number = 9_000
-    augment = random_crop_and_flip(torch.Generator().manual_seed(0), padding=1)
+    augment = RandomCropAndFlip(torch.Generator().manual_seed(0), padding=1)
     for cut in augment(image.expand(number, -1, -1, -1)):
         possible[tuple(cut.flatten().tolist())] += 1
     expected = number / 18
@@ -83,8 +83,8 @@ def test_crops_and_mirrorings_are_slices_of_the_padded_image_all_equally_likely(
 def test_each_image_of_a_batch_is_changed_in_its_own_way_and_the_batch_is_left_alone():
     images = torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(1))
     before = images.clone()
-    augmented = random_crop_and_flip(torch.Generator().manual_seed(0), padding=2)(images)
-    again = random_crop_and_flip(torch.Generator().manual_seed(0), padding=2)(images)
+    augmented = RandomCropAndFlip(torch.Generator().manual_seed(0), padding=2)(images)
+    again = RandomCropAndFlip(torch.Generator().manual_seed(0), padding=2)(images)
     assert torch.equal(images, before)
     assert torch.equal(augmented, again)
     for image, cut in zip(images, augmented, strict=True):

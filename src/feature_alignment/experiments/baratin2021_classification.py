@@ -18,7 +18,7 @@ from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
-from feature_alignment.training.batches import random_crop_and_flip
+from feature_alignment.training.batches import RandomCropAndFlip
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
 from feature_alignment.training.optimizers import make_optimizer
@@ -69,7 +69,7 @@ def run_seed(
         "momentum": parameters["momentum"],
         "weight_decay": parameters["weight_decay"],
     }
-    augment = random_crop_and_flip(torch_stream(seed, "augmentation"))
+    augment = RandomCropAndFlip(torch_stream(seed, "augmentation"))
     schedule = parameters["measure_at"]
     schedule = {"geometric": schedule} if isinstance(schedule, dict) else schedule
     recorder = train(

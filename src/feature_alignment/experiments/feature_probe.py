@@ -1,6 +1,7 @@
 """A probe of the neural feature correlations of each layer, uncentred and centred."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -117,6 +118,16 @@ class FeatureProbe:
                 Row(name, self._split, metric, value) for metric, value in values.items()
             )
         return measurement
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the generator, if there is one, for a checkpoint."""
+        generator = self._options["generator"]
+        return {} if generator is None else {"generator": generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: `state` is from `state_dict`."""
+        if "generator" in state:
+            self._options["generator"].set_state(state["generator"])
 
     def _signals(self, model: nn.Module) -> dict[str, LayerSignals]:
         found = layer_signals(model, self._x)

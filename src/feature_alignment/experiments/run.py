@@ -3,6 +3,7 @@
 import importlib
 import logging
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import torch
 from feature_alignment.data.canonical import load
 from feature_alignment.determinism import configure, resolve_device
 from feature_alignment.errors import UserError
-from feature_alignment.spec import Spec, dataset_keys
+from feature_alignment.imports import closure_hash
+from feature_alignment.spec import Spec, canonical_json, dataset_keys, spec_hash
+from feature_alignment.training.checkpoint import Checkpoints, checkpointing
 from feature_alignment.training.probes import WHOLE_NETWORK, Recorder
 
 log = logging.getLogger(__name__)
@@ -80,7 +83,9 @@ class Result:
     seconds: dict[str, float]
 
 
-def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
+def run_experiment(
+    spec: Spec, module: str, *data_files: str, scratch: Path | None = None
+) -> Result:
     """Run all seeds of an experiment point, deterministically.
 
     The dataset of the spec's key `dataset`, or None, is an argument of every `run_seed`; a
@@ -91,6 +96,8 @@ def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
         module: dotted name of the experiment's module.
         data_files: the canonical files of the datasets that the spec names, in the order of
             `feature_alignment.spec.dataset_keys`.
+        scratch: folder for what a killed run can go on from, see `training.checkpoint`; None for
+            no such thing. An attempt with the same spec, code and data uses what it finds there.
 
     Returns:
         The metrics and arrays of all seeds.
@@ -109,11 +116,19 @@ def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
     rows: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
     seconds = Counter[str]()
+    checkpoints = None
+    if scratch is not None:
+        checkpoints = Checkpoints(scratch, _identity(spec, module, data_files))
     for seed in range(parameters["seeds"]):
         label = f"{spec['experiment']}/{spec['point']} seed {seed + 1}/{parameters['seeds']}"
         log.info("%s on %s", label, device)
         try:
-            result = run_seed(seed, parameters, device, dataset, label, **further)
+            result = None if checkpoints is None else checkpoints.load(f"seed{seed}")
+            if result is None:
+                with _checkpointing(checkpoints, seed):
+                    result = run_seed(seed, parameters, device, dataset, label, **further)
+                if checkpoints is not None:
+                    checkpoints.save(f"seed{seed}", result)
         except UserError as error:
             if str(error).startswith("experiments."):  # it names the key by its whole path
                 raise
@@ -122,6 +137,22 @@ def run_experiment(spec: Spec, module: str, *data_files: str) -> Result:
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
         seconds.update(result.seconds)
     return Result(_tidy(rows), arrays, dict(seconds))
+
+
+def _checkpointing(checkpoints: Checkpoints | None, seed: int) -> AbstractContextManager[None]:
+    return nullcontext() if checkpoints is None else checkpointing(checkpoints, f"seed{seed}")
+
+
+def _identity(spec: Spec, module: str, data_files: tuple[str, ...]) -> str:
+    """What the state of a run depends on; data files by size and time of change."""
+    files = [Path(file).stat() for file in data_files]
+    identity = {
+        "spec": spec_hash(spec),
+        "library": closure_hash(__name__, module),
+        "torch": torch.__version__,
+        "data": [[file.st_size, file.st_mtime_ns] for file in files],
+    }
+    return canonical_json(identity)
 
 
 def _tidy(rows: list[dict[str, Any]]) -> pd.DataFrame:

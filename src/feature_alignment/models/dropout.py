@@ -36,6 +36,14 @@ class SeededDropout(nn.Dropout):
         kept = torch.rand(x.shape, generator=self._masks, dtype=torch.float64) >= self.p
         return x * kept.to(x) / (1 - self.p)
 
+    def get_extra_state(self) -> torch.Tensor:
+        """Where the masks have come to, as part of `state_dict`."""
+        return self._masks.get_state()
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Go on with the masks from there."""
+        self._masks.set_state(state)
+
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_masks"}
 

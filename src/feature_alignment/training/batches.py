@@ -4,13 +4,21 @@ All randomness is drawn from an explicit generator.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import torch
 from torch.nn import functional
 
-Augmentation = Callable[[torch.Tensor], torch.Tensor]
-"""Random change of a batch of inputs, which keeps its shape."""
+from feature_alignment.training.checkpoint import Stateful
+
+
+class Augmentation(Stateful, Protocol):
+    """Random change of a batch of inputs, which keeps its shape."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Changed inputs."""
+        ...
 
 
 def steps_per_epoch(n: int, batch_size: int, drop_incomplete: bool = False) -> int:
@@ -52,7 +60,7 @@ def epoch_batches(
         yield from order[:used].split(batch_size)
 
 
-def random_crop_and_flip(generator: torch.Generator, padding: int = 4) -> Augmentation:
+class RandomCropAndFlip:
     """Shift every image at random and mirror every other one, the usual augmentation of CIFAR-10.
 
     Each image is padded by zeros, the mean colour of standardised images, cut back to its size
@@ -63,21 +71,30 @@ def random_crop_and_flip(generator: torch.Generator, padding: int = 4) -> Augmen
     Args:
         generator: CPU generator of places and mirrorings, drawn anew for each image.
         padding: pixels on each side.
-
-    Returns:
-        A function of images (b, channels, height, width) that returns new ones.
     """
 
-    def augment(x: torch.Tensor) -> torch.Tensor:
+    def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
+        self._generator = generator
+        self._padding = padding
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """New images (b, channels, height, width)."""
         b, _, height, width = x.shape
-        top, left = torch.randint(2 * padding + 1, (2, b, 1), generator=generator)  # each (b, 1)
-        mirrored = torch.randint(2, (b, 1), generator=generator).bool()
+        drawn = {"generator": self._generator}
+        top, left = torch.randint(2 * self._padding + 1, (2, b, 1), **drawn)  # each (b, 1)
+        mirrored = torch.randint(2, (b, 1), **drawn).bool()
         rows = top + torch.arange(height)  # (b, height)
         columns = left + torch.arange(width)  # (b, width)
         columns = torch.where(mirrored, columns.flip(1), columns)
-        padded = functional.pad(x, (padding,) * 4).permute(0, 2, 3, 1)
+        padded = functional.pad(x, (self._padding,) * 4).permute(0, 2, 3, 1)
         index = [part.to(x.device) for part in (torch.arange(b), rows, columns)]
         cut = padded[index[0][:, None, None], index[1][:, :, None], index[2][:, None, :]]
         return cut.permute(0, 3, 1, 2).contiguous()  # from (b, height, width, channels)
 
-    return augment
+    def state_dict(self) -> dict[str, Any]:
+        """The generator's state, for a checkpoint."""
+        return {"generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: `state` is from `state_dict`."""
+        self._generator.set_state(state["generator"])

@@ -3,11 +3,14 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol
 
 import torch
 from torch import nn
 
 from feature_alignment.training.batches import Augmentation, epoch_batches
+from feature_alignment.training.checkpoint import Stateful, next_checkpoint
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import loss_value, undisturbed
 from feature_alignment.training.losses import Loss
@@ -17,6 +20,14 @@ from feature_alignment.training.progress import Progress
 
 CHECK_EVERY = 100
 """Updates between two checks of the loss: reading it each time would stall a GPU."""
+
+
+class AfterUpdate(Stateful, Protocol):
+    """What is called after every update, for sums over the updates."""
+
+    def __call__(self, step: int, model: nn.Module) -> None:
+        """Take note of update `step`, which made `model` what it is, and leave it as it is."""
+        ...
 
 
 def train(
@@ -37,7 +48,7 @@ def train(
     loss_samples: tuple[torch.Tensor, torch.Tensor] | None = None,
     probes: Sequence[Probe] = (),
     stop_when: Callable[[int, Recorder], bool] | None = None,
-    after_update: Callable[[int, nn.Module], None] | None = None,
+    after_update: AfterUpdate | None = None,
     progress: Progress | None = None,
 ) -> Recorder:
     """Train a model in place and measure it at chosen steps.
@@ -47,6 +58,10 @@ def train(
     Measurements happen in eval mode with cleared gradients and leave training as it would have
     been without them. A model with dropout draws from PyTorch's global generator: seed that
     before.
+
+    Within `training.checkpoint.checkpointing`, all that training changes is saved now and then,
+    and a training that was killed goes on from there. A probe that changes while it is used must
+    be `Stateful`.
 
     Args:
         model: the network; trained in place, in the mode it is in.
@@ -102,13 +117,21 @@ def train(
         clock.add("measuring")
         return stop_when is not None and stop_when(step, recorder)
 
-    if 0 in measured and measure(0):
+    rates = [group["lr"] for group in optimizer.param_groups]
+    parts = {"model": model, "optimizer": optimizer, "recorder": recorder}
+    further = {"augment": augment, "after_update": after_update}
+    further |= {f"probe{place}": probe for place, probe in enumerate(probes)}
+    parts |= {name: part for name, part in further.items() if isinstance(part, Stateful)}
+    checkpoint = next_checkpoint()
+    done = 0 if checkpoint is None else checkpoint.restore(parts)
+    if progress is not None:
+        progress.start_after(done)
+    if done == 0 and 0 in measured and measure(0):
         return recorder
 
-    rates = [group["lr"] for group in optimizer.param_groups]
-    last_check = 0
-    pairs = _training_pairs(x, y, batch_size, batches, drop_incomplete)
-    for step in range(1, steps + 1):
+    last_check = done
+    pairs = _training_pairs(x, y, batch_size, batches, drop_incomplete, done)
+    for step in range(done + 1, steps + 1):
         factor = schedule(step - 1)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * factor
@@ -136,6 +159,8 @@ def train(
             progress.update(step, value)
         if step in measured and measure(step):
             break
+        if checkpoint is not None and step < steps:
+            checkpoint.save_if_due(step, parts)
 
     optimizer.zero_grad(set_to_none=True)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
@@ -169,7 +194,13 @@ def _training_pairs(
     batch_size: int | None,
     batches: torch.Generator | None,
     drop_incomplete: bool,
+    done: int,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Endless batches, without those of the updates that are done.
+
+    Raises:
+        ValueError: if there are mini-batches and no generator.
+    """
     if batch_size is None:
         while True:
             yield x, y
@@ -177,7 +208,7 @@ def _training_pairs(
         raise ValueError(
             "batches: mini-batches need a generator; give torch_stream(seed, 'batches')."
         )
-    for index in epoch_batches(len(x), batch_size, batches, drop_incomplete):
+    for index in islice(epoch_batches(len(x), batch_size, batches, drop_incomplete), done, None):
         index = index.to(x.device)
         yield x.index_select(0, index), y.index_select(0, index)
 

@@ -1,8 +1,9 @@
 """Probes: what is measured of a model at a step, and the record of all measurements."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -97,6 +98,17 @@ class Recorder:
             if key_name in self.arrays:
                 raise ValueError(f"array {name!r} was recorded twice at step {step}.")
             self.arrays[key_name] = np.array(array)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The record as plain containers, for a checkpoint."""
+        parts = {"values": self._values, "arrays": self.arrays, "seconds": self.seconds}
+        return {name: dict(part) for name, part in parts.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a record: `state` is from `state_dict`."""
+        self._values.update(state["values"])
+        self.arrays.update(state["arrays"])
+        self.seconds.update(state["seconds"])
 
     def value(
         self, step: int, metric: str, layer: str = WHOLE_NETWORK, split: str = "train"

@@ -39,12 +39,20 @@ class Progress:
         self._interval = interval
         self._clock = clock
         self._begin = self._last = clock()
+        self._first = 0
         stream = sys.stderr if stream is None else stream
         self._bar = (
             tqdm.tqdm(total=steps, desc=label, file=stream, mininterval=0.5, leave=False)
             if stream.isatty()
             else None
         )
+
+    def start_after(self, step: int) -> None:
+        """Tell that `step` updates were done by an earlier attempt, in a time that is not known."""
+        self._begin = self._last = self._clock()
+        self._first = step
+        if self._bar is not None:
+            self._bar.update(step)
 
     def update(self, step: int, loss: torch.Tensor) -> None:
         """Tell that `step` updates are done and the last batch had this loss."""
@@ -53,7 +61,7 @@ class Progress:
         now = self._clock()
         if now - self._last >= self._interval:
             self._last = now
-            left = (now - self._begin) * (self._steps - step) / step
+            left = (now - self._begin) * (self._steps - step) / (step - self._first)
             logger.info(
                 "%s: step %d of %d, loss %.4g, about %.0f s left",
                 self._label,

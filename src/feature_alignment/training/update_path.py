@@ -1,7 +1,8 @@
 """The path of the parameters during training, summed over every update."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -56,6 +57,24 @@ class UpdatePath:
         self.complexity += length * self._features
         self._parameters = current
         self._features = self._feature_norm(model)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The path so far, for a checkpoint."""
+        return {
+            "length": self.length,
+            "complexity": self.complexity,
+            "parameters": self._parameters,
+            "features": self._features,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a path: `state` is from `state_dict`."""
+        self.length, self.complexity = state["length"], state["complexity"]
+        self._features = state["features"]
+        self._parameters = [
+            saved.to(old.device)
+            for saved, old in zip(state["parameters"], self._parameters, strict=True)
+        ]
 
     def _feature_norm(self, model: nn.Module) -> float:
         with evaluation_mode(model):

@@ -1,0 +1,161 @@
+"""Checkpoints: a run that was killed goes on near where it was, and ends with the same numbers.
+
+`run_experiment` opens them for each seed; every `training.loop.train` within finds them by itself,
+so that experiments need not know.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+SAVE_EVERY = 300.0
+"""Seconds between two checkpoints of a training."""
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What changes during a training and can be put back, as PyTorch's modules can."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that has changed, as tensors, numbers and containers of them."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Any:
+        """Put a state back."""
+        ...
+
+
+class Checkpoints:
+    """The saved states of one run, in a folder that holds nothing else.
+
+    Args:
+        folder: made when something is saved.
+        identity: what else the states depend on, such as settings, code and data; states that
+            were saved with another identity are not used.
+        interval: seconds between two checkpoints of a training.
+        clock: returns seconds; monotonic.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        identity: str,
+        interval: float = SAVE_EVERY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._interval = interval
+        self._clock = clock
+        self._last = clock()
+
+    def load(self, name: str) -> Any:
+        """What was saved under a name, or None. Only files of one's own may be read: pickles."""
+        path = self._folder / f"{name}.pt"
+        if not path.exists():
+            return None
+        saved = torch.load(path, map_location="cpu", weights_only=False)
+        if saved["identity"] != self._identity:
+            log.info("%s was saved by other settings, code or data, and is not used", path)
+            return None
+        return saved["content"]
+
+    def save(self, name: str, content: Any) -> None:
+        """Save under a name, in place of what was there, whole or not at all."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{name}.pt"
+        unfinished = path.with_suffix(".unfinished")
+        torch.save({"identity": self._identity, "content": content}, unfinished)
+        unfinished.replace(path)
+        self._last = self._clock()
+
+    def due(self) -> bool:
+        """Whether it is time for the next checkpoint of a training."""
+        return self._clock() - self._last >= self._interval
+
+
+class TrainingCheckpoint:
+    """The saved state of one training.
+
+    Besides the parts it holds PyTorch's global random state, which dropout draws from.
+
+    Args:
+        checkpoints: where it is saved.
+        name: tells it from the run's other trainings.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, name: str) -> None:
+        self._checkpoints = checkpoints
+        self._name = name
+
+    def restore(self, parts: Mapping[str, Stateful]) -> int:
+        """Put back what was saved, if anything was.
+
+        Args:
+            parts: all that training changes, by names of their own.
+
+        Returns:
+            The updates that were made before; 0 if nothing was saved.
+        """
+        saved = self._checkpoints.load(self._name)
+        if saved is None:
+            return 0
+        for name, part in parts.items():
+            part.load_state_dict(saved["parts"][name])
+        torch.set_rng_state(saved["random"])
+        if saved["random_cuda"]:
+            torch.cuda.set_rng_state_all(saved["random_cuda"])
+        log.info("%s goes on after step %d", self._name, saved["step"])
+        return saved["step"]
+
+    def save_if_due(self, step: int, parts: Mapping[str, Stateful]) -> None:
+        """Save, if the last time is long enough ago.
+
+        Args:
+            step: updates made so far.
+            parts: see `restore`.
+        """
+        if self._checkpoints.due():
+            content = {
+                "step": step,
+                "parts": {name: part.state_dict() for name, part in parts.items()},
+                "random": torch.get_rng_state(),
+                "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            }
+            self._checkpoints.save(self._name, content)
+
+
+_open: ContextVar[Iterator[TrainingCheckpoint] | None] = ContextVar("checkpoints", default=None)
+
+
+@contextmanager
+def checkpointing(checkpoints: Checkpoints, prefix: str) -> Iterator[None]:
+    """Let the trainings inside save checkpoints, and go on from those of an earlier attempt.
+
+    Trainings are told apart by their order, which must be the same in every attempt.
+
+    Args:
+        checkpoints: where they are saved.
+        prefix: beginning of their names.
+    """
+    numbered = (TrainingCheckpoint(checkpoints, f"{prefix}-training{k}") for k in count(1))
+    token = _open.set(numbered)
+    try:
+        yield
+    finally:
+        _open.reset(token)
+
+
+def next_checkpoint() -> TrainingCheckpoint | None:
+    """The checkpoint of the training that begins now; None outside of `checkpointing`."""
+    numbered = _open.get()
+    return None if numbered is None else next(numbered)

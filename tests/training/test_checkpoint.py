@@ -1,0 +1,146 @@
+"""A training that is cut off and begun again ends as one that was not."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.training.batches import RandomCropAndFlip
+from feature_alignment.training.checkpoint import Checkpoints, checkpointing, next_checkpoint
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import cross_entropy
+from feature_alignment.training.optimizers import make_optimizer
+from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
+from feature_alignment.training.update_path import UpdatePath
+
+STEPS = 23
+
+
+class CutOff(Exception):
+    """Stands for a killed process."""
+
+
+class Run:
+    """A small convolutional network with batch norm and dropout, augmentation and momentum."""
+
+    def __init__(self, optimizer="momentum", cut_off_at=None, stop_at=None):
+        torch.manual_seed(0)
+        self.model = nn.Sequential(
+            nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4)
+        )
+        self.model.insert(4, nn.Dropout(0.1))
+        self.x = x = torch.randn(20, 1, 6, 6)
+        y = torch.arange(20) % 4
+        self.path = UpdatePath(self.model, self.output_norm)
+        self.updates = 0
+        settings = {"name": optimizer, "lr": 0.05} | (
+            {"momentum": 0.9} if optimizer == "momentum" else {}
+        )
+
+        def schedule(step):
+            if step == cut_off_at:
+                raise CutOff
+            self.updates += 1
+            return 1 / (1 + step)
+
+        self.recorder = None
+        self.recorder = train(
+            self.model,
+            x,
+            y,
+            loss=cross_entropy,
+            optimizer=make_optimizer(self.model.parameters(), settings),
+            steps=STEPS,
+            batch_size=6,
+            batches=torch_stream(0, "batches"),
+            augment=RandomCropAndFlip(torch_stream(0, "augmentation"), padding=1),
+            schedule=schedule,
+            measure_at=range(0, STEPS + 1, 5),
+            probes=[self.norm],
+            after_update=self.path,
+            stop_when=lambda step, record: step == stop_at,
+        )
+
+    def output_norm(self, model):
+        return float(model(self.x).detach().square().sum())
+
+    def norm(self, step, model):
+        norm = float(sum(p.detach().square().sum() for p in model.parameters()))
+        return Measurement([Row(WHOLE_NETWORK, "train", "norm", norm)], {"norm": np.ones(2)})
+
+
+def assert_same(run, other):
+    for name, value in run.model.state_dict().items():
+        assert torch.equal(value, other.model.state_dict()[name]), name
+    assert run.recorder.frame().equals(other.recorder.frame())
+    assert run.recorder.arrays.keys() == other.recorder.arrays.keys()
+    assert (run.path.length, run.path.complexity) == (other.path.length, other.path.complexity)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("cut_off_at", [3, 10, 22])
+def test_a_training_that_was_cut_off_ends_as_one_that_was_not(tmp_path, optimizer, cut_off_at):
+    expected = Run(optimizer)
+    for attempt in (cut_off_at, None):
+        with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"):
+            if attempt is None:
+                found = Run(optimizer)
+            else:
+                with pytest.raises(CutOff):
+                    Run(optimizer, cut_off_at=attempt)
+    assert found.updates == STEPS - cut_off_at
+    assert_same(found, expected)
+
+
+def test_a_training_that_stops_early_stops_again(tmp_path):
+    for cut_off_at in (8, None):
+        with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"):
+            if cut_off_at is None:
+                found = Run(stop_at=10)
+            else:
+                with pytest.raises(CutOff):
+                    Run(cut_off_at=cut_off_at)
+    assert found.updates == 2
+    assert_same(found, Run(stop_at=10))
+
+
+def test_states_of_another_identity_are_not_used(tmp_path):
+    with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"), pytest.raises(CutOff):
+        Run(cut_off_at=10)
+    with checkpointing(Checkpoints(tmp_path, "b", interval=0), "seed0"):
+        assert Run().updates == STEPS
+
+
+def test_trainings_are_told_apart_by_their_order(tmp_path):
+    store = Checkpoints(tmp_path, "a", interval=0)
+    with checkpointing(store, "seed0"):
+        Run()
+        with pytest.raises(CutOff):
+            Run(cut_off_at=15)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "seed0-training1.pt",
+        "seed0-training2.pt",
+    }
+    with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"):
+        assert [Run().updates, Run().updates] == [1, STEPS - 15]
+    with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed1"):
+        assert Run().updates == STEPS
+
+
+def test_checkpoints_are_made_when_they_are_due(tmp_path):
+    now = 0.0
+    store = Checkpoints(tmp_path, "a", interval=10, clock=lambda: now)
+    now = 9.0
+    assert not store.due()
+    now = 10.0
+    assert store.due()
+    store.save("x", {"a": 1})
+    assert not store.due()
+    assert store.load("x") == {"a": 1}
+    assert store.load("y") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
+
+
+def test_without_checkpointing_nothing_is_saved():
+    assert next_checkpoint() is None
