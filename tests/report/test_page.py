@@ -78,6 +78,7 @@ RUN = {
     "machine": {"device": "cpu"},
     "threads": 1,
     "wall_seconds": 125.2,
+    "seconds_by_part": {"training": 80.0, "measuring": 20.0},
     "peak_memory_mib": 640.2,
     "peak_gpu_memory_mib": None,
 }
@@ -221,12 +222,17 @@ def test_the_state_of_the_code_is_told(report, folder):
 
 
 def test_versions_and_costs_are_told(report, folder):
-    newer = {**RUN, "versions": {"torch": "2.10.0"}, "peak_gpu_memory_mib": 3072.0}
+    newer = {
+        **RUN,
+        "versions": {"torch": "2.10.0"},
+        "peak_gpu_memory_mib": 3072.0,
+        "seconds_by_part": {},
+    }
     runs = {**report.runs, "a_gpu_run/default": newer}
     text = Page(render_report(replace(report, runs=runs), folder)).text
     assert "python 3.11.2, torch 2.10.0 and 2.9.0" in text
-    assert "a_gpu_run/default cpu 1 2 min 5 s 640 MiB 3.0 GiB" in text
-    assert "lejeune2024_digit_regression/linear cpu 1 2 min 5 s 640 MiB –" in text
+    assert "a_gpu_run/default cpu 1 2 min 5 s – 640 MiB 3.0 GiB" in text
+    assert "lejeune2024_digit_regression/linear cpu 1 2 min 5 s 20 % 640 MiB –" in text
     assert text.index("a_gpu_run") < text.index("lejeune2024_digit_regression")
     assert "No runs." in Page(render_report(replace(report, runs={}), folder)).text
 

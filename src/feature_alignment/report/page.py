@@ -24,6 +24,7 @@ from feature_alignment.report.wording import (
     measured_text,
     memory_text,
     number_text,
+    share_text,
 )
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
@@ -247,6 +248,7 @@ def _run_rows(report: Report) -> list[dict[str, str]]:
             "device": run["machine"]["device"],
             "threads": str(run["threads"]),
             "time": duration_text(run["wall_seconds"]),
+            "measuring": share_text(run["seconds_by_part"], "measuring"),
             "memory": memory_text(run["peak_memory_mib"]),
             "gpu_memory": memory_text(run["peak_gpu_memory_mib"]),
         }

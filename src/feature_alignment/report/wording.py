@@ -1,6 +1,7 @@
 """Numbers as the report writes them."""
 
 import math
+from collections.abc import Mapping
 
 MINUS = "−"
 NOTHING = "–"
@@ -50,6 +51,17 @@ def count_text(number: int, noun: str) -> str:
         ('1 seed', '10 seeds')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def share_text(seconds: Mapping[str, float], part: str) -> str:
+    """Share of one part in a time, a dash where no time was taken.
+
+    Example:
+        >>> share_text({"training": 30.0, "measuring": 10.0}, "measuring"), share_text({}, "x")
+        ('25 %', '–')
+    """
+    total = sum(seconds.values())
+    return f"{100 * seconds[part] / total:.0f} %" if total else "–"
 
 
 def duration_text(seconds: float) -> str:
