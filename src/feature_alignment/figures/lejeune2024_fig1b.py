@@ -78,7 +78,7 @@ def draw(table: FigureTable) -> "Figure":
         axes[0, 1].axhline(value, linestyle=":", color=COLOURS[targets])
     _draw_layers(axes[1, 0], table)
     _draw_settings(axes[1, 1], table, "mixture_residual", "residual of $aK_0 + bK_{\\hat{y}}$")
-    axes[0, 1].legend()
+    axes[0, 1].legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     axes[1, 0].legend()
     for ax, letter in zip(axes.flat, "ABCD", strict=True):
         panel_label(ax, letter)
