@@ -46,6 +46,25 @@ def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
     assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
 
 
+def test_a_jobs_identity_changes_with_its_spec_and_files(fake, tmp_path):
+    file = tmp_path / "data.npz"
+    file.write_bytes(b"1")
+
+    def identity():
+        with open_job(fake, MODULE) as job:
+            job.write_spec()
+            job.output("table").touch()
+            return job.identity(str(file))
+
+    first = identity()
+    assert identity() == first
+    file.write_bytes(b"12")
+    second = identity()
+    assert second != first
+    fake.params.spec = {"a": 2}
+    assert identity() not in (first, second)
+
+
 def test_scratch_outlives_a_failure_and_not_a_success(fake, tmp_path):
     def attempt(fail):
         with open_job(fake, MODULE) as job:

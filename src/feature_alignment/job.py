@@ -20,9 +20,9 @@ from typing import Any
 import psutil
 
 from feature_alignment.errors import UserError
-from feature_alignment.imports import external_imports
+from feature_alignment.imports import closure_hash, external_imports
 from feature_alignment.provenance import provenance
-from feature_alignment.spec import Spec, canonical_json
+from feature_alignment.spec import Spec, canonical_json, spec_hash
 
 log = logging.getLogger("feature_alignment")
 
@@ -53,6 +53,19 @@ class Job:
         """
         provenance = self._outputs["provenance"]
         return provenance.with_name(f".{provenance.stem}.scratch")
+
+    def identity(self, *files: str) -> str:
+        """What the job's results depend on, as a text: its spec, library code and these files.
+
+        Files count by name, size and time of change, since they may be large.
+        """
+        states = [(file, Path(file).stat()) for file in files]
+        identity = {
+            "spec": spec_hash(self.spec),
+            "library": closure_hash(*self.modules),
+            "files": [[file, state.st_size, state.st_mtime_ns] for file, state in states],
+        }
+        return canonical_json(identity)
 
     def output(self, name: str) -> Path:
         """Where to write the named output for now; it takes its place when the job has ended well.

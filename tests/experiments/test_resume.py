@@ -54,12 +54,16 @@ def test_a_killed_run_ends_with_the_same_numbers(experiment, killer, tmp_path):
     module = f"feature_alignment.experiments.{experiment}"
     expected = run_experiment(spec, module, *map(str, files))
     scratch = tmp_path / "scratch"
+
+    def store():
+        return Checkpoints(scratch, "the same in every attempt")
+
     for saves in (1, 3):
         killer(saves)
         with pytest.raises(Killed):
-            run_experiment(spec, module, *map(str, files), scratch=scratch)
+            run_experiment(spec, module, *map(str, files), checkpoints=store())
     assert list(scratch.iterdir())
-    found = run_experiment(spec, module, *map(str, files), scratch=scratch)
+    found = run_experiment(spec, module, *map(str, files), checkpoints=store())
     pd.testing.assert_frame_equal(found.metrics, expected.metrics, check_exact=True)
     assert found.arrays.keys() == expected.arrays.keys()
     for name, array in expected.arrays.items():

@@ -6,6 +6,7 @@ import pytest
 
 from feature_alignment.data.canonical import content_sha256, save
 from feature_alignment.experiments.run import SeedResult, run_experiment
+from feature_alignment.training.checkpoint import Checkpoints
 
 
 @pytest.fixture
@@ -69,12 +70,14 @@ def test_each_dataset_needs_its_file(spec, calls, dataset_file):
         run_experiment(spec, "fake_experiment", dataset_file("mnist"), dataset_file("kmnist"))
 
 
-def test_seeds_that_are_done_are_not_run_again(spec, calls, tmp_path, monkeypatch):
-    monkeypatch.setattr("feature_alignment.experiments.run.closure_hash", lambda *modules: "code")
-    first = run_experiment(spec, "fake_experiment", scratch=tmp_path / "scratch")
+def test_seeds_that_are_done_are_not_run_again(spec, calls, tmp_path):
+    def run(identity):
+        checkpoints = Checkpoints(tmp_path / "scratch", identity)
+        return run_experiment(spec, "fake_experiment", checkpoints=checkpoints)
+
+    first = run("a")
     assert len(calls) == 2
-    again = run_experiment(spec, "fake_experiment", scratch=tmp_path / "scratch")
+    assert run("a").metrics.equals(first.metrics)
     assert len(calls) == 2
-    assert again.metrics.equals(first.metrics)
-    run_experiment(spec | {"point": "other"}, "fake_experiment", scratch=tmp_path / "scratch")
+    run("b")
     assert len(calls) == 4

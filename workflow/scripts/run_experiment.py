@@ -2,10 +2,12 @@
 
 from feature_alignment.experiments.run import run_experiment, write_result
 from feature_alignment.job import open_job
+from feature_alignment.training.checkpoint import Checkpoints
 
 module = f"feature_alignment.experiments.{snakemake.wildcards.experiment}"
 with open_job(snakemake, "feature_alignment.experiments.run", module) as job:
-    result = run_experiment(job.spec, module, *job.input.data, scratch=job.scratch)
+    checkpoints = Checkpoints(job.scratch, job.identity(*job.input.data))
+    result = run_experiment(job.spec, module, *job.input.data, checkpoints=checkpoints)
     write_result(result, job.output("metrics"), job.output("arrays"))
     job.write_spec()
     job.seconds_by_part = result.seconds

@@ -15,8 +15,7 @@ import torch
 from feature_alignment.data.canonical import load
 from feature_alignment.determinism import configure, resolve_device
 from feature_alignment.errors import UserError
-from feature_alignment.imports import closure_hash
-from feature_alignment.spec import Spec, canonical_json, dataset_keys, spec_hash
+from feature_alignment.spec import Spec, dataset_keys
 from feature_alignment.training.checkpoint import Checkpoints, checkpointing
 from feature_alignment.training.probes import WHOLE_NETWORK, Recorder
 
@@ -84,7 +83,7 @@ class Result:
 
 
 def run_experiment(
-    spec: Spec, module: str, *data_files: str, scratch: Path | None = None
+    spec: Spec, module: str, *data_files: str, checkpoints: Checkpoints | None = None
 ) -> Result:
     """Run all seeds of an experiment point, deterministically.
 
@@ -96,8 +95,8 @@ def run_experiment(
         module: dotted name of the experiment's module.
         data_files: the canonical files of the datasets that the spec names, in the order of
             `feature_alignment.spec.dataset_keys`.
-        scratch: folder for what a killed run can go on from, see `training.checkpoint`; None for
-            no such thing. An attempt with the same spec, code and data uses what it finds there.
+        checkpoints: what a run that is killed can go on from, and goes on from here; None for no
+            such thing.
 
     Returns:
         The metrics and arrays of all seeds.
@@ -107,18 +106,15 @@ def run_experiment(
         ValueError: if a metric is not finite, or the spec names more or fewer datasets than
             there are files.
     """
-    configure(spec["threads"])
+    run_seed = importlib.import_module(module).run_seed
+    configure(spec["threads"])  # after the import: it reaches the libraries that are loaded
     device = resolve_device(spec["device"])
     further = {key: load(file) for key, file in zip(dataset_keys(spec), data_files, strict=True)}
     dataset = further.pop("dataset", None)
-    run_seed = importlib.import_module(module).run_seed
     parameters = spec["parameters"]
     rows: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
     seconds = Counter[str]()
-    checkpoints = None
-    if scratch is not None:
-        checkpoints = Checkpoints(scratch, _identity(spec, module, data_files))
     for seed in range(parameters["seeds"]):
         label = f"{spec['experiment']}/{spec['point']} seed {seed + 1}/{parameters['seeds']}"
         log.info("%s on %s", label, device)
@@ -141,18 +137,6 @@ def run_experiment(
 
 def _checkpointing(checkpoints: Checkpoints | None, seed: int) -> AbstractContextManager[None]:
     return nullcontext() if checkpoints is None else checkpointing(checkpoints, f"seed{seed}")
-
-
-def _identity(spec: Spec, module: str, data_files: tuple[str, ...]) -> str:
-    """What the state of a run depends on; data files by size and time of change."""
-    files = [Path(file).stat() for file in data_files]
-    identity = {
-        "spec": spec_hash(spec),
-        "library": closure_hash(__name__, module),
-        "torch": torch.__version__,
-        "data": [[file.st_size, file.st_mtime_ns] for file in files],
-    }
-    return canonical_json(identity)
 
 
 def _tidy(rows: list[dict[str, Any]]) -> pd.DataFrame:

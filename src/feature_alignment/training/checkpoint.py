@@ -53,7 +53,7 @@ class Checkpoints:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
-        self._identity = identity
+        self._identity = f"{identity} torch {torch.__version__}"
         self._interval = interval
         self._clock = clock
         self._last = clock()
