@@ -1,7 +1,7 @@
 """Import closures: which library files a module depends on, so that an edit reruns just its users.
 
-Snakemake does not see edits to imported modules. Each rule therefore lists the closure of the
-module that it calls as an input, and each provenance file records that closure's hash.
+Snakemake does not see edits to imported modules. The hash of the closure of the module that a rule
+calls is therefore one of the rule's parameters, and each provenance file records it.
 """
 
 import ast

@@ -3,12 +3,12 @@ import torch
 from torch import nn
 
 from feature_alignment.training.evaluation import (
+    evaluate,
     evaluation_mode,
-    loss_value,
     outputs_in_chunks,
     undisturbed,
 )
-from feature_alignment.training.losses import mse
+from feature_alignment.training.losses import accuracy, mse
 
 
 def test_evaluation_mode_puts_back_each_modules_own_mode():
@@ -45,7 +45,11 @@ def test_chunks_change_nothing():
     assert not outputs.requires_grad
 
 
-def test_loss_value_is_the_loss_over_all_samples():
+def test_metrics_are_those_of_all_samples():
     model = nn.Linear(3, 2).double()
-    x, y = torch.randn(9, 3, dtype=torch.float64), torch.randn(9, 2, dtype=torch.float64)
-    assert loss_value(model, x, y, mse) == pytest.approx(((model(x) - y) ** 2).mean().item())
+    x, y = torch.randn(2000, 3, dtype=torch.float64), torch.randn(2000, 2, dtype=torch.float64)
+    found = evaluate(model, x, y, {"loss": mse, "accuracy": accuracy})
+    difference = model(x) - y
+    assert found["loss"] == pytest.approx((difference**2).mean().item())
+    right = model(x)[:, 0].gt(model(x)[:, 1]) == y[:, 0].gt(y[:, 1])
+    assert found["accuracy"] == right.double().mean().item()

@@ -187,9 +187,27 @@ def test_the_training_loss_over_all_samples_is_recorded():
 
 
 def test_the_training_loss_can_be_that_of_some_samples():
-    model, recorder = run(steps=3, measure_at=[3], loss_samples=(X[:4], Y[:4]))
+    model, recorder = run(steps=3, measure_at=[3], evaluate_on={"train": (X[:4], Y[:4])})
     expected = mse(model(X[:4]).detach(), Y[:4])
     assert recorder.value(3, "loss") == pytest.approx(float(expected))
+
+
+def test_every_metric_is_recorded_on_every_split_from_one_pass():
+    passes = []
+    model = new_model()
+    model.register_forward_hook(lambda module, inputs, f: passes.append(len(f)))
+    splits = {"first": (X[:4], Y[:4]), "rest": (X[4:], Y[4:])}
+    total = {"total": lambda f, y: (f - y).sum()}
+    _, recorder = run(model, steps=1, measure_at=[0, 1], evaluate_on=splits, metrics=total)
+    assert passes == [4, 16, 20, 4, 16]  # measured, trained, measured
+    found = recorder.frame()
+    assert set(zip(found["split"], found["metric"], strict=True)) == {
+        (split, metric) for split in splits for metric in ("loss", "total")
+    }
+    for split, (x, y) in splits.items():
+        rest = (model(x) - y).detach()
+        assert recorder.value(1, "loss", split=split) == pytest.approx(float((rest**2).mean()))
+        assert recorder.value(1, "total", split=split) == pytest.approx(float(rest.sum()))
 
 
 def test_a_large_gradient_is_scaled_down_to_the_limit():
@@ -248,7 +266,7 @@ def test_an_infinite_training_loss_is_divergence_not_a_metric():
     model = nn.Linear(3, 1, bias=False)
     x = X.float().clone()
     x[-1] = 1e30
-    with pytest.raises(TrainingDivergedError, match=r"by step 1: the training loss is inf"):
+    with pytest.raises(TrainingDivergedError, match=r"by step 1: the loss on 'train' is inf"):
         train(
             model,
             x,

@@ -5,6 +5,7 @@ import torch
 
 from feature_alignment.errors import UserError
 from feature_alignment.training.losses import (
+    accuracy,
     bce,
     cross_entropy,
     loss_function,
@@ -64,6 +65,27 @@ def test_sequence_cross_entropy_is_that_of_all_positions():
     assert float(sequence_cross_entropy(f, y)) == pytest.approx(float(sum(parts)) / 3)
     with pytest.raises(ValueError, match="one class index per sample and position"):
         sequence_cross_entropy(f, y[:, 0])
+
+
+@pytest.mark.parametrize(
+    "y", [torch.tensor([1, 0, 0]), torch.tensor([[0.1, 0.9], [0.9, 0.1], [0.9, 0.1]])]
+)
+def test_accuracy_counts_the_largest_outputs_at_the_class(y):
+    f = torch.tensor([[-1.0, 2.0], [3.0, 1.0], [-5.0, -4.0]])
+    assert float(accuracy(f, y)) == pytest.approx(2 / 3)
+
+
+def test_accuracy_of_one_output_is_that_of_its_sign():
+    f = torch.tensor([[2.0], [-1.0], [0.0], [-3.0]])
+    assert float(accuracy(f, torch.tensor([[1.0], [1.0], [1.0], [-1.0]]))) == 0.5
+
+
+@pytest.mark.parametrize(
+    "y", [torch.zeros(3), torch.zeros(3, 1), torch.zeros(2, dtype=torch.int64)]
+)
+def test_accuracy_refuses_targets_that_do_not_fit(y):
+    with pytest.raises(ValueError, match="one int64 class index per sample, or targets"):
+        accuracy(torch.zeros(3, 2), y)
 
 
 def test_losses_are_found_by_name():

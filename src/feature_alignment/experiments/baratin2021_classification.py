@@ -11,7 +11,6 @@ from torch import nn
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import torch_stream
-from feature_alignment.experiments.accuracy_probe import AccuracyProbe
 from feature_alignment.experiments.kernel_probe import Batch, TangentKernelProbe
 from feature_alignment.experiments.labelled_images import CLASSES, labelled_images
 from feature_alignment.experiments.run import SeedResult, precision
@@ -20,7 +19,7 @@ from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
 from feature_alignment.training.batches import RandomCropAndFlip
 from feature_alignment.training.loop import train
-from feature_alignment.training.losses import cross_entropy
+from feature_alignment.training.losses import accuracy, cross_entropy
 from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
@@ -46,7 +45,7 @@ def run_seed(
         label: names the run in its progress lines.
 
     Returns:
-        Loss, accuracies and what `TangentKernelProbe` measures, of the network and its layers,
+        Losses, accuracies and what `TangentKernelProbe` measures, of the network and its layers,
         at each scheduled step; the share of training labels that are wrong.
 
     Raises:
@@ -83,7 +82,9 @@ def run_seed(
         batches=torch_stream(seed, "batches"),
         augment=augment if parameters["augmentation"] else None,
         measure_at=measurement_schedule(schedule, parameters["steps"]),
-        probes=[AccuracyProbe(splits), TangentKernelProbe(batches, layers=True)],
+        evaluate_on=splits,
+        metrics={"accuracy": accuracy},
+        probes=[TangentKernelProbe(batches, layers=True)],
         progress=Progress(parameters["steps"], label),
     )
     result = SeedResult()

@@ -15,12 +15,11 @@ from feature_alignment.data.corruption import random_labels
 from feature_alignment.data.standardise import standardise
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.errors import UserError
-from feature_alignment.experiments.accuracy_probe import AccuracyProbe
 from feature_alignment.experiments.kernel_probe import Batch, TangentKernelProbe
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.loop import train
-from feature_alignment.training.losses import cross_entropy
+from feature_alignment.training.losses import accuracy, cross_entropy
 from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
@@ -50,8 +49,8 @@ def run_seed(
 
     Returns:
         At each scheduled step, on the splits `easy` and `difficult` of the training examples:
-        accuracy on all of them, and what `TangentKernelProbe` measures of the alignment with the
-        labels that are trained on, on the first `kernel_samples` of each.
+        loss and accuracy on all of them, and what `TangentKernelProbe` measures of the alignment
+        with the labels that are trained on, on the first `kernel_samples` of each.
 
     Raises:
         UserError: if a dataset has fewer images than are asked for, or the kernel is to be
@@ -95,7 +94,9 @@ def run_seed(
         batch_size=parameters["batch_size"],
         batches=torch_stream(seed, "batches"),
         measure_at=measurement_schedule({"geometric": parameters["measure_at"]}, steps),
-        probes=[AccuracyProbe(splits), TangentKernelProbe(batches, spectrum=False)],
+        evaluate_on=splits,
+        metrics={"accuracy": accuracy},
+        probes=[TangentKernelProbe(batches, spectrum=False)],
         progress=Progress(steps, label),
     )
     result = SeedResult()

@@ -17,9 +17,8 @@ from feature_alignment.kernels.centring import centre_kernel
 from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
-from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
-from feature_alignment.training.losses import bce
+from feature_alignment.training.losses import accuracy, bce
 from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 from feature_alignment.training.progress import Progress
@@ -42,7 +41,7 @@ def run_seed(
         label: names the run in its progress lines.
 
     Returns:
-        Loss, accuracy, eigenvalue ratios and label energy at each scheduled step; the training
+        Losses, accuracies, eigenvalue ratios and label energy at each scheduled step; the training
         points x (n, 2) and labels y (n,); the top eigenfunctions (20, m, m), m points a side.
     """
     rng = stream(seed, "data")
@@ -51,6 +50,10 @@ def run_seed(
     side = parameters["grid"]
     points = grid(side)  # (m², 2)
     to = {"dtype": precision(parameters), "device": device}
+    splits = {
+        split: (torch.tensor(inputs, **to), torch.tensor(labels, **to)[:, None])
+        for split, (inputs, labels) in {"train": (x, y), "test": (x_test, y_test)}.items()
+    }
     model = MLP(
         2,
         [parameters["width"]] * (parameters["linear_layers"] - 1),
@@ -63,16 +66,16 @@ def run_seed(
     steps = parameters["steps"]
     recorder = train(
         model,
-        torch.tensor(x, **to),
-        torch.tensor(y, **to)[:, None],
+        *splits["train"],
         loss=bce,
         optimizer=make_optimizer(
             model.parameters(), {"name": "gd", "lr": parameters["learning_rate"]}
         ),
         steps=steps,
         measure_at={step for step in parameters["measure_at"] if step <= steps} | {steps},
+        evaluate_on=splits,
+        metrics={"accuracy": accuracy},
         probes=[
-            _Accuracy({"train": (x, y), "test": (x_test, y_test)}, to),
             _Eigenfunctions(torch.tensor(points, device=device), disk_labels(points), side),
         ],
         progress=Progress(steps, label),
@@ -81,24 +84,6 @@ def run_seed(
     result.add("inside_share", np.mean(y > 0), step=0)
     result.extend(recorder)
     return result
-
-
-class _Accuracy:
-    """Share of points whose sign of f is the label, on each split."""
-
-    def __init__(
-        self, splits: dict[str, tuple[np.ndarray, np.ndarray]], to: dict[str, Any]
-    ) -> None:
-        self._splits = {
-            name: (torch.tensor(x, **to), torch.tensor(y, **to)) for name, (x, y) in splits.items()
-        }
-
-    def __call__(self, step: int, model: nn.Module) -> Measurement:
-        rows = []
-        for split, (x, y) in self._splits.items():
-            right = outputs_in_chunks(model, x)[:, 0] * y > 0
-            rows.append(Row(WHOLE_NETWORK, split, "accuracy", float(right.double().mean())))
-        return Measurement(rows=rows)
 
 
 class _Eigenfunctions:

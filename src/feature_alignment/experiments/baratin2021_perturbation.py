@@ -11,7 +11,6 @@ from torch import nn
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.experiments.accuracy_probe import AccuracyProbe
 from feature_alignment.experiments.labelled_images import CLASSES, labelled_images
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.kernels.jacobian import Direction, top_singular_directions
@@ -19,7 +18,7 @@ from feature_alignment.models.vgg import VGG
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
-from feature_alignment.training.losses import cross_entropy
+from feature_alignment.training.losses import accuracy, cross_entropy
 from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.progress import Progress
 
@@ -41,7 +40,7 @@ def run_seed(
         label: names the run in its progress lines.
 
     Returns:
-        Accuracies, and at step 0 and after training what `perturb` measures.
+        Losses and accuracies, and at step 0 and after training what `perturb` measures.
 
     Raises:
         UserError: if the dataset has fewer images than are asked for.
@@ -83,7 +82,8 @@ def run_seed(
         batch_size=parameters["batch_size"],
         batches=torch_stream(seed, "batches"),
         measure_at=[0, steps],
-        probes=[AccuracyProbe(splits)],
+        evaluate_on=splits,
+        metrics={"accuracy": accuracy},
         progress=Progress(steps, label),
     )
     result.extend(recorder)

@@ -11,7 +11,6 @@ from torch import nn
 from feature_alignment.experiments.chain_task import Parameters, chain_network, chain_task
 from feature_alignment.experiments.feature_pair import feature_pair
 from feature_alignment.experiments.feature_probe import FeatureProbe
-from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.kernels.feature_covariance import layer_feature_matrices
 from feature_alignment.training.loop import train
@@ -53,8 +52,8 @@ def run_seed(
         optimizer=_optimizer(model, task.x, parameters),
         steps=steps,
         measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
+        evaluate_on=task.splits,
         probes=[
-            LossProbe(task.x_test, task.y_test, mse),
             FeatureProbe(model, task.x, layers=measured),
         ],
         progress=Progress(steps, label),

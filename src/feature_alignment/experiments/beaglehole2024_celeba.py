@@ -12,7 +12,6 @@ from feature_alignment.data.canonical import Dataset, to_float
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.errors import UserError
 from feature_alignment.experiments.feature_probe import FeatureProbe
-from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.kernels.feature_covariance import layer_feature_matrices
 from feature_alignment.kernels.feature_matrices import (
@@ -23,9 +22,8 @@ from feature_alignment.kernels.feature_matrices import (
 )
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.batches import steps_per_epoch
-from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
-from feature_alignment.training.losses import mse
+from feature_alignment.training.losses import accuracy, mse
 from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.progress import Progress
 
@@ -89,13 +87,13 @@ def run_seed(
         batch_size=batch_size,
         batches=torch_stream(seed, "batches"),
         measure_at=[0, steps],
-        probes=[LossProbe(x_test, y_test, mse), FeatureProbe(model, x, layers=[FIRST_LAYER])],
+        evaluate_on={"train": (x, y), "test": (x_test, y_test)},
+        metrics={"accuracy": accuracy},
+        probes=[FeatureProbe(model, x, layers=[FIRST_LAYER])],
         progress=Progress(steps, label),
     )
     result = SeedResult()
     result.extend(recorder)
-    right = (outputs_in_chunks(model, x_test) * y_test > 0).double().mean()
-    result.add("accuracy", float(right), step=steps, split="test")
     _compare_diagonals(model, x, seed, parameters, images.shape[1:], result, steps)
     return result
 

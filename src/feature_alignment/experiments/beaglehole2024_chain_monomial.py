@@ -12,7 +12,6 @@ from feature_alignment.data.synthetic import chain_monomial_egop
 from feature_alignment.determinism import stream
 from feature_alignment.experiments.chain_task import Parameters, chain_network, chain_task
 from feature_alignment.experiments.feature_probe import FeatureProbe
-from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.kernels.feature_covariance import layer_feature_matrices
 from feature_alignment.kernels.feature_matrices import (
@@ -63,8 +62,8 @@ def run_seed(
         ),
         steps=steps,
         measure_at=[steps],
+        evaluate_on=task.splits,
         probes=[
-            LossProbe(task.x_test, task.y_test, mse),
             FeatureProbe(
                 model,
                 task.x,

@@ -12,7 +12,6 @@ from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.errors import UserError
 from feature_alignment.experiments.feature_probe import FeatureProbe
-from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.models.gpt import GPT
 from feature_alignment.training.loop import train
@@ -83,9 +82,8 @@ def run_seed(
         schedule=warmup_cosine_rate(steps, parameters["warmup_steps"], LEAST_RATE),
         largest_gradient=LARGEST_GRADIENT,
         measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
-        loss_samples=measured,
+        evaluate_on={"train": measured, "test": measured_test},
         probes=[
-            LossProbe(*measured_test, sequence_cross_entropy),
             FeatureProbe(
                 model,
                 probed,

@@ -8,7 +8,6 @@ import torch
 from feature_alignment.data.synthetic import chain_monomial_egop
 from feature_alignment.experiments.chain_task import Parameters, chain_network, chain_task
 from feature_alignment.experiments.feature_probe import FeatureProbe
-from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
@@ -60,8 +59,8 @@ def run_seed(
             optimizer=_optimizer(model, parameters, rate),
             steps=steps,
             measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
+            evaluate_on=task.splits,
             probes=[
-                LossProbe(task.x_test, task.y_test, mse),
                 FeatureProbe(
                     model,
                     task.x,

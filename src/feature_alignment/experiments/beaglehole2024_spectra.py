@@ -7,7 +7,6 @@ import torch
 
 from feature_alignment.experiments.chain_task import Parameters, chain_network, chain_task
 from feature_alignment.experiments.feature_probe import FeatureProbe
-from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
@@ -56,7 +55,8 @@ def run_seed(
             ),
             steps=steps,
             measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
-            probes=[LossProbe(task.x_test, task.y_test, mse), probe],
+            evaluate_on=task.splits,
+            probes=[probe],
             progress=Progress(steps, f"{label}, scale {scale:g}"),
         )
         result.extend(recorder, prefix=f"scale{scale:g}/", scale=scale)

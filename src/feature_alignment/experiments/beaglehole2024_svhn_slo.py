@@ -10,10 +10,8 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.experiments.accuracy_probe import AccuracyProbe
 from feature_alignment.experiments.feature_probe import FeatureProbe
 from feature_alignment.experiments.image_task import centred_one_hot
-from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.kernels.feature_covariance import layer_feature_matrices
 from feature_alignment.kernels.feature_matrices import (
@@ -23,7 +21,7 @@ from feature_alignment.kernels.feature_matrices import (
 )
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.loop import train
-from feature_alignment.training.losses import mse
+from feature_alignment.training.losses import accuracy, mse
 from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
@@ -57,9 +55,10 @@ def run_seed(
     test_images, test_classes = dataset.draw("test", parameters["test_samples"], rng)
     to = {"dtype": precision(parameters), "device": device}
     x, x_test = (torch.tensor(part, **to) for part in _standardised(images, test_images))
-    labels, test_labels = (torch.tensor(part, device=device) for part in (classes, test_classes))
     outputs = len(dataset.info["class_names"])
-    y, y_test = (centred_one_hot(part, outputs).to(x) for part in (labels, test_labels))
+    y, y_test = (
+        centred_one_hot(torch.tensor(part), outputs).to(x) for part in (classes, test_classes)
+    )
 
     hidden, steps = parameters["hidden_layers"], parameters["steps"]
     model = MLP(
@@ -80,9 +79,9 @@ def run_seed(
         optimizer=_optimizer(model, parameters),
         steps=steps,
         measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
+        evaluate_on={"train": (x, y), "test": (x_test, y_test)},
+        metrics={"accuracy": accuracy},
         probes=[
-            LossProbe(x_test, y_test, mse),
-            AccuracyProbe({"train": (x, labels), "test": (x_test, test_labels)}),
             FeatureProbe(model, x, layers=[f"layers.{number}" for number in range(hidden)]),
         ],
         progress=Progress(steps, label),

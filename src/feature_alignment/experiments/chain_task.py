@@ -36,6 +36,11 @@ class ChainTask:
     x_test: torch.Tensor
     y_test: torch.Tensor
 
+    @property
+    def splits(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """Inputs and labels by split."""
+        return {"train": (self.x, self.y), "test": (self.x_test, self.y_test)}
+
 
 def chain_task(
     seed: int, parameters: Parameters, device: torch.device, decay: float | None = None

@@ -11,13 +11,11 @@ from feature_alignment.data.canonical import Dataset
 from feature_alignment.data.registry import dataset_info
 from feature_alignment.data.standardise import standardise
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.experiments.accuracy_probe import AccuracyProbe
 from feature_alignment.experiments.feature_probe import FeatureProbe
-from feature_alignment.experiments.loss_probe import LossProbe
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
-from feature_alignment.training.losses import mse
+from feature_alignment.training.losses import accuracy, mse
 from feature_alignment.training.optimizers import constant_rate, make_optimizer, slow_start_rate
 from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
@@ -34,14 +32,12 @@ class ImageTask:
         y: their targets (n, c): 1 for the class and 0 for the others, minus 1/c.
         x_test: test images.
         y_test: their targets.
-        classes_test: their classes (n,).
     """
 
     x: torch.Tensor
     y: torch.Tensor
     x_test: torch.Tensor
     y_test: torch.Tensor
-    classes_test: torch.Tensor
 
 
 def image_task(
@@ -65,10 +61,9 @@ def image_task(
         drawn[split] = dataset.draw(split, number, rng)
     images = standardise(drawn["train"][0], drawn["test"][0])
     x, x_test = (torch.tensor(part, dtype=precision(parameters), device=device) for part in images)
-    labels, labels_test = (torch.tensor(part, device=device) for _, part in drawn.values())
     outputs = dataset_info(dataset.info["name"]).classes
-    y, y_test = (centred_one_hot(part, outputs).to(x) for part in (labels, labels_test))
-    return ImageTask(x, y, x_test, y_test, labels_test)
+    y, y_test = (centred_one_hot(torch.tensor(part), outputs).to(x) for _, part in drawn.values())
+    return ImageTask(x, y, x_test, y_test)
 
 
 def centred_one_hot(classes: torch.Tensor, number: int) -> torch.Tensor:
@@ -128,9 +123,9 @@ def train_on_images(
         batches=torch_stream(seed, "batches"),
         schedule=constant_rate if first_rate is None else slow_start_rate(epoch, first_rate / rate),
         measure_at=[number * epoch for number in measured],
+        evaluate_on={"train": (task.x, task.y), "test": (task.x_test, task.y_test)},
+        metrics={"accuracy": accuracy},
         probes=[
-            LossProbe(task.x_test, task.y_test, mse),
-            AccuracyProbe({"test": (task.x_test, task.classes_test)}),
             FeatureProbe(model, task.x[: parameters["probe_samples"]], layers=layers),
         ],
         progress=Progress(epochs * epoch, label),

@@ -22,7 +22,7 @@ from feature_alignment.kernels.feature_matrices import cosine_similarity
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.batches import steps_per_epoch
-from feature_alignment.training.evaluation import loss_value, outputs_in_chunks
+from feature_alignment.training.evaluation import evaluate, outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 from feature_alignment.training.optimizers import cosine_rate, make_optimizer
@@ -69,7 +69,7 @@ def run_seed(
     step = parameters["epochs"] * steps_per_epoch(len(x), parameters["batch_size"])
     agree = (torch.sign(linear) == classes).double().mean()
     result.add("target_accuracy", float(agree), step=0)
-    result.add("loss", loss_value(model, x, y, mse), step=step)
+    result.add("loss", evaluate(model, x, y, {"loss": mse})["loss"], step=step)
     _compare(kernels, step, result)
     _locate(kernels.adapted.total.diagonal().double(), target[:, 0].double(), step, result)
     result.arrays["target"] = target[:, 0].cpu().numpy()

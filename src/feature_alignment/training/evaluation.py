@@ -1,6 +1,6 @@
 """Look at a model without disturbing its training."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -36,7 +36,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             model.zero_grad(set_to_none=True)
 
 
-def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 4096) -> torch.Tensor:
+def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 1024) -> torch.Tensor:
     """Outputs f(x) without gradients, `chunk` samples at a time to bound memory: (n, …) → (n, c).
 
     The model is used in the mode it is in.
@@ -45,13 +45,16 @@ def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 4096) -> t
         return torch.cat([model(part) for part in x.split(chunk)])
 
 
-def loss_value(model: nn.Module, x: torch.Tensor, y: torch.Tensor, loss: Loss) -> float:
-    """Loss over all samples, in the mode the model is in.
+def evaluate(
+    model: nn.Module, x: torch.Tensor, y: torch.Tensor, metrics: Mapping[str, Loss]
+) -> dict[str, float]:
+    """Values of metrics over all samples, from one pass, in the mode the model is in.
 
     Args:
         model: the network.
         x: inputs (n, …).
-        y: targets, as `loss` wants them.
-        loss: a function of outputs and targets.
+        y: targets, as the metrics want them.
+        metrics: functions of outputs and targets by name, see `training.losses`.
     """
-    return float(loss(outputs_in_chunks(model, x), y))
+    outputs = outputs_in_chunks(model, x)
+    return {name: float(metric(outputs, y)) for name, metric in metrics.items()}

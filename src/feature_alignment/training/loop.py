@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from torch import nn
 from feature_alignment.training.batches import Augmentation, epoch_batches
 from feature_alignment.training.checkpoint import Stateful, next_checkpoint
 from feature_alignment.training.errors import TrainingDivergedError
-from feature_alignment.training.evaluation import loss_value, undisturbed
+from feature_alignment.training.evaluation import evaluate, undisturbed
 from feature_alignment.training.losses import Loss
 from feature_alignment.training.optimizers import LearningRateSchedule, constant_rate
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
@@ -45,7 +45,8 @@ def train(
     schedule: LearningRateSchedule = constant_rate,
     largest_gradient: float | None = None,
     measure_at: Iterable[int] = (),
-    loss_samples: tuple[torch.Tensor, torch.Tensor] | None = None,
+    evaluate_on: Mapping[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
+    metrics: Mapping[str, Loss] | None = None,
     probes: Sequence[Probe] = (),
     stop_when: Callable[[int, Recorder], bool] | None = None,
     after_update: AfterUpdate | None = None,
@@ -53,8 +54,9 @@ def train(
 ) -> Recorder:
     """Train a model in place and measure it at chosen steps.
 
-    Step 0 is before the first update, step t after update t. At every measured step the training
-    loss is recorded (layer "all", split "train", metric "loss"), then each probe is called.
+    Step 0 is before the first update, step t after update t. At every measured step the loss over
+    the training samples is recorded (layer "all", split "train", metric "loss"), then each probe
+    is called.
     Measurements happen in eval mode with cleared gradients and leave training as it would have
     been without them. A model with dropout draws from PyTorch's global generator: seed that
     before.
@@ -79,8 +81,10 @@ def train(
         largest_gradient: norm of the whole gradient above which it is scaled down to that norm;
             None for no limit.
         measure_at: measured steps, see `training.schedule`.
-        loss_samples: inputs and targets over which the training loss is recorded, where all of
-            them would take too long; None for all.
+        evaluate_on: inputs and targets by split, over which the loss is recorded; None for the
+            training samples as the split "train".
+        metrics: what else is recorded over those samples, from the same pass: functions of
+            outputs and targets by name.
         probes: what is measured.
         stop_when: asked after each measurement with the step and the record so far; True ends
             the run.
@@ -92,7 +96,7 @@ def train(
         The record of all measurements, and of the time that they and the updates took.
 
     Raises:
-        TrainingDivergedError: if the loss or a parameter is no longer finite. The loss is checked
+        TrainingDivergedError: if a loss or a parameter is no longer finite. Losses are checked
             every `CHECK_EVERY` updates, at measured steps and at the end.
         ValueError: if a measured step lies outside the run, mini-batches come without a
             generator, or a probe changes a parameter.
@@ -100,18 +104,21 @@ def train(
     measured = set(measure_at)
     if any(not 0 <= step <= steps for step in measured):
         raise ValueError(f"measure_at: {sorted(measured)} leaves the run's steps 0 to {steps}.")
+    evaluated = {"train": (x, y)} if evaluate_on is None else evaluate_on
+    metrics = {"loss": loss, **(metrics or {})}
     recorder = Recorder()
     clock = _Clock(recorder, x.device)
 
     def measure(step: int) -> bool:
         clock.add("training")
         with undisturbed(model):
-            value = loss_value(model, *(loss_samples or (x, y)), loss)
-            if step > 0 and not math.isfinite(value):
-                what = f"the training loss is {value}"
-                raise TrainingDivergedError(_divergence(what, f"by step {step}", optimizer))
-            row = Row(WHOLE_NETWORK, "train", "loss", value)
-            recorder.record(step, Measurement(rows=[row]))
+            for split, samples in evaluated.items():
+                found = evaluate(model, *samples, metrics)
+                if step > 0 and not math.isfinite(found["loss"]):
+                    what = f"the loss on {split!r} is {found['loss']}"
+                    raise TrainingDivergedError(_divergence(what, f"by step {step}", optimizer))
+                rows = [Row(WHOLE_NETWORK, split, *pair) for pair in found.items()]
+                recorder.record(step, Measurement(rows=rows))
             for probe in probes:
                 recorder.record(step, _call_probe(probe, step, model))
         clock.add("measuring")

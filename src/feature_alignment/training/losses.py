@@ -1,4 +1,4 @@
-"""Losses of the papers, as functions of outputs f and targets y that return a scalar tensor.
+"""Losses and accuracy, as functions of outputs f and targets y that return a scalar tensor.
 
 Each checks shapes first: PyTorch would broadcast (n, 1) against (n,) to (n, n) without a word.
 """
@@ -99,6 +99,34 @@ def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             f"{tuple(f.shape)}; give one class index per sample and position."
         )
     return cross_entropy(f.flatten(0, 1), y.flatten())
+
+
+def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Share of samples that are classified rightly: those whose largest output is their class's.
+
+    With a single output its sign is the prediction, and zero is wrong for both labels.
+
+    Args:
+        f: outputs (n, c).
+        y: class indices (n,), int64; or targets (n, c), largest at the class; for one output
+            labels −1 or 1.
+
+    Raises:
+        ValueError: if the targets fit none of these.
+
+    Example:
+        >>> float(accuracy(torch.eye(2), torch.tensor([0, 0])))
+        0.5
+    """
+    indices = y.dtype == torch.int64
+    if f.ndim != 2 or y.shape != (f.shape[:1] if indices else f.shape):
+        raise ValueError(
+            f"accuracy: targets of shape {tuple(y.shape)} and type {y.dtype} for outputs "
+            f"{tuple(f.shape)}; give one int64 class index per sample, or targets (n, c)."
+        )
+    if f.shape[1] == 1:
+        return (f * y.reshape(f.shape) > 0).double().mean()
+    return (f.argmax(dim=1) == (y if indices else y.argmax(dim=1))).double().mean()
 
 
 LOSSES: dict[str, Loss] = {"mse": mse, "bce": bce, "cross_entropy": cross_entropy}
