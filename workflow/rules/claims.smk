@@ -6,7 +6,6 @@ rule claims:
         tables=selected_tables,
         ledger=LEDGER,
         schema=CLAIMS_SCHEMA,
-        library=library("feature_alignment.claims.judge"),
     output:
         claims="results/{preset}/claims.csv",
         provenance="results/{preset}/claims.provenance.json",
@@ -16,6 +15,7 @@ rule claims:
         "../../envs/figures.yaml"
     params:
         spec=selected_spec,
+        library=library("feature_alignment.claims.judge"),
     message:
         "Judging the claims ({wildcards.preset})"
     script:

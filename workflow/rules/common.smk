@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from feature_alignment.config import PRESETS, resolve_config
 from feature_alignment.errors import UserError
-from feature_alignment.imports import import_closure
+from feature_alignment.imports import closure_hash
 from feature_alignment.papers import PAPERS, paper_of
 from feature_alignment.plan import all_figures, dataset_spec, make_plan
 from feature_alignment.spec import dataset_keys
@@ -40,9 +40,13 @@ LEDGER = sorted(os.path.relpath(path) for path in (ROOT / "claims").glob("*.yaml
 CLAIMS_SCHEMA = os.path.relpath(ROOT / "workflow/schemas/claims.schema.yaml")
 
 
+@cache
 def library(*modules):
-    """The library files that the modules import: rules list them as input, to rerun on edits."""
-    return [os.path.relpath(path) for path in import_closure(*modules)]
+    """Hash of the library files that the modules import: a parameter of rules, to rerun on edits.
+
+    The files as inputs would do the same, but Snakemake looks at every input of every job.
+    """
+    return closure_hash(*modules)
 
 
 def pictures_of(figures):
@@ -77,7 +81,7 @@ def data_of(wildcards):
 
 
 def run_library(wildcards):
-    """The library files that a run is made with."""
+    """The library that a run is made with."""
     own = f"feature_alignment.experiments.{wildcards.experiment}"
     return library("feature_alignment.experiments.run", own)
 
@@ -104,7 +108,7 @@ def figure_runs(wildcards):
 
 
 def figure_library(wildcards):
-    """The library files that a figure is made with."""
+    """The library that a figure is made with."""
     own = f"feature_alignment.figures.{wildcards.figure}"
     return library("feature_alignment.figures.make", own)
 
@@ -147,7 +151,7 @@ def selected_provenances(wildcards):
 
 
 def selected_library(wildcards):
-    """The library files of the report, and the figures' own, whose captions it shows."""
+    """The library of the report, and of the figures, whose captions it shows."""
     figures = plan_of(wildcards.preset).figures
     own = [f"feature_alignment.figures.{f}" for f in figures]
     return library("feature_alignment.report.make", *own)

@@ -2,8 +2,6 @@
 
 
 rule dataset:
-    input:
-        library=library("feature_alignment.data.prepare"),
     output:
         data="results/data/{dataset}.{source}.npz",
         provenance="results/data/{dataset}.{source}.provenance.json",
@@ -16,6 +14,7 @@ rule dataset:
         runtime=120,
     params:
         spec=source_of,
+        library=library("feature_alignment.data.prepare"),
     message:
         "Preparing dataset {wildcards.dataset} ({wildcards.source})"
     script:

@@ -4,7 +4,6 @@
 rule figure_table:
     input:
         runs=figure_runs,
-        library=figure_library,
     output:
         table="results/{preset}/tables/{figure}.csv",
         arrays="results/{preset}/tables/{figure}.npz",
@@ -18,6 +17,7 @@ rule figure_table:
         runtime=30,
     params:
         spec=figure_spec,
+        library=figure_library,
     message:
         "Gathering the table of {wildcards.figure} ({wildcards.preset})"
     script:
@@ -28,7 +28,6 @@ rule figure:
     input:
         table="results/{preset}/tables/{figure}.csv",
         arrays="results/{preset}/tables/{figure}.npz",
-        library=figure_library,
     output:
         pdf="figures/{preset}/{figure}.pdf",
         png="figures/{preset}/{figure}.png",
@@ -42,6 +41,7 @@ rule figure:
         runtime=30,
     params:
         spec=figure_spec,
+        library=figure_library,
     message:
         "Drawing {wildcards.figure} ({wildcards.preset})"
     script:

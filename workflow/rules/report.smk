@@ -11,7 +11,6 @@ rule report:
         ledger=LEDGER,
         schema=CLAIMS_SCHEMA,
         template=os.path.relpath(ROOT / "src/feature_alignment/report/page.html.jinja"),
-        library=selected_library,
     output:
         page="results/{preset}/report.html",
         provenance="results/{preset}/report.provenance.json",
@@ -24,6 +23,7 @@ rule report:
         runtime=15,
     params:
         spec=selected_spec,
+        library=selected_library,
     message:
         "Writing the report ({wildcards.preset})"
     script:

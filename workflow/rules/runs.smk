@@ -4,7 +4,6 @@
 rule run:
     input:
         data=data_of,
-        library=run_library,
     output:
         spec="results/{preset}/runs/{experiment}/{point}/spec.json",
         metrics="results/{preset}/runs/{experiment}/{point}/metrics.csv",
@@ -23,6 +22,7 @@ rule run:
         gpu=1 if PLAN.config["device"] == "cuda" else 0,
     params:
         spec=spec_of,
+        library=run_library,
     message:
         "Running {wildcards.experiment}/{wildcards.point} ({wildcards.preset}); progress in {log}"
     script:
