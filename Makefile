@@ -1,8 +1,9 @@
 # Two doors: `make figures` makes every figure offline, `make test` runs the tests.
-# Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, paper), CORES.
+# Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, paper; else that of config.yaml),
+# CORES.
 
 PYTHON ?= python3
-PRESET ?= quick
+PRESET ?=
 CORES ?= all
 BIN := .venv/bin
 UV_VERSION := 0.13.8
@@ -10,7 +11,7 @@ UV_VERSION := 0.13.8
 .PHONY: figures test fast-test lint lock clean
 
 figures: .venv/.ready
-	$(BIN)/snakemake --cores $(CORES) --config preset=$(PRESET)
+	$(BIN)/snakemake --cores $(CORES) $(if $(PRESET),--config preset=$(PRESET))
 
 test: .venv/.ready
 	$(BIN)/python -m pytest

@@ -2,6 +2,7 @@
 # in it what the other files here need.
 
 import os
+import shutil
 import sys
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,10 @@ def plan_of(preset=None):
 
 
 PLAN = plan_of()
+# With `device: auto` a run takes the GPU where there is one. PyTorch would take seconds to ask.
+ON_GPU = PLAN.config["device"] == "cuda" or (
+    PLAN.config["device"] == "auto" and shutil.which("nvidia-smi") is not None
+)
 LEDGER = sorted(os.path.relpath(path) for path in (ROOT / "claims").glob("*.yaml"))
 CLAIMS_SCHEMA = os.path.relpath(ROOT / "workflow/schemas/claims.schema.yaml")
 
