@@ -5,7 +5,13 @@ import pytest
 import threadpoolctl
 import torch
 
-from feature_alignment.determinism import configure, resolve_device, stream, torch_stream
+from feature_alignment.determinism import (
+    configure,
+    may_use_gpu,
+    resolve_device,
+    stream,
+    torch_stream,
+)
 from feature_alignment.errors import UserError
 
 PINNED_NUMPY = [236559, 535574, 592272]
@@ -53,3 +59,10 @@ def test_asking_for_cuda_without_one_is_an_error(monkeypatch):
     assert resolve_device("auto").type == "cpu"
     with pytest.raises(UserError, match="device: cuda was asked for"):
         resolve_device("cuda")
+
+
+def test_a_run_may_use_a_gpu_if_told_to_or_if_the_machine_has_one(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [may_use_gpu(name) for name in ("cpu", "auto", "cuda")] == [False, False, True]
+    (tmp_path / "nvidia-smi").touch(mode=0o755)
+    assert [may_use_gpu(name) for name in ("cpu", "auto", "cuda")] == [False, True, True]

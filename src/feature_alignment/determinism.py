@@ -6,6 +6,7 @@ probe, or drawing one more number for one purpose, never shifts the numbers draw
 
 import hashlib
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,3 +97,12 @@ def resolve_device(name: str) -> "torch.device":
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
+
+
+def may_use_gpu(name: str) -> bool:
+    """Whether a run on that device may take a GPU of this machine, asked without loading PyTorch.
+
+    Args:
+        name: as for `resolve_device`; with "auto" the NVIDIA driver's own tool tells of a GPU.
+    """
+    return name == "cuda" or (name == "auto" and shutil.which("nvidia-smi") is not None)

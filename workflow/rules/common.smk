@@ -2,7 +2,6 @@
 # in it what the other files here need.
 
 import os
-import shutil
 import sys
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
 
 from feature_alignment.config import PRESETS, resolve_config
+from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
 from feature_alignment.imports import closure_hash
 from feature_alignment.papers import PAPERS, paper_of
@@ -37,10 +37,6 @@ def plan_of(preset=None):
 
 
 PLAN = plan_of()
-# With `device: auto` a run takes the GPU where there is one. PyTorch would take seconds to ask.
-ON_GPU = PLAN.config["device"] == "cuda" or (
-    PLAN.config["device"] == "auto" and shutil.which("nvidia-smi") is not None
-)
 LEDGER = sorted(os.path.relpath(path) for path in (ROOT / "claims").glob("*.yaml"))
 CLAIMS_SCHEMA = os.path.relpath(ROOT / "workflow/schemas/claims.schema.yaml")
 

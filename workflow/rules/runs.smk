@@ -19,7 +19,7 @@ rule run:
     resources:
         mem_mb=PLAN.config["resources"]["mem_mb"],
         runtime=PLAN.config["resources"]["runtime"],
-        gpu=1 if ON_GPU else 0,
+        gpu=int(may_use_gpu(PLAN.config["device"])),
     params:
         spec=spec_of,
         library=run_library,
