@@ -6,6 +6,7 @@ from torch import nn
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.errors import UserError
 from feature_alignment.experiments.baratin2021_classification import build_network, run_seed
 
 PARAMETERS = {
@@ -82,6 +83,15 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_others(dataset):
     assert first.rows == again.rows
     assert first.rows != other.rows
     assert first.rows != run(dataset).rows
+
+
+def test_the_kernel_is_measured_on_images_that_there_are(dataset):
+    with pytest.raises(
+        UserError,
+        match=r"^experiments\.baratin2021_classification\.kernel_samples: found 41, at most 40 is "
+        r"allowed, the number of test images\.$",
+    ):
+        run(dataset, kernel_samples=41)
 
 
 def test_every_layer_is_measured_from_input_to_output(dataset):

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from feature_alignment.data.canonical import Dataset
+from feature_alignment.errors import UserError
 from feature_alignment.experiments.baratin2021_complexity import run_seed
 
 PARAMETERS = {
@@ -64,6 +65,15 @@ def test_a_run_that_is_cut_short_says_so(dataset):
     found = measured(dataset, max_steps=3)
     assert found["train", "goal_reached"] == 0
     assert found["train", "loss"] > 0.05
+
+
+def test_the_trace_is_measured_on_images_that_there_are(dataset):
+    with pytest.raises(
+        UserError,
+        match=r"^experiments\.baratin2021_complexity\.mlp\.kernel_samples: found 41, at most 40 is "
+        r"allowed, the number of training images\.$",
+    ):
+        measured(dataset, kernel_samples=41)
 
 
 def test_vgg_has_the_measures_of_deep_networks(dataset):

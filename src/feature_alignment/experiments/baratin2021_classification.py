@@ -12,7 +12,11 @@ from torch import nn
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import torch_stream
 from feature_alignment.experiments.kernel_probe import Batch, TangentKernelProbe
-from feature_alignment.experiments.labelled_images import CLASSES, labelled_images
+from feature_alignment.experiments.labelled_images import (
+    CLASSES,
+    check_kernel_samples,
+    labelled_images,
+)
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
@@ -49,7 +53,8 @@ def run_seed(
         at each scheduled step; the share of training labels that are wrong.
 
     Raises:
-        UserError: if the dataset has fewer images than are asked for.
+        UserError: if the dataset has fewer images than are asked for, or the kernel is to be
+            measured on more images than a split has.
     """
     share = parameters["random_label_share"]
     images = labelled_images(seed, parameters, device, dataset, share)
@@ -58,6 +63,11 @@ def run_seed(
     generator = torch_stream(seed, "init")
     model = build_network(parameters, tuple(x.shape[1:]), generator).to(device)
     number = parameters["kernel_samples"]
+    check_kernel_samples(
+        "baratin2021_classification.kernel_samples",
+        number,
+        {f"{split} images": len(x) for split, (x, _) in splits.items()},
+    )
     batches = {
         name: Batch(x[:number], nn.functional.one_hot(y[:number], CLASSES).to(x.dtype))
         for name, (x, y) in splits.items()

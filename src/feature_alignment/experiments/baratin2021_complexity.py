@@ -11,7 +11,11 @@ from torch import nn
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import torch_stream
-from feature_alignment.experiments.labelled_images import CLASSES, labelled_images
+from feature_alignment.experiments.labelled_images import (
+    CLASSES,
+    check_kernel_samples,
+    labelled_images,
+)
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
 from feature_alignment.kernels.tangent_trace import tangent_trace
@@ -55,14 +59,21 @@ def run_seed(
         from bounds on classifiers also divided by the margin.
 
     Raises:
-        UserError: if the dataset has fewer images than are asked for.
+        UserError: if the dataset has fewer images than are asked for, or the kernel is to be
+            measured on more images than are trained on.
     """
     share = parameters["random_label_share"]
     splits = labelled_images(seed, parameters, device, dataset, share).splits
     x, y = splits["train"]
+    number = parameters["kernel_samples"]
+    check_kernel_samples(
+        f"baratin2021_complexity.{parameters['model']}.kernel_samples",
+        number,
+        {"training images": len(x)},
+    )
     model = _network(parameters, tuple(x.shape[1:]), torch_stream(seed, "init")).to(device)
     initial = complexity.layer_matrices(model)
-    batch = x[: parameters["kernel_samples"]]
+    batch = x[:number]
     model.eval()
     trace_at_start = _trace(model, batch)
     model.train()

@@ -14,8 +14,8 @@ from feature_alignment.data.canonical import Dataset
 from feature_alignment.data.corruption import random_labels
 from feature_alignment.data.standardise import standardise
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.errors import UserError
 from feature_alignment.experiments.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.experiments.labelled_images import CLASSES, check_kernel_samples
 from feature_alignment.experiments.run import SeedResult, precision
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.loop import train
@@ -25,7 +25,6 @@ from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
 
 Parameters = dict[str, Any]
-CLASSES = 10
 
 
 def run_seed(
@@ -116,12 +115,11 @@ def _examples(
     seed: int, parameters: Parameters, dataset: Dataset, difficult_dataset: Dataset | None
 ) -> dict[str, _Examples]:
     easy, difficult = parameters["easy_samples"], parameters["difficult_samples"]
-    measured = parameters["kernel_samples"]
-    if measured > min(easy, difficult):
-        raise UserError(
-            f"experiments.baratin2021_difficulty.kernel_samples: found {measured}, at most "
-            f"{min(easy, difficult)} is allowed, the smaller of easy_samples and difficult_samples."
-        )
+    check_kernel_samples(
+        "baratin2021_difficulty.kernel_samples",
+        parameters["kernel_samples"],
+        {"easy examples": easy, "difficult examples": difficult},
+    )
     if difficult_dataset is None:
         x, y = dataset.draw("train", easy + difficult, stream(seed, "data"))
         x_difficult, true = x[easy:], y[easy:]

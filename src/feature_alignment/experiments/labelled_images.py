@@ -11,9 +11,31 @@ from feature_alignment.data.canonical import Dataset
 from feature_alignment.data.corruption import random_labels
 from feature_alignment.data.standardise import standardise
 from feature_alignment.determinism import stream
+from feature_alignment.errors import UserError
 from feature_alignment.experiments.run import precision
 
 CLASSES = 10
+
+
+def check_kernel_samples(key: str, wanted: int, available: Mapping[str, int]) -> None:
+    """Refuse to measure a kernel on more images than there are; a slice would silently shrink.
+
+    Args:
+        key: the configuration key that says how many, below `experiments`.
+        wanted: how many.
+        available: how many there are, by name.
+
+    Raises:
+        UserError: if there are fewer.
+
+    Example:
+        >>> check_kernel_samples("digits.kernel_samples", 30, {"training images": 40})
+    """
+    name, least = min(available.items(), key=lambda item: item[1])
+    if wanted > least:
+        raise UserError(
+            f"experiments.{key}: found {wanted}, at most {least} is allowed, the number of {name}."
+        )
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ def tangent_trace(
     The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c backward passes, and sums
     over what they give; benchmarks/tangent_trace.csv has times in units of a training step.
 
-    Source: baratin2021, eq. 17 (‖Φ_t‖_F).
+    Source: baratin2021, eq. 18 (‖Φ_t‖_F).
 
     Args:
         model: see `tangent_kernel` for the models that are supported.
