@@ -1,5 +1,6 @@
 """Tables of the figures that compare predicted with observed correlations."""
 
+import itertools
 from types import SimpleNamespace
 
 import pandas as pd
@@ -16,13 +17,13 @@ def runs(rows):
     return SimpleNamespace(metrics=pd.DataFrame(rows).assign(**FIXED))
 
 
-def figure_3(observed, predicted):
+def figure_3(observed, predicted, shift_of_second_draw=0.0):
     rows = []
-    for point in fig3.READINGS:
+    for point, seed in itertools.product(fig3.READINGS, (0, 1)):
         for gamma, seen, said in zip((0.1, 0.9, 1.0), observed, predicted, strict=True):
-            where = {"point": point, "seed": 0, "balance": gamma}
+            where = {"point": point, "seed": seed, "balance": gamma}
             for network, shift in ((0, 0.0), (1, 0.2)):
-                value = seen + shift
+                value = seen + shift + seed * shift_of_second_draw
                 rows.append({**where, "network": network, "metric": "observed", "value": value})
             rows.append({**where, "metric": "predicted", "value": said})
             rows.append({**where, "metric": "unique_term_identity", "value": gamma / 2})
@@ -32,7 +33,7 @@ def figure_3(observed, predicted):
 def test_figure_3_compares_the_first_network_with_the_prediction():
     table = figure_3((0.2, 0.6, 0.4), (0.2, 0.5, 0.4))
     found = {
-        metric: table.values(metric, point="tempered").item()
+        metric: table.values(metric, point="square").tolist()[0]
         for metric in table.frame["metric"].unique()
         if metric not in {"observed", "predicted", "unique_term_identity"}
     }
@@ -45,8 +46,15 @@ def test_figure_3_compares_the_first_network_with_the_prediction():
             "smallest_balance_unique_term_identity": 0.05,
             "scatter_r2": 1 - 0.01 / 0.08,
             "largest_error_of_mean": 0.1,
+            "draw_over_network_deviation": 0.0,
         }
     )
+
+
+def test_figure_3_compares_draws_of_the_data_with_networks():
+    table = figure_3((0.2, 0.6, 0.4), (0.2, 0.5, 0.4), shift_of_second_draw=0.3)
+    ratio = table.values("draw_over_network_deviation", point="softer").item()
+    assert ratio == pytest.approx(0.15 / 0.1)
 
 
 def test_figure_7_measures_dips_and_errors_by_width():
