@@ -36,7 +36,7 @@ def dataset():
 
 
 def run(dataset, **settings):
-    parameters = {**PARAMETERS, "network": "mlp", "sampling": "fixed", "model": "full", **settings}
+    parameters = {**PARAMETERS, "network": "mlp", "sampling": "kept", "model": "full", **settings}
     result = run_seed(0, parameters, torch.device("cpu"), dataset, "test")
     return pd.DataFrame(result.rows).pivot(index="n", columns="metric", values="value")
 

@@ -35,7 +35,7 @@ def run_seed(
     Args:
         seed: the seed; the kinds of model share initial weights and samples.
         parameters: the section `lejeune2024_sample_complexity` of the config, with `model`, one of
-            `MODES`; `sampling`, fixed or redrawn; and `network`, mlp or cnn.
+            `MODES`; `sampling`, kept or redrawn; and `network`, mlp or cnn.
         device: where to train.
         dataset: the images.
         label: names the run in its progress lines.
@@ -100,7 +100,7 @@ def _train_on(
     optimizer = make_optimizer(trained, _optimizer_settings(parameters))
     # The samples of a smaller n are among those of a larger one.
     draws = torch_stream(seed, "samples")
-    fixed = torch.randperm(len(x), generator=draws)[:n]
+    kept = torch.randperm(len(x), generator=draws)[:n]
     batches = torch_stream(seed, f"batches/{n}")
     batch = min(parameters["batch_size"], n // 5)
     seen = torch.zeros(len(x), dtype=torch.bool)
@@ -108,7 +108,7 @@ def _train_on(
     progress = Progress(parameters["max_epochs"], label)
     while len(errors) < parameters["max_epochs"]:
         redrawn = parameters["sampling"] == "redrawn"
-        chosen = torch.randperm(len(x), generator=draws)[:n] if redrawn else fixed
+        chosen = torch.randperm(len(x), generator=draws)[:n] if redrawn else kept
         seen[chosen] = True
         chosen = chosen.to(x.device)
         train(

@@ -49,6 +49,8 @@ def minimise_jointly(
     generator: np.random.Generator,
     starts: int,
     fixed_outputs: Sequence[bool],
+    *,
+    identity_first: bool = True,
 ) -> JointMinimum:
     """Minimum over M and W of Σ_ℓ Ω(M_ℓ⁽¹⁾) + Ω(M_ℓ⁽²⁾) + ‖W_ℓ‖² subject to interpolation.
 
@@ -62,9 +64,11 @@ def minimise_jointly(
         features: for each block the features (N, k, d) in float64.
         targets: r, (N,).
         penalty: Ω of one matrix.
-        generator: stream of the random starts; the first start is M = I.
+        generator: stream of the random starts.
         starts: number of descents.
         fixed_outputs: for each block whether M⁽²⁾ stays I.
+        identity_first: whether the first start is M = I. A descent from there can keep symmetries
+            of the problem that it would have to find from elsewhere.
 
     Returns:
         The best minimum.
@@ -108,7 +112,8 @@ def minimise_jointly(
     identity = np.concatenate([np.eye(size).ravel() for size in sizes])
     found = []
     for number in range(starts):
-        start = identity + (number > 0) * 0.5 * generator.standard_normal(len(identity))
+        random = number > 0 or not identity_first
+        start = identity + random * 0.5 * generator.standard_normal(len(identity))
         options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-9}
         found.append(
             scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
