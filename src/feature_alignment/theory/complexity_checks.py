@@ -55,7 +55,11 @@ def _transform(generator: np.random.Generator, size: int = PARAMETERS) -> np.nda
 
 
 def _linear_classes(features: np.ndarray, generator: np.random.Generator) -> list[Check]:
-    """Proposition 10, and Theorem 2 for a sum of updates."""
+    """Proposition 10, and Theorem 2 for a sum of updates.
+
+    The class of a flow is the product of its updates' classes, so that the supremum over the sum
+    is the sum of the suprema: maximising each update is exact.
+    """
     signs = all_signs(SAMPLES)
     complexities, bounds = [], []
     for _ in range(UPDATES):
