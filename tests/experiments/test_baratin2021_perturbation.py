@@ -38,6 +38,8 @@ def test_a_linear_model_changes_by_the_singular_values_of_its_inputs():
     random = values(result, "output_change", direction="random", split="test")
     ratio = expected[0] / np.sqrt(np.mean(np.square(random)))
     assert values(result, "singular_1_over_random", split="test") == [pytest.approx(ratio)]
+    # Eight images leave more outputs, 16, than there are parameters, 10.
+    assert values(result, "isotropic_floor") == [1]
 
 
 def test_the_mean_square_change_along_random_directions_is_the_trace_over_parameters():
@@ -52,6 +54,18 @@ def test_the_mean_square_change_along_random_directions_is_the_trace_over_parame
     expected = size**2 * 2 * float(x.square().sum()) / 6 / 20
     found = np.mean(np.square(values(result, "output_change", direction="random")))
     assert found == pytest.approx(expected, rel=0.2)
+
+
+def test_no_jacobian_has_a_smaller_ratio_than_an_isotropic_one():
+    """Orthonormal inputs: all singular values are the same, and the ratio is √(P/(nc))."""
+    x = torch.eye(40, dtype=torch.float64)[:2]
+    model = nn.Linear(40, 3, bias=False).double()
+    result = SeedResult()
+    perturb(model, {"test": x}, 0, 0, {"directions": 5, "perturbation": 0.1}, result)
+    (floor,) = values(result, "isotropic_floor")
+    assert floor == pytest.approx((3 * 40 / (2 * 3)) ** 0.5)
+    # Not √20 exactly: the ratio is to five random directions.
+    assert values(result, "singular_1_over_random") == [pytest.approx(floor, rel=0.3)]
 
 
 def test_the_network_is_perturbed_before_and_after_training(smoke_config):

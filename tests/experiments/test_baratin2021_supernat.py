@@ -13,10 +13,13 @@ PARAMETERS = {
 }
 
 
+def run(**changes):
+    return run_seed(0, PARAMETERS | changes, torch.device("cpu"), None, "test").rows
+
+
 @pytest.fixture(scope="module")
 def frame():
-    rows = run_seed(0, PARAMETERS, torch.device("cpu"), None, "test").rows
-    return pd.DataFrame(rows)
+    return pd.DataFrame(run())
 
 
 def value(frame, metric, method, rate=0.5):
@@ -33,6 +36,25 @@ def test_shrinking_features_keep_the_noise_out_and_growing_ones_do_not(frame):
         assert value(frame, "loss_minus_gd", method) >= -1e-3
         assert value(frame, "noise_fit", method) > 0.95
     assert value(frame, "noise_fit", "max") < 0.6
+
+
+def test_what_is_learnt_late_is_a_share_of_what_is_left(frame):
+    half = pd.DataFrame(run(steps=PARAMETERS["steps"] // 2))
+    for method in ("gd", "max"):
+        before, after = (value(rows, "noise_fit", method) for rows in (half, frame))
+        expected = abs(after - before) / (1 - before)
+        assert value(frame, "late_noise_share", method) == pytest.approx(expected)
+    # Gradient descent hardly moves any more, and still is not frozen: it learns what is left.
+    assert value(frame, "late_noise_share", "gd") > 0.5
+
+
+def test_where_all_noise_is_learnt_there_is_no_share_of_what_is_left():
+    rows = pd.DataFrame(run(steps=800))
+    rows = rows[rows["learning_rate"] == 0.5]
+    assert set(rows.loc[rows["metric"] == "noise_fit", "method"]) == set(METHODS)
+    with_share = set(rows.loc[rows["metric"] == "late_noise_share", "method"])
+    assert "max" in with_share
+    assert not with_share & {"gd", "trace"}
 
 
 def test_gradient_descent_leaves_the_features_alone(frame):

@@ -68,7 +68,9 @@ def test_the_effective_rank_has_its_lowest_value_its_rise_and_its_relation_to_ac
     assert value(found, "effective_rank_after_peak") == 2
     assert value(found, "effective_rank_accuracy_spearman") == pytest.approx(-1)
     assert value(found, "trace_ratio_40_highest") == 0.9
-    assert value(found, "trace_ratio_40_gain") == pytest.approx(0.5)
+    # Means of three consecutive measurements: (90 + 20 + 40)/3, (0.5 + 0.9 + 0.8)/3.
+    assert value(found, "effective_rank_smoothed_share") == pytest.approx(50 / 80)
+    assert value(found, "trace_ratio_40_smoothed_gain") == pytest.approx(2.2 / 3 - 0.4)
 
 
 def test_the_difference_of_splits_is_relative_and_a_mean_over_steps():
@@ -83,6 +85,7 @@ def test_a_correlation_of_too_few_values_is_left_out():
     frame = metrics("a")
     found = spectrum_summary(frame[frame["step"].isin([0, 10])])
     assert "effective_rank_accuracy_spearman" not in set(found["metric"])
+    assert "effective_rank_smoothed_share" not in set(found["metric"])
 
 
 class FakeRuns(Runs):
@@ -100,7 +103,8 @@ def test_figure_3_sums_up_the_network_and_its_layers():
     frame = metrics("vgg19-random0", first=9.0, a=2.0, b=6.0, c=5.0, last=3.0)
     table = baratin2021_fig3.table(FakeRuns(frame)).frame
     assert layers(table) == ["first", "a", "b", "c", "last"]
-    assert value(table, "label_alignment_gain") == 5
+    # The second half of five measured steps is the last three: (0.04 + 0.1 + 0.08)/3.
+    assert value(table, "label_alignment_late_gain") == pytest.approx(0.22 / 3 / 0.02)
     assert value(table, "label_alignment_learning") == 0.1
     assert value(table, "label_alignment_peak_step") == 1
     assert value(table, "layer_alignment_highest") == pytest.approx(0.6)

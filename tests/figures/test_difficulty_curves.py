@@ -42,11 +42,24 @@ def test_the_summary_of_curves_made_by_hand(metrics):
         ("both", "half_rise_delay"): 900,
         ("both", "ratio_high_iterations"): 90,
         ("both", "ratio_high_decades"): pytest.approx(1),
+        ("both", "ratio_high_censored"): 0,
         ("both", "onset_step"): 9,
         ("both", "rise_decades"): pytest.approx(1),
         ("both", "rise_rate"): pytest.approx(0.08),
         ("both", "accuracy_lead"): pytest.approx(1 / 3),
     }
+
+
+def test_a_ratio_that_is_still_high_at_the_end_counts_as_high_for_the_whole_run(metrics):
+    """It may have begun late, and is not ranked below one that fell after as many steps."""
+    chosen = metrics["metric"] == "label_alignment"
+    easy, difficult = (chosen & (metrics["split"] == split) for split in ("easy", "difficult"))
+    metrics.loc[easy, "value"] = [0.02, 0.04, 0.12, 0.2]
+    metrics.loc[difficult, "value"] = [0.02, 0.03, 0.03, 0.04]
+    summary = hierarchy_summary(metrics).set_index(["split", "metric"])["value"]
+    assert summary["both", "ratio_high_censored"] == 1
+    assert summary["both", "ratio_high_iterations"] == 999
+    assert summary["both", "ratio_high_decades"] == pytest.approx(3)
 
 
 def test_an_alignment_that_never_rises_has_no_rise(metrics):
@@ -79,7 +92,7 @@ def test_trends_with_depth_are_rank_correlations():
         [
             frame.assign(metric="largest_ratio", value=[3.0, 5.0, 50.0]),
             frame.assign(metric="onset_step", value=[3.0, 9.0, 5.0]),
-            frame.assign(metric="rise_decades", value=1.0),  # no trend, so no correlation
+            frame.assign(metric="rise_decades", value=1.0),  # no trend
             frame.assign(metric="accuracy_lead", value=[1.0, 2.0, 3.0]),  # not asked for
         ]
     )
@@ -87,4 +100,5 @@ def test_trends_with_depth_are_rank_correlations():
     assert found == {
         "largest_ratio_depth_spearman": pytest.approx(1),
         "onset_step_depth_spearman": pytest.approx(0.5),
+        "rise_decades_depth_spearman": 0,
     }

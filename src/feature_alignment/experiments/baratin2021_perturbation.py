@@ -104,9 +104,12 @@ def perturb(
     Adds `output_change`, the root mean square over samples of ‖f_{w+εv}(x) − f_w(x)‖, for the
     leading right singular vectors v of the Jacobian on the images `test` (column `direction`
     "singular") and for as many of uniformly random direction ("random"), column `rank` from 1;
-    `linear_change`, what the singular value predicts on those images, εσ_j/√n; and
+    `linear_change`, what the singular value predicts on those images, εσ_j/√n;
     `singular_<rank>_over_random`, the ratio of one singular direction's change to the root mean
-    square of the random ones'.
+    square of the random ones'; and on `test` `isotropic_floor`, below which linear algebra does
+    not let that ratio be for rank 1: along a random direction ‖Jv‖² is ‖J‖_F²/P on average, and
+    σ_1² is at least ‖J‖_F² over the rank, so that σ_1/‖Jv‖ ≥ √(P/min(nc, P)) for P parameters, n
+    images and c outputs, with equality if all singular values are the same.
 
     Source: baratin2021, Figure 7 and eq. 42.
 
@@ -123,7 +126,8 @@ def perturb(
     found = top_singular_directions(model, images["test"], number, rng)
     # In float64: changes along random directions are small beside the outputs.
     network = copy.deepcopy(model).double()
-    size = parameters["perturbation"] * _norm(dict(network.named_parameters()))
+    weights = dict(network.named_parameters())
+    size = parameters["perturbation"] * _norm(weights)
     linear = size * found.values / len(images["test"]) ** 0.5
     for rank, change in enumerate(linear, start=1):
         result.add("linear_change", change, step=step, split="test", rank=rank)
@@ -139,7 +143,7 @@ def perturb(
     }
     for split, x in images.items():
         x = x.double()
-        before = outputs_in_chunks(network, x)
+        before = outputs_in_chunks(network, x)  # (n, c)
         changes = {
             direction: [_output_change(network, other, x, before) for other in others]
             for direction, others in moved.items()
@@ -152,6 +156,10 @@ def perturb(
         for rank in (rank for rank in COMPARED if rank <= number):
             ratio = changes["singular"][rank - 1] / typical
             result.add(f"singular_{rank}_over_random", ratio, **at)
+        if split == "test":
+            dimension = sum(w.numel() for w in weights.values())
+            floor = (dimension / min(before.numel(), dimension)) ** 0.5
+            result.add("isotropic_floor", floor, **at)
 
 
 def _moved(network: nn.Module, direction: Direction, size: float) -> Direction:

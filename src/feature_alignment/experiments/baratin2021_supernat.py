@@ -20,6 +20,8 @@ from feature_alignment.training.schedule import geometric
 
 Parameters = dict[str, Any]
 METHODS = {"gd": None} | {kappa: kappa for kappa in KAPPAS}
+NOTHING_LEFT = 1e-3
+"""The share of the noise below which nothing of it is left to learn."""
 
 
 def run_seed(
@@ -36,7 +38,12 @@ def run_seed(
 
     Returns:
         Rows with the further columns `method`, gd or a choice of κ, and `learning_rate`: losses
-        and eigenvalues over time, and summaries of them at the last step.
+        and eigenvalues over time, and summaries of them at the last step. Of these, `noise_fit`
+        is the share of the noise that is learnt at the last step T, the projection of the noise
+        weights onto those of the interpolator; `late_noise_share`, |fit(T) − fit(T/2)| /
+        (1 − fit(T/2)), is how much of the noise that is not learnt half way is learnt in the
+        second half. It is left out where nothing is left to learn (`NOTHING_LEFT`): what has
+        fitted the noise has no more of it to freeze.
     """
     problem = noisy_regression(
         parameters["samples"],
@@ -91,10 +98,12 @@ def _add_summary(
     for name in ("noise_mean", "noise_max"):
         ratio = spectrum["signal"] - spectrum[name]
         result.add(f"log10_stretch_{name}", ratio[best] - ratio[0], step=best, **columns)
-    # The share of the noise that is fitted at the end, and how far the second half moved it.
-    moved = np.linalg.norm(noise[last] - noise[last // 2]) / np.linalg.norm(noise[last])
-    result.add("noise_fit", noise[last] @ target / (target @ target), step=last, **columns)
-    result.add("late_noise_movement", moved, step=last, **columns)
+    fit = noise @ target / (target @ target)  # (t + 1,)
+    result.add("noise_fit", fit[last], step=last, **columns)
+    left = 1 - fit[last // 2]
+    if left > NOTHING_LEFT:
+        moved = abs(fit[last] - fit[last // 2])
+        result.add("late_noise_share", moved / left, step=last, **columns)
 
 
 def _log10_eigenvalues(flow: Flow) -> dict[str, np.ndarray]:

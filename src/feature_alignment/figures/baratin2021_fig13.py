@@ -60,8 +60,8 @@ def depth_trends(frame: pd.DataFrame) -> pd.DataFrame:
         frame: rows of `hierarchy_summary` with the column depth, among others.
 
     Returns:
-        Tidy rows of the point "comparison": metric `<metric>_depth_spearman`, for each metric
-        that differs between depths.
+        Tidy rows of the point "comparison": metric `<metric>_depth_spearman`, which is 0 for a
+        metric that is the same at all depths: it has no trend.
     """
     summed = {
         ("easy", "maximum"),
@@ -75,9 +75,9 @@ def depth_trends(frame: pd.DataFrame) -> pd.DataFrame:
     }
     rows = []
     for (split, metric, seed), group in frame.groupby(["split", "metric", "seed"], sort=True):
-        # The ranks of equal numbers have no correlation.
-        if (split, metric) not in summed or group["value"].nunique() == 1:
+        if (split, metric) not in summed:
             continue
+        differs = group["value"].nunique() > 1  # the ranks of equal numbers have no correlation
         rows.append(
             {
                 "point": "comparison",
@@ -86,7 +86,7 @@ def depth_trends(frame: pd.DataFrame) -> pd.DataFrame:
                 "layer": "all",
                 "split": split,
                 "metric": f"{metric}_depth_spearman",
-                "value": group["depth"].rank().corr(group["value"].rank()),
+                "value": group["depth"].rank().corr(group["value"].rank()) if differs else 0.0,
             }
         )
     return pd.DataFrame(rows)

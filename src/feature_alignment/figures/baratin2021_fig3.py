@@ -54,18 +54,19 @@ def table(runs: Runs) -> FigureTable:
 def _numbers(curve: Callable[..., pd.Series], names: list[str]) -> dict[str, float]:
     """Of one split: how far alignment rises, when it is highest, and in which layers.
 
-    `label_alignment_gain` is the highest over step 0; `label_alignment_learning` the highest up
-    to the highest test accuracy; `label_alignment_peak_step` the step of the highest over that
-    of the highest test accuracy; `layer_alignment_highest` and `_second` the highest of the two
-    most aligned layers between the first and the last; `last_layer_share` the last layer's
-    highest over that of the most aligned.
+    `label_alignment_late_gain` is the mean over the second half of the measured steps over step 0;
+    `label_alignment_learning` the highest up to the highest test accuracy;
+    `label_alignment_peak_step` the step of the highest over that of the highest test accuracy;
+    `layer_alignment_highest` and `_second` the highest of the two most aligned layers between the
+    first and the last; `last_layer_share` the last layer's highest over that of the most aligned.
     """
     alignment, accuracy = curve("label_alignment"), curve("accuracy", "test")
     highest = [curve("label_alignment", layer=name).max() for name in names]
     second, first = sorted(highest[1:-1])[-2:]
     best = accuracy.idxmax()
     return {
-        "label_alignment_gain": alignment.max() / alignment.iloc[0],
+        "label_alignment_late_gain": alignment.iloc[len(alignment) // 2 :].mean()
+        / alignment.iloc[0],
         "label_alignment_learning": alignment[alignment.index <= best].max(),
         # From step 1, so that a best accuracy before the first update does not divide by zero.
         "label_alignment_peak_step": (alignment.idxmax() + 1) / (best + 1),

@@ -1,6 +1,6 @@
 """baratin2021, Figure 6: measures of complexity against the generalisation gap."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -22,7 +22,8 @@ CAPTION = (
     "measures from margin bounds are divided by the margin first. Hollow markers: not all seeds "
     "reached the goal. Bottom: Spearman's rank correlation of each measure with the gap, both "
     "means over seeds; blue above 0.9, the dashed line. Neyshabur 2018a is arXiv:1707.09564, "
-    "2018b arXiv:1805.12076, which is defined for one hidden layer only."
+    "2018b arXiv:1805.12076, which is defined for one hidden layer only. n/a: not defined "
+    "there, or the same for all networks."
 )
 EXPERIMENT = "baratin2021_complexity"
 GAP = "generalisation_gap"
@@ -45,6 +46,8 @@ MEASURES = {
 """The measures that are compared, with their names in the figure."""
 NAMED = {OURS, "unit_capacity_over_margin", "unit_capacity_bound"}
 """The paper's measure and that of Neyshabur et al. 2018, the only two that it finds to follow."""
+LEAST_NETWORKS = 4
+"""With fewer networks a panel says little: of three, chance ranks one measure in six rightly."""
 FOLLOWS = 0.9
 """A measure follows the gap if its rank correlation with it is above this, as for the claims."""
 PANELS = {
@@ -88,27 +91,27 @@ def table(runs: Runs) -> FigureTable:
 
     `spearman_with_gap` is the correlation of `measure` with the gap in a panel; `rivals` counts
     the measures besides those that the paper names that follow the gap in the panel, an MLP's
-    width, and in those of corruption and channels.
+    width, and in those of corruption and channels. A panel of fewer than four networks decides
+    nothing and does not count, and only measures with a correlation in every panel that counts
+    are judged; `remark` names the panels and the measures that are left out.
     """
     metrics = runs.metrics
     place = metrics["point"].str.rpartition("-")
     metrics.insert(1, "panel", place[0])
     metrics.insert(2, "x", place[2].astype(float))
-    found = {panel: _correlations(_means(metrics, panel)) for panel in PANELS}
+    means = {panel: _means(metrics, panel) for panel in PANELS}
+    found = {panel: _correlations(means[panel]) for panel in PANELS}
+    counted = {panel for panel in PANELS if len(means[panel]) >= LEAST_NETWORKS}
     rows = [
         {"panel": panel, "metric": "spearman_with_gap", "measure": measure, "value": value}
         for panel, correlations in found.items()
         for measure, value in correlations.items()
     ]
-    rows += [
-        {
-            "panel": panel,
-            "metric": "rivals",
-            "measure": "all",
-            "value": len(_rivals([found[panel], found["corruption"], found["channels"]])),
-        }
-        for panel in ("width", "width_kaiming")
-    ]
+    for panel in sorted(counted & {"width", "width_kaiming"}, key=list(PANELS).index):
+        judged = [other for other in (panel, "corruption", "channels") if other in counted]
+        number, remark = _rivals({other: found[other] for other in judged})
+        row = {"panel": panel, "metric": "rivals", "measure": "all"}
+        rows.append({**row, "value": number, "remark": remark})
     common = {"point": "comparison", "seed": 0, "step": 0, "layer": "all", "split": "train"}
     comparison = pd.DataFrame([{**common, **row} for row in rows])
     return FigureTable(pd.concat([metrics, comparison], ignore_index=True))
@@ -136,15 +139,16 @@ def _correlations(means: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _rivals(panels: Sequence[Mapping[str, float]]) -> list[str]:
-    """Measures that follow the gap in each panel that has them, but for those the paper names."""
-    return [
-        measure
-        for measure in MEASURES
-        if measure not in NAMED
-        and (values := [panel[measure] for panel in panels if measure in panel])
-        and min(values) > FOLLOWS
-    ]
+def _rivals(panels: Mapping[str, Mapping[str, float]]) -> tuple[int, str]:
+    """How many measures follow the gap in each panel, but for those the paper names; a remark."""
+    others = [measure for measure in MEASURES if measure not in NAMED]
+    judged = [m for m in others if all(m in panel for panel in panels.values())]
+    rivals = [m for m in judged if min(panel[m] for panel in panels.values()) > FOLLOWS]
+    missing = [MEASURES[m] for m in others if m not in judged]
+    remark = f"counted over {len(panels)} of 3 panels ({', '.join(panels)})"
+    if missing:
+        remark += f", without what has no correlation in one of them ({', '.join(missing)})"
+    return len(rivals), remark
 
 
 def draw(table: FigureTable) -> "Figure":
@@ -196,6 +200,8 @@ def _draw_correlations(ax: "Axes", frame: pd.DataFrame, panel: str, *, names: bo
     places = {measure: -i for i, measure in enumerate(MEASURES)}
     for measure, value in found.items():
         ax.barh(places[measure], value, height=0.7, color=_colour(measure, value))
+    for measure in (measure for measure in MEASURES if measure not in found):
+        ax.text(0.04, places[measure], "n/a", fontsize=6, va="center", color=COLOURS["reference"])
     ax.axvline(0, color=COLOURS["paper"], linewidth=0.8)
     ax.axvline(FOLLOWS, color=COLOURS["reference"], linewidth=0.8, linestyle="--")
     ax.set(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from feature_alignment.figures.make import FigureTable, Runs
@@ -18,11 +19,15 @@ CAPTION = (
     "outputs) when its parameters move by a thousandth of their norm (unless configured "
     "otherwise), along the leading right singular vectors of the Jacobian on these images or "
     "along as many random directions; before training (left) and after it (right). Thin lines "
-    "are seeds, the thick one is their mean. The number is the ratio of the first singular "
-    "direction's change to the random ones', mean over seeds."
+    "are seeds, the thick one is their mean. The first number is the ratio of the first singular "
+    "direction's change to the random ones', mean over seeds. The second is the smallest that "
+    "linear algebra allows, √(P/(nc)) for P parameters, n images and c outputs: that of a Jacobian "
+    "without any anisotropy, whose change along each singular direction is the dotted line."
 )
 EXPERIMENT = "baratin2021_perturbation"
 POINT = "default"
+RANKS = (1, 50)
+"""Of the eigenvalues that are compared."""
 
 
 def points(experiments: Mapping[str, Any]) -> list[Point]:
@@ -31,8 +36,18 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, with the column `stage`: initialisation or trained."""
+    """All metrics, with the column `stage`: initialisation or trained.
+
+    `eigenvalue_ratio_50` is the 50th eigenvalue of the tangent kernel over the first, from the
+    squares of `linear_change`; it is there if as many directions are.
+    """
     metrics = runs[POINT].metrics
+    linear = metrics[metrics["metric"] == "linear_change"]
+    first, last = (linear[linear["rank"] == rank].set_index(["seed", "step"]) for rank in RANKS)
+    ratio = (last["value"] / first["value"]).dropna() ** 2
+    columns = {"metric": f"eigenvalue_ratio_{RANKS[-1]}", "rank": np.nan}
+    ratios = last.assign(value=ratio, **columns).reset_index()
+    metrics = pd.concat([metrics, ratios[metrics.columns]], ignore_index=True)
     stage = metrics["step"].map({0: "initialisation"}).fillna("trained")
     return FigureTable(metrics.assign(stage=stage))
 
@@ -52,8 +67,11 @@ def draw(table: FigureTable) -> "Figure":
             ax.plot(changes.index, changes, color=colour, linewidth=0.5, alpha=0.5)
             ax.plot(changes.index, changes.mean(axis=1), color=colour, label=label)
         ratio = table.values("singular_1_over_random", stage=stage, split="test").mean()
+        floor = table.values("isotropic_floor", stage=stage, split="test").mean()
+        isotropic = floor * (random**2).to_numpy().mean() ** 0.5
+        ax.axhline(isotropic, linestyle=":", color=COLOURS["paper"], label="isotropic Jacobian")
         title = {"initialisation": "before training", "trained": "after training"}[stage]
-        ax.set_title(f"{title}\nfirst singular / random: {ratio:.0f}")
+        ax.set_title(f"{title}\nfirst singular / random: {ratio:.0f} (at least {floor:.0f})")
         ax.set(xlabel="direction", yscale="log")
     axes[0, 0].set_ylabel("output change")
     axes[0, 1].label_outer()

@@ -42,7 +42,9 @@ def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
     - `accuracy_lead`: training accuracy on easy minus difficult examples, mean over measured
       steps after 0, which are about equally spaced in log t;
     - `ratio_high_iterations`, `ratio_high_decades`: for how long A_e/A_d is above half its
-      maximum, in iterations and in decades of t, from the first to the last such step;
+      maximum, in iterations and in decades of 1 + t, from the first to the last such step. Where
+      it still is at the last measured step, `ratio_high_censored` is 1, and how long it would
+      stay there is not known: the whole run counts, so that such runs tie at the top;
     - `onset_step`, where A_e has made 10 % of its rise; `rise_decades`, log10 of (1 + step) at
       90 % minus that at 10 %; where these are two steps, `rise_rate`, the increase of A_e from
       the one to the other per decade.
@@ -78,14 +80,17 @@ def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
 def _comparison(easy: pd.Series, difficult: pd.Series) -> dict[str, float]:
     ratio = easy / difficult
     high = ratio.index[ratio >= ratio.max() / 2]
+    censored = high[-1] == ratio.index[-1]
+    begin = 0 if censored else high[0]
     onset, late = _reached(easy, 0.1), _reached(easy, 0.9)
     decades = np.log10((1 + late) / (1 + onset))
     values = {
         "ratio_of_maxima": easy.max() / difficult.max(),
         "largest_ratio": ratio.max(),
         "half_rise_delay": _reached(difficult, 0.5) - _reached(easy, 0.5),
-        "ratio_high_iterations": high[-1] - high[0],
-        "ratio_high_decades": np.log10((1 + high[-1]) / (1 + high[0])),
+        "ratio_high_iterations": high[-1] - begin,
+        "ratio_high_decades": np.log10((1 + high[-1]) / (1 + begin)),
+        "ratio_high_censored": float(censored),
         "onset_step": onset,
         "rise_decades": decades,
     }

@@ -27,6 +27,8 @@ EIGENVALUES = {
 }
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
 HIGHLIGHTED = (40, 80, 160)
+SMOOTHED = 3
+"""Consecutive measurements whose mean says whether a curve rises or falls."""
 
 
 def spectrum_summary(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -46,9 +48,12 @@ def spectrum_summary(metrics: pd.DataFrame) -> pd.DataFrame:
         `anisotropic_growth`, the gain from 10 of the largest over that of the median;
         `effective_rank_lowest` and its two shares; `effective_rank_after_peak`, its end over its
         value at the highest test accuracy; `effective_rank_split_difference`, the mean over
-        steps of |erank_test − erank_train| / erank_train; `trace_ratio_40_highest` and its
-        `_gain` above step 0; where it is defined, `effective_rank_accuracy_spearman`, the rank
-        correlation of effective rank and test accuracy from iteration 10.
+        steps of |erank_test − erank_train| / erank_train; `trace_ratio_40_highest`; where it is
+        defined, `effective_rank_accuracy_spearman`, the rank correlation of effective rank and
+        test accuracy from iteration 10. With three measured steps or more, so that one
+        fluctuation does not decide on a direction: `effective_rank_smoothed_share`, the lowest
+        mean of three consecutive measurements over step 0, and `trace_ratio_40_smoothed_gain`,
+        the highest minus step 0.
     """
     return summary(metrics, _numbers)
 
@@ -70,8 +75,11 @@ def _numbers(curve: Callable[..., pd.Series], split: str) -> dict[str, float]:
         "effective_rank_after_peak": rank.iloc[-1] / rank[accuracy.idxmax()],
         "effective_rank_split_difference": ((test - train).abs() / train).mean(),
         "trace_ratio_40_highest": trace_ratio.max(),
-        "trace_ratio_40_gain": trace_ratio.max() - trace_ratio.iloc[0],
     }
+    if len(rank) >= SMOOTHED:
+        smooth_rank, smooth_ratio = (c.rolling(SMOOTHED).mean() for c in (rank, trace_ratio))
+        numbers["effective_rank_smoothed_share"] = smooth_rank.min() / rank.iloc[0]
+        numbers["trace_ratio_40_smoothed_gain"] = smooth_ratio.max() - trace_ratio.iloc[0]
     late = rank.index >= AXIS_BEGIN
     # A small preset can leave too few different values for a correlation.
     if min(rank[late].nunique(), accuracy[late].nunique()) > 1:
