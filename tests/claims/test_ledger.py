@@ -73,6 +73,10 @@ MISTAKES = {
         changed(criterion={"comparator": "near", "tolerance": 1}),
         "criterion.*why.*(required|missing)",
     ),
+    "each of something else": (
+        changed(criterion={**NEAR, "each": "layer"}),
+        "criterion.each: found 'layer'; allowed: False, True, seed",
+    ),
     "negative tolerance": (changed(criterion={**NEAR, "tolerance": -1}), "criterion.tolerance"),
     "missing tolerance": (
         changed(criterion={"comparator": "near", "why": "x"}),

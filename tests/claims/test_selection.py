@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -94,6 +95,38 @@ def test_draws_of_a_seed_are_kept_apart_or_averaged_for_comparisons():
     assert values_of(claim_values(claim(over="draw"), table)) == [0, 1, 2, 10, 11, 12]
     compared = claim(over="draw", relative_to={"metric": "other"}, combine="difference")
     assert values_of(claim_values(compared, table)) == [0, 10]
+
+
+EACH = Criterion("above", "the direction", each=True, low=0.0)
+
+
+def test_where_each_value_counts_comparisons_are_made_draw_by_draw():
+    rows = [
+        {"seed": s, "draw": d, "metric": m, "value": (10.0 * s + d + 1) * factor}
+        for s in (0, 1)
+        for d in (0, 1)
+        for m, factor in (("number", d + 2), ("other", 1))
+    ]
+    table = pd.DataFrame(rows).sample(frac=1, random_state=1)
+    chosen = {"over": "draw", "relative_to": {"metric": "other"}, "combine": "ratio"}
+    assert values_of(claim_values(claim(criterion=EACH, **chosen), table)) == [2, 3, 2, 3]
+    # Else of the means: (1·2 + 2·3)/(1 + 2), and so on.
+    means = [8 / 3, (11 * 2 + 12 * 3) / 23]
+    by_seed = replace(EACH, each="seed")
+    for criterion in (by_seed, replace(EACH, each=False)):
+        found = claim_values(claim(criterion=criterion, **chosen), table)
+        np.testing.assert_allclose(found, means, rtol=1e-15)
+    alone = claim(criterion=by_seed, over="draw", select={"metric": "other"})
+    assert values_of(claim_values(alone, table)) == [1.5, 11.5]
+
+
+def test_where_draws_do_not_match_means_are_compared():
+    rows = [{"seed": 0, "draw": d, "metric": "number", "value": d + 1.0} for d in (0, 1)]
+    table = pd.DataFrame([*rows, {"seed": 0, "draw": 0, "metric": "other", "value": 1.0}])
+    chosen = claim(
+        criterion=EACH, over="draw", relative_to={"metric": "other"}, combine="difference"
+    )
+    assert values_of(claim_values(chosen, table)) == [0.5]
 
 
 def test_a_list_selects_any_of_its_values():

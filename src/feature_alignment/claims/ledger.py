@@ -25,6 +25,9 @@ _NEEDS = MappingProxyType(
 _LIMITS = {"tolerance", "low", "high"}
 _AGAINST_PAPER = {"near", "one_draw"}
 
+EACH_SEED = "seed"
+"""Value of `Criterion.each`: the mean over the draws of each seed must pass."""
+
 
 @dataclass(frozen=True)
 class Criterion:
@@ -33,7 +36,7 @@ class Criterion:
     Attributes:
         comparator: near, one_draw, above, below or between.
         why: why this tolerance or bound.
-        each: whether every value must pass, not their mean.
+        each: whether every value must pass, not their mean; or `EACH_SEED`.
         tolerance: largest distance to the paper's number, in its unit.
         low: lower bound.
         high: upper bound.
@@ -41,7 +44,7 @@ class Criterion:
 
     comparator: str
     why: str
-    each: bool
+    each: bool | str
     tolerance: float | None = None
     low: float | None = None
     high: float | None = None

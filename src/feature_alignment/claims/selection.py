@@ -6,10 +6,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from feature_alignment.claims.ledger import Claim
+from feature_alignment.claims.ledger import EACH_SEED, Claim
 from feature_alignment.errors import UserError, suggestion
 
 _LAST = "last"
+
+
+class MissingRowsError(UserError):
+    """A table without rows of the kind that a claim is about: other settings than the claim's."""
 
 
 def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
@@ -20,17 +24,21 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
         table: the figure's tidy table, with columns seed, step, metric, value and others.
 
     Returns:
-        Float64 values sorted by their index, (seed, draw); without `over` the draw is 0. Their
-        order, and so the last bits of their mean, does not depend on the table's row order.
+        Float64 values sorted by their index, (seed, draw); without `over`, and where the draws of
+        a seed are averaged, the draw is 0. Their order, and so the last bits of their mean, does
+        not depend on the table's row order.
 
     Raises:
-        UserError: if rows are missing, ambiguous, not finite, or cannot be combined.
+        MissingRowsError: if the table has no rows of the kind that the claim is about.
+        UserError: if a column is missing, or rows are ambiguous, not finite, or cannot be
+            combined.
     """
     values = _read(claim, claim.select, table)
     if claim.relative_to is None:
-        return values
+        return _seed_means(values) if claim.criterion.each == EACH_SEED else values
     reference = _read(claim, {**claim.select, **claim.relative_to}, table)
-    values, reference = _seed_means(values), _seed_means(reference)
+    if claim.criterion.each is not True or not values.index.equals(reference.index):
+        values, reference = _seed_means(values), _seed_means(reference)
     if not values.index.equals(reference.index):
         raise UserError(
             f"claim {claim.id}: {claim.figure} has seeds {_seeds(values)} where {claim.select}, "
@@ -57,7 +65,7 @@ def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
         The different remarks, sorted; none where there is no such column.
 
     Raises:
-        UserError: if rows are missing.
+        MissingRowsError: if the table has no rows of the kind that the claim is about.
     """
     if "remark" not in table.columns:
         return []
@@ -88,7 +96,7 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
     for column, wanted in sorted(select.items(), key=lambda item: item[1] == _LAST):
         rows = rows[_matches(rows[column], wanted)]
         if rows.empty:
-            raise UserError(
+            raise MissingRowsError(
                 f"claim {claim.id}: the table of {claim.figure} has no row with {column} = "
                 f"{wanted!r} among those chosen so far; {_available(table, select, column)}."
             )
