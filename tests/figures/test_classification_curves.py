@@ -5,7 +5,11 @@ import pytest
 from feature_alignment.figures import architecture_curves, baratin2021_fig3
 from feature_alignment.figures.classification_curves import curves, layers, mlp, vgg19
 from feature_alignment.figures.make import Runs
-from feature_alignment.figures.spectrum_curves import spectrum_summary
+from feature_alignment.figures.spectrum_curves import (
+    TRACE_RATIOS,
+    draw_spectra,
+    spectrum_summary,
+)
 
 STEPS = [0, 5, 10, 20, 40]
 METRICS = {
@@ -86,6 +90,23 @@ def test_a_correlation_of_too_few_values_is_left_out():
     found = spectrum_summary(frame[frame["step"].isin([0, 10])])
     assert "effective_rank_accuracy_spearman" not in set(found["metric"])
     assert "effective_rank_smoothed_share" not in set(found["metric"])
+
+
+def test_eigenvalues_and_effective_ranks_have_one_range_in_all_columns():
+    frames = []
+    for point, factor in (("a", 1.0), ("b", 3.0)):
+        frame = metrics(point)
+        ratios = [row for k in TRACE_RATIOS for row in rows(f"trace_ratio_{k}", [0.5] * 5)]
+        frame = frame[frame["metric"] != "trace_ratio_40"]
+        grown = frame["metric"].isin(["largest_eigenvalue", "effective_rank"])
+        frame.loc[grown, "value"] *= factor
+        frames.append(pd.concat([frame, pd.DataFrame(ratios).assign(point=point)]))
+    axes = draw_spectra(pd.concat(frames), {"a": "A", "b": "B"}).axes
+    for first, highest in ((2, 2400), (4, 300)):
+        left, right = axes[first : first + 2]
+        assert left.get_ylim() == right.get_ylim()
+        assert left.get_ylim()[1] > highest
+    assert axes[4].get_ylim()[0] == 0
 
 
 class FakeRuns(Runs):

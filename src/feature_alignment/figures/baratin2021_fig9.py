@@ -15,7 +15,8 @@ TITLE = "The ℓ² norm bounds interpolators badly on anisotropic features"
 CAPTION = (
     "Minimum-norm interpolators of random subsets, as the feature scaling factor c goes from 0 "
     "(white features) towards 1 (the features themselves). Left: the centred solutions in the "
-    "plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0. Right: error on the "
+    "plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0; all panels have the "
+    "same two scales, of which that of φ₁ is magnified. Right: error on the "
     "other points and two bounds on the complexity, with A = Id and with the optimal rescaling, "
     "mean over subsets and seeds, with a band of one standard deviation over seeds."
 )
@@ -49,9 +50,9 @@ def table(runs: Runs) -> FigureTable:
 
 def draw(table: FigureTable) -> "Figure":
     """Solutions on the left, a narrow panel for each scale; error and bounds on the right."""
-    figure, axes = new_figure(1, SHOWN + 1, width=9.5, height=3.6)
+    figure, axes = new_figure(1, SHOWN + 1, width=11.0, height=3.6)
     *left, right = axes[0]
-    right.get_gridspec().set_width_ratios([1] * SHOWN + [6])
+    right.get_gridspec().set_width_ratios([1.5] * SHOWN + [6])
     _draw_solutions(left, table)
     _draw_curves(right, table)
     panel_label(left[0], "A")
@@ -63,16 +64,27 @@ def _draw_solutions(axes: "list[Axes]", table: FigureTable) -> None:
     scales = sorted(float(name.partition("/")[2]) for name in table.arrays)
     shown = [scales[round(i * (len(scales) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
     arrays = [table.arrays[f"solutions/{scale}"] for scale in shown]
-    limits = [1.1 * max(abs(array[:, axis]).max() for array in arrays) for axis in (0, 1)]
+    limits = [1.15 * max(abs(array[:, axis]).max() for array in arrays) for axis in (0, 1)]
+    tick = _round(0.7 * limits[0])
     for ax, scale, solutions in zip(axes, shown, arrays, strict=True):
         ax.plot(*solutions.T, ".", color=COLOURS["train"], markersize=2)
-        ax.set(xlim=(-limits[0], limits[0]), ylim=(-limits[1], limits[1]), aspect="equal")
+        ax.set(xlim=(-limits[0], limits[0]), ylim=(-limits[1], limits[1]))
         ax.set_xlabel(f"$\\varphi_1$\nc = {scale:g}")
-        ax.set_xticks([0])
+        ax.set_xticks([-tick, 0, tick], [f"−{tick:g}", "0", f"{tick:g}"], fontsize=7)
         if ax is axes[0]:
             ax.set_ylabel("$\\varphi_{10}$")
         else:
             ax.tick_params(labelleft=False)
+
+
+def _round(value: float) -> float:
+    """A value with one significant digit.
+
+    Example:
+        >>> _round(0.0372)
+        0.04
+    """
+    return float(f"{value:.0e}")
 
 
 def _draw_curves(ax: "Axes", table: FigureTable) -> None:

@@ -118,11 +118,16 @@ def draw_spectra(frame: pd.DataFrame, columns: Mapping[str, str]) -> "Figure":
         accuracy.set_title(title)
         eigenvalues.set_yscale("log")
         eigenvalues.margins(y=0.2)
-        rank.set_ylim(bottom=0)
         ratios.set_ylim(0, 1.02)
         ratios.set_xlabel("iteration")
         for ax in column:
             iteration_axis(ax, run["step"].max())
+    for row in axes[1:3]:  # one range in each row, so that columns can be compared
+        for ax in row[1:]:
+            ax.sharey(row[0])
+        row[0].autoscale(axis="y")
+    for ax in axes[2]:
+        ax.set_ylim(bottom=0)
     for ax, label in zip(
         axes[:, 0], ("accuracy", "eigenvalues", "effective rank", "trace ratios"), strict=True
     ):
