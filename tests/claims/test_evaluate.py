@@ -141,11 +141,24 @@ def test_a_small_preset_and_stand_ins_leave_claims_untested():
     assert real.outcome is Outcome.REPRODUCED
 
 
-def test_what_is_not_testable_may_lack_its_rows():
+def test_settings_that_do_not_show_a_claims_rows_leave_it_untested():
     rule = criterion("near", tolerance=1)
     chosen = claim(rule, select={"metric": "other"})
-    assert evaluate(chosen, table(1.0), "smoke", data_is_real=True).seeds == 0
-    with pytest.raises(UserError, match="'other'"):
+    found = evaluate(chosen, table(1.0), "quick", data_is_real=True)
+    assert found.outcome is Outcome.NOT_TESTABLE
+    assert (found.ours, found.seeds) == (None, 0)
+    assert found.reason == (
+        "the figure, with these settings, does not show it: the table of somebody2020_fig1 has no "
+        "row with metric = 'other' among those chosen so far; allowed: number."
+    )
+    compared = claim(rule, relative_to={"metric": "other"}, combine="ratio")
+    found = evaluate(compared, table(1.0), "quick", data_is_real=True)
+    assert found.outcome is Outcome.NOT_TESTABLE
+
+
+def test_a_column_that_no_settings_give_is_an_error():
+    chosen = claim(criterion("near", tolerance=1), select={"metrik": "number"})
+    with pytest.raises(UserError, match="no column 'metrik'"):
         evaluate(chosen, table(1.0), "quick", data_is_real=True)
 
 

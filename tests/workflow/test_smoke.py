@@ -4,12 +4,20 @@ import csv
 import io
 import json
 import resource
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
+from feature_alignment.claims.evaluate import NO_ROWS
+from feature_alignment.claims.ledger import load_ledger
 from feature_alignment.plan import all_figures
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+NEEDS_SIZE = {"diagonal_ratio_near_boundary"}
+"""Metrics that the smoke preset's few samples can leave out."""
 SMOKE = ("--config", "preset=smoke")
 FIGURES = all_figures()
 
@@ -28,6 +36,26 @@ def test_every_figure_table_claim_and_report_is_made(finished):
     assert set(FIGURES) - {row["figure"] for row in claims} == {"beaglehole2024_fig_aspect_ratios"}
     report = (finished.folder / "results/smoke/report.html").read_text(encoding="utf-8")
     assert report.count("data:image/png;base64,") == len(FIGURES)
+
+
+def test_what_claims_select_exists_at_every_size(finished):
+    """Else a claim would never be tested, and its verdict put it down to the user's settings."""
+    claims = list(
+        csv.DictReader(io.StringIO(finished.results()["results/smoke/claims.csv"].decode()))
+    )
+    assert [row["id"] for row in claims if row["reason"].startswith(NO_ROWS)] == []
+    missing = []
+    for claim in load_ledger(ROOT / "claims", ROOT / "workflow/schemas/claims.schema.yaml"):
+        table = pd.read_csv(finished.folder / f"results/smoke/tables/{claim.figure}.csv", dtype=str)
+        for select in (claim.select, claim.relative_to or {}):
+            for column, wanted in select.items():
+                # Sizes, such as n and the step, are those of the preset; words are not.
+                words = {w for w in np.atleast_1d(wanted).tolist() if isinstance(w, str)}
+                if column == "step" or words & NEEDS_SIZE:
+                    continue
+                if column not in table.columns or words - set(table[column]):
+                    missing.append((claim.id, column, wanted))
+    assert missing == []
 
 
 def test_every_result_has_its_provenance(finished):

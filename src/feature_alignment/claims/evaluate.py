@@ -1,7 +1,8 @@
 """Judge claims: the paper's number, ours, a verdict and its reason in words.
 
-A claim is never tuned to pass: what decides is written in the ledger, and rows that are missing
-or not finite are errors, not passes.
+A claim is never tuned to pass: what decides is written in the ledger. Values that are not finite
+are errors, and where a table, made with other settings, has no rows of a claim's kind, the claim is
+not testable: neither is a pass.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,10 +14,12 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.claims.ledger import Claim, Criterion
-from feature_alignment.claims.selection import claim_remarks, claim_values
+from feature_alignment.claims.selection import MissingRowsError, claim_remarks, claim_values
 from feature_alignment.config import PRESETS
 from feature_alignment.errors import UserError, suggestion
 
+NO_ROWS = "the figure, with these settings, does not show it"
+"""How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
 LEAST_DRAWS = 5
 DRAW_DEVIATIONS = 2.0
 COLUMNS = (
@@ -77,7 +80,8 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
         The verdict.
 
     Raises:
-        UserError: if the preset is unknown or the table lacks what the claim is about.
+        UserError: if the preset is unknown, the table lacks a column that the claim names, or
+            its rows are ambiguous, not finite, or cannot be combined.
     """
     for name in (preset, claim.lowest_preset):
         if name not in PRESETS:
@@ -87,7 +91,11 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
         return Verdict(Outcome.NOT_TESTABLE, reason)
     if claim.data == "real" and not data_is_real:
         return Verdict(Outcome.NOT_TESTABLE, "needs the real data; this figure shows a stand-in")
-    values = claim_values(claim, table)
+    try:
+        values = claim_values(claim, table)
+    except MissingRowsError as error:
+        # With settings of one's own, such as fewer steps or one dataset less.
+        return Verdict(Outcome.NOT_TESTABLE, f"{NO_ROWS}: {error.problem}")
     if claim.criterion.comparator == "one_draw" and len(values) < LEAST_DRAWS:
         reason = (
             f"the paper's number is one random draw, to be compared with at least {LEAST_DRAWS} "

@@ -34,7 +34,7 @@ def judge_claims(
         The verdicts.
 
     Raises:
-        UserError: if a ledger is malformed or a table lacks what a claim is about.
+        UserError: if a ledger is malformed, or a table lacks a column that a claim names.
     """
     tables = {path.stem: pd.read_csv(path) for path in map(Path, table_files)}
     real_data = {

@@ -13,7 +13,15 @@ _LAST = "last"
 
 
 class MissingRowsError(UserError):
-    """A table without rows of the kind that a claim is about: other settings than the claim's."""
+    """A table without rows of the kind that a claim is about: it was made with other settings.
+
+    Attributes:
+        problem: what is missing, without the claim's name.
+    """
+
+    def __init__(self, claim: str, problem: str) -> None:
+        super().__init__(f"claim {claim}: {problem}")
+        self.problem = problem
 
 
 def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
@@ -97,8 +105,9 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
         rows = rows[_matches(rows[column], wanted)]
         if rows.empty:
             raise MissingRowsError(
-                f"claim {claim.id}: the table of {claim.figure} has no row with {column} = "
-                f"{wanted!r} among those chosen so far; {_available(table, select, column)}."
+                claim.id,
+                f"the table of {claim.figure} has no row with {column} = {wanted!r} among those "
+                f"chosen so far; {_available(table, select, column)}.",
             )
     return rows
 
