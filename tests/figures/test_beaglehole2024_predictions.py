@@ -82,25 +82,30 @@ def test_figure_7_measures_dips_and_errors_by_width():
     assert difference == pytest.approx(-0.2)
 
 
-def test_the_theory_table_marks_the_ends_of_each_curve():
+@pytest.fixture
+def theory_table():
     rows = []
     for size, dimensions in (("d", (8, 16, 32)), ("d log³d", (8, 16))):
         for d in dimensions:
             where = {"point": "relu", "target": "linear", "sample_size": size, "seed": 0}
             rows.append(
-                {**where, "dimension": d, "metric": "one_minus_correlation", "value": 1 / d}
+                {**where, "dimension": d, "metric": "one_minus_correlation", "value": 3 / d**2}
             )
+    where = {"point": "propositions", "seed": 0}
+    rows += [{**where, "width": k, "metric": "ratio", "value": k} for k in (2, 8)]
     rows += [
-        {"point": "propositions", "seed": 0, "width": k, "metric": "ratio", "value": k}
-        for k in (2, 8)
+        {**where, "dimension": d, "metric": "lemma_13_deviation", "value": d**-0.5} for d in (8, 32)
     ]
-    frame = theory.table(runs(rows)).frame
-    assert frame["extent"].tolist() == [
-        "smallest",
-        "",
-        "largest",
-        "smallest",
-        "largest",
-        "",
-        "largest",
-    ]
+    return theory.table(runs(rows))
+
+
+def test_the_theory_table_marks_the_largest_dimension_and_width(theory_table):
+    rows = theory_table.frame.query("extent == 'largest'")
+    assert rows["dimension"].dropna().tolist() == [32, 16, 32]
+    assert rows["width"].dropna().tolist() == [8]
+
+
+def test_the_theory_table_has_rates_in_the_dimension(theory_table):
+    slopes = theory_table.values("one_minus_correlation_slope", point="relu")
+    assert slopes.tolist() == pytest.approx([-2, -2])
+    assert theory_table.values("lemma_13_deviation_slope").item() == pytest.approx(-0.5)

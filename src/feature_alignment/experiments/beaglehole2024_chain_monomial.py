@@ -78,7 +78,6 @@ def run_seed(
     result.extend(recorder)
     where = {"step": steps, "layer": FIRST_LAYER}
     _randomise(model, task.x, seed, parameters["random_conjugates"], where, result)
-    _describe_egop(egop, result, where)
     result.arrays["egop"] = egop.cpu().numpy()
     return result
 
@@ -104,16 +103,3 @@ def _randomise(
         if draw == 0:
             agop = average_gradient_outer_product(weight, conjugate)
             result.arrays["random_conjugate_agop"] = agop.cpu().numpy()
-
-
-def _describe_egop(egop: torch.Tensor, result: SeedResult, where: dict[str, Any]) -> None:
-    """The entries of the EGOP that the paper states: its diagonal, off-diagonal and rank."""
-    matrix = egop.cpu().numpy()
-    support = matrix.diagonal() > 0
-    inside = matrix[np.ix_(support, support)]
-    off_diagonal = inside[~np.eye(len(inside), dtype=bool)]
-    result.add("egop_diagonal", inside.diagonal().mean(), **where)
-    result.add("egop_off_diagonal_min", off_diagonal.min(), **where)
-    result.add("egop_off_diagonal_max", off_diagonal.max(), **where)
-    result.add("egop_outside_max", np.abs(matrix[~support]).max(initial=0.0), **where)
-    result.add("egop_rank", np.linalg.matrix_rank(matrix), **where)

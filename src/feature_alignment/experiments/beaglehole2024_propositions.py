@@ -1,15 +1,20 @@
 """Numerical checks of what beaglehole2024 states in propositions and equations.
 
-Source: beaglehole2024, Propositions 2, 3, 12 and 16, and eq. 20, 22 and 28.
+Source: beaglehole2024, Propositions 2, 3, 12 and 16, Lemma 13, eq. 10, 20, 22 and 28, and the
+EGOP of Section 2.1.
 """
 
 from collections import Counter
 from collections.abc import Callable
+from math import e, log
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse.linalg import eigsh
 
-from feature_alignment.determinism import torch_stream
+from feature_alignment.data.synthetic import chain_monomial, isotropic_gaussian, uniform_sphere
+from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.kernels.feature_matrices import (
     average_gradient_outer_product,
@@ -30,8 +35,12 @@ from feature_alignment.theory.centred_correlation import (
 from feature_alignment.theory.free_probability import free_trace, matrix_trace, moment_trace
 from feature_alignment.theory.gradient_flow import flow
 from feature_alignment.theory.printed_statements import (
+    Expansion,
     expected_agop_derivative,
     expected_agop_derivative_as_printed,
+    first_denominator_as_printed,
+    linearised_kernel,
+    numerator_as_printed,
     second_denominator_as_printed,
 )
 from feature_alignment.theory.random_features import matrix_moments, sample_r
@@ -41,6 +50,12 @@ BATCH = 500
 """Networks of Proposition 16 that are in memory at a time."""
 RELATIVE_STEP = 1e-4
 """Length of the finite-difference step, as a share of the weights' norm."""
+CHAIN_LENGTHS = (3, 4, 5)
+EGOP_SAMPLES = 200_000
+DIMENSIONS = (16, 32, 64, 128)
+"""Input dimensions d for what holds as d grows."""
+EXPONENTIAL = Expansion(at_zero=e, slope=e, curvature=e, at_one=e**2)
+"""Of the kernel e^(1+u) of φ = exp, which fulfils the paper's Assumption 6."""
 
 
 def run_seed(
@@ -58,14 +73,70 @@ def run_seed(
     Returns:
         Relative differences of Propositions 2, 3 and 12, the largest over layers; for
         Proposition 16, by width, ratios of norms and cosines of formula and Monte-Carlo mean; for
-        the equations, relative differences of formula and sampled trace.
+        the trace formulas, relative differences of formula and sampled trace; by dimension the
+        spectral norm of what eq. 10 leaves out, and the norm that Lemma 13 bounds; by length of
+        the chain (column `rank`) what Section 2.1 says of the EGOP.
     """
     result = SeedResult()
+    for rank in CHAIN_LENGTHS:
+        _describe_egop(result, seed, rank, parameters["dimension"])
+    for d in DIMENSIONS:
+        _check_linearisation(result, seed, d)
+        _check_lemma_13(result, seed, d)
     _check_identities(result, seed, parameters, device)
     for width in parameters["widths"]:
         _check_proposition_16(result, seed, width, parameters, device)
     _check_equations(result, seed, parameters, device)
     return result
+
+
+def _describe_egop(result: SeedResult, seed: int, rank: int, dimension: int) -> None:
+    """Diagonal, off-diagonal entries and rank of the chain-monomial task's EGOP, from samples.
+
+    Gradients are central differences of labels, exact for a polynomial of second degree.
+    """
+    d = max(dimension, rank + 1)  # at least one coordinate outside
+    x = isotropic_gaussian(EGOP_SAMPLES, d, stream(seed, f"egop/{rank}"))
+    gradient = np.stack(
+        [
+            (chain_monomial(x + unit, rank) - chain_monomial(x - unit, rank)) / 2
+            for unit in np.eye(d)
+        ],
+        axis=1,
+    )  # (n, d)
+    egop = gradient.T @ gradient / len(x)
+    block = egop[:rank, :rank]
+    off_diagonal = block[~np.eye(rank, dtype=bool)]
+    distance = np.minimum(abs(off_diagonal), abs(off_diagonal - 1)).max()
+    outside = max(abs(egop[rank:]).max(), abs(egop[:, rank:]).max())
+    excess = np.linalg.matrix_rank(egop, rtol=1e-6) - rank
+    where = {"step": 0, "rank": rank}
+    result.add("egop_diagonal", block.diagonal().mean(), **where)
+    result.add("egop_off_diagonal_distance", distance, **where)
+    result.add("egop_outside_max", outside, **where)
+    result.add("egop_rank_minus_length", excess, **where)
+
+
+def _check_linearisation(result: SeedResult, seed: int, d: int) -> None:
+    """Spectral norm of the kernel minus its linearisation by eq. 10, n = 4d log d."""
+    rng = stream(seed, f"linearisation/{d}")
+    n = round(4 * d * log(d))
+    x = torch.tensor(uniform_sphere(n, d, d**0.5, rng))
+    gram = x @ x.T
+    kernel = torch.exp(1 + gram / d)
+    start = rng.standard_normal(n)  # ARPACK's own start is not ours to seed
+    for form, as_printed in (("as_printed", True), ("corrected", False)):
+        rest = kernel - linearised_kernel(gram, d, EXPONENTIAL, as_printed=as_printed)
+        (largest,) = eigsh(rest.numpy(), k=1, v0=start, tol=1e-4, return_eigenvectors=False)
+        result.add(f"equation_10_rest_{form}", abs(largest), step=0, dimension=d, samples=n)
+
+
+def _check_lemma_13(result: SeedResult, seed: int, d: int) -> None:
+    """‖Xᵀy/n − E[xy]‖ for y = x₁ on the sphere, where E[xy] = e₁, and n = d log³d."""
+    n = round(d * log(d) ** 3)
+    x = uniform_sphere(n, d, d**0.5, stream(seed, f"lemma 13/{d}"))
+    deviation = np.linalg.norm(x.T @ x[:, 0] / n - np.eye(d)[0])
+    result.add("lemma_13_deviation", deviation, step=0, dimension=d, samples=n)
 
 
 def _check_identities(
@@ -189,22 +260,27 @@ def _check_equations(
     y = torch.randn(size, generator=generator, dtype=torch.float64).to(device)
     data = {word: m / m.norm() * size**0.5 for word, m in data_matrices(x, y).items()}
     data_trace = matrix_trace(data)
-    words = {"equation_20": NUMERATOR, "equation_22": NFM_WORD, "equation_28_derived": AGOP_WORD}
-    sampled, derived, printed = Counter[str](), Counter[str](), 0.0
+    words = {"equation_20": NUMERATOR, "equation_22": NFM_WORD, "equation_28": AGOP_WORD}
+    printed_forms = {
+        "equation_20": numerator_as_printed,
+        "equation_22": first_denominator_as_printed,
+        "equation_28": second_denominator_as_printed,
+    }
+    sampled, derived, printed = Counter[str](), Counter[str](), Counter[str]()
     for _ in range(networks):
         r = sample_r(size, size, generator, device)
         # With each network's own moments, so that the formulas alone are tested.
         moments = matrix_moments(r)
         families = {"R": moment_trace(moments), "AB": data_trace}
         products = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
-        for word in words.values():
+        for equation, word in words.items():
             short = word.replace("AR", "P").replace("BR", "Q")
-            sampled[word] += products(short) / networks
-            derived[word] += free_trace(word, families) / networks
-        printed += second_denominator_as_printed(data_trace, moments) / networks
-    for metric, word in words.items():
-        result.add(metric, abs(derived[word] / sampled[word] - 1), step=0)
-    result.add("equation_28_as_printed", abs(printed / sampled[AGOP_WORD] - 1), step=0)
+            sampled[equation] += products(short) / networks
+            derived[equation] += free_trace(word, families) / networks
+            printed[equation] += printed_forms[equation](data_trace, moments) / networks
+    for equation, trace in sampled.items():
+        for form, formula in (("derived", derived), ("as_printed", printed)):
+            result.add(f"{equation}_{form}", abs(formula[equation] / trace - 1), step=0)
 
 
 def _relative(found: torch.Tensor, expected: torch.Tensor) -> float:
