@@ -5,7 +5,13 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
-from feature_alignment.experiments.lejeune2024_low_rank import MODELS, run_seed
+from feature_alignment.experiments.lejeune2024_low_rank import (
+    MODELS,
+    _linear_task,
+    _Task,
+    run_seed,
+)
+from feature_alignment.models.feedforward import sequential_mlp
 
 PARAMETERS = {
     "classes": [0, 1],
@@ -40,12 +46,36 @@ def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task
     assert ranks["solver", "1"] < ranks["ridgeless", "1"]
     shares = frame[frame["metric"] == "norm_share"].groupby("model")["value"].sum()
     np.testing.assert_allclose(shares[list(MODELS)], 1)
-    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == set(MODELS)
+    linear = {"solver-linear", "solver-own"} if task == "digits" else set()
+    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == {*MODELS, *linear}
     fitted = frame[frame["metric"] == "train_nmse"].set_index("model")["value"]
     assert fitted["full"] < 1
     if task == "digits":
         errors = frame[frame["metric"] == "sign_error"].set_index("model")["value"]
         assert (errors < 0.3).all()
+
+
+def test_linear_targets_are_the_last_layers_least_squares_fit():
+    generator = torch.Generator().manual_seed(0)
+    network = sequential_mlp(4, [6], 1, generator, "kaiming")
+    x, x_test = torch.randn(2, 30, 4, generator=generator)
+    y, y_test = torch.sign(torch.randn(2, 30, 1, generator=generator))
+    found = _linear_task(_Task(x, y, x_test, y_test), network)
+    z, z_test = (torch.relu(network[1](inputs)).detach() for inputs in (x, x_test))
+    torch.testing.assert_close(z.T @ (found.y - y), torch.zeros(6, 1), atol=1e-5, rtol=0)
+    # The same weights make both: what is a combination of features in training is one in the test.
+    weights = torch.linalg.lstsq(z, found.y).solution
+    torch.testing.assert_close(z_test @ weights, found.y_test, atol=1e-4, rtol=1e-4)
+
+
+def test_the_solver_fits_linear_targets_by_the_first_layer(dataset):
+    """Though the last one alone could fit them, against Section 3.2."""
+    parameters = {**PARAMETERS, "task": "digits"}
+    frame = pd.DataFrame(run_seed(0, parameters, torch.device("cpu"), dataset, "test").rows)
+    shares = frame[frame["metric"] == "norm_share"].set_index(["model", "layer"])["value"]
+    for model in ("solver-linear", "solver-own"):
+        assert shares[model].idxmax() == "1"
+        assert shares[model, "5"] < 0.1
 
 
 def test_too_few_digits_are_refused(dataset):

@@ -4,7 +4,7 @@ Source: lejeune2024, Sections 3.2 and 4, a comparison that the paper does not ma
 that the deviation is nearly of low rank.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,9 @@ def run_seed(
     Returns:
         For each model (column `model`) the test error, nmse and share of wrong signs; for each
         layer its share of ‖B‖² and the effective rank of its deviation; for the solver how the
-        kernel changes; and the singular values as arrays.
+        kernel changes; and the singular values as arrays. For the digits also of the solver on
+        targets that are linear in the last layer's features, `solver-linear` in those of another
+        random network and `solver-own` in those of the network itself.
     """
     if parameters["task"] == "single-index":
         parts = _gaussian(seed, parameters)
@@ -65,6 +67,12 @@ def run_seed(
     result = SeedResult()
     for structure, model in (("none", "ridgeless"), ("layers", "solver")):
         _solve(network, task, structure, model, result)
+    if parameters["task"] == "digits":
+        other = sequential_mlp(
+            task.x.shape[1], widths, 1, torch_stream(seed, "targets/init"), "kaiming"
+        ).to(device)
+        for source, model in ((other, "solver-linear"), (network, "solver-own")):
+            _solve(network, _linear_task(task, source), "layers", model, result)
     for model in ("factorised", "full"):
         _train(network, task, model, seed, parameters, result, f"{label} {model}")
     return result
@@ -110,6 +118,18 @@ def _digits(seed: int, parameters: Parameters, dataset: Dataset) -> list[torch.T
         signs = np.where(labels[chosen] == positive, 1.0, -1.0)
         parts += [torch.as_tensor(pixels), torch.as_tensor(signs)[:, None]]
     return parts
+
+
+def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
+    """The same inputs with the least-squares fit of the targets by a network's last layer.
+
+    Source: lejeune2024, Section 3.2: y = z(x)·b*.
+    """
+    hidden = source[:-1]
+    with torch.no_grad():
+        z, z_test = hidden(task.x).double(), hidden(task.x_test).double()  # (n, width)
+    weights = torch.linalg.lstsq(z.cpu(), task.y.double().cpu(), driver="gelsd").solution.to(z)
+    return replace(task, y=(z @ weights).to(task.y), y_test=(z_test @ weights).to(task.y))
 
 
 def _solve(

@@ -18,13 +18,13 @@ TITLE = "Around Figure 1: random labels, settings and layers"
 CAPTION = (
     "A: similarity of the adapted kernel with the label kernel when the signs of some binarised "
     "targets are flipped at random; training on the kernel's images only. B: the same similarity "
-    "under the settings found to reproduce Figure 1, with fewer training images, and in the text's "
-    "settings (fewer images, no biases); lines are the paper's numbers. C: what each layer brings "
+    "under the settings found to reproduce Figure 1, with fewer training images, and also without "
+    "biases, as the text has it; lines are the paper's numbers. C: what each layer brings "
     "to the change of the kernel along the label kernel. D: relative Frobenius residual of the "
     "best fit K ≈ aK₀ + bK_ŷ, for the settings of B. Dots are seeds, bars their mean."
 )
 FLIPS = (0.0, 0.05, 0.1, 0.2)
-SETTINGS = {"": "as Figure 1", "few-": "fewer images", "text-": "the text's"}
+SETTINGS = {"": "as Figure 1", "few-": "fewer images", "text-": "fewer images,\nno biases"}
 PAPER = {"linear": 0.17, "binarised": 0.40}
 
 

@@ -16,14 +16,14 @@ TITLE = "Average and final tangent features"
 CAPTION = (
     "Kernels of the tangent features at the end of training and of their average along its "
     "straight path, for networks trained on binarised targets of as many images as the kernels "
-    "have. A: their cosine similarity. B: the ratio of their Frobenius norms. C: cosine similarity "
-    "of the average kernel with the initial one, which is 1 where features do not move. Each row "
-    "changes one setting of the first (at depth 4 also the learning rate, since 0.1 can diverge); "
-    "dots are seeds, crosses their mean."
+    "have, the fewer images of Figure 1b. A: their cosine similarity. B: the ratio of their "
+    "Frobenius norms. C: cosine similarity of the average kernel with the initial one, which is 1 "
+    "where features do not move. Each row changes one setting of the first (at depth 4 also the "
+    "learning rate, since 0.1 can diverge); dots are seeds, crosses their mean."
 )
 BASE = "few-binarised"
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
-    BASE: ("as Figure 1 (width 128, depth 3)", {}),
+    BASE: ("base: width 128, depth 3", {}),
     "width-32": ("width 32", {"width": 32}),
     "width-256": ("width 256", {"width": 256}),
     "depth-2": ("depth 2", {"hidden_layers": 1}),

@@ -31,7 +31,7 @@ CAPTION = (
     "ω₂(v) = |v − 1| and ω₃ = ω₁ ⊕ ω₂. Each ω̃ is like v² (dotted) near 0 and grows more slowly "
     "for large v. Left: linear axes; right: logarithmic axes."
 )
-LABELS = {"omega1": "\\omega_1", "omega2": "\\omega_2", "omega3": "\\omega_3"}
+NAMES = ("omega1", "omega2", "omega3")
 LINEAR_GRID = np.linspace(0, 5, 201)
 LOGARITHMIC_GRID = np.geomspace(1e-2, 1e2, 81)
 SMALL_V, LARGE_V = 0.01, 1e4
@@ -63,6 +63,7 @@ def table(runs: Runs) -> FigureTable:
             ("penalty", above_one, omega(above_one)),
             ("effective", v, values),
             ("small_v_ratio", SMALL_V, small),
+            ("penalty_tail_exponent", LARGE_V, _exponent(omega, LARGE_V)),
             ("tail_exponent", LARGE_V, _exponent(effective, LARGE_V)),
             ("closed_form_error", np.nan, error),
         ):
@@ -79,7 +80,7 @@ def _at(penalty: Penalty, v: float) -> float:
 
 
 def _exponent(penalty: Penalty, v: float) -> float:
-    """Local growth exponent d log ω̃ / d log v, by a central difference over a factor 1.01²."""
+    """Local growth exponent d log ω / d log v, by a central difference over a factor 1.01²."""
     step = 1.01
     return float(np.log(_at(penalty, v * step) / _at(penalty, v / step)) / np.log(step**2))
 
@@ -89,11 +90,11 @@ def draw(table: FigureTable) -> "Figure":
     figure, axes = new_figure(1, 2, width=8.0, height=3.2)
     grids = (LINEAR_GRID, LOGARITHMIC_GRID)
     for ax, grid in zip(axes[0], grids, strict=True):
-        for name, label in LABELS.items():
+        for number, name in enumerate(NAMES, start=1):
             chosen = table.frame[table.frame["penalty"] == name]
             for metric, line, text in (
-                ("penalty", "--", f"${label}$"),
-                ("effective", "-", f"$\\tilde{{{label}}}$"),
+                ("penalty", "--", f"$\\omega_{number}$"),
+                ("effective", "-", f"$\\tilde{{\\omega}}_{number}$"),
             ):
                 curve = chosen[chosen["metric"] == metric]
                 curve = curve[curve["v"].between(grid[0], grid[-1])]

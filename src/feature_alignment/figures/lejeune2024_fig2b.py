@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = (
-    "Adaptive features give low rank everywhere, and better predictions for single-index targets"
-)
+TITLE = "Rank and predictions of adaptive features, by the solver and by training"
 CAPTION = (
     "Deviation of the weights from their initial values, for one network and four ways to fit: "
     "ridgeless regression with its initial tangent features, the adaptive solver (ω₁), its "
