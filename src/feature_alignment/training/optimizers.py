@@ -85,7 +85,7 @@ def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
     the number of updates in an epoch it is constant within each epoch, which is what PyTorch's
     `CosineAnnealingLR(T_max=E)` does when it is stepped once per epoch.
 
-    Source: lejeune2024, Appendix B.1 (500 epochs, cosine).
+    Source: lejeune2024, Appendix B.1 ("a cosine annealing schedule").
 
     Args:
         steps: updates of the whole run.
