@@ -34,11 +34,11 @@ TITLE = "The centred correlation is above the uncentred one across architectures
 CAPTION = (
     "UC-NFC and C-NFC (A) in each layer of a ReLU network with five hidden layers on the first "
     "dataset of the average; (B) in its layers, averaged over the datasets named above the panel, "
-    "after the first epoch and after the last; (C) in the convolutions of VGG-11 without batch "
-    "norm on CIFAR-10; (D) in the query, key and value layers of a transformer on Shakespeare "
-    "characters, one block a row. A-C with the settings of the released code, whose first epoch "
-    "is at learning rate 1e-4. Lines are means over seeds, bands, where there are several seeds, "
-    "one standard deviation either way."
+    "early, at the first measurement after an epoch at the full learning rate, and late, at the "
+    "last; (C) in the convolutions of VGG-11 without batch norm on CIFAR-10; (D) in the query, key "
+    "and value layers of a transformer on Shakespeare characters, one block a row. A-C with the "
+    "settings of the released code, whose first epoch is at learning rate 1e-4. Lines are means "
+    "over seeds, bands, where there are several seeds, one standard deviation either way."
 )
 SETTINGS = {"mlp": "released", "vgg": "released", "gpt": "text"}
 CONVERGED = 0.1
@@ -54,11 +54,11 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
 def table(runs: Runs) -> FigureTable:
     """Correlations over training, and what the claims are about.
 
-    With `_early` and `_late` behind a metric's name, its value after the first measurement past
-    the start and after the last. `centred_excess` is C-NFC minus UC-NFC; `depth_gain_early`
-    that of a network's last layer (last block) minus that of its first; `converged_share` the share
-    of layers (and datasets) of a network in which UC-NFC ends within 0.1 of C-NFC. Averages over
-    datasets have the point "mean", and in `remark` the datasets that they lack.
+    With `_early` and `_late` behind a metric's name, its value at the two ends that `ends` takes.
+    `centred_excess` is C-NFC minus UC-NFC; `depth_gain_early` that of a network's last layer (last
+    block) minus that of its first; `converged_share` the share of layers (and datasets) of a
+    network in which UC-NFC ends within 0.1 of C-NFC. Averages over datasets have the point "mean",
+    and in `remark` the datasets that they lack.
     """
     metrics = [*CORRELATIONS, *(f"{name}_mean_subtracted" for name in CORRELATIONS)]
     rows = chosen_rows(runs, [*metrics, "centred_uncentred_ratio"])

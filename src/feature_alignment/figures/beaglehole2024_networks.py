@@ -35,6 +35,8 @@ CORRELATIONS = {"nfc": "UC-NFC", "centred_nfc": "C-NFC"}
 CORRELATION_COLOURS = {"nfc": "uncentred", "centred_nfc": "centred"}
 LINES = {"released": "-", "text": "--"}
 ATTENTION = ("query", "key", "value")
+SLOW_EPOCHS = {"released": 1, "text": 0}
+"""Epochs at `FIRST_EPOCH_RATE` that a run of each setting begins with."""
 
 
 def mlp_points(experiments: Mapping[str, Any]) -> list[Point]:
@@ -97,11 +99,13 @@ def centred_excess(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def ends(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each metric at its run's first measurement after the start and at its last.
+    """Each metric at its run's first measurement after a full epoch, and at its last.
 
-    They are named `<metric>_early` and `<metric>_late`.
+    They are named `<metric>_early` and `<metric>_late`. A full epoch is one at the learning rate
+    itself: in the settings of the released code the first is slow, and nothing has moved after it.
+    Of the transformer, whose steps are no epochs, it is the first measurement after the start.
     """
-    after = frame[frame["step"] > 0]
+    after = frame[frame["step"] > frame["settings"].map(SLOW_EPOCHS)]
     steps = after.groupby("point")["step"]
     early = after[after["step"] == steps.transform("min")]
     late = after[after["step"] == steps.transform("max")]
