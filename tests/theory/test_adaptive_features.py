@@ -4,6 +4,7 @@ import scipy.linalg
 import scipy.optimize
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from torch import nn
 
 from feature_alignment.kernels.tangent import tangent_features
@@ -11,7 +12,7 @@ from feature_alignment.models.mlp import MLP
 from feature_alignment.theory.adaptive_features import PENALTIES, AdaptiveTangentFeatures
 from feature_alignment.theory.adaptive_scales import adaptive_scales
 from feature_alignment.theory.parameter_matrices import matrix_layout
-from feature_alignment.theory.penalties import rigid_penalty
+from feature_alignment.theory.penalties import effective_penalty, rigid_penalty
 
 
 def mlp():
@@ -171,8 +172,9 @@ def test_without_structure_it_is_ridgeless_regression_with_the_tangent_kernel():
 def test_restarts_never_end_higher():
     network = mlp()
     x, y = data(network)
-    once = AdaptiveTangentFeatures(network, penalty="absolute", max_iter=20).fit(x, y)
-    often = AdaptiveTangentFeatures(network, penalty="absolute", starts=3, max_iter=20).fit(x, y)
+    few = {"penalty": "absolute", "max_iter": 20, "tolerance": 1e-2}
+    once = AdaptiveTangentFeatures(network, **few).fit(x, y)
+    often = AdaptiveTangentFeatures(network, **few, starts=3).fit(x, y)
     assert often.objective_ <= once.objective_
 
 
@@ -222,3 +224,54 @@ def test_layers_that_cannot_be_transformed_have_no_adapted_kernel():
     model = AdaptiveTangentFeatures(network).fit(x, y)
     with pytest.raises(ValueError, match=r"layer '1' \(LayerNorm\): the kernel adapted by layers"):
         model.adapted_kernel(x)
+
+
+def test_what_is_asked_before_fitting_is_refused():
+    network = mlp()
+    x, _ = data(network)
+    model = AdaptiveTangentFeatures(network)
+    for ask in (model.predict, model.adapted_kernel):
+        with pytest.raises(NotFittedError, match="AdaptiveTangentFeatures instance is not fitted"):
+            ask(x)
+
+
+def test_iterations_that_do_not_suffice_are_told():
+    network = mlp()
+    with pytest.warns(ConvergenceWarning, match=r"more than 1e-06 of itself in iteration 1, the"):
+        model = AdaptiveTangentFeatures(network, max_iter=1).fit(*data(network))
+    assert not model.converged_
+    assert model.n_iter_ == 1
+
+
+def test_inputs_of_another_width_are_refused():
+    network = mlp()
+    x, y = data(network)
+    model = AdaptiveTangentFeatures(network)
+    message = r"{}: the network does not take inputs of shape \(6, 2\), samples first: "
+    with pytest.raises(ValueError, match=message.format("X")):
+        model.fit(x[:, :2], y)
+    model.fit(x, y)
+    with pytest.raises(ValueError, match=message.format("X")):
+        model.predict(x[:, :2])
+    with pytest.raises(ValueError, match=message.format("X2")):
+        model.adapted_kernel(x, x[:, :2])
+
+
+def test_without_structure_the_absolute_penalty_is_not_convex_yet_has_one_minimiser():
+    effective = effective_penalty(PENALTIES["absolute"])(np.array([2.0, 3.0, 4.0]))
+    assert effective[1] > (effective[0] + effective[2]) / 2
+    network = mlp()
+    x, y = data(network)
+    fits = [
+        AdaptiveTangentFeatures(network, structure="none", penalty=penalty, starts=2).fit(x, y)
+        for penalty in ("square", "absolute")
+    ]
+    np.testing.assert_allclose(fits[0].predict(2 * x), fits[1].predict(2 * x), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "convex"), [("square", 1), ("logarithmic", 1), ("absolute", 0)]
+)
+def test_which_effective_penalties_are_convex(penalty, convex):
+    bends = np.diff(effective_penalty(PENALTIES[penalty])(np.linspace(0, 6, 121)), 2)
+    assert (bends > -1e-9).all() == convex

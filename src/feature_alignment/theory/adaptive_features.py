@@ -1,11 +1,14 @@
 """Regression with adaptive tangent features, as an estimator with scikit-learn's conventions."""
 
 import copy
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
@@ -66,8 +69,11 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         penalty: ω, "square" ((v − 1)²), "absolute" (|v − 1|), "logarithmic" (v² − 1 − 2 log v) or
             a function, see `penalties`.
         output_penalty: ω⁽²⁾ on the output sides if another one; with "layers" only.
-        starts: how often to start; first from M = I, then from random transformations. The
-            problem is convex with structure "none", and not with "layers".
+        starts: how often to start; first from M = I, then from random transformations. With
+            structure "none" one is enough: Ω̃ rises with ‖B‖, so there is one minimiser, though Ω̃
+            need not be convex (for |v − 1| it is not). With "diagonal" the problem is convex for
+            the square and the logarithmic penalty, and not for |v − 1|. With "layers" it is not
+            convex.
         tolerance: relative change of the objective at which to stop.
         max_iter: iterations of each start.
         seed: seed of the random starts.
@@ -116,11 +122,15 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: if shapes do not match, a setting is unknown, or the tangent features of
                 the samples are linearly dependent.
+
+        Warns:
+            ConvergenceWarning: if the best start ended by `max_iter`.
         """
-        x, targets = self._input(X), self._input(y)
-        self._flat = targets.ndim == 1
-        targets = targets[:, None] if self._flat else targets
-        interpolation = Interpolation(self._network(), x)
+        network, targets = self._network(), self._input(y)
+        x = self._samples("X", X, network)
+        flat = targets.ndim == 1
+        targets = targets[:, None] if flat else targets
+        interpolation = Interpolation(network, x)
         outputs = interpolation.outputs()
         if outputs.shape != targets.shape:
             raise ValueError(
@@ -144,17 +154,31 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 best = found
         if best is None:
             raise ValueError(f"starts: {self.starts}; at least 1 is needed.")
+        if not best.converged:
+            warnings.warn(
+                f"the objective still falls by more than {self.tolerance:g} of itself in iteration "
+                f"{self.max_iter}, the last; raise max_iter or tolerance.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self._flat = flat
         self.coefficients_, self.transformation_ = best.coefficients, best.transformation
         self.objectives_, self.objective_ = best.objectives, best.objectives[-1]
         self.n_iter_, self.converged_ = len(best.objectives) - 1, best.converged
         return self
 
     def predict(self, X: np.ndarray | torch.Tensor) -> np.ndarray:
-        """Predictions f_θ₀(x) + ∇f_θ₀(x) B: (n,) if y was, else (n, c)."""
+        """Predictions f_θ₀(x) + ∇f_θ₀(x) B: (n,) if y was, else (n, c).
+
+        Raises:
+            NotFittedError: before `fit`.
+            ValueError: if the network does not take samples of that shape.
+        """
+        check_is_fitted(self)
         network = self._network()
         direction = matrix_layout(network).split(self.coefficients_)
         parts = []
-        for x in self._input(X).split(_CHUNK):
+        for x in self._samples("X", X, network).split(_CHUNK):
             change = jacobian_vector_product(network, x, direction)
             with torch.no_grad():
                 parts.append(network(x) + change)  # (b, c)
@@ -181,12 +205,16 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
             (n·c, n₂·c), sample-major.
 
         Raises:
-            ValueError: with structure "layers", if the network has layers with parameters other
-                than linear ones and convolutions.
+            NotFittedError: before `fit`.
+            ValueError: if the network does not take samples of that shape; with structure
+                "layers", if it has layers with parameters other than linear ones and
+                convolutions.
         """
-        x = self._input(X)
-        x2 = None if X2 is None else self._input(X2)
-        kernel = adapted_tangent_kernel(self._network(), x, x2, self.transformation_)
+        check_is_fitted(self)
+        network = self._network()
+        x = self._samples("X", X, network)
+        x2 = None if X2 is None else self._samples("X2", X2, network)
+        kernel = adapted_tangent_kernel(network, x, x2, self.transformation_)
         return kernel.cpu().numpy()
 
     def _network(self) -> nn.Module:
@@ -195,6 +223,25 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     def _input(self, values: np.ndarray | torch.Tensor) -> torch.Tensor:
         device = next(self.network.parameters()).device
         return torch.as_tensor(values).to(device, torch.float64)
+
+    def _samples(
+        self, name: str, values: np.ndarray | torch.Tensor, network: nn.Module
+    ) -> torch.Tensor:
+        """Inputs that the network takes.
+
+        Raises:
+            ValueError: if it does not.
+        """
+        x = self._input(values)
+        try:
+            with torch.no_grad():
+                network(x[:1])
+        except (RuntimeError, IndexError) as error:
+            raise ValueError(
+                f"{name}: the network does not take inputs of shape {tuple(x.shape)}, samples "
+                f"first: {error}"
+            ) from error
+        return x
 
     def _structure(self) -> Structure:
         """The structure that the settings ask for.
