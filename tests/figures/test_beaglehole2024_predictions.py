@@ -57,29 +57,49 @@ def test_figure_3_compares_draws_of_the_data_with_networks():
     assert ratio == pytest.approx(0.15 / 0.1)
 
 
-def test_figure_7_measures_dips_and_errors_by_width():
+@pytest.fixture
+def figure_7():
+    """Predicted .8, .5 and 1; networks at ±2 errors around the prediction minus the error."""
     rows = []
-    for phi in fig7.ACTIVATIONS:
-        for target in fig7.TARGETS:
-            for alpha, said in ((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)):
-                where = {"point": f"{phi}_{target}", "seed": 0, "decay_rate": alpha}
-                rows.append({**where, "metric": "predicted", "value": said})
-                for width in (8, 64):
-                    wide = {**where, "width": width}
-                    error = 0.1 if phi == "relu" and width == 64 else 0.3
-                    for network, sign in enumerate((1, -3)):  # mean − error
-                        value = said + sign * error
-                        rows.append(
-                            {**wide, "network": network, "metric": "observed", "value": value}
-                        )
-                    rows.append({**wide, "metric": "predicted_with_mean_square", "value": said})
-    table = fig7.table(runs(rows))
-    assert table.values("dip_of_predicted").tolist() == pytest.approx([0.3] * 4)
-    larger = table.values("largest_error", point="relu_low_rank", size="larger").item()
-    smaller = table.values("largest_error", point="relu_low_rank", size="smaller").item()
+    for phi, target in itertools.product(fig7.ACTIVATIONS, fig7.TARGETS):
+        for alpha, said in ((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)):
+            where = {"point": f"{phi}_{target}", "seed": 0, "decay_rate": alpha}
+            rows.append({**where, "metric": "predicted", "value": said})
+            for width in (8, 64):
+                wide = {**where, "width": width}
+                error = 0.1 if phi == "relu" and width == 64 else 0.3
+                for network, sign in enumerate((1, -3)):
+                    value = said + sign * error
+                    rows.append({**wide, "network": network, "metric": "observed", "value": value})
+                rows.append({**wide, "metric": "predicted_with_mean_square", "value": said})
+    return fig7.table(runs(rows))
+
+
+def test_figure_7_measures_errors_by_width(figure_7):
+    larger = figure_7.values("largest_error", point="relu_low_rank", size="larger").item()
+    smaller = figure_7.values("largest_error", point="relu_low_rank", size="smaller").item()
     assert (larger, smaller) == pytest.approx((0.1, 0.3))
-    difference = table.values("relu_error_minus_quadratic_error").item()
+    difference = figure_7.values("relu_error_minus_quadratic_error").item()
     assert difference == pytest.approx(-0.2)
+
+
+def test_figure_7_compares_the_prediction_with_the_best_constant(figure_7):
+    values = pd.Series([0.8, 0.5, 1.0])
+    constant = ((values - values.mean()) ** 2).mean() ** 0.5
+    found = figure_7.values("error_over_constant", point="relu_low_rank", size="larger").item()
+    assert found == pytest.approx(0.1 / constant)
+    table = pd.DataFrame([[0.8, 0.5, 1.0]])
+    assert fig7._error_over_constant(table, table * 0 + values.mean()).item() == pytest.approx(1)
+
+
+def test_figure_7_takes_the_networks_deviation_off_a_dip(figure_7):
+    assert figure_7.values("dip_of_predicted").tolist() == pytest.approx([0.3] * 4)
+    where = {"point": "relu_low_rank", "size": "larger"}
+    for metric in ("dip_of_observed", "dip_of_predicted"):
+        assert figure_7.values(metric, **where).item() == pytest.approx(0.3)
+        assert figure_7.values(f"{metric}_margin", **where).item() == pytest.approx(0.3 - 0.2)
+    assert figure_7.values("observed_without_decay", **where).item() == pytest.approx(0.7)
+    assert figure_7.values("observed_with_largest_decay", **where).item() == pytest.approx(0.9)
 
 
 @pytest.fixture
