@@ -5,7 +5,10 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
+from feature_alignment.experiments import lejeune2024_sample_complexity
 from feature_alignment.experiments.lejeune2024_sample_complexity import MODES, run_seed
+from feature_alignment.training.checkpoint import Checkpoints, checkpointing
+from feature_alignment.training.loop import train
 
 PARAMETERS = {
     "train_sizes": [25, 50],
@@ -57,6 +60,40 @@ def test_a_redrawn_set_shows_more_images(dataset):
 def test_a_run_ends_when_the_error_stays(dataset):
     found = run(dataset, sgd_rate=1e-9, max_epochs=50)
     assert found["best_epoch"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("sampling", ["kept", "redrawn"])
+def test_a_size_that_was_finished_is_not_trained_again(dataset, monkeypatch, tmp_path, sampling):
+    whole, cut, again = [], [], []
+
+    def counted(calls, limit):
+        def train_epoch(model, x, y, **further):
+            calls.append(len(x))
+            if len(calls) > limit:
+                raise KeyboardInterrupt
+            return train(model, x, y, **further)
+
+        monkeypatch.setattr(lejeune2024_sample_complexity, "train", train_epoch)
+
+    counted(whole, 99)
+    expected = run(dataset, sampling=sampling)
+    first = whole.count(25)
+    store = Checkpoints(tmp_path, "a", interval=1e9)  # due never, so that only ends are saved
+    counted(cut, first + 1)
+    with pytest.raises(KeyboardInterrupt), checkpointing(store, "seed0"):
+        run(dataset, sampling=sampling)
+    counted(again, 99)
+    with checkpointing(store, "seed0"):
+        found = run(dataset, sampling=sampling)
+    assert again == whole[first:]
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+
+
+def test_its_time_is_recorded_by_part(dataset):
+    parameters = {**PARAMETERS, "network": "mlp", "sampling": "kept", "model": "full"}
+    seconds = run_seed(0, parameters, torch.device("cpu"), dataset, "test").seconds
+    assert seconds.keys() == {"training", "measuring"}
+    assert min(seconds.values()) > 0
 
 
 def test_too_few_images_are_refused(dataset):

@@ -7,7 +7,12 @@ from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.training.batches import RandomCropAndFlip
-from feature_alignment.training.checkpoint import Checkpoints, checkpointing, next_checkpoint
+from feature_alignment.training.checkpoint import (
+    Checkpoints,
+    checkpointing,
+    next_checkpoint,
+    without_checkpoints,
+)
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
 from feature_alignment.training.optimizers import make_optimizer
@@ -144,3 +149,20 @@ def test_checkpoints_are_made_when_they_are_due(tmp_path):
 
 def test_without_checkpointing_nothing_is_saved():
     assert next_checkpoint() is None
+
+
+def test_trainings_of_a_caller_that_saves_by_itself_take_no_checkpoint(tmp_path):
+    with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"):
+        own = next_checkpoint()
+        with without_checkpoints():
+            assert next_checkpoint() is None
+            Run()
+        assert not list(tmp_path.iterdir())
+        own.save(3, {})
+        Run()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "seed0-training1.pt",
+        "seed0-training2.pt",
+    }
+    with checkpointing(Checkpoints(tmp_path, "a"), "seed0"):
+        assert next_checkpoint().restore({}) == 3

@@ -3,6 +3,10 @@
 Source: lejeune2024, earlier version, Figure 4, and released code.
 """
 
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.experiments.run import SeedResult
 from feature_alignment.models.feedforward import sequential_mlp, small_cnn
 from feature_alignment.models.tangent_models import TangentModel
+from feature_alignment.training.checkpoint import next_checkpoint, without_checkpoints
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
@@ -79,6 +84,47 @@ def _network(seed: int, parameters: Parameters, shape: torch.Size, classes: int)
     return sequential_mlp(shape.numel(), widths, classes, generator, init)
 
 
+@dataclass
+class _Course:
+    """How training on one size has gone so far, to be saved beside model and optimizer.
+
+    Attributes:
+        generators: the streams that epochs draw from.
+        seen: whether each image was trained on, (N,).
+        errors: test error after each epoch.
+        seconds: elapsed time by what it went into.
+    """
+
+    generators: Mapping[str, torch.Generator]
+    seen: torch.Tensor
+    errors: list[float] = field(default_factory=list)
+    seconds: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def best(self) -> int:
+        """The epoch of the smallest error, from 0; the first of several."""
+        return int(np.argmin(self.errors))
+
+    def ended(self, parameters: Parameters) -> bool:
+        """Whether the epochs are used up, or the error has not improved for `patience` of them."""
+        epochs = len(self.errors)
+        stale = epochs > 0 and epochs - 1 - self.best >= parameters["patience"]
+        return stale or epochs >= parameters["max_epochs"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `training.checkpoint.Stateful`."""
+        states = {name: generator.get_state() for name, generator in self.generators.items()}
+        seconds = dict(self.seconds)
+        return {"generators": states, "seen": self.seen, "errors": self.errors, "seconds": seconds}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `training.checkpoint.Stateful`."""
+        for name, generator in self.generators.items():
+            generator.set_state(state["generators"][name])
+        self.seen, self.errors = state["seen"], list(state["errors"])
+        self.seconds = Counter(state["seconds"])
+
+
 def _train_on(
     n: int,
     seed: int,
@@ -99,40 +145,54 @@ def _train_on(
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = make_optimizer(trained, _optimizer_settings(parameters))
     # The samples of a smaller n are among those of a larger one.
-    draws = torch_stream(seed, "samples")
+    draws, batches = torch_stream(seed, "samples"), torch_stream(seed, f"batches/{n}")
     kept = torch.randperm(len(x), generator=draws)[:n]
-    batches = torch_stream(seed, f"batches/{n}")
     batch = min(parameters["batch_size"], n // 5)
-    seen = torch.zeros(len(x), dtype=torch.bool)
-    errors: list[float] = []
+    course = _Course(
+        {"samples": draws, "batches": batches}, seen=torch.zeros(len(x), dtype=torch.bool)
+    )
     progress = Progress(parameters["max_epochs"], label)
-    while len(errors) < parameters["max_epochs"]:
+    # Saved after epochs, since their number is found out on the way; and at the end, so that a
+    # later attempt trains no finished size again.
+    checkpoint, parts = (
+        next_checkpoint(),
+        {"model": model, "optimizer": optimizer, "course": course},
+    )
+    if checkpoint is not None:
+        progress.start_after(checkpoint.restore(parts))
+    while not course.ended(parameters):
         redrawn = parameters["sampling"] == "redrawn"
         chosen = torch.randperm(len(x), generator=draws)[:n] if redrawn else kept
-        seen[chosen] = True
+        course.seen[chosen] = True
         chosen = chosen.to(x.device)
-        train(
-            model,
-            x[chosen],
-            y[chosen],
-            loss=cross_entropy,
-            optimizer=optimizer,
-            steps=n // batch,
-            batch_size=batch,
-            batches=batches,
-            drop_incomplete=True,
-        )
+        with without_checkpoints():
+            recorder = train(
+                model,
+                x[chosen],
+                y[chosen],
+                loss=cross_entropy,
+                optimizer=optimizer,
+                steps=n // batch,
+                batch_size=batch,
+                batches=batches,
+                drop_incomplete=True,
+            )
+        course.seconds.update(recorder.seconds)
+        begin = time.monotonic()
         right = outputs_in_chunks(model, test[0], CHUNK).argmax(dim=1) == test[1]
-        errors.append(1 - float(right.double().mean()))
-        progress.update(len(errors), right.new_tensor(errors[-1], dtype=torch.float64))
-        best = int(np.argmin(errors))
-        if len(errors) - 1 - best >= parameters["patience"]:
-            break
+        course.errors.append(1 - float(right.double().mean()))
+        course.seconds["measuring"] += time.monotonic() - begin
+        epochs = len(course.errors)
+        progress.update(epochs, right.new_tensor(course.errors[-1], dtype=torch.float64))
+        if checkpoint is not None:
+            save = checkpoint.save if course.ended(parameters) else checkpoint.save_if_due
+            save(epochs, parts)
     progress.close()
-    step = len(errors) * (n // batch)
-    result.add("test_error", errors[best], step=step, split="test", n=n)
-    result.add("best_epoch", best + 1, step=step, n=n)
-    result.add("images_seen", int(seen.sum()), step=step, n=n)
+    step = len(course.errors) * (n // batch)
+    result.add("test_error", course.errors[course.best], step=step, split="test", n=n)
+    result.add("best_epoch", course.best + 1, step=step, n=n)
+    result.add("images_seen", int(course.seen.sum()), step=step, n=n)
+    result.seconds.update(course.seconds)
 
 
 def _optimizer_settings(parameters: Parameters) -> dict[str, Any]:

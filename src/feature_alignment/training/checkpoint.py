@@ -125,13 +125,22 @@ class TrainingCheckpoint:
             parts: see `restore`.
         """
         if self._checkpoints.due():
-            content = {
-                "step": step,
-                "parts": {name: part.state_dict() for name, part in parts.items()},
-                "random": torch.get_rng_state(),
-                "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-            }
-            self._checkpoints.save(self._name, content)
+            self.save(step, parts)
+
+    def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
+        """Save, as at the end of a training that others follow.
+
+        Args:
+            step: updates made so far.
+            parts: see `restore`.
+        """
+        content = {
+            "step": step,
+            "parts": {name: part.state_dict() for name, part in parts.items()},
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+        self._checkpoints.save(self._name, content)
 
 
 _open: ContextVar[Iterator[TrainingCheckpoint] | None] = ContextVar("checkpoints", default=None)
@@ -149,6 +158,20 @@ def checkpointing(checkpoints: Checkpoints, prefix: str) -> Iterator[None]:
     """
     numbered = (TrainingCheckpoint(checkpoints, f"{prefix}-training{k}") for k in count(1))
     token = _open.set(numbered)
+    try:
+        yield
+    finally:
+        _open.reset(token)
+
+
+@contextmanager
+def without_checkpoints() -> Iterator[None]:
+    """Let the trainings inside save nothing: their caller does, and takes the next checkpoint.
+
+    For an experiment that calls `training.loop.train` a number of times that it finds out on the
+    way, so that the order of its trainings differs between attempts.
+    """
+    token = _open.set(None)
     try:
         yield
     finally:
