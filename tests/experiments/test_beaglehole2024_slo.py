@@ -1,9 +1,11 @@
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 from feature_alignment.errors import UserError
 from feature_alignment.experiments.beaglehole2024_slo import run_seed
+from feature_alignment.experiments.chain_task import chain_network
 
 PARAMETERS = {
     "samples": 64,
@@ -42,6 +44,15 @@ def test_slo_moves_the_first_layer_far_and_gradient_descent_hardly():
     for metric in ("centred_uncentred_ratio", "weight_change"):
         assert last(slo, metric, 1.0) > 0.5
         assert last(descent, metric, 1.0) < 0.1
+
+
+@pytest.mark.parametrize("optimizer", ["slo", "gd"])
+def test_the_initial_norm_is_compared_with_the_last(optimizer):
+    result = run(optimizer=optimizer)
+    final = float(np.trace(result.arrays["scale1/nfm/step60"])) ** 0.5  # ‖W‖² = Tr WᵀW
+    initial = chain_network(0, PARAMETERS, [1.0, 1.0, 0.01], torch.device("cpu"))
+    norm = initial.get_submodule("layers.0").weight.norm().item()
+    assert last(result, "initial_over_final_norm", 1.0) == pytest.approx(norm / final)
 
 
 def test_the_last_matrices_are_kept_for_each_scale():

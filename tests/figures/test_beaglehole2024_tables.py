@@ -110,3 +110,14 @@ def test_figure_12_compares_the_layers_last_values():
     table = beaglehole2024_fig12.table(Runs(rows))
     for name, value in {"min": 0.7, "mean": 0.8, "max": 0.9, "spread": 0.2}.items():
         assert derived(table, f"nfc_layers_{name}") == pytest.approx([value])
+
+
+def test_figure_12_finds_the_highest_value_of_any_layer_at_any_time():
+    rows = [
+        ("gd_ends", 0, step, layer, "train", "nfc", value, None)
+        for layer, values in (("layers.0", (0.2, 0.95, 0.9)), ("layers.1", (0.3, 0.4, 0.5)))
+        for step, value in zip((0, 250, 500), values, strict=True)
+    ]
+    table = beaglehole2024_fig12.table(Runs(rows))
+    assert derived(table, "nfc_layers_highest", step=500) == [0.95]
+    assert derived(table, "nfc_layers_max") == [0.9]

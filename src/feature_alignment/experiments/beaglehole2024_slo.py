@@ -32,7 +32,8 @@ def run_seed(
 
     Returns:
         Losses and the measures of `FeatureProbe` in the first layer, with the column `scale`; the
-        first layer's NFM and AGOP after the last step, `scale<s>/nfm/step<t>`, each (d, d).
+        first layer's ‖W₀‖ / ‖W‖ (`initial_over_final_norm`), NFM and AGOP after the last step, the
+        matrices as `scale<s>/nfm/step<t>`, each (d, d).
 
     Raises:
         UserError: if the task needs more coordinates than the inputs have, or the number of
@@ -51,6 +52,8 @@ def run_seed(
         inner = [1.0] * (parameters["hidden_layers"] - 1)
         scales = [scale, *inner, parameters["readout_scale"]]
         model = chain_network(seed, parameters, scales, device)
+        weight = model.get_submodule(FIRST_LAYER).weight
+        initial_norm = weight.detach().norm()
         recorder = train(
             model,
             task.x,
@@ -72,6 +75,8 @@ def run_seed(
             progress=Progress(steps, f"{label}, scale {scale:g}"),
         )
         result.extend(recorder, prefix=f"scale{scale:g}/", scale=scale)
+        share = float(initial_norm / weight.detach().norm())
+        result.add("initial_over_final_norm", share, step=steps, layer=FIRST_LAYER, scale=scale)
     return result
 
 

@@ -41,14 +41,15 @@ def points(experiments: Mapping[str, Any]) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """UC-NFC, C-NFC and losses, and each run's last UC-NFC over layers.
+    """UC-NFC, C-NFC and losses, and each run's UC-NFC over layers.
 
-    `nfc_layers_min`, `nfc_layers_mean`, `nfc_layers_max` and `nfc_layers_spread` (largest minus
-    smallest).
+    Of the last values `nfc_layers_min`, `nfc_layers_mean`, `nfc_layers_max` and `nfc_layers_spread`
+    (largest minus smallest); `nfc_layers_highest` is the largest of any layer at any time.
     """
     frame = runs.metrics
     rows = frame[frame["metric"].isin(["nfc", "nfc_mean_subtracted", "centred_nfc", "loss"])]
-    last = last_rows(rows[rows["metric"] == "nfc"])
+    nfc = rows[rows["metric"] == "nfc"]
+    last = last_rows(nfc)
     by_run = last.groupby(["point", "seed", "step", "split"])["value"]
     measures = {"min": by_run.min(), "mean": by_run.mean(), "max": by_run.max()}
     measures["spread"] = measures["max"] - measures["min"]
@@ -56,6 +57,10 @@ def table(runs: Runs) -> FigureTable:
         values.reset_index().assign(metric=f"nfc_layers_{name}", layer="all")
         for name, values in measures.items()
     ]
+    highest = nfc.groupby(["point", "seed", "split"])["value"].max().reset_index()
+    derived.append(
+        highest.assign(metric="nfc_layers_highest", layer="all", step=int(last["step"].max()))
+    )
     return FigureTable(pd.concat([rows, *derived], ignore_index=True))
 
 

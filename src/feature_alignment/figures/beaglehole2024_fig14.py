@@ -25,8 +25,8 @@ TITLE = "Weights of fully connected networks leave their initialisation"
 CAPTION = (
     "ReLU networks with five hidden layers on image datasets (rows), with the settings of the "
     "released code (left) and of the text (right): mean squared error on training and test "
-    "images, and ‖W − W₀‖ / ‖W‖ in each hidden layer. Lines are means over seeds, bands one "
-    "standard deviation either way."
+    "images, and ‖W − W₀‖ / ‖W‖ in each hidden layer. Every panel has a vertical range of its own. "
+    "Lines are means over seeds, bands one standard deviation either way."
 )
 
 
@@ -55,7 +55,7 @@ def draw(table: FigureTable) -> "Figure":
             for ax in pair:
                 ax.set_title(f"{DATASETS[dataset].title}, {settings} settings")
     axes[0, 0].legend()
-    axes[0, 1].legend(title="hidden layer", ncols=2)
+    axes[0, 3].legend(title="hidden layer", loc="upper left")
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
     return figure

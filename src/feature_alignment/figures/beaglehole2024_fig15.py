@@ -26,8 +26,8 @@ CAPTION = (
     "epoch is at learning rate 1e-4) and of the text: mean squared error, and ‖W − W₀‖ / ‖W‖ of "
     "convolutions and of the hidden linear layers. (B) Transformer on Shakespeare characters: "
     "cross-entropy per character in nats, and ‖W − W₀‖ / ‖W‖ of its query, key and value layers. "
-    "Lines are means over seeds, bands, where there are several seeds, one standard deviation "
-    "either way."
+    "Every panel has a vertical range of its own. Lines are means over seeds, bands, where there "
+    "are several seeds, one standard deviation either way."
 )
 
 

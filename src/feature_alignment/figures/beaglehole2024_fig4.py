@@ -52,6 +52,7 @@ FURTHER = (
     "nfm_identity",
     "agop_identity",
     "weight_change",
+    "initial_over_final_norm",
 )
 
 

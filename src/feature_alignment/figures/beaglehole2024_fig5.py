@@ -18,7 +18,7 @@ from feature_alignment.spec import Point
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Changes of the tangent features matter late in training only"
+TITLE = "The share of changed tangent features in the centred NFC grows in training"
 CAPTION = (
     "Ratio of the double-centred to the centred NFC before normalisation, "
     "tr(W̄ᵀW̄W̄ᵀK̄W̄) / tr(W̄ᵀW̄W̄ᵀKW̄), in both hidden layers of a network trained by gradient descent "

@@ -18,7 +18,7 @@ from feature_alignment.spec import Point
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Tangent features do not align to the initial weights"
+TITLE = "The PTK-centred NFC in training, by spectrum and initialisation scale"
 CAPTION = (
     "PTK-centred NFC ρ(W₀ᵀW₀, W₀ᵀK̄W₀) in both hidden layers of a network trained by gradient "
     "descent on the chain-monomial task. Columns are spectra of the inputs' covariance: the "

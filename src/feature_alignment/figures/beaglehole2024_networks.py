@@ -34,6 +34,8 @@ VGG_MOMENTUM = 0.9
 CORRELATIONS = {"nfc": "UC-NFC", "centred_nfc": "C-NFC"}
 CORRELATION_COLOURS = {"nfc": "uncentred", "centred_nfc": "centred"}
 LINES = {"released": "-", "text": "--"}
+HEADROOM = 1.08
+"""Upper end of an axis over the largest value on it."""
 ATTENTION = ("query", "key", "value")
 SLOW_EPOCHS = {"released": 1, "text": 0}
 """Epochs at `FIRST_EPOCH_RATE` that a run of each setting begins with."""
@@ -154,18 +156,24 @@ def draw_both_correlations(ax: "Axes", rows: pd.DataFrame) -> None:
 
 
 def draw_losses(ax: "Axes", rows: pd.DataFrame) -> None:
-    """Training and test loss of one point."""
+    """Training and test loss of one point, from 0 to just above the largest value."""
+    losses = rows_of(rows, metric="loss")
     for split in ("train", "test"):
-        draw_curve(ax, rows_of(rows, metric="loss", split=split), COLOURS[split], split)
-    ax.set_ylabel("loss")
-    ax.set_ylim(bottom=0)
+        draw_curve(ax, rows_of(losses, split=split), COLOURS[split], split)
+    ax.set(ylabel="loss", ylim=(0, HEADROOM * losses["value"].max()))
 
 
 def draw_weight_changes(ax: "Axes", rows: pd.DataFrame, layers: Mapping[str, str]) -> None:
-    """‖W − W₀‖/‖W‖ of some layers, named by `layers`, the first darkest."""
+    """‖W − W₀‖/‖W‖ of some layers, named by `layers`, the first darkest.
+
+    Each panel has a range of its own: from one to the next the changes differ a hundredfold.
+    """
+    changes = rows_of(rows, metric="weight_change")
+    changes = changes[changes["layer"].isin(layers)]
     for (layer, name), colour in zip(layers.items(), sequence_colours(len(layers)), strict=True):
-        draw_curve(ax, rows_of(rows, metric="weight_change", layer=layer), colour, name)
-    ax.set(ylim=(0, 1.02), ylabel=r"$\Vert W-W_0\Vert\,/\,\Vert W\Vert$")
+        draw_curve(ax, rows_of(changes, layer=layer), colour, name)
+    top = HEADROOM * changes["value"].max()
+    ax.set(ylim=(0, top), ylabel=r"$\Vert W-W_0\Vert\,/\,\Vert W\Vert$")
 
 
 def layers_of(frame: pd.DataFrame, prefix: str) -> list[str]:
