@@ -16,8 +16,14 @@ from feature_alignment.plan import all_figures
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-NEEDS_SIZE = {"diagonal_ratio_near_boundary"}
-"""Metrics that the smoke preset's few samples can leave out."""
+NEEDS_SIZE = {
+    "diagonal_ratio_near_boundary",
+    "effective_rank_accuracy_spearman",
+    "eigenvalue_ratio_50",
+    "rivals",
+    "unit_capacity_over_margin",
+}
+"""What the tables of the smoke preset, with its few samples and steps, leave out."""
 SMOKE = ("--config", "preset=smoke")
 FIGURES = all_figures()
 
