@@ -112,6 +112,11 @@ def theory_table():
                 {**where, "dimension": d, "metric": "one_minus_correlation", "value": 3 / d**2}
             )
     where = {"point": "propositions", "seed": 0}
+    rows += [
+        # A single sample, of which ρ is 1, and a single dimension: neither has a rate.
+        {**where, "sample_size": "d/4", "dimension": 8, "metric": metric, "value": value}
+        for metric, value in (("one_minus_correlation", 0.0), ("equation_10_rest_corrected", 1.0))
+    ]
     rows += [{**where, "width": k, "metric": "ratio", "value": k} for k in (2, 8)]
     rows += [
         {**where, "dimension": d, "metric": "lemma_13_deviation", "value": d**-0.5} for d in (8, 32)
@@ -121,7 +126,7 @@ def theory_table():
 
 def test_the_theory_table_marks_the_largest_dimension_and_width(theory_table):
     rows = theory_table.frame.query("extent == 'largest'")
-    assert rows["dimension"].dropna().tolist() == [32, 16, 32]
+    assert rows["dimension"].dropna().tolist() == [32, 16, 8, 8, 32]
     assert rows["width"].dropna().tolist() == [8]
 
 
@@ -129,3 +134,6 @@ def test_the_theory_table_has_rates_in_the_dimension(theory_table):
     slopes = theory_table.values("one_minus_correlation_slope", point="relu")
     assert slopes.tolist() == pytest.approx([-2, -2])
     assert theory_table.values("lemma_13_deviation_slope").item() == pytest.approx(-0.5)
+    rates = theory_table.frame["metric"].str.endswith("_slope")
+    assert theory_table.frame.loc[rates, "value"].notna().all()
+    assert rates.sum() == 3

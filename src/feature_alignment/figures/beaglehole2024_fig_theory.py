@@ -76,8 +76,8 @@ def table(runs: Runs) -> FigureTable:
     """All metrics, and their rates in the dimension.
 
     `<metric>_slope` is the slope of log(metric) against log d, by least squares over all
-    dimensions; `extent` marks the rows of the largest dimension of a kernel, sample size and
-    target, and of the largest width.
+    dimensions, where there are two and the metric is positive; `extent` marks the rows of the
+    largest dimension of a kernel, sample size and target, and of the largest width.
     """
     metrics = runs.metrics
     metrics["extent"] = ""
@@ -90,7 +90,11 @@ def table(runs: Runs) -> FigureTable:
         {**dict(zip([*group, "seed"], key, strict=True)), "value": _slope(rows)}
         for key, rows in growing.groupby([*group, "seed"], dropna=False)
     ]
-    rates = pd.DataFrame(slopes).assign(step=0, layer="all", split="train", extent="")
+    rates = (
+        pd.DataFrame(slopes)
+        .dropna(subset="value")
+        .assign(step=0, layer="all", split="train", extent="")
+    )
     rates["metric"] += "_slope"
     return FigureTable(pd.concat([metrics, rates], ignore_index=True))
 
