@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "Random matrix theory predicts the C-NFC at initialisation"
+TITLE = "The C-NFC at initialisation, predicted by random matrix theory and observed"
 CAPTION = (
     "Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation on the "
     "alignment reversing data set, n = d = k, against the balance γ, the share of label 1. Left: "

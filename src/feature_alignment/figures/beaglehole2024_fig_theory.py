@@ -115,8 +115,8 @@ def draw(table: FigureTable) -> "Figure":
     _draw_kernels(axes[0, 1], frame)
     _draw_proposition_16(axes[1, 0], frame)
     _draw_remainders(axes[1, 1], frame)
-    _draw_differences(axes[2, 0], frame, IDENTITIES, "exact but for rounding and finite steps")
-    _draw_differences(axes[2, 1], frame, EQUATIONS, "exact but for the size of the matrices")
+    _draw_differences(axes[2, 0], frame, IDENTITIES, "identities")
+    _draw_differences(axes[2, 1], frame, EQUATIONS, "traces of large matrices")
     for ax, letter in zip(axes.flat, "ABCDEF", strict=True):
         panel_label(ax, letter)
     return figure
