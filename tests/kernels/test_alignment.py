@@ -11,6 +11,7 @@ from feature_alignment.kernels.alignment import (
     class_label_kernel,
     kernel_alignment,
     label_alignment,
+    label_alignments,
     layer_label_alignments,
 )
 from feature_alignment.kernels.tangent import TangentKernel, tangent_features, tangent_kernel
@@ -194,3 +195,12 @@ def test_kernels_that_have_no_alignment_are_refused():
         kernel_alignment(np.eye(2), np.zeros((2, 2)))
     with pytest.raises(ValueError, match=r"shape \(4,\); they must be \(n, c\)"):
         class_label_kernel(np.ones(4))
+
+
+def test_several_forms_at_once_are_those_one_by_one():
+    features = np.random.default_rng(3).standard_normal((20, 40))
+    y = np.eye(2)[np.random.default_rng(4).integers(2, size=10)]
+    kernel = features @ features.T
+    assert label_alignments(kernel, y) == {
+        form: label_alignment(kernel, y, form) for form in LabelAlignmentForm
+    }

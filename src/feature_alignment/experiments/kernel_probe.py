@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from feature_alignment.kernels.alignment import LabelAlignmentForm, label_alignment
+from feature_alignment.kernels.alignment import LabelAlignmentForm, label_alignments
 from feature_alignment.kernels.centring import centre_kernel
 from feature_alignment.kernels.spectrum import (
     effective_rank,
@@ -20,6 +20,14 @@ from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
 """The k of the trace ratios T_k; the paper plots several, and speaks of T_40."""
+FORMS = {
+    LabelAlignmentForm.RELEASED: "label_alignment",
+    LabelAlignmentForm.EQUATION_7: "label_alignment_equation_7",
+    LabelAlignmentForm.EQUATION_7_RAW: "label_alignment_equation_7_raw",
+    LabelAlignmentForm.UNCENTRED: "label_alignment_uncentred",
+}
+"""The metric of each reading of the alignment."""
+FORMS_OF_LAYERS = {LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED}
 
 
 @dataclass(frozen=True)
@@ -84,36 +92,26 @@ class TangentKernelProbe:
     def _alignments(
         self, step: int, split: str, kernel: TangentKernel, y: torch.Tensor
     ) -> list[Row]:
-        total = kernel.total
-        found = {
-            (WHOLE_NETWORK, "label_alignment"): (total, LabelAlignmentForm.RELEASED),
-            (WHOLE_NETWORK, "label_alignment_equation_7"): (total, LabelAlignmentForm.EQUATION_7),
-            (WHOLE_NETWORK, "label_alignment_equation_7_raw"): (
-                total,
-                LabelAlignmentForm.EQUATION_7_RAW,
-            ),
-            (WHOLE_NETWORK, "label_alignment_uncentred"): (total, LabelAlignmentForm.UNCENTRED),
-        }
-        if self._layers:
-            for layer, gram in kernel.layers.items():
-                found[layer, "label_alignment"] = gram, LabelAlignmentForm.RELEASED
-                found[layer, "label_alignment_uncentred"] = gram, LabelAlignmentForm.UNCENTRED
+        grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
         rows = []
-        for (layer, metric), (gram, form) in found.items():
+        for layer, gram in grams.items():
+            forms = [form for form in FORMS if layer == WHOLE_NETWORK or form in FORMS_OF_LAYERS]
             try:
-                rows.append(Row(layer, split, metric, label_alignment(gram, y, form)))
+                alignments = label_alignments(gram, y, forms)
             except ValueError as error:
                 raise TrainingDivergedError(
                     f"at step {step}, layer {layer!r} on {split!r}: {error} If its units have "
                     "died, use a smaller learning rate or a wider network."
                 ) from error
+            rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
         return rows
 
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:
-    centred = centre_kernel(kernel.total.double(), kernel.outputs)
+    total = kernel.total
+    centred = centre_kernel(total.double(), kernel.outputs)
     # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative.
-    tolerance = 1e-4 if kernel.total.dtype == torch.float32 else 1e-10
+    tolerance = 1e-4 if total.dtype == torch.float32 else 1e-10
     eigenvalues = kernel_eigenvalues(centred, tolerance)
     size = spectrum_size(eigenvalues)
     values = {

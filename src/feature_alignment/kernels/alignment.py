@@ -4,6 +4,8 @@ Kernels are Gram matrices (n·c, n·c), sample-major: entry (i·c + y, j·c + y�
 in float64.
 """
 
+import functools
+from collections.abc import Iterable
 from enum import StrEnum
 
 import numpy as np
@@ -140,31 +142,55 @@ def label_alignment(
         >>> round(label_alignment(class_label_kernel(y), y), 6)
         1.0
     """
-    form = LabelAlignmentForm(form)
+    return label_alignments(kernel, y, [form])[LabelAlignmentForm(form)]
+
+
+def label_alignments(
+    kernel: Matrix, y: Matrix, forms: Iterable[LabelAlignmentForm | str] = LabelAlignmentForm
+) -> dict[LabelAlignmentForm, float]:
+    """`label_alignment` in several forms, which share what centring they can.
+
+    Source: as `label_alignment`.
+
+    Args:
+        kernel: symmetric K (n·c, n·c).
+        y: labels (n, c), one-hot for classes.
+        forms: which readings; all by default.
+
+    Returns:
+        The alignment by form.
+
+    Raises:
+        ValueError: as `label_alignment`.
+    """
     gram, labels = _square(kernel), _float64(y)
     if labels.ndim != 2 or labels.numel() != len(gram):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} for a kernel of {len(gram)} rows; "
             "labels must be (n, c) and the kernel (n·c, n·c)."
         )
-    outputs = labels.shape[1]
-    if form in (LabelAlignmentForm.RELEASED, LabelAlignmentForm.EQUATION_7):
-        gram = _centred(gram, outputs)
-    elif form is LabelAlignmentForm.EQUATION_7_RAW:
-        gram = _centred(gram, 1)
-    raw = labels.norm()
-    if form is LabelAlignmentForm.RELEASED:
-        labels = centre_labels(labels)
-    elif form is not LabelAlignmentForm.UNCENTRED:
-        labels = labels - labels.mean()
-    size = labels.norm()
-    if not size > 1e-12 * raw:  # also for NaN
-        raise ValueError(
-            "the labels are zero once centred (all samples have the same), or not finite; "
-            "an alignment with them is not defined."
-        )
-    unit = (labels / size).flatten()
-    return float(unit @ (gram / _frobenius_norm(gram)) @ unit)
+    by_class = functools.cache(lambda: _centred(gram, labels.shape[1]))
+    sides = {
+        LabelAlignmentForm.RELEASED: (by_class, lambda: centre_labels(labels)),
+        LabelAlignmentForm.EQUATION_7: (by_class, lambda: labels - labels.mean()),
+        LabelAlignmentForm.EQUATION_7_RAW: (
+            lambda: _centred(gram, 1),
+            lambda: labels - labels.mean(),
+        ),
+        LabelAlignmentForm.UNCENTRED: (lambda: gram, lambda: labels),
+    }
+    found = {}
+    for form in map(LabelAlignmentForm, forms):
+        centred, target = (side() for side in sides[form])
+        size = target.norm()
+        if not size > 1e-12 * labels.norm():  # also for NaN
+            raise ValueError(
+                "the labels are zero once centred (all samples have the same), or not finite; "
+                "an alignment with them is not defined."
+            )
+        unit = (target / size).flatten()
+        found[form] = float(unit @ centred @ unit / _frobenius_norm(centred))
+    return found
 
 
 def layer_label_alignments(

@@ -34,7 +34,7 @@ def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
         )
     blocks = kernel.reshape(size // outputs, outputs, size // outputs, outputs)
     blocks = blocks - blocks.mean(dim=0, keepdim=True)
-    blocks = blocks - blocks.mean(dim=2, keepdim=True)
+    blocks -= blocks.mean(dim=2, keepdim=True)  # in place, now that it is a copy
     return blocks.reshape(size, size)
 
 
