@@ -154,10 +154,8 @@ def _train_on(
     progress = Progress(parameters["max_epochs"], label)
     # Saved after epochs, since their number is found out on the way; and at the end, so that a
     # later attempt trains no finished size again.
-    checkpoint, parts = (
-        next_checkpoint(),
-        {"model": model, "optimizer": optimizer, "course": course},
-    )
+    checkpoint = next_checkpoint()
+    parts = {"model": model, "optimizer": optimizer, "course": course}
     if checkpoint is not None:
         progress.start_after(checkpoint.restore(parts))
     while not course.ended(parameters):
