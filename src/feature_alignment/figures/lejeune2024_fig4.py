@@ -167,4 +167,4 @@ def _draw_published(ax: "Axes", errors: pd.DataFrame) -> None:
         for n, value in values.items():
             if n in sizes:
                 ax.plot(n, value, "x", color=COLOURS[model], markersize=6, zorder=3)
-    ax.plot([], [], "x", color=COLOURS["reference"], markersize=6, label="published")
+    ax.plot([], [], "x", color=COLOURS["reference"], markersize=6, label="published, real MNIST")
