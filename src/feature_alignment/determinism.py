@@ -73,7 +73,8 @@ def configure(threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     threadpoolctl.threadpool_limits(threads)
-    torch.use_deterministic_algorithms(True)
+    # As torch.use_deterministic_algorithms(True), which loads the compiler as well, for seconds.
+    torch.set_deterministic_debug_mode("error")
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
