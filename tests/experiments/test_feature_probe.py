@@ -151,3 +151,16 @@ def test_a_dead_network_is_reported(x):
         model.layers[1].weight.copy_(-model.layers[1].weight.abs())
     with pytest.raises(TrainingDivergedError, match=r"step 4 no gradient reaches layers\.0"):
         probe(4, model)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_centred_tangents_of_other_networks_are_measured_alike(x, outputs):
+    mlp = network(outputs)
+    other = nn.Sequential(*[part for layer in mlp.layers for part in (layer, nn.ReLU())][:-1])
+    probes = [FeatureProbe(model, x, centre_tangents=True) for model in (mlp, other)]
+    trained(mlp)  # and with it the other, which has the same layers
+    first, second = (
+        list(measured(probe, model).values())
+        for probe, model in zip(probes, (mlp, other), strict=True)
+    )
+    assert second == pytest.approx(first, rel=1e-9)

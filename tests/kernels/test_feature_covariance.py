@@ -1,10 +1,15 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
-from feature_alignment.kernels.feature_covariance import layer_feature_matrices
+from feature_alignment.kernels.feature_covariance import (
+    layer_feature_matrices,
+    tangent_change_covariances,
+)
 from feature_alignment.kernels.feature_matrices import cosine_similarity, gradient_outer_product
 from feature_alignment.kernels.layer_signals import layer_signals
 from feature_alignment.kernels.preactivation import preactivation_feature_covariance
@@ -292,3 +297,58 @@ def test_centred_matrices_without_initial_weights_are_refused():
     found = layer_feature_matrices(mlp(), draw(3, 4))["layers.0"]
     with pytest.raises(ValueError, match="need the initial weights"):
         found.centred_correlation()
+
+
+def change_by_autograd(model, moved, x, name):
+    """K̄ of one layer from the gradients by its output, one sample and output after the other."""
+    total, count = 0, 0
+    for sample in x:
+        rows = []
+        for network in (model, moved):
+            kept = []
+            hook = network.get_submodule(name).register_forward_hook(
+                lambda module, inputs, h, kept=kept: kept.append(h)
+            )
+            f = network(sample[None]).flatten()
+            hook.remove()
+            (h,) = kept
+            gradients = [torch.autograd.grad(output, h, retain_graph=True)[0][0] for output in f]
+            # (k, height, width) of a convolution, (tokens, k) of a linear layer
+            rows.append(
+                [g.flatten(1).T if g.ndim == 3 else g.view(-1, g.shape[-1]) for g in gradients]
+            )
+        for first, second in zip(*rows, strict=True):
+            total = total + (first - second).T @ (first - second)
+        count += len(rows[0][0])
+    return total / count
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x))).mean(dim=1)
+
+
+@pytest.mark.parametrize("kind", ["convolution", "tokens"])
+def test_covariance_of_the_change_of_tangents(kind):
+    torch.manual_seed(0)
+    if kind == "tokens":
+        network, x, names = Tokens(), torch.randn(5, 6, 3), ["first", "second"]
+    else:
+        layers = [nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Conv2d(3, 2, 2), nn.Tanh()]
+        network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(18, 2))
+        x, names = torch.randn(5, 2, 6, 6), ["0", "2", "5"]
+    network, x = network.double().eval(), x.double()
+    start = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    initial = dict(start.named_parameters())
+    found = tangent_change_covariances(network, x, initial, chunk_size=2)
+    assert list(found) == names
+    for name in names:
+        expected = change_by_autograd(network, start, x, name)
+        torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-14)

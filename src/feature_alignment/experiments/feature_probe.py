@@ -8,10 +8,15 @@ from torch import nn
 
 from feature_alignment.experiments.feature_pair import feature_pair
 from feature_alignment.kernels.average_features import copy_parameters
-from feature_alignment.kernels.feature_covariance import FeatureMatrices, layer_feature_matrices
+from feature_alignment.kernels.feature_covariance import (
+    FeatureMatrices,
+    layer_feature_matrices,
+    tangent_change_covariances,
+)
 from feature_alignment.kernels.feature_matrices import cosine_similarity
 from feature_alignment.kernels.layer_signals import LayerSignals, layer_signals
 from feature_alignment.kernels.preactivation import preactivation_feature_covariance
+from feature_alignment.models.mlp import MLP
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import Measurement, Row
 
@@ -48,7 +53,8 @@ class FeatureProbe:
         layers: names of the layers, see `layer_feature_matrices`; None for all.
         split: name of the samples.
         references: matrices (d, d) that the first layer is compared with, by name.
-        centre_tangents: whether K̄ is wanted; for networks of linear layers.
+        centre_tangents: whether K̄ is wanted. An MLP's δ₀ is kept; that of other networks is
+            taken anew at every measurement.
         keep_matrices_at: steps after which F and G of the first layer are kept as arrays
             "nfm" and "agop".
         chunk_size: samples at a time, see `layer_feature_matrices`.
@@ -81,7 +87,9 @@ class FeatureProbe:
             "generator": generator,
         }
         self._initial = copy_parameters(model)
-        self._initial_signals = self._signals(model) if centre_tangents else None
+        self._centre_tangents = centre_tangents
+        keep = centre_tangents and isinstance(model, MLP)
+        self._initial_signals = self._signals(model) if keep else None
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every layer.
@@ -89,16 +97,22 @@ class FeatureProbe:
         Raises:
             TrainingDivergedError: if no gradient reaches a layer any more.
         """
-        changes: dict[str, torch.Tensor] = {}
+        changes: dict[str, torch.Tensor] = {}  # K̄ by layer
         if self._initial_signals is None:
             matrices = layer_feature_matrices(
                 model, self._x, self._layers, self._initial, **self._options
             )
+            if self._centre_tangents:
+                changes = tangent_change_covariances(
+                    model, self._x, self._initial, self._layers, **self._options
+                )
         else:
             signals = self._signals(model)
             matrices = {name: self._matrices(name, model, signals[name]) for name in signals}
             changes = {
-                name: signals[name].gradients - self._initial_signals[name].gradients
+                name: preactivation_feature_covariance(
+                    (signals[name].gradients - self._initial_signals[name].gradients).double()
+                )
                 for name in signals
             }
         measurement = Measurement()
@@ -151,8 +165,8 @@ class FeatureProbe:
         }
 
 
-def _correlations(layer: FeatureMatrices, tangent_change: torch.Tensor | None) -> dict[str, float]:
-    """All measures of a layer; those of K̄ if the change δ − δ₀ (n, c, k) is given."""
+def _correlations(layer: FeatureMatrices, tangents: torch.Tensor | None) -> dict[str, float]:
+    """All measures of a layer; those of the tangents' change if K̄ (k, k), float64, is given."""
     # In float64, since squares of small changes would underflow in float32.
     weight, initial = layer.weight_matrix.double(), layer.initial_weight.double()
     change = weight - initial
@@ -167,8 +181,7 @@ def _correlations(layer: FeatureMatrices, tangent_change: torch.Tensor | None) -
     if change.any():
         values["centred_nfc"] = centred.correlation()
         values["centred_nfc_mean_subtracted"] = centred.correlation(subtract_mean=True)
-    if tangent_change is not None and tangent_change.any():
-        tangents = preactivation_feature_covariance(tangent_change.double())  # K̄, (k, k)
+    if tangents is not None and tangents.any():
         double_centred = feature_pair(change, tangents)
         values["double_centred_nfc"] = double_centred.correlation()
         values["double_centred_ratio"] = double_centred.inner / centred.inner

@@ -5,6 +5,7 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import tee
 
 import torch
 from torch import nn
@@ -130,34 +131,11 @@ def layer_feature_matrices(
         >>> layer_feature_matrices(layer, torch.ones(5, 2))[""].covariance
         tensor([[1.]])
     """
-    for name, size in {"chunk_size": chunk_size, "output_samples": output_samples}.items():
-        if size is not None and size < 1:
-            raise ValueError(f"{name}: {size}; it must be at least 1.")
-    if (output_samples is None) != (generator is None):
-        raise ValueError("output_samples and generator go together: give both or neither.")
     measured = _measured_layers(model, layers)
-    refuse_dependent_samples(model)
-    values = evaluation_point(model)
-    sums: dict[str, torch.Tensor] = {}
-    counts: dict[str, int] = {}
-    for chunk in x.split(chunk_size):
-        recording = record(model, values, chunk, measured)
-        _require_one_call(recording, measured)
-        cotangents = (
-            one_hot_cotangents(recording.f)
-            if output_samples is None
-            else random_sign_cotangents(recording.f, output_samples, generator)
-        )
-        products: dict[str, torch.Tensor] = {}
-        for gradients in backpropagate(recording, cotangents):
-            for (name, _), gradient in gradients.items():
-                delta = _rows(gradient, measured[name])  # (n·P, k)
-                if name not in products:
-                    products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
-                    counts[name] = len(delta) // len(chunk)
-                _add_upper_triangle(products[name], delta)
-        for name, product in products.items():
-            sums[name] = sums.get(name, 0) + product.double()
+    points = [evaluation_point(model)]
+    sums, counts = _covariance_sums(
+        model, points, x, measured, chunk_size, output_samples, generator
+    )
     return {
         name: FeatureMatrices(
             weight_matrix=_matrix(layer.weight),
@@ -167,6 +145,95 @@ def layer_feature_matrices(
         )
         for name, layer in measured.items()
     }
+
+
+def tangent_change_covariances(
+    model: nn.Module,
+    x: torch.Tensor,
+    initial: Mapping[str, torch.Tensor],
+    layers: Sequence[str] | None = None,
+    chunk_size: int = 500,
+    output_samples: int | None = None,
+    generator: torch.Generator | None = None,
+) -> dict[str, torch.Tensor]:
+    """K̄ = mean over samples and positions of (δ − δ₀)ᵀ(δ − δ₀), of the pre-activation gradients.
+
+    δ are those of the model, δ₀ those of the same network with the initial parameters; as
+    `preactivation_feature_covariance` of their difference, but for any layer.
+
+    Source: beaglehole2024, Appendix D (double-centred and PTK-centred NFC).
+
+    Args:
+        model: as for `layer_feature_matrices`, of its current parameters.
+        x: inputs (n, …).
+        initial: all parameters of the start by name, e.g. from `copy_parameters`.
+        layers: as for `layer_feature_matrices`.
+        chunk_size: samples at a time.
+        output_samples: number of random backward passes, the same signs for δ and δ₀.
+        generator: CPU generator of the signs.
+
+    Returns:
+        K̄ (k, k) by layer name, detached, float64.
+
+    Raises:
+        ValueError: as `layer_feature_matrices`, or if a parameter is missing.
+    """
+    measured = _measured_layers(model, layers)
+    points = [evaluation_point(model), evaluation_point(model, initial)]
+    sums, counts = _covariance_sums(
+        model, points, x, measured, chunk_size, output_samples, generator
+    )
+    return {name: _mirrored(sums[name] / (len(x) * counts[name])) for name in measured}
+
+
+def _covariance_sums(
+    model: nn.Module,
+    points: Sequence[Mapping[str, torch.Tensor]],
+    x: torch.Tensor,
+    measured: Mapping[str, nn.Module],
+    chunk_size: int,
+    output_samples: int | None,
+    generator: torch.Generator | None,
+) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+    """Upper triangles of Σ δᵀδ, float64, and the number of positions, by layer.
+
+    δ are the gradients at the first point, less those at the second if there are two.
+
+    Raises:
+        ValueError: see `layer_feature_matrices`.
+    """
+    for name, size in {"chunk_size": chunk_size, "output_samples": output_samples}.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{name}: {size}; it must be at least 1.")
+    if (output_samples is None) != (generator is None):
+        raise ValueError("output_samples and generator go together: give both or neither.")
+    refuse_dependent_samples(model)
+    sums: dict[str, torch.Tensor] = {}
+    counts: dict[str, int] = {}
+    for chunk in x.split(chunk_size):
+        recordings = [record(model, values, chunk, measured) for values in points]
+        for recording in recordings:
+            _require_one_call(recording, measured)
+        f = recordings[0].f
+        cotangents = (
+            one_hot_cotangents(f)
+            if output_samples is None
+            else random_sign_cotangents(f, output_samples, generator)
+        )
+        products: dict[str, torch.Tensor] = {}
+        shared = tee(cotangents, len(recordings))  # one after the other, in step
+        passes = (backpropagate(*pair) for pair in zip(recordings, shared, strict=True))
+        for at_points in zip(*passes, strict=True):
+            for name, _ in at_points[0]:
+                rows = [_rows(found[name, 0], measured[name]) for found in at_points]
+                delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
+                if name not in products:
+                    products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
+                    counts[name] = len(delta) // len(chunk)
+                _add_upper_triangle(products[name], delta)
+        for name, product in products.items():
+            sums[name] = sums.get(name, 0) + product.double()
+    return sums, counts
 
 
 def _measured_layers(model: nn.Module, names: Sequence[str] | None) -> dict[str, nn.Module]:
