@@ -153,9 +153,10 @@ def test_curves_have_steps_in_rows_and_seeds_in_columns():
         curves(frame, metric="loss")
 
 
-def test_points_share_runs_between_figures_and_the_mlp_has_its_own_number_of_seeds():
+def test_points_share_runs_between_figures_and_the_mlp_has_its_own_steps_and_seeds():
     assert vgg19(0.2).name == "vgg19-random20"
     assert vgg19(0, 0.003).overrides["learning_rate"] == 0.003
-    point = mlp({"baratin2021_classification": {"mlp_seeds": 7}})
-    assert point.overrides["seeds"] == 7
+    point = mlp({"baratin2021_classification": {"mlp": {"steps": 40, "seeds": 7}}})
+    assert (point.overrides["steps"], point.overrides["seeds"]) == (40, 7)
+    assert point.overrides["mlp"] is vgg19(0).overrides["mlp"] is None  # no part of other runs
     assert point.overrides["dataset"] == "mnist"

@@ -42,9 +42,9 @@ def resnet18() -> Point:
 
 
 def mlp(experiments: Mapping[str, Any]) -> Point:
-    """The MLP on MNIST, with its own number of seeds and Figure 4's learning rate."""
-    seeds = {"seeds": experiments[EXPERIMENT]["mlp_seeds"]}
-    return Point(EXPERIMENT, "mlp", {**_overrides("mlp", "mnist", 0.02, 0), **seeds})
+    """The MLP on MNIST, with its own steps and seeds and Figure 4's learning rate."""
+    own = experiments[EXPERIMENT]["mlp"]
+    return Point(EXPERIMENT, "mlp", {**_overrides("mlp", "mnist", 0.02, 0), **own})
 
 
 def _overrides(model: str, dataset: str, learning_rate: float, share: float) -> dict[str, Any]:
@@ -53,6 +53,7 @@ def _overrides(model: str, dataset: str, learning_rate: float, share: float) -> 
         "dataset": dataset,
         "learning_rate": learning_rate,
         "random_label_share": share,
+        "mlp": None,
     }
 
 

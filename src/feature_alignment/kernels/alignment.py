@@ -169,27 +169,29 @@ def label_alignments(
             f"labels of shape {tuple(labels.shape)} for a kernel of {len(gram)} rows; "
             "labels must be (n, c) and the kernel (n·c, n·c)."
         )
-    by_class = functools.cache(lambda: _centred(gram, labels.shape[1]))
-    sides = {
-        LabelAlignmentForm.RELEASED: (by_class, lambda: centre_labels(labels)),
-        LabelAlignmentForm.EQUATION_7: (by_class, lambda: labels - labels.mean()),
-        LabelAlignmentForm.EQUATION_7_RAW: (
-            lambda: _centred(gram, 1),
-            lambda: labels - labels.mean(),
-        ),
-        LabelAlignmentForm.UNCENTRED: (lambda: gram, lambda: labels),
+    forms = [LabelAlignmentForm(form) for form in forms]
+    by_class, by_mean = centre_labels(labels), labels - labels.mean()
+    # Centring is a projection: YᵀK_cY is (CY)ᵀK(CY), and centred kernels are formed for their
+    # norms only. Of each form: the kernel's centring, the labels' in YᵀKY and in ‖Y‖².
+    readings = {
+        LabelAlignmentForm.RELEASED: (labels.shape[1], by_class, by_class),
+        LabelAlignmentForm.EQUATION_7: (labels.shape[1], by_class, by_mean),
+        LabelAlignmentForm.EQUATION_7_RAW: (1, by_mean, by_mean),
+        LabelAlignmentForm.UNCENTRED: (None, labels, labels),
     }
+    norm = functools.cache(lambda outputs: _frobenius_norm(_centred(gram, outputs)))
+    targets = torch.stack([readings[form][1].flatten() for form in forms], dim=1)
+    squares = (targets * (gram @ targets)).sum(dim=0)
     found = {}
-    for form in map(LabelAlignmentForm, forms):
-        centred, target = (side() for side in sides[form])
+    for form, square in zip(forms, squares, strict=True):
+        outputs, _, target = readings[form]
         size = target.norm()
         if not size > 1e-12 * labels.norm():  # also for NaN
             raise ValueError(
                 "the labels are zero once centred (all samples have the same), or not finite; "
                 "an alignment with them is not defined."
             )
-        unit = (target / size).flatten()
-        found[form] = float(unit @ centred @ unit / _frobenius_norm(centred))
+        found[form] = float(square / size**2 / norm(outputs))
     return found
 
 
@@ -222,8 +224,10 @@ def layer_label_alignments(
     return alignments
 
 
-def _centred(gram: torch.Tensor, outputs: int) -> torch.Tensor:
-    """The centred kernel, exactly zero where only rounding would be left."""
+def _centred(gram: torch.Tensor, outputs: int | None) -> torch.Tensor:
+    """The centred kernel, exactly zero where only rounding would be left; None: as it is."""
+    if outputs is None:
+        return gram
     centred = centre_kernel(gram, outputs)
     negligible = 1e-13 * gram.norm()
     return torch.zeros_like(gram) if centred.norm() <= negligible else centred
