@@ -1,5 +1,6 @@
 """Every experiment at its smallest size, for the test files that run them all."""
 
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from feature_alignment.data.canonical import save
 from feature_alignment.data.prepare import prepare_dataset
 from feature_alignment.plan import make_plan
 from feature_alignment.spec import dataset_keys
+from feature_alignment.training.checkpoint import Checkpoints
 
 FURTHER = {"baratin2021_classification": {"augmentation": True}}
 SPECS = make_plan(resolve_config({"preset": "smoke"}, Path(__file__).parents[2] / "workflow")).specs
@@ -36,3 +38,33 @@ def smoke_run(experiment, tmp_path):
         return spec | {"parameters": parameters}, module, *map(str, files)
 
     return arguments
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def killed(monkeypatch):
+    """Runs inside save after every update; after so many times they are killed."""
+    save_state = Checkpoints.save
+    left = []
+
+    def counting_save(self, name, content):
+        save_state(self, name, content)
+        if left:
+            left[0] -= 1
+            if left[0] == 0:
+                left.pop()
+                raise Killed
+
+    monkeypatch.setattr(Checkpoints, "save", counting_save)
+    monkeypatch.setattr(Checkpoints, "due", lambda self: True)
+
+    @contextmanager
+    def after(saves):
+        left.append(saves)
+        with pytest.raises(Killed):
+            yield
+
+    return after

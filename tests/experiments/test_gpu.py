@@ -1,4 +1,4 @@
-"""Every experiment runs on a GPU, an emulated one: no step mixes tensors of two devices.
+"""Every experiment runs on a GPU, an emulated one, and goes on there after it was killed.
 
 The emulation computes on the CPU and refuses what CUDA would: operations on tensors of both
 devices, CPU generators for its tensors, NumPy arrays of them. Its kernels' speed, their rounding
@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from feature_alignment.experiments import run
 from feature_alignment.experiments.run import run_experiment
+from feature_alignment.training.checkpoint import Checkpoints
 
 GPU = torch.device("cuda", 0)
 ATEN = torch.ops.aten
@@ -50,11 +51,15 @@ class OnGPU(torch.Tensor):
         return compute(function, args, kwargs or {}, meta_is_gpu=True)
 
     device = property(lambda self: GPU)
+    is_meta = property(lambda self: False)
 
     def __array__(self, *args, **kwargs):
         raise TypeError("no NumPy array of a tensor on the GPU; copy it to the CPU first.")
 
     numpy = __array__
+
+    def __reduce_ex__(self, protocol):
+        return self.inner.detach().__reduce_ex__(protocol)  # as read with map_location="cpu"
 
     def untyped_storage(self):
         return self.inner.untyped_storage()
@@ -219,13 +224,16 @@ def test_the_emulation_computes_what_the_cpu_does_and_refuses_what_cuda_would(em
 
 @pytest.mark.slow
 def test_an_experiment_gives_the_same_numbers_on_the_gpu(
-    experiment, smoke_run, emulation, monkeypatch
+    experiment, smoke_run, killed, emulation, monkeypatch, tmp_path
 ):
-    arguments = smoke_run(seeds=1)
+    arguments = smoke_run(seeds=2)
     expected = run_experiment(*arguments)
+    checkpoints = Checkpoints(tmp_path / "scratch", "the same in both attempts")
     monkeypatch.setattr(run, "resolve_device", lambda name: GPU)
     with emulation():
-        found = run_experiment(*arguments)
+        with killed(2):
+            run_experiment(*arguments, checkpoints=checkpoints)
+        found = run_experiment(*arguments, checkpoints=checkpoints)
     tables = [result.metrics for result in (found, expected)]
     if experiment in DRAWS_DROPOUT:
         tables = [table[table["step"] == 0] for table in tables]

@@ -92,8 +92,8 @@ def test_a_size_that_was_finished_is_not_trained_again(dataset, monkeypatch, tmp
 def test_its_time_is_recorded_by_part(dataset):
     parameters = {**PARAMETERS, "network": "mlp", "sampling": "kept", "model": "full"}
     seconds = run_seed(0, parameters, torch.device("cpu"), dataset, "test").seconds
-    assert seconds.keys() == {"training", "measuring"}
-    assert min(seconds.values()) > 0
+    assert seconds["training"] > 0 < seconds["evaluating"]
+    assert seconds["measuring"] == 0  # the test error is all there is
 
 
 def test_too_few_images_are_refused(dataset):

@@ -164,7 +164,8 @@ def test_the_time_of_measurements_is_told_apart_from_that_of_updates(caplog):
     assert 0.1 <= recorder.seconds["measuring"] < 1
     assert 0 < recorder.seconds["training"] < 1
     assert not any("seconds" in metric for metric in recorder.frame()["metric"])
-    assert re.fullmatch(r"run: \d+\.\d s, \d+ % of them measuring", caplog.messages[-1])
+    shares = ", ".join(rf"\d+ % {part}" for part in ("training", "evaluating", "measuring"))
+    assert re.fullmatch(rf"run: \d+\.\d s: {shares}", caplog.messages[-1])
 
 
 def test_step_0_is_before_the_first_update_and_step_t_after_update_t():

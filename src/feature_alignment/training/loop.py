@@ -93,7 +93,7 @@ def train(
         progress: told about every update.
 
     Returns:
-        The record of all measurements, and of the time that they and the updates took.
+        The record of all measurements, and of the time that updates, losses and probes took.
 
     Raises:
         TrainingDivergedError: if a loss or a parameter is no longer finite. Losses are checked
@@ -119,6 +119,7 @@ def train(
                     raise TrainingDivergedError(_divergence(what, f"by step {step}", optimizer))
                 rows = [Row(WHOLE_NETWORK, split, *pair) for pair in found.items()]
                 recorder.record(step, Measurement(rows=rows))
+            clock.add("evaluating")
             for probe in probes:
                 recorder.record(step, _call_probe(probe, step, model))
         clock.add("measuring")

@@ -59,12 +59,13 @@ class Recorder:
 
     Attributes:
         arrays: every measured array under "name/step{step}".
-        seconds: elapsed time of updates ("training") and of measurements ("measuring"); never
-            among the rows, since no two runs take the same time.
+        seconds: elapsed time of updates ("training"), of losses and metrics over the samples
+            ("evaluating") and of probes ("measuring"); never among the rows, since no two runs
+            take the same time.
     """
 
     def __init__(self) -> None:
-        self.seconds = {"training": 0.0, "measuring": 0.0}
+        self.seconds = {"training": 0.0, "evaluating": 0.0, "measuring": 0.0}
         self.arrays: dict[str, np.ndarray] = {}
         self._values: dict[tuple[int, str, str, str], float] = {}
 

@@ -77,11 +77,11 @@ class Progress:
             self._bar.close()
 
     def summarise(self, seconds: Mapping[str, float]) -> None:
-        """Log how long the run took, and which share of it was spent measuring.
+        """Log how long the run took, and what share of it each part.
 
         Args:
-            seconds: elapsed time of "training" and of "measuring".
+            seconds: elapsed time by part, as `Recorder.seconds`.
         """
-        total = sum(seconds.values())
-        share = 100 * seconds["measuring"] / max(total, 1e-9)
-        logger.info("%s: %.1f s, %.0f %% of them measuring", self._label, total, share)
+        total = max(sum(seconds.values()), 1e-9)
+        shares = (f"{100 * value / total:.0f} % {part}" for part, value in seconds.items())
+        logger.info("%s: %.1f s: %s", self._label, total, ", ".join(shares))
