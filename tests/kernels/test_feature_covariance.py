@@ -254,10 +254,21 @@ def test_models_may_change_their_input_in_place():
 
     layer, x = nn.Linear(3, 2).double(), draw(4, 3)
     kept = x.clone()
-    found = layer_feature_matrices(InPlace(layer), x)["layer"].covariance
+    found = layer_feature_matrices(InPlace(layer), x, chunk_size=1)["layer"].covariance
     expected = layer_feature_matrices(nn.Sequential(layer, nn.Tanh()), 2 * x)["0"].covariance
     torch.testing.assert_close(found, expected)
     assert torch.equal(x, kept)
+
+
+def test_a_model_that_changes_only_some_of_its_inputs_in_place_is_refused():
+    class Sometimes(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x.neg_() if x.sum() < 0 else x)
+
+    x = torch.ones(4, 3)
+    x[2:] = -1
+    with pytest.raises(ValueError, match="in place for some samples, but not for the first"):
+        layer_feature_matrices(Sometimes(nn.Linear(3, 2)), x, chunk_size=2)
 
 
 class Twice(nn.Module):

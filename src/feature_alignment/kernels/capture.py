@@ -37,6 +37,7 @@ class Recording:
         edges: where in the graph the gradient of each call's output is found, if anywhere.
         nothing: zeros in the shape of each call's output.
         skipped: modules called on inputs whose first axis does not hold the samples.
+        changed_input: whether the model changed the values of its input in place.
     """
 
     f: torch.Tensor
@@ -45,6 +46,7 @@ class Recording:
     edges: dict[CallKey, GradientEdge] = field(default_factory=dict)
     nothing: dict[CallKey, torch.Tensor] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
+    changed_input: bool = False
 
     def parameter_uses(self) -> Counter[str]:
         """How many operations each parameter enters, by name, as far as the outputs depend on it.
@@ -126,6 +128,7 @@ def record(
     names: Collection[str],
     *,
     spread: bool = False,
+    copy_input: bool = True,
 ) -> Recording:
     """Run the model forward and record the calls of the named modules.
 
@@ -138,12 +141,14 @@ def record(
         names: modules to record, of those in `ruled_modules`.
         spread: whether an embedding that is looked up once for all samples (of positions, say)
             returns one copy for each sample, so that its gradients are those of single samples.
+        copy_input: whether the model runs on a copy of x. Without, it must be one that was seen
+            not to change its input.
 
     Returns:
         The calls, ready for `backpropagate`.
 
     Raises:
-        ValueError: if the outputs do not have one row for each sample.
+        ValueError: if the outputs do not have one row for each sample, or the model changed x.
     """
     leaves = {name: value.detach().requires_grad_() for name, value in values.items()}
     recording = Recording(f=x, leaves=leaves)
@@ -170,8 +175,14 @@ def record(
         return capture
 
     with _hooks(model, {name: hook(name) for name in names}), torch.enable_grad():
-        # The clone lets a model change its input in place.
-        f = torch.func.functional_call(model, leaves, (x.detach().clone(),))
+        given = x.detach().clone() if copy_input or x.is_inference() else x.detach()
+        version = given._version
+        f = torch.func.functional_call(model, leaves, (given,))
+    recording.changed_input = given._version != version
+    if recording.changed_input and not copy_input:
+        raise ValueError(
+            "the model changes its input in place for some samples, but not for the first ones."
+        )
     if f.ndim < 2 or len(f) != len(x):
         raise ValueError(
             f"the model's outputs have shape {tuple(f.shape)} for {len(x)} samples; "

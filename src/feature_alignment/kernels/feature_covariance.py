@@ -210,8 +210,12 @@ def _covariance_sums(
     refuse_dependent_samples(model)
     sums: dict[str, torch.Tensor] = {}
     counts: dict[str, int] = {}
+    changes_input = True  # until one chunk has shown whether it does
     for chunk in x.split(chunk_size):
-        recordings = [record(model, values, chunk, measured) for values in points]
+        recordings = [
+            record(model, values, chunk, measured, copy_input=changes_input) for values in points
+        ]
+        changes_input = any(recording.changed_input for recording in recordings)
         for recording in recordings:
             _require_one_call(recording, measured)
         f = recordings[0].f
