@@ -181,7 +181,8 @@ def record(
     recording.changed_input = given._version != version
     if recording.changed_input and not copy_input:
         raise ValueError(
-            "the model changes its input in place for some samples, but not for the first ones."
+            "the model changed its input in place for some samples, but not for the first ones; "
+            "let it work on a copy, as by x.clone()."
         )
     if f.ndim < 2 or len(f) != len(x):
         raise ValueError(
