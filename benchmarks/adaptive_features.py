@@ -25,10 +25,10 @@ import pandas as pd
 import torch
 from torch import nn
 
+from feature_alignment.adaptive.adaptive_features import AdaptiveTangentFeatures
 from feature_alignment.data.prepare import prepare_dataset
 from feature_alignment.determinism import configure, torch_stream
 from feature_alignment.models.mlp import MLP
-from feature_alignment.theory.adaptive_features import AdaptiveTangentFeatures
 
 OUTPUTS, TEST_SAMPLES = 10, 1000
 CASES = [

@@ -42,7 +42,7 @@ import pandas as pd
 import torch
 
 from feature_alignment.determinism import configure, torch_stream
-from feature_alignment.kernels.feature_covariance import layer_feature_matrices
+from feature_alignment.features.feature_covariance import layer_feature_matrices
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
 
 Covariances = dict[str, torch.Tensor]

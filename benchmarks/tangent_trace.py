@@ -24,9 +24,14 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import configure, torch_stream
-from feature_alignment.kernels.capture import backpropagate, evaluation_point, record, ruled_modules
-from feature_alignment.kernels.capture_plan import plan_capture
-from feature_alignment.kernels.cotangents import one_hot_cotangents
+from feature_alignment.gradients.capture import (
+    backpropagate,
+    evaluation_point,
+    record,
+    ruled_modules,
+)
+from feature_alignment.gradients.capture_plan import plan_capture
+from feature_alignment.gradients.cotangents import one_hot_cotangents
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18

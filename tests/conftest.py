@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from feature_alignment.config import resolve_config
 from feature_alignment.determinism import configure
+from feature_alignment.pipeline.config import resolve_config
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,3 +27,48 @@ def smoke_config():
 def one_thread():
     """One thread for the session: tiny operations on two cost more than they gain."""
     configure(1)
+
+
+def _jacobian(model, x):
+    """Rows ∇f_y(x_i), samples first, by layer: each sample alone, each output alone."""
+    named = list(model.named_parameters())
+    layers = {name.rpartition(".")[0]: [] for name, _ in named}
+    for i in range(len(x)):
+        f = model(x[i : i + 1])[0]
+        for y in range(len(f)):
+            values = [value for _, value in named]
+            found = torch.autograd.grad(f[y], values, retain_graph=True, allow_unused=True)
+            row = {layer: [] for layer in layers}
+            for (name, value), gradient in zip(named, found, strict=True):
+                gradient = torch.zeros_like(value) if gradient is None else gradient
+                row[name.rpartition(".")[0]].append(gradient.flatten())
+            for layer, parts in row.items():
+                layers[layer].append(torch.cat(parts))
+    return {layer: torch.stack(rows) for layer, rows in layers.items()}
+
+
+@pytest.fixture(scope="session")
+def explicit_kernel():
+    """Function (model, x, x2=None) → Gram matrix (n·c, n₂·c) by layer, from explicit Jacobians."""
+
+    def kernel(model, x, x2=None):
+        rows = _jacobian(model, x)
+        columns = rows if x2 is None else _jacobian(model, x2)
+        return {layer: rows[layer] @ columns[layer].T for layer in rows}
+
+    return kernel
+
+
+@pytest.fixture(scope="session")
+def assert_same_kernel():
+    """Function (found, expected by layer, tolerance) that compares layers, total and symmetry."""
+
+    def check(found, expected, tolerance):
+        assert set(found.layers) == set(expected)
+        for layer, gram in expected.items():
+            error = (found.layers[layer].double() - gram.double()).norm()
+            assert error <= tolerance * gram.norm(), f"{layer}: {error / gram.norm():.2g}"
+        total = sum(gram.double() for gram in expected.values())
+        assert (found.total.double() - total).norm() <= tolerance * total.norm()
+
+    return check

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from feature_alignment.papers import PAPERS
-from feature_alignment.plan import all_figures
+from feature_alignment.pipeline.papers import PAPERS
+from feature_alignment.pipeline.plan import all_figures
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

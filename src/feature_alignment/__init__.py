@@ -1,5 +1,5 @@
-"""Measure feature learning in neural networks, and replicate three papers about it.
+"""Measure feature learning in neural networks, and replicate papers about it.
 
-The library has layers that import downwards only: `kernels`, `models` and `data` at the bottom,
-then `training` and `theory`, then `experiments`, then `figures` and `claims`, then `report`.
+The library knows no paper, the pipeline knows no paper by name, and `papers` has one folder for
+each paper with everything that is only that paper's.
 """

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.kernels.capture_plan import plan_capture
-from feature_alignment.kernels.layer_inputs import VectorInputs
-from feature_alignment.kernels.parameter_gradients import MatrixGradients
+from feature_alignment.gradients.capture_plan import plan_capture
+from feature_alignment.gradients.layer_inputs import VectorInputs
+from feature_alignment.gradients.parameter_gradients import MatrixGradients
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_frobenius_norm, tangent_trace
 

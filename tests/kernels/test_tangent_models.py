@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.kernels.capture_plan import plan_capture
+from feature_alignment.gradients.capture_plan import plan_capture
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 
 

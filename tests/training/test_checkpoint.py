@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.determinism import torch_stream
 from feature_alignment.training.batches import RandomCropAndFlip
 from feature_alignment.training.checkpoint import (
@@ -17,7 +18,6 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
 from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
-from feature_alignment.training.update_path import UpdatePath
 
 STEPS = 23
 

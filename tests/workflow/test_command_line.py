@@ -8,8 +8,10 @@ import yaml
 
 pytestmark = pytest.mark.slow
 
-MALFORMED = yaml.safe_load((Path(__file__).parent.parent / "malformed_configs.yaml").read_text())
-FIGURE_FILES = Path(__file__).parents[2] / "src" / "feature_alignment" / "figures"
+MALFORMED = yaml.safe_load(
+    (Path(__file__).parents[1] / "pipeline" / "malformed_configs.yaml").read_text()
+)
+FIGURE_FILES = Path(__file__).parents[2] / "src" / "feature_alignment" / "papers"
 
 
 def number_of_figures(papers="*"):

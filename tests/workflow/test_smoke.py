@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from feature_alignment.claims.evaluate import NO_ROWS
-from feature_alignment.claims.ledger import load_ledger
-from feature_alignment.plan import all_figures
+from feature_alignment.pipeline.claims.evaluate import NO_ROWS
+from feature_alignment.pipeline.claims.ledger import load_ledger
+from feature_alignment.pipeline.plan import all_figures
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ rule claims:
         "../../envs/figures.yaml"
     params:
         spec=selected_spec,
-        library=library("feature_alignment.claims.judge"),
+        library=library("feature_alignment.pipeline.claims.judge"),
     message:
         "Judging the claims ({wildcards.preset})"
     script:

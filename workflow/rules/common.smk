@@ -11,13 +11,13 @@ from snakemake.exceptions import WorkflowError
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
 
-from feature_alignment.config import PRESETS, resolve_config
+from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
-from feature_alignment.imports import closure_hash
-from feature_alignment.papers import PAPERS, paper_of
-from feature_alignment.plan import all_figures, dataset_spec, make_plan
-from feature_alignment.spec import dataset_keys
+from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.papers import PAPERS, module_name, paper_of
+from feature_alignment.pipeline.plan import all_figures, dataset_spec, make_plan
+from feature_alignment.pipeline.spec import dataset_keys
 
 
 def one_sentence(function, *arguments, **options):
@@ -83,8 +83,8 @@ def data_of(wildcards):
 
 def run_library(wildcards):
     """The library that a run is made with."""
-    own = f"feature_alignment.experiments.{wildcards.experiment}"
-    return library("feature_alignment.experiments.run", own)
+    own = module_name("experiments", wildcards.experiment)
+    return library("feature_alignment.pipeline.run", own)
 
 
 def figure_spec(wildcards):
@@ -110,8 +110,8 @@ def figure_runs(wildcards):
 
 def figure_library(wildcards):
     """The library that a figure is made with."""
-    own = f"feature_alignment.figures.{wildcards.figure}"
-    return library("feature_alignment.figures.make", own)
+    own = module_name("figures", wildcards.figure)
+    return library("feature_alignment.pipeline.figures.make", own)
 
 
 def selected_spec(wildcards):
@@ -154,8 +154,8 @@ def selected_provenances(wildcards):
 def selected_library(wildcards):
     """The library of the report, and of the figures, whose captions it shows."""
     figures = plan_of(wildcards.preset).figures
-    own = [f"feature_alignment.figures.{f}" for f in figures]
-    return library("feature_alignment.report.make", *own)
+    own = [module_name("figures", f) for f in figures]
+    return library("feature_alignment.pipeline.report.make", *own)
 
 
 wildcard_constraints:

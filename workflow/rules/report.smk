@@ -10,7 +10,7 @@ rule report:
         claims="results/{preset}/claims.csv",
         ledger=LEDGER,
         schema=CLAIMS_SCHEMA,
-        template=os.path.relpath(ROOT / "src/feature_alignment/report/page.html.jinja"),
+        template=os.path.relpath(ROOT / "src/feature_alignment/pipeline/report/page.html.jinja"),
     output:
         page="results/{preset}/report.html",
         provenance="results/{preset}/report.provenance.json",

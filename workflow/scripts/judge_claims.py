@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from feature_alignment.claims.judge import judge_claims
-from feature_alignment.job import open_job
+from feature_alignment.pipeline.claims.judge import judge_claims
+from feature_alignment.pipeline.job import open_job
 
-with open_job(snakemake, "feature_alignment.claims.judge") as job:
+with open_job(snakemake, "feature_alignment.pipeline.claims.judge") as job:
     judge_claims(
         job.spec["preset"],
         job.spec["figures"],

@@ -2,7 +2,7 @@
 
 from feature_alignment.data.canonical import save
 from feature_alignment.data.prepare import prepare_dataset
-from feature_alignment.job import log, open_job
+from feature_alignment.pipeline.job import log, open_job
 
 with open_job(snakemake, "feature_alignment.data.prepare") as job:
     options = {key: value for key, value in job.spec.items() if key != "name"}

@@ -1,11 +1,12 @@
 """Run one experiment point, all its seeds, and write its metrics and arrays."""
 
-from feature_alignment.experiments.run import run_experiment, write_result
-from feature_alignment.job import open_job
+from feature_alignment.pipeline.job import open_job
+from feature_alignment.pipeline.papers import module_name
+from feature_alignment.pipeline.run import run_experiment, write_result
 from feature_alignment.training.checkpoint import Checkpoints
 
-module = f"feature_alignment.experiments.{snakemake.wildcards.experiment}"
-with open_job(snakemake, "feature_alignment.experiments.run", module) as job:
+module = module_name("experiments", snakemake.wildcards.experiment)
+with open_job(snakemake, "feature_alignment.pipeline.run", module) as job:
     checkpoints = Checkpoints(job.scratch, job.identity(*job.input.data))
     result = run_experiment(job.spec, module, *job.input.data, checkpoints=checkpoints)
     write_result(result, job.output("metrics"), job.output("arrays"))

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from feature_alignment.job import open_job
-from feature_alignment.report.make import make_report
+from feature_alignment.pipeline.job import open_job
+from feature_alignment.pipeline.report.make import make_report
 
-with open_job(snakemake, "feature_alignment.report.make") as job:
+with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
     make_report(
         job.spec,
         pngs=job.input.pngs,

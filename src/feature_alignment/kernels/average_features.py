@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from feature_alignment.kernels.layer_signals import LayerSignals, layer_signals
+from feature_alignment.features.layer_signals import LayerSignals, layer_signals
 from feature_alignment.kernels.tangent import TangentKernel
 
 Parameters = Mapping[str, torch.Tensor]

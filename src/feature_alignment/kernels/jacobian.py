@@ -15,7 +15,7 @@ import scipy.sparse.linalg
 import torch
 from torch import nn
 
-from feature_alignment.kernels.capture import refuse_dependent_samples
+from feature_alignment.gradients.capture import refuse_dependent_samples
 
 Direction = dict[str, torch.Tensor]
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from feature_alignment.kernels.blocks import spans
-from feature_alignment.kernels.capture_plan import CapturePlan, capture_gradients, plan_capture
-from feature_alignment.kernels.parameter_gradients import (
+from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.capture_plan import CapturePlan, capture_gradients, plan_capture
+from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     Gradients,
     MatrixGradients,
     summed_features,
 )
-from feature_alignment.kernels.position_gram import (
+from feature_alignment.gradients.position_gram import (
     add_feature_gram,
     add_gradient_gram,
     add_position_gram,

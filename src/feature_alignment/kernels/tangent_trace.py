@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from feature_alignment.kernels.blocks import BLOCK, spans
-from feature_alignment.kernels.capture_plan import CapturePlan, capture_gradients, plan_capture
-from feature_alignment.kernels.capture_probe import owner
-from feature_alignment.kernels.layer_inputs import TokenInputs
-from feature_alignment.kernels.parameter_gradients import (
+from feature_alignment.gradients.blocks import BLOCK, spans
+from feature_alignment.gradients.capture_plan import CapturePlan, capture_gradients, plan_capture
+from feature_alignment.gradients.capture_probe import owner
+from feature_alignment.gradients.layer_inputs import TokenInputs
+from feature_alignment.gradients.parameter_gradients import (
     Gradients,
     MatrixGradients,
     summed_features,

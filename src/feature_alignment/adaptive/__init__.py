@@ -1,0 +1,1 @@
+"""Adaptive tangent features: effective penalties, adapted kernels and the solver."""

@@ -1,0 +1,213 @@
+"""Structures of the feature transformation M, and the best M for given coefficients B.
+
+A structure says which M are allowed and what they cost. For coefficients B = MW it gives the
+transformation that minimises Ω(M) + ‖M⁻¹B‖² (Theorem 1, Appendix A.1 and Theorem 2 of
+lejeune2024) and that minimum, the effective penalty Ω̃(B).
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from feature_alignment.adaptive.adaptive_scales import adaptive_scales
+from feature_alignment.adaptive.parameter_matrices import Matrices, inner
+from feature_alignment.adaptive.penalties import Penalty, rigid_penalty
+
+
+class Transformation(Protocol):
+    """A symmetric positive definite M ⪰ I on the parameters.
+
+    Attributes:
+        penalty: Ω̃(B) of the coefficients it was made for.
+    """
+
+    penalty: float
+
+    def apply(self, matrices: Matrices, power: int) -> Matrices:
+        """M^power applied to matrices by layer; the power may be negative."""
+
+
+class Structure(Protocol):
+    """A set of transformations M and a penalty Ω on them."""
+
+    def adapt(self, coefficients: Matrices) -> Transformation:
+        """The M that minimises Ω(M) + ‖M⁻¹B‖² for coefficients B by layer."""
+
+
+@dataclass(frozen=True)
+class Structureless:
+    """M is any matrix on all parameters together, Ω(M) = Σ_j ω(σ_j(M)).
+
+    Source: lejeune2024, Theorem 1.
+
+    Attributes:
+        penalty: ω.
+    """
+
+    penalty: Penalty
+
+    def adapt(self, coefficients: Matrices) -> "RankOneTransformation":
+        """See `Structure`: I + (s − 1)uuᵀ along the unit vector u of B."""
+        norm = inner(coefficients, coefficients) ** 0.5
+        scales = adaptive_scales(self.penalty, rigid_penalty, np.array(norm))
+        unit = {layer: b / norm if norm > 0 else b for layer, b in coefficients.items()}
+        return RankOneTransformation(float(scales.penalty), unit, float(scales.first))
+
+
+@dataclass(frozen=True)
+class RankOneTransformation:
+    """M = I + (s − 1)uuᵀ.
+
+    Attributes:
+        penalty: Ω̃(B).
+        direction: u by layer, of norm 1 over all layers together (zero if B is).
+        scale: s.
+    """
+
+    penalty: float
+    direction: Matrices
+    scale: float
+
+    def apply(self, matrices: Matrices, power: int) -> Matrices:
+        """See `Transformation`."""
+        along = (self.scale**power - 1) * inner(self.direction, matrices)
+        return {
+            layer: torch.add(matrix, self.direction[layer], alpha=along)
+            for layer, matrix in matrices.items()
+        }
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """M is diagonal, Ω(M) = Σ_j ω(m_j).
+
+    Source: lejeune2024, Appendix A.1.
+
+    Attributes:
+        penalty: ω.
+    """
+
+    penalty: Penalty
+
+    def adapt(self, coefficients: Matrices) -> "DiagonalTransformation":
+        """See `Structure`: the scale of each coefficient by itself."""
+        total, scales = 0.0, {}
+        for layer, b in coefficients.items():
+            found = adaptive_scales(self.penalty, rigid_penalty, b.abs().cpu().numpy())
+            total += float(found.penalty.sum())
+            scales[layer] = torch.as_tensor(found.first).to(b)
+        return DiagonalTransformation(total, scales)
+
+
+@dataclass(frozen=True)
+class DiagonalTransformation:
+    """M = diag(m).
+
+    Attributes:
+        penalty: Ω̃(B).
+        scales: m by layer, in the matrices' shapes.
+    """
+
+    penalty: float
+    scales: Matrices
+
+    def apply(self, matrices: Matrices, power: int) -> Matrices:
+        """See `Transformation`."""
+        return {layer: matrix * self.scales[layer] ** power for layer, matrix in matrices.items()}
+
+
+@dataclass(frozen=True)
+class LayerStructure:
+    """M multiplies each layer's matrix from both sides, with a penalty for each side.
+
+    Ω(M) = Σ_ℓ Σ_j ω⁽¹⁾(σ_j(M_ℓ⁽¹⁾)) + ω⁽²⁾(σ_j(M_ℓ⁽²⁾)); M⁽¹⁾ acts on a layer's inputs, M⁽²⁾ on its
+    outputs.
+
+    Source: lejeune2024, Model A and Theorem 2.
+
+    Attributes:
+        input_penalty: ω⁽¹⁾.
+        output_penalty: ω⁽²⁾.
+        readout: the layer whose M⁽²⁾ is fixed at I (Model A, item 4); None for none.
+    """
+
+    input_penalty: Penalty
+    output_penalty: Penalty
+    readout: str | None = None
+
+    def adapt(self, coefficients: Matrices) -> "LayerTransformation":
+        """See `Structure`: scales along the singular vectors of each layer's B."""
+        total, sides = 0.0, {}
+        for layer, b in coefficients.items():
+            left, d, right = torch.linalg.svd(b, full_matrices=False)
+            output = rigid_penalty if layer == self.readout else self.output_penalty
+            found = adaptive_scales(self.input_penalty, output, d.cpu().numpy())
+            total += float(found.penalty.sum())
+            sides[layer] = Sides(
+                right.T,
+                torch.as_tensor(found.first).to(b),
+                left,
+                torch.as_tensor(found.second).to(b),
+            )
+        return LayerTransformation(total, sides)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both transformations of one layer, M⁽¹⁾ = V S⁽¹⁾Vᵀ + (I − VVᵀ) and M⁽²⁾ alike with U.
+
+    Attributes:
+        inputs: V as columns, (d, r) orthonormal.
+        input_scales: s⁽¹⁾, (r,).
+        outputs: U as columns, (k, r) orthonormal.
+        output_scales: s⁽²⁾, (r,).
+    """
+
+    inputs: torch.Tensor
+    input_scales: torch.Tensor
+    outputs: torch.Tensor
+    output_scales: torch.Tensor
+
+
+@dataclass(frozen=True)
+class LayerTransformation:
+    """W_ℓ ↦ M_ℓ⁽²⁾ W_ℓ M_ℓ⁽¹⁾ in PyTorch's orientation (outputs, inputs).
+
+    Attributes:
+        penalty: Ω̃(B).
+        sides: both transformations by layer.
+    """
+
+    penalty: float
+    sides: dict[str, Sides]
+
+    def apply(self, matrices: Matrices, power: int) -> Matrices:
+        """See `Transformation`."""
+        found = {}
+        for layer, matrix in matrices.items():
+            side = self.sides[layer]
+            on_inputs = _scaled(matrix.T, side.inputs, side.input_scales, power).T
+            found[layer] = _scaled(on_inputs, side.outputs, side.output_scales, power)
+        return found
+
+    def dense(self, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """M⁽¹⁾ (d, d) and M⁽²⁾ (k, k) of a layer."""
+        side = self.sides[layer]
+        eyes = (torch.eye(len(vectors)).to(vectors) for vectors in (side.inputs, side.outputs))
+        return (
+            _scaled(next(eyes), side.inputs, side.input_scales, 1),
+            _scaled(next(eyes), side.outputs, side.output_scales, 1),
+        )
+
+
+def _scaled(
+    matrix: torch.Tensor, vectors: torch.Tensor, scales: torch.Tensor, power: int
+) -> torch.Tensor:
+    """(V Sᵖ Vᵀ + I − VVᵀ) X for X (d, m)."""
+    grown = scales != 1
+    if not grown.any():
+        return matrix
+    chosen = vectors[:, grown]
+    return matrix + chosen @ ((scales[grown] ** power - 1)[:, None] * (chosen.T @ matrix))

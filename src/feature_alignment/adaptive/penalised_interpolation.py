@@ -1,0 +1,162 @@
+"""Interpolation of least effective penalty, by alternating between coefficients and features.
+
+min over B with JB = r of Ω̃(B) = min over M of Ω(M) + ‖M⁻¹B‖². Given B, the best M is known in
+closed form (`feature_structures`). Given M, the best B is the minimum-norm interpolation with the
+adapted kernel JM²Jᵀ; it is approached by conjugate gradients within the affine set {B : JB = r},
+every iterate of which interpolates and lowers ‖M⁻¹B‖². So the objective never rises, however few
+steps are taken. Between alternations the iterates are extrapolated (Anderson), which is kept only
+where it lowers the objective further.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from feature_alignment.adaptive.feature_structures import Structure, Transformation
+from feature_alignment.adaptive.interpolation import Interpolation
+from feature_alignment.adaptive.parameter_matrices import Matrices, combine, inner
+
+_MEMORY = 8
+"""Alternations that an extrapolation looks back on."""
+_MAX_STEPS = 50
+"""Conjugate-gradient steps per alternation."""
+_ENOUGH = 0.02
+"""Steps end when the last one gained less than this share of the alternation's gain."""
+
+_DAMPING = 1e-12
+"""Added to the Gram matrix of the moves, of largest diagonal entry 1."""
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where the alternation ended.
+
+    Attributes:
+        coefficients: B by layer.
+        transformation: the best M for it.
+        objectives: Ω̃(B) at the start and after each alternation, nonincreasing.
+        converged: whether the last alternation lowered it by no more than the tolerance.
+    """
+
+    coefficients: Matrices
+    transformation: Transformation
+    objectives: list[float]
+    converged: bool
+
+
+def minimise_penalty(
+    interpolation: Interpolation,
+    targets: torch.Tensor,
+    structure: Structure,
+    start: Transformation | None = None,
+    *,
+    tolerance: float = 1e-6,
+    max_iterations: int = 500,
+) -> Solution:
+    """A local minimum of Ω̃(B) subject to JB = r.
+
+    Source: lejeune2024, eq. 2, Theorems 1 and 2; the algorithm is this project's (iteratively
+    reweighted least squares).
+
+    Args:
+        interpolation: J and the set of interpolating coefficients.
+        targets: r, what is to be added to the initial outputs, (n, c).
+        structure: the allowed transformations and their penalty.
+        start: M to start from; None for I.
+        tolerance: relative change of the objective at which to stop.
+        max_iterations: alternations.
+
+    Returns:
+        The solution; check `converged`.
+    """
+    coefficients = interpolation.minimum_norm(targets)
+    if start is not None:
+        coefficients = _reweighted(interpolation, coefficients, start, 0.0, _MAX_STEPS)
+        coefficients = interpolation.corrected(coefficients, targets)
+    best = structure.adapt(coefficients)
+    objectives, history, converged, stretch = [best.penalty], _History(), False, 1.0
+    while not converged and len(objectives) <= max_iterations:
+        negligible = 0.01 * tolerance * best.penalty
+        found = _reweighted(interpolation, coefficients, best, negligible, _MAX_STEPS)
+        found = interpolation.corrected(found, targets)
+        adapted = structure.adapt(found)
+        history.add(coefficients, found)
+        for guess in (history.settled(), history.further(stretch := 2 * stretch)):
+            extrapolated = structure.adapt(guess)
+            if extrapolated.penalty < adapted.penalty:
+                found, adapted = guess, extrapolated
+                break
+        else:
+            stretch = 1.0
+        if adapted.penalty > best.penalty:  # by rounding only: the steps cannot gain any more
+            found, adapted = coefficients, best
+        converged = best.penalty - adapted.penalty <= tolerance * best.penalty
+        coefficients, best = found, adapted
+        objectives.append(best.penalty)
+    return Solution(coefficients, best, objectives, converged)
+
+
+def _reweighted(
+    interpolation: Interpolation,
+    coefficients: Matrices,
+    transformation: Transformation,
+    negligible: float,
+    max_steps: int,
+) -> Matrices:
+    """Conjugate gradients for min ‖M⁻¹B‖² over the interpolating B, from an interpolating B."""
+    b = coefficients
+    residual = interpolation.within(transformation.apply(b, -2))
+    direction, square = {layer: -r for layer, r in residual.items()}, inner(residual, residual)
+    total = 0.0
+    for _ in range(max_steps):
+        if square == 0:
+            break
+        curved = transformation.apply(direction, -2)
+        step = square / inner(direction, curved)
+        gain = step * square  # by which the step lowers ‖M⁻¹B‖²
+        total += gain
+        b = combine(b, step, direction)
+        if gain <= max(negligible, _ENOUGH * total):
+            break
+        residual = interpolation.within(combine(residual, step, curved))
+        square, previous = inner(residual, residual), square
+        direction = combine({k: -r for k, r in residual.items()}, square / previous, direction)
+    return b
+
+
+class _History:
+    """Recent alternations B ↦ T(B), and where they seem to lead.
+
+    Both guesses are affine combinations of interpolating coefficients, so they interpolate.
+    """
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[Matrices, Matrices]] = []
+        self._stretch = 1.0
+
+    def add(self, before: Matrices, after: Matrices) -> None:
+        self._pairs = [*self._pairs[1 - _MEMORY :], (before, after)]
+
+    def settled(self) -> Matrices:
+        """The combination Σ_i w_i T(B_i), Σ_i w_i = 1, of least ‖Σ_i w_i (T(B_i) − B_i)‖."""
+        weights = self._weights()
+        return {
+            layer: sum(w * after[layer] for w, (_, after) in zip(weights, self._pairs, strict=True))
+            for layer in self._pairs[0][1]
+        }
+
+    def further(self, stretch: float) -> Matrices:
+        """So many times the last move beyond it, for the slow way off a saddle."""
+        before, after = self._pairs[-1]
+        return combine(after, stretch, combine(after, -1.0, before))
+
+    def _weights(self) -> torch.Tensor:
+        moves = [combine(after, -1.0, before) for before, after in self._pairs]
+        flat = torch.stack([torch.cat([m.flatten() for m in move.values()]) for move in moves])
+        gram = flat @ flat.T  # (m, m)
+        gram = gram / gram.diagonal().max().clamp(min=_TINY) + _DAMPING * torch.eye(len(gram)).to(
+            gram
+        )
+        weights = torch.linalg.solve(gram, torch.ones(len(gram)).to(gram))
+        return weights / weights.sum()

@@ -1,0 +1,278 @@
+"""Penalties on singular values of feature transformations, joined and made effective numerically.
+
+A penalty is a function ω on [1, ∞), increasing from ω(1) = 0, that takes and returns arrays. The
+closed forms of the paper's examples are in `penalty_closed_forms`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from feature_alignment.adaptive.scalar_minimum import minimise_rows
+
+Penalty = Callable[[np.ndarray], np.ndarray]
+
+_CHUNK = 2048
+"""Values minimised at a time, which bounds memory when penalties are nested."""
+_LARGEST_EXPONENT = 500
+"""Scales up to 2^500 are searched; the square of a larger one would overflow."""
+_RESOLUTION = 1e-9
+"""The search is linear in z − 1 below this and logarithmic above."""
+
+_UNIT_GRID = np.linspace(0, 1, 257)
+# Points crowd at both ends, where the minimum of a joint penalty often is.
+_CROWDED_GRID = np.sin(np.pi * np.linspace(0, 1, 129) / 2) ** 2
+
+
+@dataclass(frozen=True)
+class PowerPenalty:
+    """Penalty ω(v) = |v − 1|^p.
+
+    Source: lejeune2024, Section 3; p = 2 and p = 1 are ω₁ and ω₂ of Figure 2.
+
+    Attributes:
+        p: exponent, above 0.
+
+    Raises:
+        ValueError: if p is not positive.
+
+    Example:
+        >>> PowerPenalty(2)(np.array([1.0, 4.0]))
+        array([0., 9.])
+    """
+
+    p: float
+
+    def __post_init__(self) -> None:
+        if self.p <= 0:
+            raise ValueError(f"p: {self.p} makes no penalty; it must be above 0.")
+
+    def __call__(self, v: np.ndarray) -> np.ndarray:
+        """ω(v), the shape of v."""
+        return np.abs(np.asarray(v, dtype=float) - 1) ** self.p
+
+    def slope(self, v: np.ndarray) -> np.ndarray:
+        """ω'(v) for v ≥ 1; at 1 from above, infinite if p < 1."""
+        excess = np.asarray(v, dtype=float) - 1
+        with np.errstate(divide="ignore"):
+            return self.p * excess ** (self.p - 1)
+
+
+def logarithmic_penalty(v: np.ndarray) -> np.ndarray:
+    """Penalty ω(v) = v² − 1 − 2 log v, whose scales gradient flow on a factorised model gives.
+
+    The model M₁WM₂ started at (I, 0, I) keeps M₁ᵀM₁ − WWᵀ = I, so that each of its scales is
+    s = √(1 + σ²): the scale of this penalty.
+
+    Source: lejeune2024, Section 3 (the class of penalties); the identity is this project's.
+
+    Args:
+        v: scales, above 0, any shape.
+
+    Example:
+        >>> logarithmic_penalty(np.array([1.0, 2.0])).round(6)
+        array([0.      , 1.613706])
+    """
+    v = np.asarray(v, dtype=float)
+    return v**2 - 1 - 2 * np.log(v)
+
+
+def rigid_penalty(v: np.ndarray) -> np.ndarray:
+    """Characteristic function of {1}: 0 at v = 1 and ∞ elsewhere, for a transformation held fixed.
+
+    Source: lejeune2024, Section 3.2 (Model A, the final matrix).
+    """
+    return np.where(np.asarray(v, dtype=float) == 1, 0.0, np.inf)
+
+
+def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
+    """Joint penalty (ω₁ ⊕ ω₂)(v) = min over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z).
+
+    Source: lejeune2024, Section 3.2.
+
+    Args:
+        first: ω₁.
+        second: ω₂.
+
+    Returns:
+        ω₁ ⊕ ω₂, itself a penalty; it raises ValueError for v below 1.
+
+    Raises:
+        ValueError: if ω₁ or ω₂ is not 0 at 1.
+
+    Example:
+        >>> joint = joint_penalty(PowerPenalty(2), PowerPenalty(1))
+        >>> joint(np.array([1.0, 1.2])).round(6)
+        array([0.  , 0.04])
+    """
+    _check_zero_at_one(first)
+    _check_zero_at_one(second)
+    return lambda v: _minimise_over_split(first, second, v)[1]
+
+
+def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> np.ndarray:
+    """Share z = argmin over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z) that the first transformation takes of v.
+
+    Source: lejeune2024, Section 3.2 (joint penalty) and Lemma 5.
+
+    Args:
+        first: ω₁.
+        second: ω₂.
+        v: joint scales, at least 1, any shape.
+
+    Returns:
+        z, the shape of v; of several minimisers one.
+
+    Raises:
+        ValueError: if a penalty is not 0 at 1, or a scale is below 1.
+
+    Example:
+        >>> joint_split(PowerPenalty(2), PowerPenalty(2), np.array([1.0, 9.0])).round(6)
+        array([1., 3.])
+    """
+    _check_zero_at_one(first)
+    _check_zero_at_one(second)
+    return _minimise_over_split(first, second, v)[0]
+
+
+def _minimise_over_split(
+    first: Penalty, second: Penalty, v: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    v = np.asarray(v, dtype=float)
+    if (v < 1).any():
+        raise ValueError(f"v: {v.min()}; a joint penalty is defined on v ≥ 1.")
+
+    def split(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return np.minimum(v**u, v)  # from 1 to v; rounding must not take v/z below 1
+
+    def objective(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+        z = split(u, v)
+        return first(z) + second(v / z)
+
+    def minimise(part: np.ndarray) -> np.ndarray:
+        u, minimum = minimise_rows(objective, _CROWDED_GRID, part)
+        return np.stack([split(u, part), minimum])  # (2, m)
+
+    found = _by_chunks(v, minimise)
+    return found[0], found[1]
+
+
+def effective_penalty(omega: Penalty) -> Penalty:
+    """Effective penalty ω̃(v) = min over z ≥ 1 of ω(z) + v²/z².
+
+    It is increasing and concave in v², and v² + o(v²) near 0.
+
+    Source: lejeune2024, Section 3.2 and Proposition 3.
+
+    Args:
+        omega: ω.
+
+    Returns:
+        ω̃ as a function of v ≥ 0; unlike ω it is 0 at v = 0. It raises ValueError for negative v
+        and where ω grows too slowly for the minimum to be attained below z = 2^500.
+
+    Raises:
+        ValueError: if ω is not 0 at 1 or decreases somewhere.
+
+    Example:
+        >>> effective_penalty(PowerPenalty(2))(np.array([5.0])).round(5)
+        array([6.24653])
+    """
+    _check_zero_at_one(omega)
+    powers, heights = _heights(omega)
+
+    def effective(v: np.ndarray) -> np.ndarray:
+        return _minimise_over_scale(omega, powers, heights, v)[1]
+
+    return effective
+
+
+def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
+    """Scale s = argmin over z ≥ 1 of ω(z) + ‖β‖²/z² by which features along β grow.
+
+    1/s² is the slope of ω̃ with respect to ‖β‖². Of several minimisers one is returned.
+
+    Source: lejeune2024, Theorem 1.
+
+    Args:
+        omega: ω.
+        norm: ‖β‖ ≥ 0, any shape.
+
+    Returns:
+        s, the shape of `norm`, to about 1e-8 relative: the objective is flat at its minimum.
+
+    Raises:
+        ValueError: if ω is not a penalty, a norm is negative, or the minimum is not attained
+            below z = 2^500.
+
+    Example:
+        >>> adaptive_scale(PowerPenalty(1), np.array([0.5, 2.0])).round(6)
+        array([1., 2.])
+    """
+    _check_zero_at_one(omega)
+    return _minimise_over_scale(omega, *_heights(omega), norm)[0]
+
+
+def _minimise_over_scale(
+    omega: Penalty, powers: np.ndarray, heights: np.ndarray, v: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    v = np.asarray(v, dtype=float)
+    if (v < 0).any():
+        raise ValueError(f"v: {v.min()}; an effective penalty is defined on v ≥ 0.")
+
+    def largest_scale(part: np.ndarray) -> np.ndarray:
+        # Beyond a scale where ω alone exceeds a value already seen, no minimum can lie.
+        seen = np.minimum.accumulate(heights + (part[:, None] / powers) ** 2, axis=1)
+        enough = heights > seen
+        if not enough.any(axis=1).all():
+            raise ValueError(
+                f"the penalty stays below {heights[-1]:.4g} up to 2^{_LARGEST_EXPONENT}, too slow "
+                f"for v = {part.max():.4g}: the minimum over scales is not attained."
+            )
+        return powers[enough.argmax(axis=1)]
+
+    def minimise(part: np.ndarray) -> np.ndarray:
+        span = np.log1p((largest_scale(part) - 1) / _RESOLUTION)  # (m,)
+
+        def scale(u: np.ndarray, row: np.ndarray) -> np.ndarray:
+            return 1 + _RESOLUTION * np.expm1(u * span[row.astype(int)])
+
+        def objective(u: np.ndarray, row: np.ndarray) -> np.ndarray:
+            z = scale(u, row)
+            return omega(z) + (part[row.astype(int)] / z) ** 2
+
+        index = np.arange(len(part))
+        u, minimum = minimise_rows(objective, _UNIT_GRID, index)
+        return np.stack([scale(u, index), minimum])  # (2, m)
+
+    found = _by_chunks(v, minimise)
+    return found[0], found[1]
+
+
+def _by_chunks(v: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """function(v) for v of any shape, a chunk at a time; leading axes of results are kept."""
+    flat = v.ravel()
+    parts = [function(flat[i : i + _CHUNK]) for i in range(0, max(len(flat), 1), _CHUNK)]
+    found = np.concatenate(parts, axis=-1)
+    return found.reshape((*found.shape[:-1], *v.shape))
+
+
+def _heights(omega: Penalty) -> tuple[np.ndarray, np.ndarray]:
+    """Powers of 2 and ω there: how far a minimum can lie.
+
+    Raises:
+        ValueError: if ω decreases from one of them to the next.
+    """
+    powers = 2.0 ** np.arange(_LARGEST_EXPONENT + 1)
+    with np.errstate(over="ignore"):
+        heights = omega(powers)
+    if (heights[1:] < heights[:-1]).any():
+        raise ValueError("the penalty decreases somewhere above 1; it must increase.")
+    return powers, heights
+
+
+def _check_zero_at_one(omega: Penalty) -> None:
+    at_one = float(omega(np.array([1.0]))[0])
+    if at_one != 0:
+        raise ValueError(f"the penalty is {at_one} at 1; it must be 0 there.")

@@ -1,0 +1,1 @@
+"""Complexity measures of trained networks and linear models."""

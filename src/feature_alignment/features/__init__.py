@@ -1,0 +1,1 @@
+"""Neural feature matrices, average gradient outer products and their correlations."""

@@ -1,0 +1,105 @@
+"""Signals of each layer: inputs a from below, pre-activation gradients δ from above.
+
+Every kernel of this package is made of these two, since the gradient of output f_y with respect to
+the weight of a linear layer is the outer product of δ_y and a.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from feature_alignment.gradients.capture import (
+    collect_signals,
+    evaluation_point,
+    record,
+    refuse_dependent_samples,
+    refuse_reordered_samples,
+)
+
+
+@dataclass(frozen=True)
+class LayerSignals:
+    """Both signals of one linear layer h = Wa + b, for n samples.
+
+    Attributes:
+        inputs: a, shape (n, d_ℓ).
+        gradients: δ = ∂f/∂h, shape (n, c, k_ℓ).
+        has_bias: whether the layer has b, whose gradient is δ itself.
+    """
+
+    inputs: torch.Tensor
+    gradients: torch.Tensor
+    has_bias: bool
+
+
+def layer_signals(
+    model: nn.Module, x: torch.Tensor, parameters: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, LayerSignals]:
+    """Inputs and pre-activation gradients of every linear layer.
+
+    a_ℓ(x_i) and δ_ℓ,y(x_i) = ∂f_y(x_i)/∂h_ℓ, from one forward and c + 1 backward passes.
+    Every parameter of the model counts, whether or not it requires a gradient.
+
+    Source: beaglehole2024, eq. 1 and Section 2.2.
+
+    Args:
+        model: made of `nn.Linear` layers and modules without parameters, each layer called once
+            on inputs (n, d_ℓ); outputs (n, c), each sample's depending on that sample only.
+        x: inputs (n, …).
+        parameters: values by parameter name to evaluate the model at; None for its own.
+
+    Returns:
+        The signals by layer name, in the order of `model.named_modules()`. They are detached.
+
+    Raises:
+        ValueError: if the model is not of that kind; the message names the offending module.
+    """
+    layers = _linear_layers(model)
+    recording = record(model, evaluation_point(model, parameters), x, layers)
+    for name in layers:
+        if (name, 1) in recording.calls:
+            raise ValueError(
+                f"layer {name!r} is called more than once; shared weights are not supported."
+            )
+        if (name, 0) not in recording.calls or recording.nothing[name, 0].ndim != 2:
+            used = name in recording.skipped or (name, 0) in recording.calls
+            problem = (
+                "sees other inputs than (n, d)" if used else "was not used in the forward pass"
+            )
+            raise ValueError(f"layer {name!r} {problem}, which is not supported.")
+    signals = collect_signals(recording)
+    refuse_reordered_samples(recording, signals)
+    found = {}
+    for name, layer in layers.items():
+        weight = recording.calls[name, 0].gradients(signals[name, 0])["weight"]
+        inputs, gradients = weight.inputs.values[:, 0], weight.deltas[:, :, 0]  # one position
+        found[name] = LayerSignals(inputs, gradients, has_bias=layer.bias is not None)
+    return found
+
+
+def _linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
+    refuse_dependent_samples(model)
+    layers: dict[str, nn.Linear] = {}
+    owners: dict[nn.Parameter, str] = {}
+    for name, module in model.named_modules():
+        label = name or "the model itself"
+        own = list(module.parameters(recurse=False))
+        if own and type(module) is not nn.Linear:
+            raise ValueError(
+                f"module {label!r} ({type(module).__name__}) has parameters and is not "
+                "torch.nn.Linear; only linear layers are supported."
+            )
+        for parameter in own:
+            if parameter in owners:
+                raise ValueError(
+                    f"layers {owners[parameter]!r} and {label!r} share a parameter; "
+                    "shared weights are not supported."
+                )
+            owners[parameter] = label
+        if own:
+            layers[name] = module
+    if not layers:
+        raise ValueError("the model has no linear layer, so it has no tangent features.")
+    return layers

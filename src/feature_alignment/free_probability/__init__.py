@@ -1,0 +1,1 @@
+"""Traces of words in free families, and the correlations that they predict."""

@@ -1,0 +1,68 @@
+"""The C-NFC at initialisation of f(x) = aᵀ(Wx)²: correlation of the first non-zero derivatives.
+
+In terms of R = Wᵀ diag(a²) W, and of the data's A = (XᵀYX)² and B = XᵀX, Y = diag(y), all (d, d):
+
+    ρ = tr(ARARBR) · tr(ARAR)^(−1/2) · tr(ARBRARBR)^(−1/2).
+
+The factor 4 of the squares' derivatives is left out, as in the paper; ρ does not depend on it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from feature_alignment.free_probability.words import Trace, free_trace, matrix_trace, moment_trace
+
+NUMERATOR, NFM_WORD, AGOP_WORD = "ARARBR", "ARAR", "ARBRARBR"
+
+
+def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A = (XᵀYX)² and B = XᵀX.
+
+    Source: beaglehole2024, eq. 16.
+
+    Args:
+        x: inputs X, (n, d).
+        y: labels, (n,).
+
+    Returns:
+        Both matrices, (d, d), by their letters.
+    """
+    label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
+    return {"A": label_weighted @ label_weighted, "B": x.T @ x}
+
+
+def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
+    """ρ if R is free of the data, from traces of data words and the first four moments of R.
+
+    Source: beaglehole2024, eq. 11 and Appendix F.
+
+    Args:
+        data_trace: traces of words in A and B, see `free_probability.matrix_trace`.
+        moments: tr(R), …, tr(R⁴).
+
+    Returns:
+        ρ.
+    """
+    families = {"R": moment_trace(moments), "AB": data_trace}
+    numerator, nfm, agop = (free_trace(word, families) for word in (NUMERATOR, NFM_WORD, AGOP_WORD))
+    return numerator * nfm**-0.5 * agop**-0.5
+
+
+def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> float:
+    """ρ of one network, from its R.
+
+    Equal to ρ(ẆᵀẆ, ẆᵀKẆ) of the network whose outputs are zero on the data, trained by gradient
+    flow on the MSE loss.
+
+    Source: beaglehole2024, eq. 7.
+
+    Args:
+        data: A and B of `data_matrices`.
+        r: R, (d, d).
+
+    Returns:
+        ρ.
+    """
+    trace = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
+    return trace("PPQ") * trace("PP") ** -0.5 * trace("PQPQ") ** -0.5

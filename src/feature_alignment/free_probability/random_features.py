@@ -1,0 +1,116 @@
+"""Moments of R = Wᵀ diag(a²) W at initialisation, exact in the limit and for sampled networks.
+
+W is (k, d) with independent N(0, 1/k) entries, a is (k,) with independent entries of any law.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import torch
+
+from feature_alignment.errors import UserError
+from feature_alignment.free_probability.words import moments_from_cumulants
+
+
+def gaussian_even_moments(order: int) -> list[int]:
+    """E[a²], E[a⁴], …, E[a^(2·order)] of a ~ N(0, 1): the double factorials (2n − 1)!!.
+
+    Example:
+        >>> gaussian_even_moments(4)
+        [1, 3, 15, 105]
+    """
+    return [prod(range(2 * n - 1, 0, -2)) for n in range(1, order + 1)]
+
+
+def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
+    """Moments tr(R^n) as k, d → ∞ with d/k = c: R is a compound free Poisson element.
+
+    R = (1/k) Σ_s a_s² g_s g_sᵀ with g_s ~ N(0, I) has the free cumulants κ_n = c^(n−1) E[a^(2n)].
+    For a ~ N(0, 1) this gives 1, 1 + 3c, 1 + 9c + 15c² and 1 + 18c + 78c² + 105c³.
+
+    Source: Mingo and Speicher, Free Probability and Random Matrices, Section 4; for R see
+    beaglehole2024, eq. 16.
+
+    Args:
+        ratio: c = d/k, a number or a symbol.
+        even_moments: E[a²], E[a⁴], …
+
+    Returns:
+        tr(R), tr(R²), …, as many as there are even moments.
+
+    Raises:
+        UserError: if c is a number and not positive.
+
+    Example:
+        >>> limiting_moments(1, gaussian_even_moments(4))
+        [1, 4, 25, 202]
+    """
+    if isinstance(ratio, int | float | Fraction) and not ratio > 0:
+        raise UserError(f"ratio d/k: found {ratio}; it must be positive.")
+    return moments_from_cumulants([ratio**n * moment for n, moment in enumerate(even_moments)])
+
+
+def second_moment_at_finite_size(d: int, k: int, even_moments: Sequence[float]) -> float:
+    """E[tr(R²)] = (1 − 1/k) E[a²]² + E[a⁴](d + 2)/k, exact at any size.
+
+    The first term has the pairs s ≠ t, the second s = t with E[‖g‖⁴] = d(d + 2). It exceeds its
+    limit E[a²]² + c E[a⁴] by (2 E[a⁴] − E[a²]²)/k: 5/k for a ~ N(0, 1).
+
+    Source: this project's.
+
+    Args:
+        d: input dimension.
+        k: width.
+        even_moments: E[a²], E[a⁴], …
+
+    Returns:
+        E[tr(R²)].
+
+    Example:
+        >>> second_moment_at_finite_size(10, 10, [1, 3])
+        4.5
+    """
+    second, fourth = even_moments[:2]
+    return (1 - 1 / k) * second**2 + fourth * (d + 2) / k
+
+
+def sample_r(
+    d: int, k: int, generator: torch.Generator, device: torch.device | str = "cpu"
+) -> torch.Tensor:
+    """R = Wᵀ diag(a²) W of a network with a ~ N(0, I) and W ~ N(0, I/k), in float64.
+
+    Source: beaglehole2024, eq. 16 and Proposition 16.
+
+    Args:
+        d: input dimension.
+        k: width.
+        generator: CPU generator of W, then of a.
+        device: where to compute.
+
+    Returns:
+        R (d, d).
+    """
+    weight = torch.randn(k, d, generator=generator, dtype=torch.float64) / k**0.5
+    readout = torch.randn(k, 1, generator=generator, dtype=torch.float64)
+    scaled = (readout * weight).to(device)  # (k, d)
+    return scaled.T @ scaled
+
+
+def matrix_moments(matrix: torch.Tensor) -> list[float]:
+    """tr(R), tr(R²), tr(R³) and tr(R⁴) of a symmetric matrix, normalised.
+
+    Args:
+        matrix: R, (d, d).
+
+    Returns:
+        The four moments.
+
+    Example:
+        >>> matrix_moments(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
+        [1.0, 2.0, 4.0, 8.0]
+    """
+    square = matrix @ matrix
+    powers = matrix.diagonal().sum(), (matrix**2).sum(), (matrix * square).sum(), (square**2).sum()
+    return [float(power) / len(matrix) for power in powers]

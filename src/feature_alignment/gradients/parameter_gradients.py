@@ -1,0 +1,128 @@
+"""Per-sample gradients of one parameter, kept as the factors they are made of.
+
+A module's weight has the gradient G_iy = Σ_t δ_iyt a_itᵀ for sample i and output y: a sum over the
+positions t (one for a vector input, tokens of a sequence, output pixels of a convolution) of outer
+products of a pre-activation gradient δ and an input a. n·c·P·k + n·P·d numbers describe it, where
+the gradient itself has n·c·k·d.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from feature_alignment.gradients.blocks import BLOCK, spans
+from feature_alignment.gradients.layer_inputs import Inputs, TokenInputs
+
+
+@dataclass(frozen=True)
+class MatrixGradients:
+    """Per-sample gradients Σ_t δ_t a_tᵀ of a matrix-shaped parameter, as their factors.
+
+    Attributes:
+        inputs: a.
+        deltas: δ, (n, c, P, groups·k).
+    """
+
+    inputs: Inputs
+    deltas: torch.Tensor
+
+    @property
+    def rows(self) -> int:
+        """Rows of one group's weight."""
+        if isinstance(self.inputs, TokenInputs):
+            return self.inputs.vocabulary
+        return self.width
+
+    @property
+    def width(self) -> int:
+        """Width k of one group's δ."""
+        return self.deltas.shape[3] // self.inputs.groups
+
+    def signal(self, group: int, samples: slice) -> torch.Tensor:
+        """The group's δ: (b, c, P, k)."""
+        return self.deltas[samples, :, :, group * self.width : (group + 1) * self.width]
+
+    def add_gradient_rows(
+        self, out: torch.Tensor, group: int, rows: slice, beta: int, block: int = BLOCK
+    ) -> None:
+        """Replace `out` (n, c, number of rows, columns) by beta · out + rows of the gradients.
+
+        Args:
+            out: contiguous.
+            group: the group.
+            rows: rows of the group's weight.
+            beta: 0 or 1.
+            block: about how many numbers to load at a time.
+        """
+        loaded = self.inputs.positions * self.inputs.columns
+        for samples in spans(len(out), max(1, min(block, BLOCK) // loaded)):
+            a, delta = self.inputs.load(group, samples), self.signal(group, samples)
+            self.inputs.add_gradient_rows(out[samples], a, delta, rows, beta)
+
+    def numbers(self, outputs: int) -> int:
+        """How many numbers these factors are for one sample and so many outputs."""
+        return self.inputs.values[0].numel() + outputs * self.deltas[0, 0].numel()
+
+    def features(self, block: int = BLOCK) -> torch.Tensor:
+        """The gradients themselves, entries in the parameter's order: (n, c, p)."""
+        shape = (*self.deltas.shape[:2], self.rows, self.inputs.columns)
+        groups = []
+        for group in range(self.inputs.groups):
+            found = self.deltas.new_empty(shape)
+            self.add_gradient_rows(found, group, slice(0, self.rows), 0, block)
+            groups.append(self.inputs.weight_order(found).flatten(2))
+        return torch.cat(groups, dim=2) if len(groups) > 1 else groups[0]
+
+    def without_silent_positions(self) -> "MatrixGradients":
+        """The same gradients without positions where δ is zero for all samples and outputs.
+
+        Where the outputs are those of a sequence's last token, say. Vector inputs only.
+        """
+        if len(self.deltas) == 0 or self.deltas[0, 0].any(1).all():
+            return self  # the usual case: nothing to look for
+        heard = (self.deltas != 0).any(3).any(1).any(0)
+        heard[0] = True  # so that one is left
+        inputs = replace(self.inputs, values=self.inputs.values[:, heard])
+        return replace(self, inputs=inputs, deltas=self.deltas[:, :, heard])
+
+
+@dataclass(frozen=True)
+class VectorGradients:
+    """Per-sample gradients of a parameter with few entries, in full.
+
+    Attributes:
+        values: (n, c, p), entries in the parameter's order.
+    """
+
+    values: torch.Tensor
+
+    def features(self, block: int = BLOCK) -> torch.Tensor:
+        """The gradients: (n, c, p)."""
+        return self.values
+
+
+@dataclass(frozen=True)
+class BiasGradients:
+    """Per-sample gradients Σ_t δ_t of a bias.
+
+    Attributes:
+        deltas: δ, (n, c, P, k).
+    """
+
+    deltas: torch.Tensor
+
+    def features(self, block: int = BLOCK) -> torch.Tensor:
+        """The gradients: (n, c, k)."""
+        return self.deltas.sum(dim=2)
+
+
+Gradients = MatrixGradients | VectorGradients | BiasGradients
+
+
+def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:
+    """Gradients of one parameter over all of its uses: (n, c, p)."""
+    total = uses[0].features(block)
+    for use in uses[1:]:
+        total = total + use.features(block)
+    return total

@@ -1,0 +1,273 @@
+"""Gram matrices of gradients that are sums over positions, without those gradients where possible.
+
+K[(i,y),(j,y')] = ⟨Σ_t δ_iyt a_itᵀ, Σ_s δ_jy's a_jsᵀ⟩ = Σ_{t,s} (δ_iyt·δ_jy's)(a_it·a_js) can be
+summed in three orders, equal in exact arithmetic. For n samples, c outputs, P positions and a
+weight (k, d), in multiplications and up to the factor 1/2 that symmetry saves:
+
+pairs       all inner products, then their products: n²P²(d + c²k). Best for one position.
+carrying    Σ_s (a_it·a_js) δ_jy's first, then its product with δ_iyt: n²P(Pd + Pck + c²k). The
+            inner products of inputs serve all outputs. Best for few positions.
+gradients   the gradients a few rows of the weight at a time: ncPkd + n²c²kd. Best for many.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from feature_alignment.gradients.blocks import BLOCK, spans
+from feature_alignment.gradients.layer_inputs import TokenInputs
+from feature_alignment.gradients.parameter_gradients import MatrixGradients
+
+FORMS = ("pairs", "carrying", "gradients")
+
+# Multiplications that take as long as moving one number to memory and back, and the slowness of
+# products with c rows and columns only: measured on two CPU cores.
+_MOVE = 40
+_NARROW = 4
+
+# Numbers in one slice of gradients: memory of this size is soon used again.
+_SLICE = 2**22
+
+
+def add_position_gram(
+    out: torch.Tensor,
+    first: MatrixGradients,
+    second: MatrixGradients,
+    *,
+    bias: bool,
+    symmetric: bool,
+    workspace: int,
+    form: str | None = None,
+) -> None:
+    """Add the Gram matrix of a weight's gradients to `out`, in the cheapest form.
+
+    Source: baratin2021, eq. 1; the forms are this module's.
+
+    Args:
+        out: (n·c, n₂·c), sample-major; changed in place. If symmetric, only its lower triangle
+            is meaningful afterwards.
+        first: gradients of the rows.
+        second: gradients of the columns, of the same parameter.
+        bias: whether to add the Gram matrix of the layer's bias, of gradient Σ_t δ_t.
+        symmetric: whether `second` is `first`.
+        workspace: numbers that intermediate results may hold.
+        form: one of FORMS; None for the one with the lowest `form_costs`.
+
+    Raises:
+        ValueError: if the form is unknown.
+    """
+    form = cheapest_form(first, second, symmetric) if form is None else form
+    if form == "pairs":
+        _add_by_pairs(out, first, second, bias, symmetric, workspace)
+    elif form == "carrying":
+        _add_by_carrying(out, first, second, bias, symmetric, workspace)
+    elif form == "gradients":
+        add_gradient_gram(out, [first], [second], symmetric=symmetric, workspace=workspace)
+        if bias:
+            add_feature_gram(out, first.deltas.sum(2), second.deltas.sum(2), symmetric)
+    else:
+        raise ValueError(f"form: {form!r}; it must be one of {', '.join(FORMS)}.")
+
+
+def cheapest_form(first: MatrixGradients, second: MatrixGradients, symmetric: bool) -> str:
+    """The form of lowest cost."""
+    costs = form_costs(
+        (first.deltas.shape[0], second.deltas.shape[0]),
+        first.deltas.shape[1],
+        (first.inputs.positions, second.inputs.positions),
+        (first.rows, first.inputs.columns),
+        symmetric=symmetric,
+        groups=first.inputs.groups,
+        tokens=isinstance(first.inputs, TokenInputs),
+    )
+    return min(FORMS, key=lambda form: costs[form])
+
+
+def form_costs(
+    samples: tuple[int, int],
+    outputs: int,
+    positions: tuple[int, int],
+    weight: tuple[int, int],
+    *,
+    symmetric: bool,
+    groups: int = 1,
+    tokens: bool = False,
+) -> dict[str, float]:
+    """Cost of each form in multiplications, moved numbers included at their price.
+
+    Args:
+        samples: n and n₂.
+        outputs: c.
+        positions: P and P₂.
+        weight: rows and columns of one group's weight.
+        symmetric: whether only one triangle is computed.
+        groups: number of groups.
+        tokens: whether the parameter is an embedding, whose inputs are compared, not multiplied.
+
+    Returns:
+        Cost by form.
+
+    Example:
+        >>> costs = form_costs((10, 10), 1, (1, 1), (100, 100), symmetric=False)
+        >>> min(costs, key=costs.get)
+        'pairs'
+    """
+    (n, n2), c, (t, s), (k, d) = samples, outputs, positions, weight
+    share = 0.5 if symmetric else 1.0
+    sides = n if symmetric else n + n2
+    width, compared = (d, 1) if tokens else (k, d)
+    similarity = t * s * (compared + _MOVE)
+    pairs = similarity + c**2 * t * s * (width + _MOVE * (t * s > 1))
+    carrying = similarity + c * t * width * (s + _MOVE + _NARROW * c)
+    forming = sides * c * k * d * (t + _MOVE)
+    return {
+        "pairs": share * groups * n * n2 * pairs,
+        "carrying": share * groups * n * n2 * carrying,
+        "gradients": groups * (forming + share * n * n2 * c**2 * k * d),
+    }
+
+
+def add_gradient_gram(
+    out: torch.Tensor,
+    first: Sequence[MatrixGradients],
+    second: Sequence[MatrixGradients],
+    *,
+    symmetric: bool,
+    workspace: int,
+) -> None:
+    """Add the Gram matrix of a weight's gradients, summed over uses of the weight, to `out`.
+
+    A few rows of the weight at a time, for all samples.
+
+    Args:
+        out: (n·c, n₂·c); see `add_position_gram`.
+        first: one or more uses of the weight; they have the same groups, rows and columns.
+        second: the same uses for the columns' samples.
+        symmetric: whether `second` is `first`.
+        workspace: numbers that intermediate results may hold.
+    """
+    columns, rows = first[0].inputs.columns, first[0].rows
+    held = out.shape[0] if symmetric else sum(out.shape)
+    step = math.ceil(rows / math.ceil(rows * held * columns / max(1, min(workspace // 2, _SLICE))))
+    step = min(step, rows)  # slices of equal size
+    sides = [first] if symmetric else [first, second]
+    spaces = [
+        use[0].deltas.new_empty(use[0].deltas[:, :, 0, 0].numel() * step * columns) for use in sides
+    ]
+    for group in range(first[0].inputs.groups):
+        for span in spans(rows, step):
+            found = []
+            for uses, space in zip(sides, spaces, strict=True):
+                shape = (*uses[0].deltas.shape[:2], span.stop - span.start, columns)
+                gradients = space[: math.prod(shape)].view(shape)
+                for number, use in enumerate(uses):
+                    use.add_gradient_rows(gradients, group, span, min(number, 1), workspace // 4)
+                found.append(gradients)
+            add_feature_gram(out, found[0], found[-1], symmetric)
+
+
+def add_feature_gram(
+    out: torch.Tensor, first: torch.Tensor, second: torch.Tensor, symmetric: bool
+) -> None:
+    """Add ΦΦ₂ᵀ to `out`; if symmetric, at least its lower triangle.
+
+    Args:
+        out: (n·c, n₂·c).
+        first: Φ, (n, c, p).
+        second: Φ₂, (n₂, c, p).
+        symmetric: whether Φ₂ is Φ.
+    """
+    phi, phi2 = first.reshape(out.shape[0], -1), second.reshape(out.shape[1], -1)
+    blocks = 16 if symmetric else 1
+    for rows in spans(out.shape[0], max(64, math.ceil(out.shape[0] / blocks))):
+        stop = rows.stop if symmetric else out.shape[1]
+        out[rows, :stop].addmm_(phi[rows], phi2[:stop].T)
+
+
+def mirror_lower_triangle(matrix: torch.Tensor) -> None:
+    """Copy the lower triangle of a square matrix to its upper one, in place and in blocks."""
+    for rows in spans(matrix.shape[0], 128):
+        matrix[: rows.start, rows] = matrix[rows, : rows.start].T
+        block = matrix[rows, rows]
+        block.copy_(block.tril() + block.tril(-1).T)
+
+
+def _add_by_pairs(
+    out: torch.Tensor,
+    first: MatrixGradients,
+    second: MatrixGradients,
+    bias: bool,
+    symmetric: bool,
+    workspace: int,
+) -> None:
+    n, c, t, _ = first.deltas.shape
+    n2, _, s, _ = second.deltas.shape
+    side = max(1, min(workspace // 2, BLOCK // 2) // (n2 * s * c * c * t))
+    for group in range(first.inputs.groups):
+        for rows in spans(n, side):
+            a, delta = first.inputs.load(group, rows), first.signal(group, rows)
+            columns = slice(0, rows.stop if symmetric else n2)
+            a2, delta2 = second.inputs.load(group, columns), second.signal(group, columns)
+            products = delta.flatten(0, 2) @ delta2.flatten(0, 2).T
+            products = products.view(len(a), c, t, len(a2), c, s)
+            similarity = _similarity(first, a, a2, bias, products.dtype)
+            products *= similarity.view(len(a), 1, t, len(a2), 1, s)
+            if t * s > 1:
+                products = products.sum((2, 5))
+            found = products.view(len(a) * c, -1)
+            out[rows.start * c : rows.stop * c, : found.shape[1]] += found
+
+
+def _add_by_carrying(
+    out: torch.Tensor,
+    first: MatrixGradients,
+    second: MatrixGradients,
+    bias: bool,
+    symmetric: bool,
+    workspace: int,
+) -> None:
+    n, c, t, _ = first.deltas.shape
+    n2, _, s, _ = second.deltas.shape
+    blocks = out.unflatten(0, (n, c)).unflatten(2, (n2, c))
+    k, d = first.width, first.inputs.columns
+    side = max(1, workspace // (4 * t * d))
+    side2 = max(1, min(workspace // (4 * s * d), workspace // (4 * min(side, n) * t * s)))
+    # Narrower columns leave less to compute above the diagonal; below 256 products get slow.
+    side2 = min(side2, max(math.ceil(256 / s), n2 // 16))
+    carried_samples = max(1, min(BLOCK, workspace // 4) // (c * t * k))
+    for group in range(first.inputs.groups):
+        for rows in spans(n, side):
+            a, delta = first.inputs.load(group, rows), first.signal(group, rows)
+            delta = delta.reshape(delta.shape[0], c, t * k)
+            for columns in spans(n2, side2):
+                if symmetric and columns.start >= rows.stop:
+                    break
+                below = max(0, columns.start - rows.start) if symmetric else 0
+                delta2 = second.signal(group, columns)
+                similarity = _similarity(
+                    first, a[below:], second.inputs.load(group, columns), bias, delta.dtype
+                ).view(-1, t, delta2.shape[0], s)
+                for j, column in enumerate(range(columns.start, columns.stop)):
+                    # In the symmetric case sample j meets the samples i ≥ j only.
+                    begin = max(0, column - rows.start) if symmetric else 0
+                    for part in spans(delta.shape[0] - begin, carried_samples):
+                        mine = slice(begin + part.start, begin + part.stop)
+                        weights = similarity[mine.start - below : mine.stop - below, :, j]
+                        found = _carry(weights, delta2[j], delta[mine])  # (b, c, c)
+                        blocks[rows.start + mine.start : rows.start + mine.stop, :, column] += found
+
+
+def _carry(weights: torch.Tensor, delta2: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+    """Σ_t δ_iyt · Σ_s w_its δ_y's: w (b, P, P₂), δ of one sample (c, P₂, k), of b (b, c, P·k)."""
+    b, t, s = weights.shape
+    c = len(delta2)
+    carried = torch.bmm(weights.reshape(b * t, s).expand(c, b * t, s), delta2)  # (c, b·P, k)
+    return torch.bmm(delta, carried.view(c, b, -1).permute(1, 2, 0))
+
+
+def _similarity(
+    use: MatrixGradients, a: torch.Tensor, a2: torch.Tensor, bias: bool, dtype: torch.dtype
+) -> torch.Tensor:
+    found = use.inputs.similarity(a, a2).to(dtype)
+    return found + 1 if bias else found

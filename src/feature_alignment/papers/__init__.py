@@ -1,0 +1,1 @@
+"""One folder for each paper, with everything that is only that paper's."""

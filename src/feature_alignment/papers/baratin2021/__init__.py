@@ -1,0 +1,1 @@
+"""Replication of baratin2021."""

@@ -1,0 +1,182 @@
+"""Numerical checks of baratin2021's statements on complexity (Section 4.1, Appendix B).
+
+Expectations over signs are exact, over all of them. Axes as in `rademacher`.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize
+
+from feature_alignment.complexity.minimum_norm import (
+    interpolator_bound,
+    minimum_norm_interpolator,
+    optimal_norm_scales,
+)
+from feature_alignment.complexity.rademacher import (
+    all_signs,
+    finite_class_complexity,
+    linear_class_bound,
+    linear_class_maximisers,
+    margin,
+    multiclass_bound,
+    ramp_loss,
+)
+from feature_alignment.papers.baratin2021.checks.check import Check, equation, inequality, misprint
+from feature_alignment.papers.baratin2021.checks.supernat import (
+    optimal_update_scales,
+    supernat,
+    update_bound,
+)
+
+SAMPLES, PARAMETERS, CLASSES, MEMBERS, UPDATES = 8, 12, 3, 12, 3
+LEARNING_RATE = 0.3
+
+
+def complexity_checks(generator: np.random.Generator) -> list[Check]:
+    """Check Propositions 3, 10 and 14, Theorems 2 and 13 and Lemma 12 on one random case.
+
+    Args:
+        generator: source of the case.
+
+    Returns:
+        The outcomes.
+    """
+    features = generator.standard_normal((SAMPLES, PARAMETERS))
+    y = generator.standard_normal(SAMPLES)
+    return [
+        *_linear_classes(features, generator),
+        *_optimal_scales(features, y),
+        *_algorithm(features, y),
+        *_interpolator(features, y),
+        *_multiclass(generator),
+    ]
+
+
+def _transform(generator: np.random.Generator, size: int = PARAMETERS) -> np.ndarray:
+    """A random invertible matrix A."""
+    return np.eye(size) + 0.2 * generator.standard_normal((size, size))
+
+
+def _linear_classes(features: np.ndarray, generator: np.random.Generator) -> list[Check]:
+    """Proposition 10, and Theorem 2 for a sum of updates.
+
+    The class of a flow is the product of its updates' classes, so that the supremum over the sum
+    is the sum of the suprema: maximising each update is exact.
+    """
+    signs = all_signs(SAMPLES)
+    complexities, bounds = [], []
+    for _ in range(UPDATES):
+        transform, radius = _transform(generator), generator.uniform(0.5, 2)
+        best = linear_class_maximisers(features, transform, radius, signs)
+        complexities.append(np.mean(signs * (best @ features.T)))
+        bounds.append(linear_class_bound(features, transform, radius))
+    return [
+        inequality("prop10", complexities[0], bounds[0]),
+        inequality("thm2", sum(complexities), sum(bounds)),
+    ]
+
+
+def _optimal_scales(features: np.ndarray, y: np.ndarray) -> list[Check]:
+    """Propositions 3 and 14: the closed-form minimisers against numerical ones."""
+    left, singular_values, right = np.linalg.svd(features, full_matrices=False)
+    eigenvalues, modes = singular_values**2, left.T @ y
+    gradient = -modes / SAMPLES  # at f = 0
+    update = optimal_update_scales(gradient)
+    norm = optimal_norm_scales(eigenvalues, modes)
+    numerical_update = _minimiser(lambda nu: update_bound(eigenvalues, gradient, nu))
+    numerical_norm = _minimiser(lambda nu: interpolator_bound(eigenvalues, modes, nu))
+    rescaled = right.T @ np.diag(norm**-0.5) @ right @ features.T  # A⁻¹Φᵀ
+    size = np.linalg.norm(rescaled)
+    return [
+        equation("prop3", numerical_update, update / _geometric_mean(update)),
+        equation("prop14", numerical_norm, norm / _geometric_mean(norm)),
+        *misprint("eq88", size, size**2, np.sum(eigenvalues / norm)),
+    ]
+
+
+def _minimiser(objective: Callable[[np.ndarray], float]) -> np.ndarray:
+    """Minimiser over ν > 0, (n,), of an objective that ignores a common factor of ν.
+
+    Returned with geometric mean 1. The objective's logarithm is convex in log ν.
+    """
+    found = minimize(
+        lambda log: np.log(objective(np.exp(log))),
+        np.zeros(SAMPLES),
+        jac="3-point",
+        method="BFGS",
+        options={"gtol": 1e-9},
+    )
+    nu = np.exp(found.x)
+    return nu / _geometric_mean(nu)
+
+
+def _geometric_mean(values: np.ndarray) -> float:
+    return float(np.exp(np.log(values).mean()))
+
+
+def _algorithm(features: np.ndarray, y: np.ndarray) -> list[Check]:
+    """Figure 5's three steps with full matrices: eqs. 16–17, and the natural gradient."""
+    left, _, right = np.linalg.svd(features, full_matrices=False)
+    transform, scaled = np.eye(PARAMETERS), features  # A_t and Φ_t = Φ A_t⁻ᵀ
+    weights, natural = np.zeros(PARAMETERS), np.zeros(PARAMETERS)  # in Φ_t, and in Φ
+    outside = np.eye(PARAMETERS) - right.T @ right
+    for _ in range(UPDATES):
+        gradient = (scaled @ weights - y) / SAMPLES
+        metric = transform @ transform.T
+        natural = natural - LEARNING_RATE * np.linalg.solve(metric, features.T @ gradient)
+        weights = weights - LEARNING_RATE * scaled.T @ gradient
+        nu = optimal_update_scales(left.T @ gradient)
+        step = right.T @ np.diag(np.sqrt(nu)) @ right + outside  # eq. 15
+        weights, scaled = step.T @ weights, np.linalg.solve(step, scaled.T).T
+        transform = transform @ step
+    flow = supernat(features, y, LEARNING_RATE, UPDATES, "literal")
+    original = np.linalg.solve(transform.T, weights)  # w = A_t⁻ᵀ w̃
+    spectrum = np.linalg.svd(scaled, compute_uv=False)
+    return [
+        equation("eq17", np.sort(flow.log_eigenvalues[-1])[::-1], 2 * np.log(spectrum)),
+        equation("supernat_function", flow.weights[-1], original),
+        equation("supernat_natural_gradient", natural, original),
+    ]
+
+
+def _interpolator(features: np.ndarray, y: np.ndarray) -> list[Check]:
+    """Eq. 81, and the covariance of the interpolator under label noise that follows it."""
+    found = minimum_norm_interpolator(features, y)
+    linear_map = features.T @ np.linalg.inv(features @ features.T)  # w* = linear_map @ y
+    right = np.linalg.svd(features, full_matrices=False)[2]
+    covariance = right.T @ np.diag(1 / found.eigenvalues) @ right  # for σ = 1
+    return [
+        equation("eq81", found.weights, np.linalg.lstsq(features, y, rcond=None)[0]),
+        equation("noise_covariance", covariance, linear_map @ linear_map.T),
+    ]
+
+
+def _multiclass(generator: np.random.Generator) -> list[Check]:
+    """Lemma 12 on finite classes, Theorem 13 on members of a linear class, eqs. 58 and 74."""
+    signs = all_signs(SAMPLES)
+    labels = generator.integers(CLASSES, size=SAMPLES)
+    gamma = generator.uniform(0.2, 2)
+    scores = generator.standard_normal((MEMBERS, SAMPLES, CLASSES))
+    loss = finite_class_complexity(ramp_loss(margin(scores, labels), gamma), signs)
+    by_class = sum(finite_class_complexity(scores[..., y], signs) for y in range(CLASSES))
+    margins = scores[..., 0] * np.sign(labels - 0.5)  # of a binary classifier
+    binary = finite_class_complexity(ramp_loss(margins, gamma), signs)
+    contracted = finite_class_complexity(scores[..., 0], signs) / gamma
+
+    features = generator.standard_normal((SAMPLES, CLASSES, PARAMETERS))
+    transform, radius = _transform(generator), generator.uniform(0.5, 2)
+    rows = np.arange(SAMPLES)
+    against = features[rows, labels] - features[rows, (labels + 1) % CLASSES]
+    members = linear_class_maximisers(against, transform, radius, signs)
+    outputs = np.einsum("mp,iyp->miy", members, features)
+    linear = finite_class_complexity(ramp_loss(margin(outputs, labels), gamma), signs)
+
+    delta = np.eye(CLASSES)[labels]
+    epsilon = 2 * delta - 1
+    return [
+        inequality("eq58", binary, contracted),
+        inequality("lemma12", loss, CLASSES / gamma * by_class),
+        inequality("thm13", linear, multiclass_bound(features, transform, radius, gamma)),
+        *misprint("eq74", (epsilon + 0.5) / 2, (epsilon + 1) / 2, delta),
+    ]

@@ -1,0 +1,140 @@
+"""Numerical checks of baratin2021's statements on spectra and function updates (Appendix A).
+
+The tangent features of a case are random vectors: the statements are linear algebra and hold for
+any. Axes as in `function_updates`.
+"""
+
+import numpy as np
+
+from feature_alignment.kernels.eigenfunctions import eigenfunctions
+from feature_alignment.kernels.spectrum import effective_rank
+from feature_alignment.papers.baratin2021.checks.check import Check, equation, misprint
+from feature_alignment.papers.baratin2021.checks.function_updates import (
+    FunctionBasis,
+    function_update,
+    metric_eigenfunctions,
+    principal_components,
+    time_constants,
+)
+
+INPUTS, OUTPUTS, PARAMETERS = 30, 2, 12
+SAMPLES = np.arange(4)
+STEPS = 7
+LEARNING_RATE = 0.1
+
+
+def spectral_checks(generator: np.random.Generator) -> list[Check]:
+    """Check Propositions 4–7 and 9, Lemmas 1 and 8 and their misprints on one random case.
+
+    Args:
+        generator: source of the case.
+
+    Returns:
+        The outcomes.
+    """
+    # Directions of unequal size, so that eigenvalues are well apart.
+    sizes = np.arange(1, PARAMETERS + 1) ** -0.5
+    features = sizes * generator.standard_normal((INPUTS, OUTPUTS, PARAMETERS))
+    gradient = generator.standard_normal((len(SAMPLES), OUTPUTS))
+    return [
+        *_eigenfunctions(features),
+        *_updates(features, gradient),
+        *_principal_components(features[:, :1]),
+        *_regression(features[:, :1], generator),
+        *_effective_rank(),
+    ]
+
+
+def _eigenfunctions(features: np.ndarray) -> list[Check]:
+    """Proposition 4: metric and kernel have the same spectrum, and u_j are eigenfunctions."""
+    rows = features.reshape(-1, PARAMETERS)
+    from_kernel = eigenfunctions(rows @ rows.T, PARAMETERS, OUTPUTS)
+    from_metric = metric_eigenfunctions(features)
+    functions = from_metric.functions.reshape(-1, PARAMETERS)
+    signs = np.sign((functions * from_kernel.functions).sum(axis=0))
+    return [
+        equation("prop4_spectrum", from_metric.eigenvalues, from_kernel.eigenvalues / INPUTS),
+        equation("prop4_functions", functions * signs, from_kernel.functions),
+    ]
+
+
+def _updates(features: np.ndarray, gradient: np.ndarray) -> list[Check]:
+    """Lemma 1 and Proposition 6: updates by modes are those of gradient descent."""
+    rows = features[SAMPLES].reshape(-1, PARAMETERS)
+    step = -LEARNING_RATE * rows.T @ gradient.ravel()  # δw
+    direct = features @ step
+    population = metric_eigenfunctions(features)
+    components = principal_components(features, SAMPLES)
+    left, singular_values, right = np.linalg.svd(rows, full_matrices=False)
+    overlap = singular_values * (left.T @ gradient.ravel())  # √λ_j u_jᵀ∇L
+    return [
+        equation("lemma1", function_update(population, SAMPLES, gradient, LEARNING_RATE), direct),
+        equation("prop6", function_update(components, SAMPLES, gradient, LEARNING_RATE), direct),
+        *misprint("eq46", overlap, -LEARNING_RATE * overlap, right @ step),
+    ]
+
+
+def _principal_components(features: np.ndarray) -> list[Check]:
+    """Lemma 8 and the two forms that its proof and Appendix A.5.2 misprint."""
+    basis, kernel, functions = _scalar_case(features)
+    own = functions[SAMPLES]  # (n, n)
+    rows = features[SAMPLES, 0]
+    right = np.linalg.svd(rows, full_matrices=False)[2]
+    return [
+        equation("lemma8", kernel @ own, functions * basis.eigenvalues),
+        *misprint("lemma8_proof", functions @ own.T, functions * basis.eigenvalues @ own.T, kernel),
+        *misprint(
+            "appendix_a52",
+            own * basis.eigenvalues @ _aligned(right, rows, own),
+            own * np.sqrt(basis.eigenvalues) @ _aligned(right, rows, own),
+            rows,
+        ),
+    ]
+
+
+def _aligned(right: np.ndarray, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """The right singular vectors with the signs that belong to the left ones."""
+    return right * np.sign(np.einsum("ij,ip,jp->j", own, rows, right))[:, None]
+
+
+def _scalar_case(features: np.ndarray) -> tuple[FunctionBasis, np.ndarray, np.ndarray]:
+    """Principal components of one output, k(x, x_i) (N, n) and the functions (N, n)."""
+    basis = principal_components(features, SAMPLES)
+    kernel = features[:, 0] @ features[SAMPLES, 0].T
+    return basis, kernel, basis.functions[:, 0]
+
+
+def _regression(features: np.ndarray, generator: np.random.Generator) -> list[Check]:
+    """Propositions 7 and 9: gradient descent on ½‖f − y‖² from weights in the features' span."""
+    basis, kernel, functions = _scalar_case(features)
+    rows = features[SAMPLES, 0]
+    y = generator.standard_normal(len(SAMPLES))
+    start = rows.T @ generator.standard_normal(len(SAMPLES))
+    rate = 1 / basis.eigenvalues[0]
+    solution = np.linalg.lstsq(rows, y, rcond=None)[0]
+    weights, difference = start, features[:, 0] @ (start - solution)
+    for _ in range(STEPS):
+        weights = weights - rate * rows.T @ (rows @ weights - y)
+        difference = difference - rate * kernel @ difference[SAMPLES]  # (Id − ηK)(f − f*)
+    direct = features[:, 0] @ weights
+    initial, target = functions[SAMPLES].T @ (rows @ start), functions[SAMPLES].T @ y
+    decay = (1 - rate * basis.eigenvalues) ** STEPS
+    time = np.arange(1, STEPS + 1)[:, None]
+    constants = time_constants(basis.eigenvalues)
+    return [
+        equation("prop7", features[:, 0] @ solution + difference, direct),
+        equation("prop9", functions @ (target + decay * (initial - target)), direct),
+        *misprint(
+            "prop9_time_constant",
+            np.exp(-time * constants),  # the printed τ_j is the inverse
+            np.exp(-time / constants),
+            (1 - rate * basis.eigenvalues[1:]) ** time,
+        ),
+    ]
+
+
+def _effective_rank() -> list[Check]:
+    """Eq. 5: three equal eigenvalues and four of almost zero have the effective rank 3."""
+    eigenvalues = np.array([1.0] * 3 + [1e-15] * 4)
+    # As printed, μ_j = λ_j/Σ_i λ_j = 1/r, whose entropy is log r whatever the eigenvalues.
+    return misprint("eq5", len(eigenvalues), effective_rank(eigenvalues), 3)

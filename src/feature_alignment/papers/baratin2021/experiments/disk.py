@@ -1,0 +1,119 @@
+"""Gradient descent on the disk dataset, and the eigenfunctions of the tangent kernel on the way.
+
+Source: baratin2021, Figures 1 and 10 and Appendix C.1.
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from feature_alignment.data.synthetic import disk, disk_labels, grid
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.kernels.centring import centre_kernel
+from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
+from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.models.mlp import MLP
+from feature_alignment.pipeline.run import SeedResult, precision
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import accuracy, bce
+from feature_alignment.training.optimizers import make_optimizer
+from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
+from feature_alignment.training.progress import Progress
+
+Parameters = dict[str, Any]
+KEPT = 20
+"""Eigenfunctions that are kept: the paper compares the 20th eigenvalue with the first."""
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
+) -> SeedResult:
+    """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
+
+    Args:
+        seed: the seed.
+        parameters: the section `baratin2021_disk` of the config.
+        device: where to train.
+        dataset: none is used.
+        label: names the run in its progress lines.
+
+    Returns:
+        Losses, accuracies, eigenvalue ratios and label energy at each scheduled step; the training
+        points x (n, 2) and labels y (n,); the top eigenfunctions (20, m, m), m points a side.
+    """
+    rng = stream(seed, "data")
+    x, y = disk(parameters["samples"], rng)
+    x_test, y_test = disk(parameters["test_samples"], rng)
+    side = parameters["grid"]
+    points = grid(side)  # (m², 2)
+    to = {"dtype": precision(parameters), "device": device}
+    splits = {
+        split: (torch.tensor(inputs, **to), torch.tensor(labels, **to)[:, None])
+        for split, (inputs, labels) in {"train": (x, y), "test": (x_test, y_test)}.items()
+    }
+    model = MLP(
+        2,
+        [parameters["width"]] * (parameters["linear_layers"] - 1),
+        1,
+        "relu",
+        bias=True,
+        generator=torch_stream(seed, "init"),
+        dtype=to["dtype"],
+    ).to(device)
+    steps = parameters["steps"]
+    recorder = train(
+        model,
+        *splits["train"],
+        loss=bce,
+        optimizer=make_optimizer(
+            model.parameters(), {"name": "gd", "lr": parameters["learning_rate"]}
+        ),
+        steps=steps,
+        measure_at={step for step in parameters["measure_at"] if step <= steps} | {steps},
+        evaluate_on=splits,
+        metrics={"accuracy": accuracy},
+        probes=[
+            _Eigenfunctions(torch.tensor(points, device=device), disk_labels(points), side),
+        ],
+        progress=Progress(steps, label),
+    )
+    result = SeedResult(arrays={"x": x, "y": y})
+    result.add("inside_share", np.mean(y > 0), step=0)
+    result.extend(recorder)
+    return result
+
+
+class _Eigenfunctions:
+    """Spectrum of the tangent kernel on a grid, its top eigenfunctions and their label energy."""
+
+    def __init__(self, points: torch.Tensor, labels: np.ndarray, side: int) -> None:
+        self._points = points
+        self._labels = labels
+        self._side = side
+
+    def __call__(self, step: int, model: nn.Module) -> Measurement:
+        # In float64, since eigenvalues a thousandth of the largest are compared.
+        kernel = tangent_kernel(copy.deepcopy(model).double(), self._points).total  # (m², m²)
+        centred = eigenfunctions(centre_kernel(kernel), KEPT)
+        uncentred = eigenfunctions(kernel, KEPT)
+        values = {
+            "eigenvalue_ratio_20": _decay(centred.eigenvalues),
+            "eigenvalue_ratio_20_uncentred": _decay(uncentred.eigenvalues),
+            "label_energy_top5": label_energy(centred.functions, self._labels, 5),
+            # Of the integral operator, so that it does not grow with the number of grid points.
+            "largest_eigenvalue": centred.eigenvalues[0] / len(kernel),
+        }
+        # The grid's second coordinate changes fastest; images have it along their rows.
+        images = centred.functions.T.reshape(KEPT, self._side, self._side).swapaxes(1, 2)
+        return Measurement(
+            rows=[Row(WHOLE_NETWORK, "grid", name, float(v)) for name, v in values.items()],
+            arrays={"eigenfunctions": images.astype(np.float32)},
+        )
+
+
+def _decay(eigenvalues: np.ndarray) -> float:
+    """λ_20/λ_1 of eigenvalues in nonincreasing order."""
+    return eigenvalues[KEPT - 1] / eigenvalues[0]

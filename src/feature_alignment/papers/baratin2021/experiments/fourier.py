@@ -1,0 +1,110 @@
+"""Eigenvectors of a random network's tangent kernel on equally spaced points, and their frequency.
+
+Source: baratin2021, Figure 8 and Appendix A.5.2.
+"""
+
+from typing import Any
+
+import numpy as np
+import scipy.stats
+import torch
+
+from feature_alignment.data.synthetic import grid_1d
+from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.centring import centre_kernel
+from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions
+from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.models.mlp import MLP
+from feature_alignment.pipeline.run import SeedResult
+
+Parameters = dict[str, Any]
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
+) -> SeedResult:
+    """Decompose the tangent kernel of one untrained network, in float64.
+
+    Args:
+        seed: the seed of the initial weights.
+        parameters: the section `baratin2021_fourier` of the config.
+        device: where to compute.
+        dataset: none is used.
+        label: not needed, since there is no training.
+
+    Returns:
+        Of the kernel centred over the n points, whose n − 1 eigenfunctions have mean 0:
+        `eigenvalue_ratio_10`, λ_10/λ_1 counted from 1, and `eigenvalue_ratio_10_from_0`, counted
+        from 0; `frequency_spearman`, the rank correlation of index and dominant frequency over
+        the first half of the spectrum; `peak_share`, the mean share of an eigenfunction's energy
+        at its dominant frequency, on the splits `first_half` and `second_half` of the spectrum.
+        Of the kernel itself, `eigenvalue_ratio_10_uncentred`. Arrays: eigenvalues (n − 1,),
+        eigenfunctions (n, n − 1) and their Fourier magnitudes (n//2 + 1, n − 1).
+    """
+    points = parameters["points"]
+    x = torch.tensor(grid_1d(points), device=device)  # (n, 1)
+    model = MLP(
+        1,
+        [parameters["width"]] * (parameters["linear_layers"] - 1),
+        1,
+        "relu",
+        bias=True,
+        generator=torch_stream(seed, "init"),
+        init=parameters["init"],
+        dtype=torch.float64,
+    ).to(device)
+    kernel = tangent_kernel(model, x).total
+    # Centring leaves one zero eigenvalue, whose eigenvector is the constant.
+    found = eigenfunctions(centre_kernel(kernel), points - 1)
+    magnitudes = fourier_magnitudes(found.functions)
+    result = SeedResult(
+        arrays={
+            "eigenvalues": found.eigenvalues,
+            "functions": found.functions,
+            "magnitudes": magnitudes,
+        }
+    )
+    uncentred = eigenfunctions(kernel, 10).eigenvalues
+    result.add("eigenvalue_ratio_10_uncentred", uncentred[9] / uncentred[0], step=0, split="grid")
+    _summarise(found, magnitudes, result)
+    return result
+
+
+def fourier_magnitudes(functions: np.ndarray) -> np.ndarray:
+    """Magnitude of each frequency in each function, so that squares sum to one per function.
+
+    The discrete Fourier transform takes the functions as periodic. Frequencies are in periods
+    over the n points.
+
+    Source: baratin2021, Figure 8 (left).
+
+    Args:
+        functions: real columns (n, m).
+
+    Returns:
+        (n//2 + 1, m), row k for the frequency k.
+
+    Example:
+        >>> wave = np.cos(2 * np.pi * 3 * np.arange(8) / 8)[:, None]
+        >>> fourier_magnitudes(wave).round(6)[:, 0].tolist()
+        [0.0, 0.0, 0.0, 1.0, 0.0]
+    """
+    n = len(functions)
+    energy = np.abs(np.fft.rfft(functions, axis=0)) ** 2
+    # Frequencies k and n − k of a real function have the same energy; only k is kept.
+    paired = slice(1, (n + 1) // 2)
+    energy[paired] *= 2
+    return np.sqrt(energy / energy.sum(axis=0))
+
+
+def _summarise(found: Eigenfunctions, magnitudes: np.ndarray, result: SeedResult) -> None:
+    values = found.eigenvalues
+    result.add("eigenvalue_ratio_10", values[9] / values[0], step=0, split="grid")
+    result.add("eigenvalue_ratio_10_from_0", values[10] / values[0], step=0, split="grid")
+    half = len(magnitudes) - 1
+    dominant = magnitudes.argmax(axis=0)
+    spearman = scipy.stats.spearmanr(np.arange(half), dominant[:half]).statistic
+    result.add("frequency_spearman", spearman, step=0, split="first_half")
+    share = magnitudes.max(axis=0) ** 2
+    result.add("peak_share", share[:half].mean(), step=0, split="first_half")
+    result.add("peak_share", share[half:].mean(), step=0, split="second_half")

@@ -1,0 +1,99 @@
+"""Minimum-norm interpolators on rescaled random features, and norm-based complexity bounds.
+
+Source: baratin2021, Figure 9 and Appendix B.5.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from sklearn.kernel_approximation import RBFSampler
+
+from feature_alignment.complexity.minimum_norm import (
+    interpolator_bound,
+    minimum_norm_interpolator,
+    optimal_norm_scales,
+)
+from feature_alignment.determinism import stream
+from feature_alignment.pipeline.run import SeedResult
+
+Parameters = dict[str, Any]
+PLANE = (1, 10)
+"""The modes φ_j onto which solutions are projected, counted from 0."""
+# |f(x)| below this is a tie: at scale 0 all predictions are zero but for rounding.
+_TIE = 1e-9
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
+) -> SeedResult:
+    """Interpolate many subsets of the points at each feature scale.
+
+    Args:
+        seed: the seed, of features and subsets.
+        parameters: the section `baratin2021_interpolators` of the config.
+        device: not used; everything is done in NumPy.
+        dataset: none is used.
+        label: not used; a seed takes seconds.
+
+    Returns:
+        Rows with the further column `scale`, the feature scaling factor c, empty for the
+        rank correlation over all scales of the bound with A = Id and the error
+        (`norm_bound_agreement`); and for each c the centred solutions in the plane
+        (φ_1, φ_10), (subsets, 2).
+    """
+    modes, squared = _features(seed, parameters)
+    # ψ_0 never changes sign, so the modes are counted from 0: y = sign ψ_1.
+    y = np.where(modes[:, 1] > 0, 1.0, -1.0)
+    rng = stream(seed, "subsets")
+    subsets = [
+        rng.choice(len(y), parameters["samples"], replace=False)
+        for _ in range(parameters["subsets"])
+    ]
+    result = SeedResult()
+    curves: dict[str, list[float]] = {"error": [], "norm_bound": [], "optimal_bound": []}
+    for scale in parameters["scales"]:
+        features = modes * np.sqrt(1 + scale * (squared - 1))  # in the basis of the φ_j
+        measured = np.array([_measure(features, y, subset) for subset in subsets])
+        means = measured[:, :3].mean(axis=0)
+        for name, value in zip(curves, means, strict=True):
+            curves[name].append(float(value))
+            result.add(name, value, step=0, split="all", scale=scale)
+        centred = measured[:, 3:] - measured[:, 3:].mean(axis=0)
+        spread = centred.std(axis=0)
+        result.add("norm_bound_over_error", means[1] / means[0], step=0, split="all", scale=scale)
+        result.add("spread_ratio", spread[1] / spread[0], step=0, split="all", scale=scale)
+        result.arrays[f"solutions/{scale}"] = centred
+    agreement = spearmanr(curves["norm_bound"], curves["error"]).statistic
+    result.add("norm_bound_agreement", agreement, step=0, split="all")
+    return result
+
+
+def _features(seed: int, parameters: Parameters) -> tuple[np.ndarray, np.ndarray]:
+    """Left singular vectors ψ (N, N) and squared singular values l (N,) of the random features."""
+    points = parameters["points"]
+    x = np.linspace(-parameters["half_width"], parameters["half_width"], points)
+    sampler = RBFSampler(
+        gamma=parameters["gamma"],
+        n_components=points,
+        random_state=int(stream(seed, "features").integers(2**31)),
+    )
+    modes, singular_values, _ = np.linalg.svd(sampler.fit_transform(x[:, None]))
+    return modes, singular_values**2
+
+
+def _measure(features: np.ndarray, y: np.ndarray, subset: np.ndarray) -> tuple[float, ...]:
+    """Error on the other points, both bounds, and the solution's coordinates in the plane."""
+    found = minimum_norm_interpolator(features[subset], y[subset])
+    others = np.ones(len(y), dtype=bool)
+    others[subset] = False
+    outputs = features[others] @ found.weights
+    outputs[np.abs(outputs) < _TIE] = 0
+    error = np.mean(0.5 * np.abs(np.sign(outputs) - y[others]))  # a tie counts half
+    ones = np.ones_like(found.eigenvalues)
+    best = optimal_norm_scales(found.eigenvalues, found.coefficients)
+    bounds = (
+        interpolator_bound(found.eigenvalues, found.coefficients, scales) for scales in (ones, best)
+    )
+    return float(error), *bounds, *(float(found.weights[mode]) for mode in PLANE)

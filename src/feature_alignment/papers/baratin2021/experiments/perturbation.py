@@ -1,0 +1,195 @@
+"""Change of a network's outputs when its parameters move along singular or random directions.
+
+Source: baratin2021, Figure 7 and Appendix A.4.
+"""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.kernels.jacobian import Direction, top_singular_directions
+from feature_alignment.models.vgg import VGG
+from feature_alignment.papers.baratin2021.experiments.labelled_images import (
+    CLASSES,
+    labelled_images,
+)
+from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.training.batches import steps_per_epoch
+from feature_alignment.training.evaluation import outputs_in_chunks
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import accuracy, cross_entropy
+from feature_alignment.training.optimizers import make_optimizer
+from feature_alignment.training.progress import Progress
+
+Parameters = dict[str, Any]
+COMPARED = (1, 10, 50)
+"""Ranks of the singular directions that are compared with random ones."""
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
+) -> SeedResult:
+    """Train a VGG11, and perturb it before and after.
+
+    Args:
+        seed: the seed.
+        parameters: the section `baratin2021_perturbation` of the config.
+        device: where to train.
+        dataset: images of ten classes.
+        label: names the run in its progress lines.
+
+    Returns:
+        Losses and accuracies, and at step 0 and after training what `perturb` measures.
+
+    Raises:
+        UserError: if the dataset has fewer images than are asked for.
+    """
+    held = parameters["test_samples"]
+    splits = labelled_images(seed, parameters | {"test_samples": 2 * held}, device, dataset).splits
+    x, y = splits["train"]
+    x_test, y_test = splits["test"]
+    splits = {
+        "train": (x, y),
+        "test": (x_test[:held], y_test[:held]),
+        "fresh": (x_test[held:], y_test[held:]),
+    }
+    model = VGG(
+        11,
+        parameters["base_width"],
+        CLASSES,
+        torch_stream(seed, "init"),
+        in_channels=x.shape[1],
+        init="kaiming_zero_bias",
+        dtype=x.dtype,
+    ).to(device)
+    steps = parameters["epochs"] * steps_per_epoch(len(x), parameters["batch_size"])
+    images = {split: x for split, (x, _) in splits.items() if split != "train"}
+    result = SeedResult()
+    perturb(model, images, seed, 0, parameters, result)
+    settings = {
+        "name": "momentum",
+        "lr": parameters["learning_rate"],
+        "momentum": parameters["momentum"],
+    }
+    recorder = train(
+        model,
+        x,
+        y,
+        loss=cross_entropy,
+        optimizer=make_optimizer(model.parameters(), settings),
+        steps=steps,
+        batch_size=parameters["batch_size"],
+        batches=torch_stream(seed, "batches"),
+        measure_at=[0, steps],
+        evaluate_on=splits,
+        metrics={"accuracy": accuracy},
+        progress=Progress(steps, label),
+    )
+    result.extend(recorder)
+    perturb(model, images, seed, steps, parameters, result)
+    return result
+
+
+def perturb(
+    model: nn.Module,
+    images: dict[str, torch.Tensor],
+    seed: int,
+    step: int,
+    parameters: Parameters,
+    result: SeedResult,
+) -> None:
+    """Move the parameters along each direction by the same distance ε = `perturbation`·‖w‖.
+
+    Adds `output_change`, the root mean square over samples of ‖f_{w+εv}(x) − f_w(x)‖, for the
+    leading right singular vectors v of the Jacobian on the images `test` (column `direction`
+    "singular") and for as many of uniformly random direction ("random"), column `rank` from 1;
+    `linear_change`, what the singular value predicts on those images, εσ_j/√n;
+    `singular_<rank>_over_random`, the ratio of one singular direction's change to the root mean
+    square of the random ones'; and on `test` `isotropic_floor`, below which linear algebra does
+    not let that ratio be for rank 1: along a random direction ‖Jv‖² is ‖J‖_F²/P on average, and
+    σ_1² is at least ‖J‖_F² over the rank, so that σ_1/‖Jv‖ ≥ √(P/min(nc, P)) for P parameters, n
+    images and c outputs, with equality if all singular values are the same.
+
+    Source: baratin2021, Figure 7 and eq. 42.
+
+    Args:
+        model: the network w, in evaluation mode; outputs (n, c).
+        images: `test`, on which the directions are found, and others that only see the change.
+        seed: seed of the random directions, which are the same at every step.
+        step: updates made so far.
+        parameters: `directions` and `perturbation`.
+        result: what the rows are added to.
+    """
+    number = parameters["directions"]
+    rng = stream(seed, f"lanczos/step{step}")
+    found = top_singular_directions(model, images["test"], number, rng)
+    # In float64: changes along random directions are small beside the outputs.
+    network = copy.deepcopy(model).double()
+    weights = dict(network.named_parameters())
+    size = parameters["perturbation"] * _norm(weights)
+    linear = size * found.values / len(images["test"]) ** 0.5
+    for rank, change in enumerate(linear, start=1):
+        result.add("linear_change", change, step=step, split="test", rank=rank)
+    random = torch_stream(seed, "directions")
+    moved = {
+        "singular": [
+            _moved(network, {name: v[j] for name, v in found.directions.items()}, size)
+            for j in range(number)
+        ],
+        "random": [
+            _moved(network, _random_direction(network, random), size) for _ in range(number)
+        ],
+    }
+    for split, x in images.items():
+        x = x.double()
+        before = outputs_in_chunks(network, x)  # (n, c)
+        changes = {
+            direction: [_output_change(network, other, x, before) for other in others]
+            for direction, others in moved.items()
+        }
+        at = {"step": step, "split": split}
+        for direction, values in changes.items():
+            for rank, value in enumerate(values, start=1):
+                result.add("output_change", value, **at, direction=direction, rank=rank)
+        typical = torch.tensor(changes["random"]).square().mean().sqrt()
+        for rank in (rank for rank in COMPARED if rank <= number):
+            ratio = changes["singular"][rank - 1] / typical
+            result.add(f"singular_{rank}_over_random", ratio, **at)
+        if split == "test":
+            dimension = sum(w.numel() for w in weights.values())
+            floor = (dimension / min(before.numel(), dimension)) ** 0.5
+            result.add("isotropic_floor", floor, **at)
+
+
+def _moved(network: nn.Module, direction: Direction, size: float) -> Direction:
+    """The parameters after a step of the given size along a direction of norm one."""
+    return {
+        name: w.detach() + size * direction[name].to(w.dtype)
+        for name, w in network.named_parameters()
+    }
+
+
+def _random_direction(network: nn.Module, generator: torch.Generator) -> Direction:
+    """A direction of norm one, uniform on the sphere of all parameters."""
+    normal = {
+        name: torch.randn(w.shape, generator=generator, dtype=torch.float64).to(w.device)
+        for name, w in network.named_parameters()
+    }
+    norm = _norm(normal)
+    return {name: v / norm for name, v in normal.items()}
+
+
+def _norm(direction: Direction) -> float:
+    return float(sum(v.detach().double().square().sum() for v in direction.values())) ** 0.5
+
+
+def _output_change(
+    network: nn.Module, moved: Direction, x: torch.Tensor, before: torch.Tensor
+) -> float:
+    with torch.no_grad():
+        change = torch.func.functional_call(network, moved, (x,)) - before  # (n, c)
+    return float(change.square().sum(dim=1).mean().sqrt())

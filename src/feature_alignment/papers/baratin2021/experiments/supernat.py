@@ -1,0 +1,121 @@
+"""SuperNat and gradient descent on noisy linear regression, for each choice of the constant κ.
+
+Source: baratin2021, Figure 5 and Section 4.1.2.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from feature_alignment.data.noisy_regression import (
+    NoisyRegression,
+    expected_loss,
+    noisy_regression,
+)
+from feature_alignment.determinism import stream
+from feature_alignment.papers.baratin2021.checks.supernat import KAPPAS, Flow, supernat
+from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.training.schedule import geometric
+
+Parameters = dict[str, Any]
+METHODS = {"gd": None} | {kappa: kappa for kappa in KAPPAS}
+NOTHING_LEFT = 1e-3
+"""The share of the noise below which nothing of it is left to learn."""
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
+) -> SeedResult:
+    """Draw one problem and train on it by every method at every learning rate.
+
+    Args:
+        seed: the seed; all methods share the problem.
+        parameters: the section `baratin2021_supernat` of the config.
+        device: not used; everything is done in NumPy.
+        dataset: none is used.
+        label: not used; a seed takes less than a second.
+
+    Returns:
+        Rows with the further columns `method`, gd or a choice of κ, and `learning_rate`: losses
+        and eigenvalues over time, and summaries of them at the last step. Of these, `noise_fit`
+        is the share of the noise that is learnt at the last step T, the projection of the noise
+        weights onto those of the interpolator; `late_noise_share`, |fit(T) − fit(T/2)| /
+        (1 − fit(T/2)), is how much of the noise that is not learnt half way is learnt in the
+        second half. It is left out where nothing is left to learn (`NOTHING_LEFT`): what has
+        fitted the noise has no more of it to freeze.
+    """
+    problem = noisy_regression(
+        parameters["samples"],
+        parameters["noise_features"],
+        parameters["noise_variance"],
+        stream(seed, "data"),
+    )
+    steps = parameters["steps"]
+    result = SeedResult()
+    for learning_rate in parameters["learning_rates"]:
+        columns = {"learning_rate": learning_rate}
+        plain_loss = 0.0
+        for method, kappa in METHODS.items():
+            flow = supernat(problem.features, problem.y, learning_rate, steps, kappa)
+            columns["method"] = method
+            if learning_rate == parameters["learning_rates"][0]:
+                _add_curves(result, flow, problem, columns)
+            _add_summary(result, flow, problem, columns)
+            loss = float(expected_loss(flow.weights[-1]))
+            if kappa is None:
+                plain_loss = loss
+            else:
+                result.add("loss_minus_gd", loss - plain_loss, step=steps, split="test", **columns)
+    return result
+
+
+def _add_curves(
+    result: SeedResult, flow: Flow, problem: NoisyRegression, columns: dict[str, Any]
+) -> None:
+    """Add losses and eigenvalues at the measured steps."""
+    test = expected_loss(flow.weights)  # (t + 1,)
+    train = np.mean((flow.weights @ problem.features.T - problem.y) ** 2, axis=1)
+    spectrum = _log10_eigenvalues(flow)
+    for step in geometric(len(test) - 1, first=1, ratio=1.25):
+        result.add("loss", test[step], step=step, split="test", **columns)
+        result.add("loss", train[step], step=step, **columns)
+        for name, values in spectrum.items():
+            result.add(f"log10_eigenvalue_{name}", values[step], step=step, **columns)
+
+
+def _add_summary(
+    result: SeedResult, flow: Flow, problem: NoisyRegression, columns: dict[str, Any]
+) -> None:
+    """Add losses, the spectrum's stretch at the smallest of them, and what became of the noise."""
+    test = expected_loss(flow.weights)
+    spectrum = _log10_eigenvalues(flow)
+    noise, target = flow.weights[:, 1:], problem.interpolator[1:]
+    last, best = len(test) - 1, int(test.argmin())
+    result.add("final_loss", test[last], step=last, split="test", **columns)
+    result.add("smallest_loss", test[best], step=best, split="test", **columns)
+    result.add("smallest_loss_step", best, step=best, split="test", **columns)
+    for name in ("noise_mean", "noise_max"):
+        ratio = spectrum["signal"] - spectrum[name]
+        result.add(f"log10_stretch_{name}", ratio[best] - ratio[0], step=best, **columns)
+    fit = noise @ target / (target @ target)  # (t + 1,)
+    result.add("noise_fit", fit[last], step=last, **columns)
+    left = 1 - fit[last // 2]
+    if left > NOTHING_LEFT:
+        moved = abs(fit[last] - fit[last // 2])
+        result.add("late_noise_share", moved / left, step=last, **columns)
+
+
+def _log10_eigenvalues(flow: Flow) -> dict[str, np.ndarray]:
+    """log₁₀ λ over time: of the signal's mode, and mean and largest of the others.
+
+    The signal's mode is the one whose v_j has the largest share of the signal feature.
+    """
+    signal = int(np.argmax(np.abs(flow.directions[0])))
+    log10 = flow.log_eigenvalues / np.log(10)
+    noise = np.delete(log10, signal, axis=1)
+    return {
+        "signal": log10[:, signal],
+        "noise_mean": noise.mean(axis=1),
+        "noise_max": noise.max(axis=1),
+    }

@@ -1,0 +1,76 @@
+"""baratin2021, Figure 8: Fourier decomposition of a random network's kernel eigenvectors."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    new_figure,
+    panel_label,
+    sequence_colours,
+)
+from feature_alignment.pipeline.spec import Point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Eigenvectors of a random network's kernel are ordered by frequency"
+CAPTION = (
+    "Eigendecomposition of the centred tangent kernel of an untrained MLP on equally spaced "
+    "points of [0, 1]. A: magnitude of each Fourier frequency (in periods over the interval) in "
+    "each eigenvector, by index from 0 in order of decreasing eigenvalue, for seed 0. B: the "
+    "eigenvectors 0, 5 and 20 of seed 0, with mean square one. C: eigenvalues relative to the "
+    "largest, a thin line for each seed; the mark is the paper's 4 ‰ at the tenth."
+)
+EXPERIMENT = "baratin2021_fourier"
+POINT = "default"
+SHOWN = (0, 5, 20)
+PAPER_RATIO = 0.004
+
+
+def points(experiments: Mapping[str, Any]) -> list[Point]:
+    """One point: all seeds of the paper's setting."""
+    return [Point(EXPERIMENT, POINT)]
+
+
+def table(runs: Runs) -> FigureTable:
+    """All metrics, the eigenvalues of all seeds, and the eigenvectors of seed 0."""
+    run = runs[POINT]
+    seeds = sorted(run.metrics["seed"].unique())
+    arrays = {
+        "eigenvalues": np.stack([run.arrays[f"seed{seed}/eigenvalues"] for seed in seeds]),
+        "functions": run.arrays["seed0/functions"],
+        "magnitudes": run.arrays["seed0/magnitudes"],
+    }
+    return FigureTable(run.metrics, arrays)
+
+
+def draw(table: FigureTable) -> "Figure":
+    """Fourier magnitudes, some eigenvectors and the eigenvalues."""
+    figure, axes = new_figure(1, 3, width=10.0, height=3.2)
+    fourier, vectors, spectrum = axes[0]
+    magnitudes, functions = table.arrays["magnitudes"], table.arrays["functions"]
+    image = fourier.imshow(magnitudes, cmap="viridis", vmin=0, vmax=1, origin="lower")
+    fourier.set_aspect("auto")
+    fourier.grid(False)
+    fourier.set(xlabel="eigenvector", ylabel="frequency")
+    figure.colorbar(image, ax=fourier, label="magnitude")
+    x = np.linspace(0, 1, len(functions))
+    for index, colour in zip(SHOWN, sequence_colours(len(SHOWN)), strict=True):
+        vectors.plot(x, functions[:, index], color=colour, label=f"{index}")
+    vectors.set(xlabel="x", ylabel="eigenvector", xlim=(0, 1))
+    vectors.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.14))
+    eigenvalues = table.arrays["eigenvalues"]  # (seeds, n − 1)
+    index = np.arange(1, eigenvalues.shape[1] + 1)
+    relative = eigenvalues / eigenvalues[:, :1]
+    spectrum.plot(index, relative.T, color=COLOURS["reference"], linewidth=0.5, alpha=0.5)
+    spectrum.plot(index, np.median(relative, axis=0), color=COLOURS["train"], label="median")
+    spectrum.plot(10, PAPER_RATIO, "x", color=COLOURS["paper"], markersize=7, label="paper")
+    spectrum.set(xlabel="rank j", ylabel="$\\lambda_j / \\lambda_1$", yscale="log")
+    spectrum.legend()
+    for ax, letter in zip(axes[0], "ABC", strict=True):
+        panel_label(ax, letter)
+    return figure

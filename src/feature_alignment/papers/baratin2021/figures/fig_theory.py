@@ -1,0 +1,91 @@
+"""baratin2021, theory: every proposition checked numerically, and the misprints among them."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from feature_alignment.pipeline.figures.deviations import draw_deviations
+from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
+from feature_alignment.pipeline.spec import Point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "The propositions hold, some of the printed formulas do not"
+CAPTION = (
+    "Each statement on random cases, one for each seed. A: equations; the largest relative "
+    "deviation of their two sides over cases, for the paper's form where it is right, and where "
+    "it is a misprint for the printed and the corrected form. Propositions 3 and 14 are compared "
+    "with a numerical minimiser. B: inequalities; the smaller side divided by the larger, which "
+    "must not exceed 1; mean, and range over cases. Expectations over signs are exact."
+)
+EXPERIMENT = "baratin2021_theory"
+POINT = "default"
+EQUATIONS = {
+    "prop4_spectrum": "Prop. 4: spectrum",
+    "prop4_functions": "Prop. 4: eigenfunctions",
+    "lemma1": "Lemma 1: update by modes",
+    "prop6": "Prop. 6: by principal components",
+    "eq46": "after eq. 46: $v_j \\cdot \\delta w$",
+    "prop7": "Prop. 7: iterates of regression",
+    "lemma8": "Lemma 8: $K \\hat{u}_j$ and $\\hat{\\lambda}_j \\hat{u}_j$",
+    "lemma8_proof": "Lemma 8, proof: $k(x, x_i)$ from $\\hat{u}_j$",
+    "appendix_a52": "A.5.2: singular values of $\\Phi$",
+    "prop9": "Prop. 9: iterates by modes",
+    "prop9_time_constant": "Prop. 9: time constant $\\tau_j$",
+    "eq5": "eq. 5: effective rank",
+    "eq17": "eq. 17: spectrum in SuperNat",
+    "supernat_function": "Fig. 5: SuperNat with matrices",
+    "supernat_natural_gradient": "Sec. 4.1: natural gradient",
+    "prop3": "Prop. 3: optimal $\\nu$",
+    "eq88": "eq. 88: Frobenius norm and trace",
+    "eq81": "eq. 81: interpolator",
+    "noise_covariance": "B.5: its covariance",
+    "prop14": "Prop. 14: optimal $\\nu$",
+    "eq74": "eq. 74: $\\delta$ from $\\epsilon$",
+}
+INEQUALITIES = {
+    "prop10": "Prop. 10: linear class",
+    "thm2": "Thm. 2: learning flow",
+    "eq58": "eq. 58: binary loss",
+    "lemma12": "Lemma 12: multiclass",
+    "thm13": "Thm. 13: linear",
+}
+
+
+def points(experiments: Mapping[str, Any]) -> list[Point]:
+    """One point; its seeds are the random cases."""
+    return [Point(EXPERIMENT, POINT)]
+
+
+def table(runs: Runs) -> FigureTable:
+    """All metrics."""
+    return FigureTable(runs[POINT].metrics)
+
+
+def draw(table: FigureTable) -> "Figure":
+    """Equations on the left, inequalities on the right."""
+    figure, axes = new_figure(1, 2, width=11.0, height=4.6)
+    left, right = axes[0]
+    left.get_gridspec().set_width_ratios([3, 2])
+    rows = table.frame[table.frame["metric"] == "relative_deviation"]
+    worst = rows.groupby(["statement", "form"], as_index=False)["value"].max()
+    draw_deviations(left, worst, EQUATIONS)
+    left.set_xlabel("largest relative deviation")
+    left.tick_params(axis="y", labelsize=7)
+    _draw_inequalities(right, table)
+    panel_label(left, "A")
+    panel_label(right, "B")
+    return figure
+
+
+def _draw_inequalities(ax: "Axes", table: FigureTable) -> None:
+    for place, statement in enumerate(INEQUALITIES):
+        ratio = table.values("bound_ratio", statement=statement)
+        ax.plot([ratio.min(), ratio.max()], [place, place], color=COLOURS["paper"])
+        ax.plot(ratio.mean(), place, "o", color=COLOURS["paper"])
+    ax.axvline(1, linestyle="--", color=COLOURS["reference"])
+    ax.set_yticks(range(len(INEQUALITIES)), INEQUALITIES.values(), fontsize=7)
+    ax.set(xlabel="smaller side / larger side", xlim=(0, 1.05))
+    ax.invert_yaxis()

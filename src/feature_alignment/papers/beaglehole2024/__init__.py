@@ -1,0 +1,1 @@
+"""Replication of beaglehole2024."""

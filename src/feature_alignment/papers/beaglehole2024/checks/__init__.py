@@ -1,0 +1,1 @@
+"""The mathematics behind the paper's statements, checked in numbers."""

@@ -1,0 +1,98 @@
+"""Predicted and observed C-NFC at initialisation of one hidden layer, for any n/d and k/d.
+
+Goes beyond beaglehole2024, Figure 3, which has n = d = k and the quadratic activation.
+"""
+
+from typing import Any
+
+import torch
+
+from feature_alignment.data.synthetic import (
+    high_rank_quadratic,
+    isotropic_gaussian,
+    unit_deviation,
+)
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.features.layer_signals import layer_signals
+from feature_alignment.features.preactivation import preactivation_tangent_kernel
+from feature_alignment.free_probability.centred_correlation import (
+    data_matrices,
+    predicted_correlation,
+)
+from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
+from feature_alignment.free_probability.first_order_correlation import velocity_correlation
+from feature_alignment.free_probability.random_features import (
+    gaussian_even_moments,
+    limiting_moments,
+    matrix_moments,
+)
+from feature_alignment.free_probability.words import matrix_trace
+from feature_alignment.models.initialisation import draw_normal
+from feature_alignment.models.mlp import MLP
+from feature_alignment.pipeline.run import SeedResult
+
+Parameters = dict[str, Any]
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
+) -> SeedResult:
+    """Predict and observe ρ for each pair ψ₁ = n/d, ψ₂ = k/d.
+
+    Args:
+        seed: of data and networks.
+        parameters: the section `beaglehole2024_aspect_ratios` of the config.
+        device: where to compute.
+        dataset: none is used.
+        label: names the run in its progress lines.
+
+    Returns:
+        By ψ₁ and ψ₂: ρ observed (column `network`), predicted to first order from the expected
+        PTK, and for the quadratic activation predicted by free probability, from the limiting
+        moments of R and from each network's own.
+    """
+    result = SeedResult()
+    to = {"dtype": torch.float64, "device": device}
+    d, phi, variance = (parameters[k] for k in ("dimension", "activation", "weight_variance"))
+    for psi1 in parameters["samples_ratios"]:
+        rng = stream(seed, f"data/{psi1}")
+        inputs = isotropic_gaussian(max(round(psi1 * d), 2), d, rng)
+        labels = unit_deviation(high_rank_quadratic(inputs, stream(seed, "target")))
+        x, y = torch.tensor(inputs, **to), torch.tensor(labels, **to)
+        expected = expected_preactivation_kernel(x, phi, 1, variance)
+        first_order = velocity_correlation(x, y, expected)
+        trace = matrix_trace(data_matrices(x, y))
+        for psi2 in parameters["width_ratios"]:
+            where = {"step": 0, "psi1": psi1, "psi2": psi2}
+            result.add("predicted_first_order", first_order, **where)
+            if phi == "quadratic":
+                moments = limiting_moments(1 / psi2, gaussian_even_moments(4))
+                result.add("predicted", predicted_correlation(trace, moments), **where)
+            generator = torch_stream(seed, f"networks/{psi2}")
+            for network in range(parameters["networks"]):
+                where["network"] = network
+                model = _network(x, max(round(psi2 * d), 1), phi, variance, generator)
+                gradients = layer_signals(model, x)["layers.0"].gradients
+                kernel = preactivation_tangent_kernel(gradients)
+                result.add("observed", velocity_correlation(x, y, kernel), **where)
+                if phi == "quadratic":
+                    own = predicted_correlation(trace, matrix_moments(_r(model)))
+                    result.add("predicted_from_own_moments", own, **where)
+    return result
+
+
+def _network(
+    x: torch.Tensor, width: int, phi: str, variance: float, generator: torch.Generator
+) -> MLP:
+    """f(x) = aᵀφ(Wx) with W ~ N(0, v I/d) and a ~ N(0, v I/k)."""
+    model = MLP(x.shape[1], [width], 1, phi, bias=False, generator=generator, dtype=x.dtype)
+    for layer in model.layers:
+        draw_normal(layer.weight, (variance / layer.in_features) ** 0.5, generator)
+    return model.to(x.device)
+
+
+def _r(model: MLP) -> torch.Tensor:
+    """R = Wᵀ diag(a²) W, (d, d), up to a scale that ρ does not depend on."""
+    first, readout = (layer.weight.detach() for layer in model.layers)
+    scaled = readout.T * first  # (k, d)
+    return scaled.T @ scaled

@@ -1,0 +1,174 @@
+"""What a network that looks for eyeglasses attends to: diagonals of NFM, AGOP and WᵀQW.
+
+Source: beaglehole2024, Figure 16 and Appendices J and M.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from feature_alignment.data.canonical import Dataset, to_float
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.errors import UserError
+from feature_alignment.features.feature_covariance import layer_feature_matrices
+from feature_alignment.features.feature_matrices import (
+    agop_diagonal,
+    cosine_similarity,
+    nfm_diagonal,
+    spectrum_preserving_rotation,
+)
+from feature_alignment.models.mlp import MLP
+from feature_alignment.pipeline.run import SeedResult, precision
+from feature_alignment.probes.feature_probe import FeatureProbe
+from feature_alignment.training.batches import steps_per_epoch
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import accuracy, mse
+from feature_alignment.training.optimizers import make_optimizer
+from feature_alignment.training.progress import Progress
+
+Parameters = dict[str, Any]
+FIRST_LAYER = "layers.0"
+
+
+def run_seed(
+    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
+) -> SeedResult:
+    """Train one network with labels ±1 and compare the diagonals of its first layer's matrices.
+
+    Args:
+        seed: the seed; it chooses images, initial weights and matrices Q.
+        parameters: the section `beaglehole2024_celeba` of the config.
+        device: where to train.
+        dataset: faces without (0) and with (1) eyeglasses.
+        label: names the run in its progress lines.
+
+    Returns:
+        After training: losses, test accuracy, the measures of `FeatureProbe` in the first layer,
+        and Pearson's correlation of diag F with diag G (`diagonal_correlation`) and with
+        diag WᵀQW for each random Q (`diagonal_correlation_random`). The diagonals, the first Q's
+        among them, as images (height, width, channels).
+
+    Raises:
+        UserError: if the dataset has too few faces of a class.
+        TrainingDivergedError: if training diverged or left every ReLU dead.
+    """
+    rng = stream(seed, "data")
+    faces, test_faces = (
+        _balanced(dataset, split, parameters[wanted], rng)
+        for split, wanted in (("train", "samples"), ("test", "test_samples"))
+    )
+    to = {"dtype": precision(parameters), "device": device}
+    images, images_test = (shrunk(part, parameters["shrink"]) for part, _ in (faces, test_faces))
+    x, x_test = (torch.tensor(part, **to).flatten(1) for part in (images, images_test))
+    y, y_test = (torch.tensor(2 * part[:, None] - 1, **to) for _, part in (faces, test_faces))
+
+    hidden, batch_size = parameters["hidden_layers"], parameters["batch_size"]
+    steps = parameters["epochs"] * (steps_per_epoch(len(x), batch_size) if batch_size else 1)
+    model = MLP(
+        x.shape[1],
+        [parameters["width"]] * hidden,
+        1,
+        "relu",
+        bias=False,
+        generator=torch_stream(seed, "init"),
+        layer_scales=[parameters["first_layer_scale"]] + [1.0] * hidden,
+        dtype=x.dtype,
+    ).to(device)
+    recorder = train(
+        model,
+        x,
+        y,
+        loss=mse,
+        optimizer=make_optimizer(
+            model.parameters(), {"name": "adam", "lr": parameters["learning_rate"]}
+        ),
+        steps=steps,
+        batch_size=batch_size,
+        batches=torch_stream(seed, "batches"),
+        measure_at=[0, steps],
+        evaluate_on={"train": (x, y), "test": (x_test, y_test)},
+        metrics={"accuracy": accuracy},
+        probes=[FeatureProbe(model, x, layers=[FIRST_LAYER])],
+        progress=Progress(steps, label),
+    )
+    result = SeedResult()
+    result.extend(recorder)
+    _compare_diagonals(model, x, seed, parameters, images.shape[1:], result, steps)
+    return result
+
+
+def shrunk(images: np.ndarray, factor: int) -> np.ndarray:
+    """Images with pixels in [0, 1], squares of factor × factor pixels averaged into one.
+
+    Args:
+        images: uint8 (n, height, width, channels).
+        factor: a divisor of height and width.
+
+    Returns:
+        float32 (n, height/factor, width/factor, channels).
+
+    Raises:
+        UserError: if the factor does not divide the sides.
+
+    Example:
+        >>> shrunk(np.full((1, 2, 2, 1), 255, dtype=np.uint8), 2).tolist()
+        [[[[1.0]]]]
+    """
+    n, height, width, channels = images.shape
+    if height % factor or width % factor:
+        raise UserError(
+            f"shrink: {factor} does not divide the images' {height}x{width} pixels; "
+            "give a common divisor of both."
+        )
+    blocks = (n, height // factor, factor, width // factor, factor, channels)
+    return to_float(images).reshape(blocks).mean(axis=(2, 4))
+
+
+def _balanced(
+    dataset: Dataset, split: str, number: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """So many images, equally many of either class, and their classes.
+
+    Raises:
+        UserError: if the dataset has too few images of a class.
+    """
+    images, classes = dataset.split(split)
+    chosen = []
+    for value in (0, 1):
+        places = np.flatnonzero(classes == value)
+        if len(places) < number // 2:
+            raise UserError(
+                f"{dataset.info['name']}: {number // 2} {split} images of each class are asked "
+                f"for, but {dataset.info['description']} has {len(places)} of class {value}; "
+                "ask for fewer."
+            )
+        chosen.append(rng.permutation(places)[: number // 2])
+    order = np.concatenate(chosen)
+    return images[order], classes[order]
+
+
+def _compare_diagonals(
+    model: MLP,
+    x: torch.Tensor,
+    seed: int,
+    parameters: Parameters,
+    shape: tuple[int, ...],
+    result: SeedResult,
+    step: int,
+) -> None:
+    layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
+    weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
+    nfm, agop = nfm_diagonal(weight), agop_diagonal(weight, covariance)
+    where = {"step": step, "layer": FIRST_LAYER}
+    correlation = cosine_similarity(nfm, agop, subtract_mean=True)
+    result.add("diagonal_correlation", correlation, **where)
+    diagonals = {"nfm": nfm, "agop": agop}
+    rng = stream(seed, "probe/random_conjugates")
+    for draw in range(parameters["random_conjugates"]):
+        other = agop_diagonal(weight, spectrum_preserving_rotation(covariance, rng))
+        correlation = cosine_similarity(nfm, other, subtract_mean=True)
+        result.add("diagonal_correlation_random", correlation, **where, draw=draw)
+        diagonals.setdefault("random_conjugate", other)
+    for name, diagonal in diagonals.items():
+        result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(shape)

@@ -1,0 +1,146 @@
+"""beaglehole2024, Figure 3: predicted and observed C-NFC on the alignment reversing data set."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.spec import Point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "The C-NFC at initialisation, predicted by random matrix theory and observed"
+CAPTION = (
+    "Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation on the "
+    "alignment reversing data set, n = d = k, against the balance γ, the share of label 1. Left: "
+    "predicted from moments of R averaged over 30 networks. Middle: observed with one network. "
+    "Thin lines: draws of the data (seeds); thick: their mean; bars: standard deviation over "
+    "networks, mean over draws. Right: mean observed against mean predicted, one point "
+    "for each γ. Rows: readings of the data set's construction, whose text cannot be followed to "
+    "the letter: tempered with δ = 10⁻³ and 10⁻², square, compact."
+)
+EXPERIMENT = "beaglehole2024_alignment_reversing"
+READINGS = {
+    "tempered": ("tempered, δ = 10⁻³", {"reading": "tempered", "delta": 1e-3}),
+    "softer": ("tempered, δ = 10⁻²", {"reading": "tempered", "delta": 1e-2}),
+    "square": ("square", {"reading": "square"}),
+    "compact": ("compact", {"reading": "compact"}),
+}
+
+_BELOW_ONE = 0.999
+"""At γ = 1 there is no second subset, and no adversary."""
+
+
+def points(experiments: Mapping[str, Any]) -> list[Point]:
+    """One point for each reading of Appendix G."""
+    return [Point(EXPERIMENT, name, overrides) for name, (_, overrides) in READINGS.items()]
+
+
+def table(runs: Runs) -> FigureTable:
+    """All metrics, and for each reading how well prediction and observation agree."""
+    metrics = runs.metrics
+    parts = [metrics]
+    for name in READINGS:
+        rows = metrics[metrics["point"] == name]
+        parts.append(_by_seed(rows, name))
+        parts.append(_over_seeds(rows, name))
+    return FigureTable(pd.concat(parts, ignore_index=True))
+
+
+def _by_seed(rows: pd.DataFrame, point: str) -> pd.DataFrame:
+    """For each draw: largest error, range of ρ over γ, rise with γ, spread of networks."""
+    observed, predicted = _curves(rows, "observed"), _curves(rows, "predicted")
+    values = {
+        "largest_error": abs(observed - predicted).max(axis=1),
+        "range_of_observed": observed.max(axis=1) - observed.min(axis=1),
+        "rise_with_balance": observed.loc[:, :_BELOW_ONE].iloc[:, -1] - observed.iloc[:, 0],
+        "largest_network_deviation": _network_deviations(rows).max(axis=1),
+        "smallest_balance_unique_term_identity": _curves(rows, "unique_term_identity").iloc[:, 0],
+    }
+    return _summary(pd.DataFrame(values), point)
+
+
+def _over_seeds(rows: pd.DataFrame, point: str) -> pd.DataFrame:
+    """What compares means over draws of the data, or draws with each other.
+
+    R² of the scatter (the diagonal as model); the largest error of the means over draws; and the
+    largest standard deviation between draws over that between networks (mean over draws), both
+    the largest over γ.
+    """
+    curves = _curves(rows, "observed")
+    observed, predicted = curves.mean(), _curves(rows, "predicted").mean()
+    residual = ((observed - predicted) ** 2).sum()
+    between_networks = _network_deviations(rows).mean().max()
+    values = {
+        "scatter_r2": 1 - residual / ((observed - observed.mean()) ** 2).sum(),
+        "largest_error_of_mean": abs(observed - predicted).max(),
+        "draw_over_network_deviation": curves.std(ddof=0).max() / between_networks,
+    }
+    return _summary(pd.DataFrame(values, index=pd.Index([0], name="seed")), point)
+
+
+def _network_deviations(rows: pd.DataFrame) -> pd.DataFrame:
+    """Standard deviation between networks, seeds down and balances across."""
+    observed = rows[rows["metric"] == "observed"].groupby(["seed", "balance"])["value"]
+    return observed.std(ddof=0).unstack()
+
+
+def _curves(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """A metric with the first network, seeds down and balances across."""
+    chosen = rows[(rows["metric"] == metric) & ~(rows["network"] > 0)]
+    return chosen.pivot(index="seed", columns="balance", values="value")
+
+
+def _summary(values: pd.DataFrame, point: str) -> pd.DataFrame:
+    """Tidy rows of values with one column per metric, seeds down."""
+    tidy = values.melt(ignore_index=False, var_name="metric").reset_index()
+    return tidy.assign(point=point, step=0, layer="all", split="train")
+
+
+def draw(table: FigureTable) -> "Figure":
+    """A row for each reading, with the three panels of the paper."""
+    figure, axes = new_figure(len(READINGS), 3, width=9.0, height=10.0)
+    for row, (name, (title, _)) in zip(axes, READINGS.items(), strict=True):
+        rows = table.frame[table.frame["point"] == name]
+        _draw_curves(row[0], rows, "predicted", COLOURS["reference"])
+        _draw_curves(row[1], rows, "observed", COLOURS["train"])
+        _draw_scatter(row[2], rows)
+        row[0].set_title(f"{title}: predicted")
+        row[1].set_title("observed")
+        row[2].set_title(_agreement(table, name))
+    for ax in axes[-1, :2]:
+        ax.set_xlabel("balance γ")
+    axes[-1, 2].set_xlabel("predicted ρ")
+    return figure
+
+
+def _agreement(table: FigureTable, point: str) -> str:
+    r2 = table.values("scatter_r2", point=point).iloc[0]
+    error = table.values("largest_error_of_mean", point=point).iloc[0]
+    # Of a flat curve R² says nothing: it compares the error with the curve's variance.
+    return (f"$R^2$ = {r2:.3f}, " if r2 > 0 else "flat, ") + f"error ≤ {error:.3f}"
+
+
+def _draw_curves(ax: "Axes", rows: pd.DataFrame, metric: str, colour: str) -> None:
+    curves = _curves(rows, metric)
+    for _, curve in curves.iterrows():
+        ax.plot(curve.index, curve, color=colour, alpha=0.35, linewidth=0.8)
+    mean = curves.mean()
+    if metric == "observed":
+        error = _network_deviations(rows).mean()
+        ax.errorbar(mean.index, mean, yerr=error, color=colour, linewidth=2, capsize=2)
+    else:
+        ax.plot(mean.index, mean, color=colour, linewidth=2)
+    ax.set(ylim=(0, 1.03), ylabel="correlation ρ")
+
+
+def _draw_scatter(ax: "Axes", rows: pd.DataFrame) -> None:
+    observed, predicted = _curves(rows, "observed").mean(), _curves(rows, "predicted").mean()
+    low = min(observed.min(), predicted.min(), 0.98) - 0.01
+    ax.plot([low, 1], [low, 1], ":", color=COLOURS["reference"])
+    ax.plot(predicted, observed, "o", color=COLOURS["train"])
+    ax.set(xlim=(low, 1.005), ylim=(low, 1.005), ylabel="observed ρ", aspect="equal")

@@ -1,0 +1,165 @@
+"""beaglehole2024, Figure 7: first-order predicted and observed C-NFC with two hidden layers."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure
+from feature_alignment.pipeline.spec import Point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "A first-order prediction of the C-NFC extends to depth and other activations"
+CAPTION = (
+    "Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation, at the "
+    "first layer of networks with two hidden layers, against the decay rate α of the data's "
+    "covariance, whose eigenvalues are 1/(1 + k^α). Dotted: first-order prediction, from the "
+    "expected PTK at infinite width in closed form. Symbols: observed at the smaller (dashed) and "
+    "the larger width (solid), mean over networks and draws of the data; bars: standard deviation "
+    "between networks, mean over draws. The widths are drawn a little to the left and right of "
+    "their α. Thin lines in the widths' colours: predicted with the networks' mean 𝒦² in place of "
+    "the squared mean."
+)
+EXPERIMENT = "beaglehole2024_depth_prediction"
+ACTIVATIONS = ("quadratic", "relu")
+TARGETS = ("low_rank", "high_rank")
+LAST_IN_THE_MIDDLE = 3.0
+"""Decay rates from 0 up to here, both left out, count as intermediate."""
+LINES = {"smaller": ("sky blue", "--", "o", -0.04), "larger": ("vermillion", "-", "s", 0.04)}
+"""Colour, line, symbol and shift in α of the two widths."""
+
+
+def points(experiments: Mapping[str, Any]) -> list[Point]:
+    """One point for each activation and target."""
+    return [
+        Point(EXPERIMENT, f"{phi}_{target}", {"activation": phi, "target": target})
+        for phi in ACTIVATIONS
+        for target in TARGETS
+    ]
+
+
+def table(runs: Runs) -> FigureTable:
+    """All metrics, and for each point, width and draw how predicted and observed ρ compare.
+
+    `largest_error` of the prediction over α, and `error_over_constant`, its root mean square over
+    that of the best constant: below 1, the prediction says more about the observed curve than no
+    curve at all. `dip_of_observed` and `dip_of_predicted` are the smaller value at both ends minus
+    the smallest at intermediate α; with `_margin`, minus the standard deviation between networks
+    there. `observed_without_decay` and `observed_with_largest_decay` are the curve's two ends.
+    """
+    metrics = runs.metrics
+    parts = [metrics]
+    for point, rows in metrics.groupby("point", sort=False):
+        first_order = _curve(rows[rows["metric"] == "predicted"])
+        for size, width in zip(LINES, _widths(rows), strict=True):
+            here = rows[rows["width"] == width]
+            seen = here[here["metric"] == "observed"]
+            observed, between_networks = _curve(seen), _network_deviation(seen)
+            second_order = _curve(here[here["metric"] == "predicted_with_mean_square"])
+            values = {
+                "largest_error": abs(observed - first_order).max(axis=1),
+                "largest_error_with_mean_square": abs(observed - second_order).max(axis=1),
+                "error_over_constant": _error_over_constant(observed, first_order),
+                "observed_without_decay": observed.iloc[:, 0],
+                "observed_with_largest_decay": observed.iloc[:, -1],
+                **_dip(observed, between_networks, "dip_of_observed"),
+            }
+            if size == "larger":  # the prediction is of infinite width
+                values |= _dip(first_order, between_networks, "dip_of_predicted")
+            parts += [_summary(column, name, point, size) for name, column in values.items()]
+    frame = pd.concat(parts, ignore_index=True)
+    return FigureTable(pd.concat([frame, _relu_against_quadratic(frame)], ignore_index=True))
+
+
+def _error_over_constant(observed: pd.DataFrame, predicted: pd.DataFrame) -> pd.Series:
+    residual = ((observed - predicted) ** 2).sum(axis=1)
+    of_constant = observed.sub(observed.mean(axis=1), axis=0).pow(2).sum(axis=1)
+    return (residual / of_constant) ** 0.5
+
+
+def _relu_against_quadratic(frame: pd.DataFrame) -> pd.DataFrame:
+    """Largest errors at the larger width, mean over targets: ReLU's minus the quadratic's."""
+    rows = frame[(frame["metric"] == "largest_error") & (frame["size"] == "larger")]
+    errors = rows.pivot(index="seed", columns="point", values="value")
+    means = {
+        phi: errors[[f"{phi}_{target}" for target in TARGETS]].mean(axis=1) for phi in ACTIVATIONS
+    }
+    difference = means["relu"] - means["quadratic"]
+    return _summary(difference, "relu_error_minus_quadratic_error", "comparison", "larger")
+
+
+def _widths(rows: pd.DataFrame) -> tuple[float, float]:
+    """The smallest and the largest width."""
+    return rows["width"].min(), rows["width"].max()
+
+
+def _curve(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over networks, seeds down and decay rates across."""
+    return rows.pivot_table(index="seed", columns="decay_rate", values="value")
+
+
+def _network_deviation(rows: pd.DataFrame) -> pd.DataFrame:
+    """Standard deviation between networks, seeds down and decay rates across."""
+    return rows.groupby(["seed", "decay_rate"])["value"].std(ddof=0).unstack()
+
+
+def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
+    """The smaller value of both ends minus the smallest between, and what of it exceeds noise."""
+    middle = curve[[alpha for alpha in curve.columns if 0 < alpha < LAST_IN_THE_MIDDLE]]
+    dip = curve.iloc[:, [0, -1]].min(axis=1) - middle.min(axis=1)
+    noise = [deviation.loc[seed, alpha] for seed, alpha in middle.idxmin(axis=1).items()]
+    return {metric: dip, f"{metric}_margin": dip - noise}
+
+
+def _summary(values: pd.Series, metric: str, point: str, size: str) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "point": point,
+            "seed": values.index,
+            "step": 0,
+            "layer": "layers.0",
+            "split": "train",
+            "metric": metric,
+            "value": values.to_numpy(),
+            "size": size,
+        }
+    )
+
+
+def draw(table: FigureTable) -> "Figure":
+    """A panel for each activation (columns) and target (rows)."""
+    figure, axes = new_figure(len(TARGETS), len(ACTIVATIONS), width=8.5, height=6.0)
+    for row, target in zip(axes, TARGETS, strict=True):
+        for ax, phi in zip(row, ACTIVATIONS, strict=True):
+            rows = table.frame[table.frame["point"] == f"{phi}_{target}"]
+            rows = rows[rows["decay_rate"].notna()]
+            predicted = rows[rows["metric"] == "predicted"].groupby("decay_rate")["value"].mean()
+            ax.plot(predicted, ":", color=COLOURS["paper"], label="predicted, first order")
+            for width, (name, line, marker, shift) in zip(
+                _widths(rows), LINES.values(), strict=True
+            ):
+                here = rows[rows["width"] == width]
+                seen = here[here["metric"] == "observed"]
+                observed, bars = _curve(seen).mean(), _network_deviation(seen).mean()
+                ax.errorbar(
+                    observed.index + shift,
+                    observed,
+                    yerr=bars,
+                    linestyle=line,
+                    marker=marker,
+                    color=OKABE_ITO[name],
+                    capsize=2,
+                    label=f"observed, k = {width:.0f}",
+                )
+                second = _curve(here[here["metric"] == "predicted_with_mean_square"]).mean()
+                label = f"predicted with mean 𝒦², k = {width:.0f}".replace("𝒦", r"$\mathcal{K}$")
+                ax.plot(second, line, color=OKABE_ITO[name], linewidth=0.8, label=label)
+            ax.set(ylim=(0.5, 1.02), title=f"{phi}, {target.replace('_', ' ')} target")
+        row[0].set_ylabel("correlation ρ")
+    for ax in axes[-1]:
+        ax.set_xlabel("data decay rate α")
+    axes[0, 0].legend()
+    return figure

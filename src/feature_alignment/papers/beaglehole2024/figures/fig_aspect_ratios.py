@@ -1,0 +1,107 @@
+"""Beyond beaglehole2024, Figure 3: the predicted C-NFC for any number of samples and units."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    new_figure,
+    sequence_colours,
+    show_matrix,
+)
+from feature_alignment.pipeline.spec import Point
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "The predicted C-NFC for any ratio of samples, inputs and units"
+CAPTION = (
+    "Not in the paper. Correlation ρ of the second derivatives of centred NFM and AGOP at "
+    "initialisation of one hidden layer on the high-rank task of Figure 7 with isotropic data, "
+    "over ψ₁ = n/d and ψ₂ = k/d, means over networks and draws. Left: observed. Middle: predicted, "
+    "for the quadratic activation by free probability with the limiting moments of R, for ReLU "
+    "and erf to first order, from the expected PTK, which does not depend on ψ₂. Right: observed "
+    "against predicted, dark to light by growing ψ₂. For the quadratic also: plus signs, free "
+    "probability with each network's own moments of R; crosses, first order. The first layer's "
+    "pre-activations have standard deviation 10 for erf, which would be linear in effect at 1."
+)
+EXPERIMENT = "beaglehole2024_aspect_ratios"
+PREDICTIONS = {
+    "quadratic": "predicted",
+    "relu": "predicted_first_order",
+    "erf": "predicted_first_order",
+}
+
+
+def points(experiments: Mapping[str, Any]) -> list[Point]:
+    """One point for each activation."""
+    return [
+        Point(EXPERIMENT, "quadratic", {"activation": "quadratic"}),
+        Point(EXPERIMENT, "relu", {"activation": "relu"}),
+        Point(EXPERIMENT, "erf", {"activation": "erf", "weight_variance": 100.0}),
+    ]
+
+
+def table(runs: Runs) -> FigureTable:
+    """All metrics, and for each activation, prediction and ψ₂ the largest error over ψ₁."""
+    metrics = runs.metrics
+    parts = [metrics]
+    for phi, rows in metrics.groupby("point", sort=False):
+        predictions = sorted(name for name in rows["metric"].unique() if name != "observed")
+        for prediction in predictions:
+            error = abs(_map(rows, "observed") - _map(rows, prediction)).max()
+            tidy = error.rename("value").reset_index()
+            metric = f"largest_error_of_{prediction}"
+            fixed = {"seed": 0, "step": 0, "layer": "all", "split": "train", "metric": metric}
+            parts.append(tidy.assign(point=phi, **fixed))
+    return FigureTable(pd.concat(parts, ignore_index=True))
+
+
+def _map(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Means over networks and draws: ψ₁ down, ψ₂ across."""
+    chosen = rows[rows["metric"] == metric]
+    return chosen.pivot_table(index="psi1", columns="psi2", values="value")
+
+
+def draw(table: FigureTable) -> "Figure":
+    """A row for each activation: two maps and their comparison."""
+    figure, axes = new_figure(len(PREDICTIONS), 3, width=9.5, height=9.0)
+    for row, (phi, prediction) in zip(axes, PREDICTIONS.items(), strict=True):
+        rows = table.frame[table.frame["point"] == phi]
+        observed = _map(rows, "observed")
+        _draw_map(row[0], observed, f"{phi}: observed")
+        kind = "free probability" if prediction == "predicted" else "first order"
+        _draw_map(row[1], _map(rows, prediction), f"predicted, {kind}")
+        _draw_comparison(row[2], rows, prediction)
+    return figure
+
+
+def _draw_map(ax: "Axes", values: pd.DataFrame, title: str) -> None:
+    show_matrix(ax, values.to_numpy(), 1.0, None)
+    for i, row in enumerate(values.to_numpy()):
+        for j, value in enumerate(row):
+            ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7)
+    ax.set_xticks(range(values.shape[1]), [f"{psi:g}" for psi in values.columns])
+    ax.set_yticks(range(values.shape[0]), [f"{psi:g}" for psi in values.index])
+    ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
+
+
+def _draw_comparison(ax: "Axes", rows: pd.DataFrame, prediction: str) -> None:
+    observed = _map(rows, "observed")
+    others = {"predicted_first_order": "x", "predicted_from_own_moments": "+"}
+    markers = {name: mark for name, mark in others.items() if name in set(rows["metric"])}
+    markers[prediction] = "o"
+    maps = {name: _map(rows, name) for name in markers}
+    low = min(values.min().min() for values in (observed, *maps.values()))
+    ax.plot([low, 1], [low, 1], ":", color=COLOURS["reference"])
+    colours = sequence_colours(observed.shape[1])
+    for psi2, colour in zip(observed.columns, colours, strict=True):
+        for name, marker in markers.items():
+            label = f"{psi2:g}" if name == prediction else None
+            ax.plot(maps[name][psi2], observed[psi2], marker, color=colour, label=label)
+    ax.set(xlabel="predicted ρ", ylabel="observed ρ", aspect="equal")
+    ax.legend(title="$\\psi_2$", loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -1,0 +1,1 @@
+"""Replication of lejeune2024."""

@@ -1,0 +1,60 @@
+"""lejeune2024, Figure 3: the adapted kernel is large at the difficult training points."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from feature_alignment.papers.lejeune2024.figures.fig1 import EXPERIMENT, TARGETS
+from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.spec import Point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "The adapted kernel reveals difficult structure"
+CAPTION = (
+    "The network trained on binarised targets, at the kernel's training points in order of y, "
+    "for seed 0. Left: the targets sign y (solid) and y (dotted). Right: the residual sign y − y "
+    "(dashed) and the diagonal of the adapted kernel (crosses), which is large near y = 0."
+)
+METRICS = ("pearson_diagonal_residual", "diagonal_ratio_near_boundary")
+
+
+def points(experiments: Mapping[str, Any]) -> list[Point]:
+    """The points of Figure 1: the linear targets are the control."""
+    return [Point(EXPERIMENT, targets, {"targets": targets}) for targets in TARGETS]
+
+
+def table(runs: Runs) -> FigureTable:
+    """The two measures of each seed, and the curves of seed 0 for the binarised targets."""
+    metrics = runs.metrics
+    chosen = metrics[metrics["metric"].isin(METRICS)].reset_index(drop=True)
+    arrays = runs["binarised"].arrays
+    return FigureTable(
+        chosen, {name: arrays[f"seed0/{name}"] for name in ("target", "kernel_diagonal")}
+    )
+
+
+def draw(table: FigureTable) -> "Figure":
+    """Targets on the left, residual and kernel diagonal on the right."""
+    y, diagonal = table.arrays["target"], table.arrays["kernel_diagonal"]
+    index = np.arange(len(y))
+    figure, axes = new_figure(1, 2, width=8.0, height=3.0)
+    left, right = axes[0]
+    left.plot(index, np.sign(y), color=COLOURS["easy"], label="sign y")
+    left.plot(index, y, ":", color=COLOURS["paper"], label="y")
+    left.set(xlabel="training point, in order of y", ylabel="target")
+    left.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
+
+    right.plot(index, np.sign(y) - y, "--", color=COLOURS["test"], label="residual sign y − y")
+    right.set(xlabel="training point, in order of y", ylabel="residual")
+    kernel = right.twinx()
+    kernel.plot(index, diagonal, "x", color=COLOURS["binarised"], markersize=2.5, label="$K(x, x)$")
+    kernel.set_ylabel("diagonal of the adapted kernel")
+    kernel.grid(False)
+    kernel.spines["right"].set_visible(True)
+    handles = [*right.lines, *kernel.lines]
+    right.legend(handles=handles, loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
+    return figure

@@ -1,0 +1,60 @@
+"""lejeune2024, theory: the theorems against a generic optimiser, and the misprints among them."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from feature_alignment.pipeline.figures.deviations import draw_deviations
+from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.spec import Point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "The theorems hold, the printed adapted kernel of Theorem 2 does not"
+CAPTION = (
+    "Relative deviation between the two sides of each statement for a small random network, inputs "
+    "and targets, one dot for each seed, and one in all for the propositions and the 1-norm, where "
+    "nothing is random: the paper's form where it is right, and the printed and the corrected form "
+    "where it is a misprint. Theorems 1 and 2 are compared with descents over all entries of the "
+    "transformations. The dashed line is at 10⁻⁶."
+)
+EXPERIMENT = "lejeune2024_theory"
+POINT = "default"
+STATEMENTS = {
+    "theorem1_objective": "Thm. 1: objective",
+    "theorem1_transformation": "Thm. 1: $\\hat{M}\\hat{M}^\\top$",
+    "theorem1_kernel": "Thm. 1: adapted kernel",
+    "theorem1_predictions": "Sec. 3.1: predictions are ridgeless",
+    "theorem2_objective_square": "Thm. 2: objective, $\\omega_1$",
+    "theorem2_objective_logarithmic": "Thm. 2: objective, $s^2-1-2\\log s$",
+    "theorem2_kernel": "Thm. 2: adapted kernel",
+    "flow_conservation": "factorised flow: $M^\\top M - WW^\\top = I$",
+    "flow_kernel": "factorised flow: kernel of Thm. 2's form",
+    "proposition3_increasing": "Prop. 3: increasing",
+    "proposition3_concave": "Prop. 3: concave in $v^2$",
+    "proposition4_increasing": "Prop. 4: increasing",
+    "diagonal_1_norm": "Sec. 3.1: diagonal $M$, 1-norm",
+}
+TOLERANCE = 1e-6
+
+
+def points(experiments: Mapping[str, Any]) -> list[Point]:
+    """One point; its seeds are the random problems."""
+    return [Point(EXPERIMENT, POINT)]
+
+
+def table(runs: Runs) -> FigureTable:
+    """All metrics."""
+    return FigureTable(runs[POINT].metrics)
+
+
+def draw(table: FigureTable) -> "Figure":
+    """One row for each statement."""
+    figure, axes = new_figure(1, 1, width=7.0, height=4.0)
+    ax = axes[0, 0]
+    rows = table.frame[table.frame["metric"] == "relative_deviation"]
+    draw_deviations(ax, rows, STATEMENTS)
+    ax.axvline(TOLERANCE, linestyle="--", color=COLOURS["reference"])
+    ax.set_xlabel("relative deviation")
+    return figure

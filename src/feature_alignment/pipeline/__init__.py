@@ -1,0 +1,1 @@
+"""The pipeline: configuration, plan, runs, figures, claims and report of any paper."""

@@ -1,0 +1,238 @@
+"""Judge claims: the paper's number, ours, a verdict and its reason in words.
+
+A claim is never tuned to pass: what decides is written in the ledger. Values that are not finite
+are errors, and where a table, made with other settings, has no rows of a claim's kind, the claim is
+not testable: neither is a pass.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.claims.ledger import Claim, Criterion
+from feature_alignment.pipeline.claims.selection import (
+    MissingRowsError,
+    claim_remarks,
+    claim_values,
+)
+from feature_alignment.pipeline.config import PRESETS
+
+NO_ROWS = "the figure, with these settings, does not show it"
+"""How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
+LEAST_DRAWS = 5
+DRAW_DEVIATIONS = 2.0
+COLUMNS = (
+    "id",
+    "paper",
+    "place",
+    "figure",
+    "statement",
+    "paper_value",
+    "ours",
+    "sd",
+    "seeds",
+    "verdict",
+    "reason",
+)
+
+
+class Outcome(StrEnum):
+    """The word of a verdict."""
+
+    REPRODUCED = "reproduced"
+    PARTLY = "partly"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_TESTABLE = "not testable here"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came out for one claim.
+
+    Attributes:
+        outcome: the verdict's word.
+        reason: why, in words and numbers.
+        ours: mean of our values over seeds, in the claim's unit; None if not testable here.
+        sd: standard deviation (n − 1) over seeds, or over all draws if the paper's number is
+            judged as one draw; None for a single value.
+        seeds: number of seeds.
+    """
+
+    outcome: Outcome
+    reason: str
+    ours: float | None = None
+    sd: float | None = None
+    seeds: int = 0
+
+
+def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:
+    """Judge one claim on its figure's table.
+
+    Args:
+        claim: the claim.
+        table: the figure's tidy table: columns seed, step, layer, split, metric, value, point
+            and others; what its column `remark` says, if it has one, goes into the reason.
+        preset: the preset that the table was made with.
+        data_is_real: whether the figure shows real or synthetic data, not a stand-in.
+
+    Returns:
+        The verdict.
+
+    Raises:
+        UserError: if the preset is unknown, the table lacks a column that the claim names, or
+            its rows are ambiguous, not finite, or cannot be combined.
+    """
+    for name in (preset, claim.lowest_preset):
+        if name not in PRESETS:
+            raise UserError(f"preset: unknown preset {name!r}; {suggestion(name, PRESETS)}.")
+    if PRESETS.index(preset) < PRESETS.index(claim.lowest_preset):
+        reason = f"needs the sizes of preset {claim.lowest_preset} or larger; this is {preset}"
+        return Verdict(Outcome.NOT_TESTABLE, reason)
+    if claim.data == "real" and not data_is_real:
+        return Verdict(Outcome.NOT_TESTABLE, "needs the real data; this figure shows a stand-in")
+    try:
+        values = claim_values(claim, table)
+    except MissingRowsError as error:
+        # With settings of one's own, such as fewer steps or one dataset less.
+        return Verdict(Outcome.NOT_TESTABLE, f"{NO_ROWS}: {error.problem}")
+    if claim.criterion.comparator == "one_draw" and len(values) < LEAST_DRAWS:
+        reason = (
+            f"the paper's number is one random draw, to be compared with at least {LEAST_DRAWS} "
+            f"of ours; here there are {len(values)}"
+        )
+        return Verdict(Outcome.NOT_TESTABLE, reason)
+    outcome, reason = _judge(claim, claim.criterion, values)
+    if outcome is Outcome.NOT_REPRODUCED and claim.partly is not None:
+        weaker, weaker_reason = _judge(claim, claim.partly, values)
+        if weaker is not Outcome.NOT_REPRODUCED:
+            outcome, reason = Outcome.PARTLY, f"{reason}, but {weaker_reason}"
+    mean, sd, seeds = _summary(values, by_draw=claim.criterion.comparator == "one_draw")
+    reason = "; ".join([reason, *claim_remarks(claim, table)])
+    return Verdict(outcome, reason, mean, sd, seeds)
+
+
+def _summary(values: pd.Series, by_draw: bool) -> tuple[float, float | None, int]:
+    per_seed = values.groupby(level="seed", sort=True).mean()
+    spread = values if by_draw else per_seed
+    sd = float(spread.std(ddof=1)) if len(spread) > 1 else None
+    return float(per_seed.mean()), sd, len(per_seed)
+
+
+def _judge(claim: Claim, criterion: Criterion, values: pd.Series) -> tuple[Outcome, str]:
+    if criterion.comparator == "one_draw":
+        return _judge_one_draw(claim, criterion, values)
+    if criterion.each:
+        passed = int(sum(_holds(claim, criterion, value) for value in values))
+        reason = f"{passed} of {len(values)} values are {_demand(claim, criterion)}"
+        if passed == len(values):
+            return Outcome.REPRODUCED, reason
+        half = 2 * passed >= len(values)
+        return (Outcome.PARTLY if half else Outcome.NOT_REPRODUCED), reason
+    mean, _, _ = _summary(values, by_draw=False)
+    if _holds(claim, criterion, mean):
+        return Outcome.REPRODUCED, f"the mean {mean:.4g} is {_demand(claim, criterion)}"
+    return Outcome.NOT_REPRODUCED, f"the mean {mean:.4g} is not {_demand(claim, criterion)}"
+
+
+def _judge_one_draw(claim: Claim, criterion: Criterion, values: pd.Series) -> tuple[Outcome, str]:
+    mean, sd, _ = _summary(values, by_draw=True)
+    distance = abs(mean - claim.paper_value)
+    reach = DRAW_DEVIATIONS * sd + criterion.tolerance
+    passed = _at_most(distance, reach)
+    reason = (
+        f"as one draw from ours ({mean:.4g} ± {sd:.2g}, {len(values)} draws), the paper's "
+        f"{claim.paper_value:g} is {distance:.2g} away, {'within' if passed else 'beyond'} "
+        f"{DRAW_DEVIATIONS:g} standard deviations and rounding ({reach:.2g})"
+    )
+    return (Outcome.REPRODUCED if passed else Outcome.NOT_REPRODUCED), reason
+
+
+def _holds(claim: Claim, criterion: Criterion, value: float) -> bool:
+    match criterion.comparator:
+        case "near":
+            return _at_most(abs(value - claim.paper_value), criterion.tolerance)
+        case "above":
+            return value > criterion.low
+        case "below":
+            return value < criterion.high
+        case "between":
+            return criterion.low <= value <= criterion.high
+    raise ValueError(f"claim {claim.id}: {criterion.comparator} does not judge single values")
+
+
+def _at_most(distance: float, limit: float) -> bool:
+    # 0.95 − 0.93 is a little more than 0.02 in binary; the ledger's decimals are meant exactly.
+    return bool(distance <= limit or np.isclose(distance, limit, rtol=1e-9, atol=1e-12))
+
+
+def _demand(claim: Claim, criterion: Criterion) -> str:
+    match criterion.comparator:
+        case "near":
+            return f"within {criterion.tolerance:g} of the paper's {claim.paper_value:g}"
+        case "above":
+            return f"above {criterion.low:g}"
+        case "below":
+            return f"below {criterion.high:g}"
+    return f"between {criterion.low:g} and {criterion.high:g}"
+
+
+def evaluate_all(
+    ledger: Iterable[Claim],
+    tables: Mapping[str, pd.DataFrame],
+    preset: str,
+    real_data: Mapping[str, bool],
+) -> pd.DataFrame:
+    """Judge all claims about the given figures.
+
+    Args:
+        ledger: the claims; those about other figures are left out.
+        tables: tidy table of each figure.
+        preset: the preset that the tables were made with.
+        real_data: for each figure, whether it shows real or synthetic data, not a stand-in.
+
+    Returns:
+        One row for each claim, in the ledger's order, with columns `COLUMNS`.
+
+    Raises:
+        UserError: as `evaluate`.
+    """
+    rows = []
+    for claim in ledger:
+        if claim.figure not in tables:
+            continue
+        verdict = evaluate(claim, tables[claim.figure], preset, real_data[claim.figure])
+        rows.append(
+            {
+                "id": claim.id,
+                "paper": claim.paper,
+                "place": claim.place,
+                "figure": claim.figure,
+                "statement": claim.statement,
+                "paper_value": claim.paper_value,
+                "ours": verdict.ours,
+                "sd": verdict.sd,
+                "seeds": verdict.seeds,
+                "verdict": str(verdict.outcome),
+                "reason": verdict.reason,
+            }
+        )
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    return frame.astype({"paper_value": float, "ours": float, "sd": float, "seeds": int})
+
+
+def write_verdicts(verdicts: pd.DataFrame, path: Path) -> None:
+    """Write the verdicts as CSV; the same verdicts give the same bytes on every system.
+
+    Numbers keep six significant digits, so that last-bit differences between machines vanish.
+
+    Args:
+        verdicts: what `evaluate_all` returns.
+        path: the file to write.
+    """
+    text = verdicts.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    path.write_bytes(text.encode("utf-8"))

@@ -1,0 +1,160 @@
+"""From a figure's tidy table to the numbers that a claim is about."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.claims.ledger import EACH_SEED, Claim
+
+_LAST = "last"
+
+
+class MissingRowsError(UserError):
+    """A table without rows of the kind that a claim is about: it was made with other settings.
+
+    Attributes:
+        problem: what is missing, without the claim's name.
+    """
+
+    def __init__(self, claim: str, problem: str) -> None:
+        super().__init__(f"claim {claim}: {problem}")
+        self.problem = problem
+
+
+def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
+    """The numbers that a claim is about, one for each seed, or for each draw of each seed.
+
+    Args:
+        claim: the claim; `select`, `relative_to`, `combine` and `over` say what to read.
+        table: the figure's tidy table, with columns seed, step, metric, value and others.
+
+    Returns:
+        Float64 values sorted by their index, (seed, draw); without `over`, and where the draws of
+        a seed are averaged, the draw is 0. Their order, and so the last bits of their mean, does
+        not depend on the table's row order.
+
+    Raises:
+        MissingRowsError: if the table has no rows of the kind that the claim is about.
+        UserError: if a column is missing, or rows are ambiguous, not finite, or cannot be
+            combined.
+    """
+    values = _read(claim, claim.select, table)
+    if claim.relative_to is None:
+        return _seed_means(values) if claim.criterion.each == EACH_SEED else values
+    reference = _read(claim, {**claim.select, **claim.relative_to}, table)
+    if claim.criterion.each is not True or not values.index.equals(reference.index):
+        values, reference = _seed_means(values), _seed_means(reference)
+    if not values.index.equals(reference.index):
+        raise UserError(
+            f"claim {claim.id}: {claim.figure} has seeds {_seeds(values)} where {claim.select}, "
+            f"but seeds {_seeds(reference)} to compare them with; both need the same seeds."
+        )
+    if claim.combine == "difference":
+        return values - reference
+    if (reference == 0).any():
+        raise UserError(
+            f"claim {claim.id}: the values to divide by, where {dict(claim.relative_to or {})}, "
+            "include a zero; compare by difference, or mend the table."
+        )
+    return values / reference
+
+
+def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
+    """What a table says about the rows that a claim reads, such as what an average lacks.
+
+    Args:
+        claim: the claim.
+        table: the figure's tidy table; its column `remark`, if it has one, holds the words.
+
+    Returns:
+        The different remarks, sorted; none where there is no such column.
+
+    Raises:
+        MissingRowsError: if the table has no rows of the kind that the claim is about.
+    """
+    if "remark" not in table.columns:
+        return []
+    remarks = _rows(claim, claim.select, table)["remark"].dropna().astype(str)
+    return sorted(set(remarks) - {""})
+
+
+def _seed_means(values: pd.Series) -> pd.Series:
+    means = values.groupby(level="seed", sort=True).mean()
+    means.index = pd.MultiIndex.from_product([means.index, [0]], names=["seed", "draw"])
+    return means
+
+
+def _seeds(values: pd.Series) -> list[Any]:
+    return values.index.get_level_values("seed").unique().tolist()
+
+
+def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.DataFrame:
+    columns = ["seed", "value", *select] + ([claim.over] if claim.over is not None else [])
+    for column in columns:
+        if column not in table.columns:
+            hint = suggestion(column, map(str, table.columns))
+            raise UserError(
+                f"claim {claim.id}: the table of {claim.figure} has no column {column!r}; {hint}."
+            )
+    rows = table
+    # The last step is that of the rows that all the other filters leave.
+    for column, wanted in sorted(select.items(), key=lambda item: item[1] == _LAST):
+        rows = rows[_matches(rows[column], wanted)]
+        if rows.empty:
+            raise MissingRowsError(
+                claim.id,
+                f"the table of {claim.figure} has no row with {column} = {wanted!r} among those "
+                f"chosen so far; {_available(table, select, column)}.",
+            )
+    return rows
+
+
+def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Series:
+    rows = _rows(claim, select, table)
+    draws = rows[claim.over] if claim.over is not None else pd.Series(0, index=rows.index)
+    index = pd.MultiIndex.from_arrays([rows["seed"], draws], names=["seed", "draw"])
+    values = pd.Series(rows["value"].to_numpy(dtype=np.float64), index=index).sort_index()
+    _check_values(claim, values)
+    return values
+
+
+def _matches(column: pd.Series, wanted: Any) -> pd.Series:
+    if column.name == "step" and wanted == _LAST:
+        return column == column.max()
+    choices = wanted if isinstance(wanted, list) else [wanted]
+    # A column of numbers and words, such as layers, is read from CSV as text.
+    if not pd.api.types.is_numeric_dtype(column):
+        return column.astype(str).isin([str(choice) for choice in choices])
+    return column.isin([choice for choice in choices if not isinstance(choice, str)])
+
+
+def _available(table: pd.DataFrame, select: Mapping[str, Any], column: str) -> str:
+    rows = table
+    if column != "metric" and "metric" in select:
+        rows = rows[_matches(rows["metric"], select["metric"])]
+    return suggestion(select[column], [str(value) for value in rows[column].unique()])
+
+
+def _check_values(claim: Claim, values: pd.Series) -> None:
+    repeated = values.index[values.index.duplicated()]
+    if len(repeated):
+        raise UserError(
+            f"claim {claim.id}: select matches several rows for seed {repeated[0][0]} in the table "
+            f"of {claim.figure}; name another column in select, or in over if they are draws."
+        )
+    bad = values[~np.isfinite(values)]
+    if len(bad):
+        raise UserError(
+            f"claim {claim.id}: {len(bad)} of {len(values)} values in the table of {claim.figure} "
+            f"are not finite, the first for seed {bad.index[0][0]}; a claim cannot be judged on "
+            "them."
+        )
+    counts = values.groupby(level="seed").size()
+    if counts.nunique() > 1:
+        raise UserError(
+            f"claim {claim.id}: the seeds of {claim.figure} have different numbers of "
+            f"{claim.over} values, {counts.min()} to {counts.max()}; the table is incomplete."
+        )

@@ -1,0 +1,187 @@
+"""One job of the workflow: logging, environment check, atomic outputs, provenance.
+
+The only module that knows the workflow's `snakemake` object; everything below it is plain Python.
+"""
+
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import site
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.imports import closure_hash, external_imports
+from feature_alignment.pipeline.provenance import provenance
+from feature_alignment.pipeline.spec import Spec, canonical_json, spec_hash
+
+log = logging.getLogger("feature_alignment")
+
+
+class Job:
+    """A running job: what it was asked for, and where it may write.
+
+    Attributes:
+        spec: the job's spec, its rule's `params.spec`.
+        input: the rule's named inputs.
+        modules: dotted names of the library modules that the job runs.
+        seconds_by_part: elapsed time of parts of the job, for the provenance; set by the script.
+    """
+
+    def __init__(self, snakemake: Any, modules: list[str]) -> None:
+        self.spec: Spec = snakemake.params.spec
+        self.input: Any = snakemake.input
+        self.modules = modules
+        self.seconds_by_part: Mapping[str, float] = {}
+        self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
+        self._started = time.monotonic()
+
+    @property
+    def scratch(self) -> Path:
+        """Folder beside the outputs that outlives a job that fails or is killed.
+
+        It is removed, with all that the job has put there, when the job has ended well.
+        """
+        provenance = self._outputs["provenance"]
+        return provenance.with_name(f".{provenance.stem}.scratch")
+
+    def identity(self, *files: str) -> str:
+        """What the job's results depend on, as a text: its spec, library code and these files.
+
+        Files count by name, size and time of change, since they may be large.
+        """
+        states = [(file, Path(file).stat()) for file in files]
+        identity = {
+            "spec": spec_hash(self.spec),
+            "library": closure_hash(*self.modules),
+            "files": [[file, state.st_size, state.st_mtime_ns] for file, state in states],
+        }
+        return canonical_json(identity)
+
+    def output(self, name: str) -> Path:
+        """Where to write the named output for now; it takes its place when the job has ended well.
+
+        The file keeps its suffix, since writers choose the format by it.
+        """
+        final = self._outputs[name]
+        return final.with_name(f".{os.getpid()}.{final.name}")
+
+    def write_spec(self) -> None:
+        """Write the spec as the output named `spec`."""
+        self.output("spec").write_text(canonical_json(self.spec), encoding="utf-8")
+
+    def _open(self) -> None:
+        for final in self._outputs.values():
+            final.parent.mkdir(parents=True, exist_ok=True)
+            _remove_leftovers(final)
+
+    def _commit(self) -> None:
+        elapsed = time.monotonic() - self._started
+        record = provenance(self.spec, self.modules, elapsed, self.seconds_by_part)
+        self.output("provenance").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        missing = [name for name in self._outputs if not self.output(name).exists()]
+        if missing:
+            raise RuntimeError(f"the job ended without writing {', '.join(missing)}")
+        for name, final in self._outputs.items():
+            self.output(name).replace(final)
+        _remove(self.scratch)
+
+    def _discard(self) -> None:
+        for name in self._outputs:
+            _remove(self.output(name))
+
+
+@contextmanager
+def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
+    """Run the body of a workflow script as a job.
+
+    Outputs appear together and only if the body ends well; a `UserError` ends the process with
+    its one sentence, any other error with a traceback, in the log file and on stderr.
+
+    Args:
+        snakemake: the object that Snakemake puts into scripts; the rule has `params.spec`, a log
+            and an output named `provenance`.
+        modules: dotted names of the library modules that the script uses.
+
+    Yields:
+        The job.
+    """
+    _set_up_logging(Path(snakemake.log[0]))
+    job = Job(snakemake, list(modules))
+    try:
+        _check_environment(job.modules)
+        job._open()
+        yield job
+        job._commit()
+    except UserError as error:
+        log.error("%s", error)
+        sys.exit(1)
+    finally:
+        job._discard()
+    log.info("done in %.1f s", time.monotonic() - job._started)
+
+
+def _set_up_logging(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    to_file = logging.FileHandler(path, mode="w", encoding="utf-8")
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    to_stderr = logging.StreamHandler()
+    to_stderr.setLevel(logging.WARNING)
+    to_stderr.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[to_file, to_stderr], force=True)
+    sys.excepthook = _log_uncaught
+
+
+def _log_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    log.critical("the job failed", exc_info=(kind, error, trace))
+
+
+def _check_environment(modules: list[str]) -> None:
+    """Make sure that no package comes from outside this environment.
+
+    Snakemake appends its own packages to the search path of scripts in conda environments, so a
+    package missing there would silently come from the host, in whatever version.
+
+    Raises:
+        UserError: naming the first package that is missing or comes from elsewhere.
+    """
+    homes = [Path(sys.prefix), Path(sys.base_prefix), Path(site.getusersitepackages())]
+    for name in sorted(external_imports(*modules) - set(sys.stdlib_module_names)):
+        found = importlib.util.find_spec(name)
+        if found is None or not found.origin:
+            raise UserError(
+                f"package {name} is not installed in the environment {sys.prefix}; "
+                "install requirements.lock, or add it to the rule's file in envs/."
+            )
+        origin = Path(found.origin)
+        if not any(origin.is_relative_to(home) for home in homes):
+            raise UserError(
+                f"package {name} comes from {origin.parent}, outside the environment {sys.prefix}; "
+                "add it to the rule's file in envs/, or run without --use-conda."
+            )
+
+
+def _remove_leftovers(final: Path) -> None:
+    """Remove what jobs that were killed had begun to write; those still alive are left alone."""
+    for path in final.parent.glob(f".*.{final.name}"):
+        owner = path.name.split(".")[1]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,117 @@
+"""Provenance: what made a result, recorded beside it."""
+
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.spec import Spec, spec_hash
+
+_PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "torchvision")
+
+
+def provenance(
+    spec: Spec,
+    modules: list[str],
+    wall_seconds: float,
+    seconds_by_part: Mapping[str, float] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """What made a result: spec, code, software, machine and cost.
+
+    Args:
+        spec: the spec that the result was made from.
+        modules: dotted names of the library modules that made it.
+        wall_seconds: elapsed time of the job, in seconds.
+        seconds_by_part: elapsed time of parts of the job, as far as they were timed.
+
+    Returns:
+        A JSON-ready dict; memory is in MiB, time in seconds.
+    """
+    return {
+        "spec": spec,
+        "spec_sha256": spec_hash(spec),
+        "git": git_state(),
+        "library_sha256": closure_hash(*modules),
+        "modules": modules,
+        "versions": {"python": platform.python_version(), **_package_versions()},
+        "machine": {
+            "platform": platform.platform(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "device": _device_name(),
+        },
+        "threads": _threads(),
+        "wall_seconds": round(wall_seconds, 3),
+        "seconds_by_part": {name: round(value, 3) for name, value in seconds_by_part.items()},
+        "peak_memory_mib": round(_peak_memory_mib(), 1),
+        "peak_gpu_memory_mib": _peak_gpu_memory_mib(),
+    }
+
+
+def git_state() -> dict[str, Any]:
+    """The commit of the checkout that this package is in, and whether it has been edited since.
+
+    Both are null where there is no git or no checkout, as in an installed package.
+    """
+    folder = Path(__file__).resolve().parent
+    git = shutil.which("git")
+
+    def ask(*arguments: str) -> str | None:
+        if git is None:
+            return None
+        done = subprocess.run(
+            [git, "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    status = ask("status", "--porcelain", "--untracked-files=no")
+    return {"commit": ask("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+
+
+@cache
+def _package_versions() -> dict[str, str]:
+    # A figure's environment has no PyTorch, so what is not installed is left out.
+    installed = {dist.name.lower(): dist.version for dist in importlib.metadata.distributions()}
+    return {name: installed[name] for name in _PACKAGES if name in installed}
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _device_name() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return torch.cuda.get_device_name()
+    return "cpu"
+
+
+def _threads() -> int | None:
+    torch = sys.modules.get("torch")
+    return None if torch is None else torch.get_num_threads()
+
+
+def _peak_memory_mib() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _peak_gpu_memory_mib() -> float | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return round(torch.cuda.max_memory_allocated() / 2**20, 1)

@@ -1,0 +1,82 @@
+"""Make the report of a workflow: files in, one page out."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.pipeline.claims.ledger import load_ledger
+from feature_alignment.pipeline.figures.make import figure_module
+from feature_alignment.pipeline.papers import PAPERS, paper_of
+from feature_alignment.pipeline.provenance import git_state
+from feature_alignment.pipeline.report.page import DataSource, Report, ReportFigure, render_report
+from feature_alignment.pipeline.spec import Spec
+
+PathLike = str | Path
+
+
+def make_report(
+    spec: Spec,
+    *,
+    pngs: Sequence[PathLike],
+    pdfs: Sequence[PathLike],
+    tables: Sequence[PathLike],
+    provenances: Sequence[PathLike],
+    verdicts: PathLike,
+    ledger: PathLike,
+    schema: PathLike,
+    page: Path,
+    folder: Path,
+) -> None:
+    """Write the report about some figures.
+
+    Args:
+        spec: `preset`, and in `figures` for each figure its (dataset, source) pairs.
+        pngs: the figures' pictures, in the order of `figures`.
+        pdfs: the same as PDF.
+        tables: the figures' tables, in the same order.
+        provenances: provenance.json of each run.
+        verdicts: the CSV of verdicts.
+        ledger: the folder with the ledgers.
+        schema: the ledgers' schema.
+        page: the HTML file to write.
+        folder: the folder that the page will lie in in the end; its links are relative to it.
+    """
+    figures = [
+        ReportFigure(
+            name,
+            paper_of(name),
+            figure_module(name).TITLE,
+            figure_module(name).CAPTION,
+            *map(Path, files),
+        )
+        for name, *files in zip(spec["figures"], pngs, pdfs, tables, strict=True)
+    ]
+    used = sorted({tuple(pair) for pairs in spec["figures"].values() for pair in pairs})
+    sources = [
+        DataSource(
+            DATASETS[name].title,
+            source,
+            DATASETS[name].stand_in if source == "embedded" else None,
+        )
+        for name, source in used
+    ]
+    report = Report(
+        preset=spec["preset"],
+        papers=PAPERS,
+        figures=figures,
+        sources=sources,
+        ledger=load_ledger(Path(ledger), Path(schema)),
+        verdicts=pd.read_csv(verdicts),
+        git=git_state(),
+        runs={
+            _run_name(path): json.loads(path.read_text("utf-8")) for path in map(Path, provenances)
+        },
+    )
+    page.write_text(render_report(report, folder), encoding="utf-8")
+
+
+def _run_name(provenance_file: Path) -> str:
+    return "/".join(provenance_file.parts[-3:-1])

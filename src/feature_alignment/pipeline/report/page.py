@@ -1,0 +1,256 @@
+"""The report's page: figures inline, claims with their verdicts, what made them and at what cost.
+
+One file that needs nothing else: no scripts, no fonts, no addresses outside.
+"""
+
+import base64
+import os
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import pandas as pd
+
+from feature_alignment.pipeline.claims.evaluate import Outcome
+from feature_alignment.pipeline.claims.ledger import Claim
+from feature_alignment.pipeline.report.wording import (
+    count_text,
+    duration_text,
+    measured_text,
+    memory_text,
+    number_text,
+    share_text,
+)
+
+TEMPLATE = Path(__file__).with_name("page.html.jinja")
+"""The page's template; an input of the report beside the library's modules."""
+
+_SYMBOLS = {
+    Outcome.REPRODUCED: "✓",
+    Outcome.PARTLY: "◐",
+    Outcome.NOT_REPRODUCED: "✗",
+    Outcome.NOT_TESTABLE: "○",
+}
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """One figure.
+
+    Attributes:
+        name: the figure's name, such as "beaglehole2024_fig1".
+        paper: its paper's citation key.
+        title: one line.
+        caption: what is to be seen.
+        png: the picture to show.
+        pdf: the picture to link to.
+        table: the tidy table to link to.
+    """
+
+    name: str
+    paper: str
+    title: str
+    caption: str
+    png: Path
+    pdf: Path
+    table: Path
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """One dataset that the figures show.
+
+    Attributes:
+        title: the dataset's name in print.
+        source: where its data come from, as in the config.
+        stand_in: what is shown in its place, or None for the real data.
+    """
+
+    title: str
+    source: str
+    stand_in: str | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the report tells.
+
+    Attributes:
+        preset: the preset's name.
+        papers: titles by citation key, in the order of the page.
+        figures: the figures, in the order of the page.
+        sources: the datasets that the figures show; none for synthetic data.
+        ledger: the claims.
+        verdicts: what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read.
+        git: `commit` and `dirty` of the checkout that makes the report; both may be None.
+        runs: provenance of each run, by its name.
+    """
+
+    preset: str
+    papers: Mapping[str, str]
+    figures: Sequence[ReportFigure]
+    sources: Sequence[DataSource]
+    ledger: Sequence[Claim]
+    verdicts: pd.DataFrame
+    git: Mapping[str, Any]
+    runs: Mapping[str, Mapping[str, Any]]
+
+
+def render_report(report: Report, folder: Path) -> str:
+    """The report as one HTML page.
+
+    Args:
+        report: what it tells.
+        folder: the folder that the page will lie in; links to files are relative to it.
+
+    Returns:
+        HTML, in UTF-8 when written.
+
+    Raises:
+        ValueError: if a verdict has no claim, a claim no figure, or a figure no paper on the page,
+            or a picture is not a PNG file.
+    """
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    rows = _claim_rows(report)
+    return template.render(
+        preset=report.preset,
+        git=report.git,
+        other_commits=_other_commits(report),
+        versions=_versions(report),
+        sources=report.sources,
+        stand_ins=[source for source in report.sources if source.stand_in is not None],
+        outcomes=[(str(outcome), _SYMBOLS[outcome]) for outcome in Outcome],
+        counts=Counter(row["verdict"] for row in rows),
+        total=count_text(len(rows), "claim"),
+        papers=_papers(report, rows, folder),
+        runs=_run_rows(report),
+    )
+
+
+def _claim_rows(report: Report) -> list[dict[str, Any]]:
+    by_id = {claim.id: claim for claim in report.ledger}
+    shown = {figure.name for figure in report.figures}
+    rows = []
+    for verdict in report.verdicts.to_dict("records"):
+        if verdict["id"] not in by_id:
+            raise ValueError(f"the verdict on {verdict['id']} has no claim in the ledger")
+        if verdict["figure"] not in shown:
+            raise ValueError(f"claim {verdict['id']} is about {verdict['figure']}, not on the page")
+        claim = by_id[verdict["id"]]
+        outcome = Outcome(verdict["verdict"])
+        rows.append(
+            {
+                "id": claim.id,
+                "figure": claim.figure,
+                "place": claim.place,
+                "statement": claim.statement,
+                "quote": claim.quote,
+                "note": claim.note,
+                "why": claim.criterion.why,
+                "unit": "" if claim.unit == "1" else claim.unit,
+                "paper": number_text(verdict["paper_value"]),
+                "ours": measured_text(verdict["ours"], verdict["sd"]),
+                "seeds": count_text(verdict["seeds"], "seed") if verdict["seeds"] else "",
+                "verdict": str(outcome),
+                "symbol": _SYMBOLS[outcome],
+                "reason": verdict["reason"][0].upper() + verdict["reason"][1:],
+            }
+        )
+    return rows
+
+
+def _papers(report: Report, rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
+    for figure in report.figures:
+        if figure.paper not in report.papers:
+            raise ValueError(f"{figure.name} is of paper {figure.paper}, which is not on the page")
+    papers = []
+    for key, title in report.papers.items():
+        figures = [
+            _figure_row(figure, [row for row in rows if row["figure"] == figure.name], folder)
+            for figure in report.figures
+            if figure.paper == key
+        ]
+        if figures:
+            counts = Counter(row["verdict"] for figure in figures for row in figure["claims"])
+            papers.append({"key": key, "title": title, "figures": figures, "counts": counts})
+    return papers
+
+
+def _figure_row(figure: ReportFigure, claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    picture = figure.png.read_bytes()
+    width, height = _png_size(picture, figure.png)
+    return {
+        "name": figure.name,
+        "label": figure_label(figure.name),
+        "title": figure.title,
+        "caption": figure.caption,
+        "picture": base64.b64encode(picture).decode("ascii"),
+        "width": width,
+        "height": height,
+        "pdf": _link(figure.pdf, folder),
+        "table": _link(figure.table, folder),
+        "claims": claims,
+    }
+
+
+def figure_label(name: str) -> str:
+    """A figure's name in words.
+
+    Example:
+        >>> figure_label("beaglehole2024_fig1")
+        'Figure 1'
+        >>> figure_label("beaglehole2024_fig_theory")
+        'Theory'
+    """
+    number = name.partition("_fig")[2]
+    return "Theory" if number == "_theory" else "Figure " + number.replace("_", ", ")
+
+
+def _png_size(picture: bytes, path: Path) -> tuple[int, int]:
+    if not picture.startswith(_PNG_SIGNATURE):
+        raise ValueError(f"{path} is not a PNG file")
+    return struct.unpack(">II", picture[16:24])
+
+
+def _link(path: Path, folder: Path) -> str:
+    return quote(Path(os.path.relpath(path, folder)).as_posix())
+
+
+def _other_commits(report: Report) -> list[str]:
+    """Commits that runs were made at, where they are not the report's own, clean checkout."""
+    states = {(run["git"]["commit"], run["git"]["dirty"]) for run in report.runs.values()}
+    states.discard((report.git["commit"], report.git["dirty"]))
+    return sorted(f"{commit}{' with edits' if dirty else ''}" for commit, dirty in states)
+
+
+def _versions(report: Report) -> list[tuple[str, str]]:
+    """Name and version of each package that the runs used; all versions where runs differ."""
+    found: dict[str, set[str]] = {}
+    for run in report.runs.values():
+        for name, version in run["versions"].items():
+            found.setdefault(name, set()).add(version)
+    return [(name, " and ".join(sorted(found[name]))) for name in sorted(found)]
+
+
+def _run_rows(report: Report) -> list[dict[str, str]]:
+    return [
+        {
+            "name": name,
+            "device": run["machine"]["device"],
+            "threads": str(run["threads"]),
+            "time": duration_text(run["wall_seconds"]),
+            "measuring": share_text(run["seconds_by_part"], "measuring"),
+            "memory": memory_text(run["peak_memory_mib"]),
+            "gpu_memory": memory_text(run["peak_gpu_memory_mib"]),
+        }
+        for name, run in sorted(report.runs.items())
+    ]

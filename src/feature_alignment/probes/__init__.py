@@ -1,0 +1,1 @@
+"""Probes: what any training can be watched with."""

@@ -1,0 +1,189 @@
+"""A probe of the neural feature correlations of each layer, uncentred and centred."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from feature_alignment.features.correlation import feature_pair
+from feature_alignment.features.feature_covariance import (
+    FeatureMatrices,
+    layer_feature_matrices,
+    tangent_change_covariances,
+)
+from feature_alignment.features.feature_matrices import cosine_similarity
+from feature_alignment.features.layer_signals import LayerSignals, layer_signals
+from feature_alignment.features.preactivation import preactivation_feature_covariance
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.models.mlp import MLP
+from feature_alignment.training.errors import TrainingDivergedError
+from feature_alignment.training.probes import Measurement, Row
+
+
+class FeatureProbe:
+    """Neural feature correlations (NFC) of a network's layers on fixed samples.
+
+    With W, W₀ and W̄ = W − W₀ the weights of a layer now, at first and their change, and K its
+    feature covariance of the pre-activation tangent kernel, it records for each layer
+
+    - `nfc`: UC-NFC ρ(WᵀW, WᵀKW);
+    - `centred_nfc`: C-NFC ρ(W̄ᵀW̄, W̄ᵀKW̄);
+    - `centred_uncentred_ratio`: C/UC, tr(W̄ᵀW̄ W̄ᵀKW̄) / tr(WᵀW WᵀKW);
+    - `weight_change`: ‖W − W₀‖ / ‖W‖ in the Frobenius norm;
+
+    and, if asked for, with K̄ the covariance of the changes δ − δ₀ of the tangent features,
+
+    - `double_centred_nfc`: ρ(W̄ᵀW̄, W̄ᵀK̄W̄);
+    - `double_centred_ratio`: tr(W̄ᵀW̄ W̄ᵀK̄W̄) / tr(W̄ᵀW̄ W̄ᵀKW̄);
+    - `ptk_centred_nfc`: ρ(W₀ᵀW₀, W₀ᵀK̄W₀).
+
+    UC-NFC and C-NFC are also recorded as the authors' released code computes them, with
+    `_mean_subtracted` behind their names. In the first of the layers, NFM F and AGOP G are
+    compared with given matrices M: `nfm_<name>` and `agop_<name>` are ρ(F, M) and ρ(G, M). What
+    is centred is not defined at the start, where nothing has changed, and is left out there; C/UC
+    is 0.
+
+    Source: beaglehole2024, Section 2.2 (NFC), Section 3 (C-NFC), Section 5 (C/UC), Appendix D
+    (double-centred and PTK-centred), Figure 14 (weight change).
+
+    Args:
+        model: the network before training; its weights are W₀.
+        x: inputs (n, …) on which K is taken, on the model's device.
+        layers: names of the layers, see `layer_feature_matrices`; None for all.
+        split: name of the samples.
+        references: matrices (d, d) that the first layer is compared with, by name.
+        centre_tangents: whether K̄ is wanted. An MLP's δ₀ is kept; that of other networks is
+            taken anew at every measurement.
+        keep_matrices_at: steps after which F and G of the first layer are kept as arrays
+            "nfm" and "agop".
+        chunk_size: samples at a time, see `layer_feature_matrices`.
+        output_samples: random backward passes instead of one for each output; see there.
+        generator: of those passes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x: torch.Tensor,
+        *,
+        layers: Sequence[str] | None = None,
+        split: str = "train",
+        references: Mapping[str, torch.Tensor] | None = None,
+        centre_tangents: bool = False,
+        keep_matrices_at: Collection[int] = (),
+        chunk_size: int = 500,
+        output_samples: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self._x = x
+        self._layers = layers
+        self._split = split
+        self._references = dict(references or {})
+        self._keep_at = frozenset(keep_matrices_at)
+        self._options = {
+            "chunk_size": chunk_size,
+            "output_samples": output_samples,
+            "generator": generator,
+        }
+        self._initial = copy_parameters(model)
+        self._centre_tangents = centre_tangents
+        keep = centre_tangents and isinstance(model, MLP)
+        self._initial_signals = self._signals(model) if keep else None
+
+    def __call__(self, step: int, model: nn.Module) -> Measurement:
+        """Measure every layer.
+
+        Raises:
+            TrainingDivergedError: if no gradient reaches a layer any more.
+        """
+        changes: dict[str, torch.Tensor] = {}  # K̄ by layer
+        if self._initial_signals is None:
+            matrices = layer_feature_matrices(
+                model, self._x, self._layers, self._initial, **self._options
+            )
+            if self._centre_tangents:
+                changes = tangent_change_covariances(
+                    model, self._x, self._initial, self._layers, **self._options
+                )
+        else:
+            signals = self._signals(model)
+            matrices = {name: self._matrices(name, model, signals[name]) for name in signals}
+            changes = {
+                name: preactivation_feature_covariance(
+                    (signals[name].gradients - self._initial_signals[name].gradients).double()
+                )
+                for name in signals
+            }
+        measurement = Measurement()
+        for position, (name, layer) in enumerate(matrices.items()):
+            if not layer.covariance.any():
+                raise TrainingDivergedError(
+                    f"training killed the network: after step {step} no gradient reaches {name}; "
+                    "use a smaller learning rate."
+                )
+            values = _correlations(layer, changes.get(name))
+            if position == 0:
+                values |= self._compare(layer)
+                if step in self._keep_at:
+                    kept = {"nfm": layer.nfm, "agop": layer.agop}
+                    measurement.arrays.update({key: m.cpu().numpy() for key, m in kept.items()})
+            measurement.rows.extend(
+                Row(name, self._split, metric, value) for metric, value in values.items()
+            )
+        return measurement
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the generator, if there is one, for a checkpoint."""
+        generator = self._options["generator"]
+        return {} if generator is None else {"generator": generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: `state` is from `state_dict`."""
+        if "generator" in state:
+            self._options["generator"].set_state(state["generator"])
+
+    def _signals(self, model: nn.Module) -> dict[str, LayerSignals]:
+        found = layer_signals(model, self._x)
+        return {name: found[name] for name in self._layers or found}
+
+    def _matrices(self, name: str, model: nn.Module, signals: LayerSignals) -> FeatureMatrices:
+        return FeatureMatrices(
+            weight_matrix=model.get_submodule(name).weight.detach(),
+            covariance=preactivation_feature_covariance(signals.gradients),
+            positions=1,
+            initial_weight=self._initial[f"{name}.weight"],
+        )
+
+    def _compare(self, layer: FeatureMatrices) -> dict[str, float]:
+        if not self._references:
+            return {}  # without forming F and G, which are large for images
+        return {
+            f"{name}_{reference}": cosine_similarity(matrix, other)
+            for name, matrix in {"nfm": layer.nfm, "agop": layer.agop}.items()
+            for reference, other in self._references.items()
+        }
+
+
+def _correlations(layer: FeatureMatrices, tangents: torch.Tensor | None) -> dict[str, float]:
+    """All measures of a layer; those of the tangents' change if K̄ (k, k), float64, is given."""
+    # In float64, since squares of small changes would underflow in float32.
+    weight, initial = layer.weight_matrix.double(), layer.initial_weight.double()
+    change = weight - initial
+    uncentred = feature_pair(weight, layer.covariance)
+    centred = feature_pair(change, layer.covariance)
+    values = {
+        "nfc": uncentred.correlation(),
+        "nfc_mean_subtracted": uncentred.correlation(subtract_mean=True),
+        "centred_uncentred_ratio": centred.inner / uncentred.inner,
+        "weight_change": float(change.norm() / weight.norm()),
+    }
+    if change.any():
+        values["centred_nfc"] = centred.correlation()
+        values["centred_nfc_mean_subtracted"] = centred.correlation(subtract_mean=True)
+    if tangents is not None and tangents.any():
+        double_centred = feature_pair(change, tangents)
+        values["double_centred_nfc"] = double_centred.correlation()
+        values["double_centred_ratio"] = double_centred.inner / centred.inner
+        values["ptk_centred_nfc"] = feature_pair(initial, tangents).correlation()
+    return values

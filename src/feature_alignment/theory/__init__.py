@@ -1,1 +1,0 @@
-"""What the papers derive in closed form, and the numerical checks of it."""

@@ -1,0 +1,277 @@
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.optimize
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from torch import nn
+
+from feature_alignment.adaptive.adaptive_features import PENALTIES, AdaptiveTangentFeatures
+from feature_alignment.adaptive.adaptive_scales import adaptive_scales
+from feature_alignment.adaptive.parameter_matrices import matrix_layout
+from feature_alignment.adaptive.penalties import effective_penalty, rigid_penalty
+from feature_alignment.kernels.tangent import tangent_features
+from feature_alignment.models.mlp import MLP
+
+
+def mlp():
+    generator = torch.Generator().manual_seed(1)
+    return MLP(3, [4, 5], 2, "erf", True, generator, dtype=torch.float64)
+
+
+def cnn():
+    torch.manual_seed(2)
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(3, 4, 3, stride=2),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(16, 2),
+    ).double()
+
+
+def data(network, n=6):
+    generator = torch.Generator().manual_seed(3)
+    shape = (n, 3) if isinstance(network, MLP) else (n, 2, 5, 5)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return x, 3 * torch.randn(n, 2, generator=generator, dtype=torch.float64)
+
+
+def features(network, x, power=0, transformation=None):
+    """J M^power explicitly, (n·c, p) in the order of the joined matrices."""
+    layout = matrix_layout(network)
+    rows = []
+    for row in tangent_features(network, x).flatten(0, 1):
+        sizes = [p.numel() for p in network.parameters()]
+        named = {
+            name: part.view(p.shape)
+            for (name, p), part in zip(network.named_parameters(), row.split(sizes), strict=True)
+        }
+        matrices = layout.join(named)
+        if transformation is not None:
+            matrices = transformation.apply(matrices, power)
+        rows.append(torch.cat([matrix.flatten() for matrix in matrices.values()]))
+    return torch.stack(rows)
+
+
+def generic_minimum(network, x, y, penalty, starts):
+    """Ω̃ by a quasi-Newton method over interpolating coefficients, from several starts."""
+    j = features(network, x).numpy()
+    with torch.no_grad():
+        r = (y - network(x)).flatten().numpy()
+    particular, null = np.linalg.pinv(j) @ r, scipy.linalg.null_space(j)
+    layout = matrix_layout(network)
+    shapes = [m.shape for m in layout.join(dict(network.named_parameters())).values()]
+    sizes = np.cumsum([k * d for k, d in shapes])[:-1]
+
+    def objective(free):
+        value, slope = 0.0, []
+        parts = np.split(particular + null @ free, sizes)
+        for number, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
+            u, d, vt = np.linalg.svd(part.reshape(shape), full_matrices=False)
+            output = rigid_penalty if number == len(shapes) - 1 else penalty
+            found = adaptive_scales(penalty, output, d)
+            value += found.penalty.sum()
+            slope.append(((u * (2 * d / (found.first * found.second) ** 2)) @ vt).ravel())
+        return value, null.T @ np.concatenate(slope)
+
+    generator = np.random.default_rng(0)
+    values = []
+    for number in range(starts):
+        start = (number > 0) * generator.standard_normal(null.shape[1])
+        found = scipy.optimize.minimize(
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-9},
+        )
+        values.append(found.fun)
+    return min(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("penalty", ["square", "logarithmic"])
+def test_layers_reach_the_minimum_of_a_generic_optimiser(penalty):
+    network = mlp()
+    x, y = data(network)
+    model = AdaptiveTangentFeatures(
+        network, penalty=penalty, starts=3, tolerance=1e-12, max_iter=2000
+    )
+    model.fit(x, y)
+    best = generic_minimum(network, x, y, PENALTIES[penalty], starts=4)
+    assert model.converged_
+    assert model.objective_ == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_convolutions_reach_the_minimum_of_a_generic_optimiser():
+    network = cnn()
+    x, y = data(network, n=4)
+    model = AdaptiveTangentFeatures(network, tolerance=1e-12, max_iter=2000, starts=2).fit(x, y)
+    best = generic_minimum(network, x, y, PENALTIES["square"], starts=2)
+    assert model.objective_ == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("structure", ["layers", "diagonal", "none"])
+@pytest.mark.parametrize("build", [mlp, cnn])
+def test_the_solution_interpolates_and_the_objective_never_rises(build, structure):
+    network = build()
+    x, y = data(network)
+    model = AdaptiveTangentFeatures(network, structure=structure, penalty="absolute").fit(x, y)
+    np.testing.assert_allclose(model.predict(x), y, atol=1e-11)
+    assert (np.diff(model.objectives_) <= 1e-12 * model.objective_).all()
+    assert model.objectives_[-1] == model.objective_ == model.transformation_.penalty
+
+
+@pytest.mark.parametrize("structure", ["layers", "diagonal", "none"])
+@pytest.mark.parametrize("build", [mlp, cnn])
+def test_the_adapted_kernel_is_the_gram_matrix_of_transformed_features(build, structure):
+    network = build()
+    x, y = data(network)
+    model = AdaptiveTangentFeatures(network, structure=structure).fit(x, y)
+    other, _ = data(network, n=9)
+    rows, columns = (features(network, z, 1, model.transformation_).numpy() for z in (x, other))
+    np.testing.assert_allclose(model.adapted_kernel(x), rows @ rows.T, rtol=1e-10, atol=1e-12)
+    found = model.adapted_kernel(x, other)
+    np.testing.assert_allclose(found, rows @ columns.T, rtol=1e-10, atol=1e-12)
+
+
+def test_coefficients_are_the_minimum_norm_interpolation_of_the_adapted_kernel():
+    network = mlp()
+    x, y = data(network)
+    model = AdaptiveTangentFeatures(network, tolerance=1e-11, max_iter=500).fit(x, y)
+    with torch.no_grad():
+        residual = (y - network(x)).flatten().numpy()
+    weights = np.linalg.solve(model.adapted_kernel(x), residual)
+    expected = features(network, x, 2, model.transformation_).numpy().T @ weights
+    found = torch.cat([b.flatten() for b in model.coefficients_.values()])
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+
+
+def test_without_structure_it_is_ridgeless_regression_with_the_tangent_kernel():
+    network = mlp()
+    x, y = data(network)
+    model = AdaptiveTangentFeatures(network, structure="none").fit(x, y)
+    other, _ = data(network, n=9)
+    j, j_other = features(network, x).numpy(), features(network, other).numpy()
+    with torch.no_grad():
+        residual, f = (y - network(x)).flatten().numpy(), network(other).numpy()
+    beta = np.linalg.pinv(j) @ residual
+    np.testing.assert_allclose(
+        model.predict(other), f + (j_other @ beta).reshape(-1, 2), atol=1e-10
+    )
+    norm = np.linalg.norm(beta)
+    s = adaptive_scales(PENALTIES["square"], rigid_penalty, np.array(norm)).first
+    change = np.outer(j @ beta, j @ beta) * (s**2 - 1) / norm**2
+    np.testing.assert_allclose(model.adapted_kernel(x), j @ j.T + change, rtol=1e-9)
+
+
+def test_restarts_never_end_higher():
+    network = mlp()
+    x, y = data(network)
+    few = {"penalty": "absolute", "max_iter": 20, "tolerance": 1e-2}
+    once = AdaptiveTangentFeatures(network, **few).fit(x, y)
+    often = AdaptiveTangentFeatures(network, **few, starts=3).fit(x, y)
+    assert often.objective_ <= once.objective_
+
+
+def test_the_conventions_of_estimators():
+    network = MLP(3, [4], 1, "relu", True, torch.Generator().manual_seed(0))
+    generator = np.random.default_rng(0)
+    x, y = generator.standard_normal((8, 3)), generator.standard_normal(8)
+    before = [p.clone() for p in network.parameters()]
+    model = clone(AdaptiveTangentFeatures(network, penalty="absolute", starts=2))
+    assert model.get_params()["penalty"] == "absolute"
+    assert model.fit(x, y).predict(x).shape == (8,)
+    assert model.score(x, y) == pytest.approx(1)
+    assert all(torch.equal(p, old) for p, old in zip(network.parameters(), before, strict=True))
+    again = clone(model).fit(x, y)
+    np.testing.assert_array_equal(again.predict(x), model.predict(x))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"structure": "layer"}, "structure: 'layer' is not one"),
+        ({"penalty": "cube"}, "penalty: 'cube' is not one"),
+        ({"output_penalty": "cube"}, "output_penalty: 'cube' is not one"),
+        ({"structure": "none", "output_penalty": "square"}, "only the structure 'layers' has"),
+        ({"starts": 0}, "starts: 0; at least 1 is needed"),
+    ],
+)
+def test_unknown_settings_are_refused(settings, message):
+    network = mlp()
+    with pytest.raises(ValueError, match=message):
+        AdaptiveTangentFeatures(network, **settings).fit(*data(network))
+
+
+def test_targets_that_cannot_be_interpolated_are_refused():
+    network = mlp()
+    x, y = data(network)
+    with pytest.raises(ValueError, match="are linearly dependent"):
+        AdaptiveTangentFeatures(network).fit(torch.cat([x, x]), torch.cat([y, y]))
+    with pytest.raises(ValueError, match=r"y: shape \(6, 1\); the network's outputs have"):
+        AdaptiveTangentFeatures(network).fit(x, y[:, :1])
+
+
+def test_layers_that_cannot_be_transformed_have_no_adapted_kernel():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 2)).double()
+    x, y = data(mlp())
+    model = AdaptiveTangentFeatures(network).fit(x, y)
+    with pytest.raises(ValueError, match=r"layer '1' \(LayerNorm\): the kernel adapted by layers"):
+        model.adapted_kernel(x)
+
+
+def test_what_is_asked_before_fitting_is_refused():
+    network = mlp()
+    x, _ = data(network)
+    model = AdaptiveTangentFeatures(network)
+    for ask in (model.predict, model.adapted_kernel):
+        with pytest.raises(NotFittedError, match="AdaptiveTangentFeatures instance is not fitted"):
+            ask(x)
+
+
+def test_iterations_that_do_not_suffice_are_told():
+    network = mlp()
+    with pytest.warns(ConvergenceWarning, match=r"more than 1e-06 of itself in iteration 1, the"):
+        model = AdaptiveTangentFeatures(network, max_iter=1).fit(*data(network))
+    assert not model.converged_
+    assert model.n_iter_ == 1
+
+
+def test_inputs_of_another_width_are_refused():
+    network = mlp()
+    x, y = data(network)
+    model = AdaptiveTangentFeatures(network)
+    message = r"{}: the network does not take inputs of shape \(6, 2\), samples first: "
+    with pytest.raises(ValueError, match=message.format("X")):
+        model.fit(x[:, :2], y)
+    model.fit(x, y)
+    with pytest.raises(ValueError, match=message.format("X")):
+        model.predict(x[:, :2])
+    with pytest.raises(ValueError, match=message.format("X2")):
+        model.adapted_kernel(x, x[:, :2])
+
+
+def test_without_structure_the_absolute_penalty_is_not_convex_yet_has_one_minimiser():
+    effective = effective_penalty(PENALTIES["absolute"])(np.array([2.0, 3.0, 4.0]))
+    assert effective[1] > (effective[0] + effective[2]) / 2
+    network = mlp()
+    x, y = data(network)
+    fits = [
+        AdaptiveTangentFeatures(network, structure="none", penalty=penalty, starts=2).fit(x, y)
+        for penalty in ("square", "absolute")
+    ]
+    np.testing.assert_allclose(fits[0].predict(2 * x), fits[1].predict(2 * x), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("penalty", "convex"), [("square", 1), ("logarithmic", 1), ("absolute", 0)]
+)
+def test_which_effective_penalties_are_convex(penalty, convex):
+    bends = np.diff(effective_penalty(PENALTIES[penalty])(np.linspace(0, 6, 121)), 2)
+    assert (bends > -1e-9).all() == convex

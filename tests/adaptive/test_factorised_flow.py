@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+
+from feature_alignment.adaptive.factorised_flow import factorised_flow
+
+
+@pytest.fixture(scope="module")
+def problem():
+    generator = np.random.default_rng(0)
+    features = [generator.standard_normal((4, 3, 4)), generator.standard_normal((4, 1, 3))]
+    return features, 5 * generator.standard_normal(4)
+
+
+def test_the_flow_interpolates_and_conserves(problem):
+    features, targets = problem
+    models = factorised_flow(features, targets, 10.0)
+    f = sum(
+        np.einsum("nkd,kd->n", block, m.coefficients)
+        for block, m in zip(features, models, strict=True)
+    )
+    np.testing.assert_allclose(f, targets, atol=1e-8)
+    assert max(m.conservation_error() for m in models) < 1e-9
+    assert all(np.abs(m.weight).max() > 0.1 for m in models)
+
+
+def test_small_steps_of_gradient_descent_follow_the_flow(problem):
+    features, targets = problem
+    state = [[np.eye(4), np.zeros((3, 4)), np.eye(3)], [np.eye(3), np.zeros((1, 3)), np.eye(1)]]
+    steps, duration = 4000, 0.05
+    for _ in range(steps):
+        f = sum(
+            np.einsum("nkd,kd->n", block, b @ w @ a)
+            for block, (a, w, b) in zip(features, state, strict=True)
+        )
+        new = []
+        for block, (a, w, b) in zip(features, state, strict=True):
+            pull = np.einsum("n,nkd->kd", targets - f, block) * duration / steps
+            new.append([a + w.T @ b.T @ pull, w + b.T @ pull @ a.T, b + pull @ a.T @ w.T])
+        state = new
+    for (a, w, b), model in zip(state, factorised_flow(features, targets, duration), strict=True):
+        np.testing.assert_allclose(model.coefficients, b @ w @ a, rtol=5e-3, atol=5e-3)

@@ -1,0 +1,35 @@
+import numpy as np
+import torch
+
+from feature_alignment.adaptive.adaptive_scales import adaptive_scales
+from feature_alignment.adaptive.joint_minimisation import (
+    logarithmic_matrix_penalty,
+    minimise_jointly,
+    square_penalty,
+)
+from feature_alignment.adaptive.penalties import PowerPenalty, logarithmic_penalty
+
+
+def test_one_sample_of_one_feature_is_the_scalar_problem():
+    feature, target = torch.tensor([[[2.0]]], dtype=torch.float64), torch.tensor([3.0]).double()
+    penalties = {square_penalty: PowerPenalty(2), logarithmic_matrix_penalty: logarithmic_penalty}
+    for penalty, omega in penalties.items():
+        found = minimise_jointly([feature], target, penalty, np.random.default_rng(0), 2, [False])
+        expected = adaptive_scales(omega, omega, np.array([1.5])).penalty
+        np.testing.assert_allclose(found.objective, expected, rtol=1e-10)
+        np.testing.assert_allclose(found.coefficients[0], [[1.5]], rtol=1e-9)
+
+
+def test_the_best_end_interpolates():
+    generator = torch.Generator().manual_seed(0)
+    features = [torch.randn(3, k, d, generator=generator).double() for k, d in [(2, 3), (1, 2)]]
+    targets = torch.randn(3, generator=generator).double()
+    found = minimise_jointly(
+        features, targets, square_penalty, np.random.default_rng(1), 3, [False, True]
+    )
+    assert found.objective == min(found.ends)
+    f = sum(
+        torch.einsum("nkd,kd->n", block, b)
+        for block, b in zip(features, found.coefficients, strict=True)
+    )
+    torch.testing.assert_close(f, targets)

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from feature_alignment.adaptive.penalties import PowerPenalty, effective_penalty, joint_penalty
+from feature_alignment.adaptive.penalty_closed_forms import (
+    EFFECTIVE_JOINT_THRESHOLD,
+    JOINT_THRESHOLD,
+    effective_absolute_penalty,
+    effective_joint_penalty,
+    effective_square_penalty,
+    joint_square_absolute_penalty,
+)
+
+SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
+JOINT = joint_penalty(SQUARE, ABSOLUTE)
+V = np.concatenate([[0, 1e-4, 1e-2], np.linspace(0.05, 6, 60), [30, 1e3]])
+
+
+@pytest.mark.parametrize(
+    ("closed", "numerical"),
+    [
+        (effective_square_penalty, effective_penalty(SQUARE)),
+        (effective_absolute_penalty, effective_penalty(ABSOLUTE)),
+        (effective_joint_penalty, effective_penalty(JOINT)),
+    ],
+)
+def test_effective_penalties_agree_with_the_numerical_minimum(closed, numerical):
+    np.testing.assert_allclose(closed(V), numerical(V), rtol=1e-10, atol=1e-15)
+
+
+def test_joint_penalty_agrees_with_the_numerical_minimum():
+    v = np.concatenate([[1, 1.001], np.linspace(1.1, 8, 70), [1e3]])
+    np.testing.assert_allclose(joint_square_absolute_penalty(v), JOINT(v), rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("closed", "at_5", "at_1"),
+    [
+        (effective_square_penalty, 6.24653, 0.66950),
+        (effective_absolute_penalty, 4.52605, 0.88988),
+        (effective_joint_penalty, 3.36743, 0.66900),
+    ],
+)
+def test_numbers_of_figure_2(closed, at_5, at_1):
+    np.testing.assert_allclose(closed(np.array([5.0, 1.0])), [at_5, at_1], atol=6e-6)
+
+
+def test_tails():
+    v = np.array([1e14])
+    assert effective_square_penalty(v)[0] == pytest.approx(2e14, rel=1e-3)
+    assert effective_joint_penalty(v)[0] == pytest.approx(2 * np.sqrt(2e14), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("closed", "threshold"),
+    [
+        (effective_absolute_penalty, np.sqrt(0.5)),
+        (joint_square_absolute_penalty, JOINT_THRESHOLD),
+        (effective_joint_penalty, EFFECTIVE_JOINT_THRESHOLD),
+    ],
+)
+def test_branches_meet_smoothly(closed, threshold):
+    h = 1e-5
+    below, low, high, above = closed(threshold + h * np.array([-2.0, -1.0, 1.0, 2.0]))
+    slope = (low - below) / h
+    assert (high - low) / (2 * h) == pytest.approx(slope, rel=1e-3)
+    assert (above - high) / h == pytest.approx(slope, rel=1e-3)

@@ -1,0 +1,152 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from feature_alignment.complexity import measures as complexity
+from feature_alignment.models.mlp import MLP
+from feature_alignment.models.vgg import VGG
+
+DIAGONAL = [
+    torch.diag(torch.tensor([3.0, 1.0])).double(),
+    torch.diag(torch.tensor([2.0, 4.0])).double(),
+]
+ZEROS = [torch.zeros(2, 2).double()] * 2
+
+
+def mlp(widths=(5, 4), seed=0, **options):
+    generator = torch.Generator().manual_seed(seed)
+    options = {"bias": True, "dtype": torch.float64} | options
+    return MLP(3, list(widths), 2, "relu", generator=generator, **options)
+
+
+def test_convolutions_become_the_matrix_that_acts_on_a_patch():
+    model = VGG(11, 2, 10, torch.Generator().manual_seed(0))
+    matrices = complexity.layer_matrices(model)
+    assert [tuple(m.shape) for m in matrices[:2]] == [(2, 27), (4, 18)]
+    assert len(matrices) == 9
+    torch.testing.assert_close(matrices[0], model.features[0].weight.double().flatten(1))
+
+
+def test_a_model_without_weights_is_refused():
+    with pytest.raises(ValueError, match="no linear or convolutional layer"):
+        complexity.layer_matrices(nn.ReLU())
+
+
+def test_closed_forms_of_diagonal_layers():
+    assert complexity.spectral_product(DIAGONAL) == pytest.approx(12)
+    assert complexity.frobenius_product(DIAGONAL) == pytest.approx(math.sqrt(10 * 20))
+    assert complexity.l1_infinity_product(DIAGONAL) == pytest.approx(12)
+    # Rows have norms 3 and 1, 2 and 4: sums 4 and 6, over spectral norms 3 and 4.
+    expected = 12 * ((4 / 3) ** (2 / 3) + (6 / 4) ** (2 / 3)) ** 1.5
+    assert complexity.spectral_complexity(DIAGONAL, ZEROS) == pytest.approx(expected)
+    expected = math.sqrt(2) * 12 * math.sqrt(10 / 9 + 20 / 16)
+    assert complexity.pac_bayes_spectral(DIAGONAL, ZEROS) == pytest.approx(expected)
+    assert complexity.unit_capacity(DIAGONAL, ZEROS) == pytest.approx(math.sqrt(20 * 10))
+    assert complexity.unit_capacity(DIAGONAL, DIAGONAL) == pytest.approx(math.sqrt(20) * 3)
+    assert complexity.distance_from_start(DIAGONAL, ZEROS) == pytest.approx(math.sqrt(30))
+
+
+def test_the_bound_by_unit_capacity_has_the_data_and_the_margin_in_it():
+    x = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
+    start = [torch.eye(2, dtype=torch.float64), torch.zeros(2, 2).double()]
+    # ‖U − U⁰‖_F = 2, ‖X‖_F = ‖U⁰X‖_F = √5, ‖V‖_F = √20, c = h = n = 2.
+    expected = math.sqrt(20) * 3 * math.sqrt(5) / 0.5 + math.sqrt(2)
+    assert complexity.unit_capacity_bound(DIAGONAL, start, x, 0.5) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="margin: 0"):
+        complexity.unit_capacity_bound(DIAGONAL, start, x, 0.0)
+
+
+def test_unit_capacity_is_for_two_layers_only():
+    weights = complexity.layer_matrices(mlp())
+    with pytest.raises(ValueError, match="has 3 layers"):
+        complexity.unit_capacity(weights, weights)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(0.1, 10), st.integers(0, 100))
+def test_rescaling_between_layers_leaves_products_and_path_norm(scale, seed):
+    """relu(a h) = a relu(h), so a and 1/a around a hidden layer give the same function."""
+    model = mlp(seed=seed)
+    weights = complexity.layer_matrices(model)
+    before = [measure(weights) for measure in PRODUCTS]
+    path_before = complexity.path_norm(model, (3,))
+    with torch.no_grad():
+        model.layers[0].weight.mul_(scale)
+        model.layers[0].bias.mul_(scale)
+        model.layers[1].weight.div_(scale)
+    weights = complexity.layer_matrices(model)
+    assert [measure(weights) for measure in PRODUCTS] == pytest.approx(before, rel=1e-9)
+    assert complexity.path_norm(model, (3,)) == pytest.approx(path_before, rel=1e-9)
+
+
+PRODUCTS = (
+    complexity.spectral_product,
+    complexity.frobenius_product,
+    complexity.l1_infinity_product,
+)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_path_norm_sums_over_every_path(bias):
+    model = mlp(bias=bias)
+    w = [layer.weight.detach().numpy() for layer in model.layers]
+    total = 0.0
+    for i, j, k, y in itertools.product(range(3), range(5), range(4), range(2)):
+        total += (w[0][j, i] * w[1][k, j] * w[2][y, k]) ** 2
+    if bias:
+        b = [layer.bias.detach().numpy() for layer in model.layers]
+        total += np.square(b[2]).sum()
+        for k, y in itertools.product(range(4), range(2)):
+            total += (b[1][k] * w[2][y, k]) ** 2
+        for j, k, y in itertools.product(range(5), range(4), range(2)):
+            total += (b[0][j] * w[1][k, j] * w[2][y, k]) ** 2
+    assert complexity.path_norm(model, (3,)) == pytest.approx(math.sqrt(total), rel=1e-12)
+
+
+def test_the_path_norm_leaves_the_model():
+    model = mlp()
+    before = [parameter.clone() for parameter in model.parameters()]
+    complexity.path_norm(model, (3,))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("build", [mlp, lambda: VGG(11, 2, 4, torch.Generator().manual_seed(1))])
+def test_the_fisher_rao_norm_is_that_of_each_sample_s_own_gradient(build):
+    model = build().double()
+    shape = (3,) if isinstance(model, MLP) else (3, 32, 32)
+    x = torch.randn(6, *shape, generator=torch.Generator().manual_seed(2)).double()
+    y = torch.arange(6) % 2
+    products = []
+    for sample, label in zip(x, y, strict=True):
+        loss = nn.functional.cross_entropy(model(sample[None]), label[None])
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        pairs = zip(gradients, model.parameters(), strict=True)
+        products.append(sum(float((g * w.detach()).sum()) for g, w in pairs))
+    expected = math.sqrt(np.square(products).mean())
+    assert complexity.fisher_rao_norm(model, x, y, 4) == pytest.approx(expected, rel=1e-9)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_fisher_rao_norm_of_a_homogeneous_network_needs_outputs_alone():
+    """Without biases Jw = L f, Theorem 3.1 of arXiv:1711.01530."""
+    model = mlp(bias=False)
+    x = torch.randn(7, 3, generator=torch.Generator().manual_seed(3)).double()
+    y = torch.arange(7) % 2
+    f = model(x).detach()
+    gradient = f.softmax(1) - nn.functional.one_hot(y, 2)
+    expected = 3 * float((gradient * f).sum(1).square().mean().sqrt())
+    assert complexity.fisher_rao_norm(model, x, y) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_margin_is_that_to_the_strongest_rival():
+    f = torch.tensor([[1.0, 4.0, 2.0], [0.0, -3.0, 1.0]])
+    y = torch.tensor([1, 0])
+    assert complexity.margin_quantile(f, y, 0.0) == -1.0
+    assert complexity.margin_quantile(f, y, 1.0) == 2.0
+    assert complexity.margin_quantile(f, y, 0.5) == 0.5

@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feature_alignment.complexity.minimum_norm import (
+    interpolator_bound,
+    minimum_norm_interpolator,
+    optimal_norm_scales,
+)
+from feature_alignment.complexity.rademacher import linear_class_bound
+from feature_alignment.determinism import stream
+
+
+def case(seed, n=5, p=8):
+    generator = stream(seed, "case")
+    return generator.standard_normal((n, p)), generator.standard_normal(n)
+
+
+def test_it_interpolates_with_the_least_norm():
+    features, y = case(0)
+    weights = minimum_norm_interpolator(features, y).weights
+    np.testing.assert_allclose(features @ weights, y, atol=1e-12)
+    np.testing.assert_allclose(weights, np.linalg.pinv(features) @ y, atol=1e-12)
+
+
+def test_eq_83_is_the_bound_of_the_linear_class_at_the_interpolators_norm():
+    features, y = case(1)
+    found = minimum_norm_interpolator(features, y)
+    nu = np.array([0.3, 1.0, 2.0, 5.0, 0.1])
+    right = np.linalg.svd(features, full_matrices=False)[2]
+    a = right.T @ np.diag(np.sqrt(nu)) @ right + np.eye(8) - right.T @ right
+    expected = linear_class_bound(features, a, np.linalg.norm(a.T @ found.weights))
+    assert interpolator_bound(found.eigenvalues, found.coefficients, nu) == pytest.approx(expected)
+
+
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(st.integers(0, 10_000), st.floats(0.01, 100))
+def test_proposition_14_no_other_scales_are_better_and_kappa_does_not_matter(seed, kappa):
+    features, y = case(seed)
+    found = minimum_norm_interpolator(features, y)
+    lam, modes = found.eigenvalues, found.coefficients
+    best = interpolator_bound(lam, modes, optimal_norm_scales(lam, modes))
+    scaled = interpolator_bound(lam, modes, optimal_norm_scales(lam, modes, kappa))
+    assert scaled == pytest.approx(best)
+    assert best == pytest.approx(
+        np.abs(modes).mean()
+    )  # Σ_j |u_jᵀy|/n, whatever the features' sizes
+    other = np.exp(stream(seed, "other").standard_normal(5))
+    assert interpolator_bound(lam, modes, other) >= best * (1 - 1e-12)
+
+
+def test_labels_that_cannot_be_met_are_refused():
+    features, y = case(2)
+    features[1] = features[0]
+    with pytest.raises(ValueError, match="rank 4 for 5 labels"):
+        minimum_norm_interpolator(features, y)

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from feature_alignment.complexity.rademacher import (
+    all_signs,
+    finite_class_complexity,
+    linear_class_bound,
+    linear_class_maximisers,
+    margin,
+    multiclass_bound,
+    ramp_loss,
+)
+from feature_alignment.determinism import stream
+
+
+@pytest.fixture
+def linear():
+    generator = stream(0, "linear")
+    features = generator.standard_normal((6, 4))
+    transform = np.eye(4) + 0.4 * generator.standard_normal((4, 4))
+    return features, transform, 1.7
+
+
+def test_signs_are_all_there_once():
+    signs = all_signs(5)
+    assert signs.shape == (32, 5)
+    assert len(np.unique(signs, axis=0)) == 32
+    assert set(signs.ravel()) == {-1.0, 1.0}
+
+
+def test_complexity_of_a_finite_class_is_its_definition():
+    values, signs = stream(0, "values").standard_normal((7, 4)), all_signs(4)
+    slow = np.mean([max(np.mean(sigma * f) for f in values) for sigma in signs])
+    assert finite_class_complexity(values, signs) == pytest.approx(slow)
+
+
+def test_maximisers_are_those_of_a_numerical_search(linear):
+    features, transform, radius = linear
+    signs = all_signs(6)[:5]
+    for sigma, w in zip(
+        signs, linear_class_maximisers(features, transform, radius, signs), strict=True
+    ):
+        assert np.linalg.norm(transform.T @ w) == pytest.approx(radius)
+
+        def on_the_ball(v):
+            v = np.linalg.solve(transform.T, v)
+            return v * radius / np.linalg.norm(transform.T @ v)
+
+        found = minimize(lambda v: -sigma @ features @ on_the_ball(v), np.ones(4))  # noqa: B023
+        assert sigma @ features @ w == pytest.approx(-found.fun, rel=1e-6)
+
+
+def test_proposition_10_holds_and_is_within_khintchines_factor(linear):
+    features, transform, radius = linear
+    signs = all_signs(6)
+    best = linear_class_maximisers(features, transform, radius, signs)
+    complexity = np.mean(signs * (best @ features.T))
+    bound = linear_class_bound(features, transform, radius)
+    assert bound / np.sqrt(2) <= complexity <= bound
+    kernel = features @ np.linalg.inv(transform @ transform.T) @ features.T
+    assert bound == pytest.approx(radius / 6 * np.sqrt(np.trace(kernel)))
+
+
+def test_the_bound_is_attained_by_orthogonal_features():
+    signs = all_signs(4)
+    best = linear_class_maximisers(np.eye(4), np.eye(4), 1.0, signs)
+    assert np.mean(signs * best) == pytest.approx(linear_class_bound(np.eye(4), np.eye(4), 1.0))
+
+
+def test_margins_and_ramp_are_their_definitions():
+    generator = stream(1, "scores")
+    scores, labels = generator.standard_normal((3, 5, 4)), generator.integers(4, size=5)
+    slow = [
+        [
+            row[y] - max(s for k, s in enumerate(row) if k != y)
+            for row, y in zip(f, labels, strict=True)
+        ]
+        for f in scores
+    ]
+    np.testing.assert_allclose(margin(scores, labels), slow)
+    assert ramp_loss(np.array([-0.1, 0.0, 0.3, 0.6, 7.0]), 0.6).tolist() == [1, 1, 0.5, 0, 0]
+
+
+def test_the_multiclass_bound_follows_from_lemma_12_and_proposition_10():
+    generator = stream(2, "multiclass")
+    features = generator.standard_normal((5, 3, 6))
+    transform = np.eye(6) + 0.3 * generator.standard_normal((6, 6))
+    by_class = [linear_class_bound(features[:, y], transform, 2.0) for y in range(3)]
+    bound = multiclass_bound(features, transform, 2.0, 0.5)
+    assert 3 / 0.5 * sum(by_class) <= bound  # Jensen
+    features[:, 1:] = features[:, :1]
+    equal = linear_class_bound(features[:, 0], transform, 2.0)
+    assert multiclass_bound(features, transform, 2.0, 0.5) == pytest.approx(3 / 0.5 * 3 * equal)

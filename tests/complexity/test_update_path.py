@@ -1,0 +1,82 @@
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.complexity.update_path import UpdatePath
+from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
+from feature_alignment.models.mlp import MLP
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import mse
+from feature_alignment.training.optimizers import make_optimizer
+
+X = torch.randn(12, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
+Y = X[:, :1] * X[:, 1:2]
+SETTINGS = {"name": "momentum", "lr": 0.05, "momentum": 0.9}
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def trained(after_update=None, model=None, steps=7):
+    model = model or MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    train(
+        model,
+        X,
+        Y,
+        loss=mse,
+        optimizer=make_optimizer(model.parameters(), SETTINGS),
+        steps=steps,
+        batch_size=5,
+        batches=torch_stream(0, "batches"),
+        measure_at=[0, 4],
+        after_update=after_update,
+    )
+    return model
+
+
+def test_the_sums_are_those_over_every_update():
+    model = MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+
+    def trace(network):
+        assert not network.training
+        return one_hidden_layer_trace(*network.layers, X)
+
+    path = UpdatePath(model, trace)
+    model.eval()
+    seen = [(flat(model), trace(model))]
+    model.train()
+
+    def after_update(step, network):
+        path(step, network)
+        assert network.training
+        assert step == len(seen)
+        seen.append((flat(network), trace(network.eval())))
+        network.train()
+
+    trained(after_update, model)
+    lengths = [float((b[0] - a[0]).norm()) for a, b in itertools.pairwise(seen)]
+    # The features of an update are those before it.
+    terms = [length * math.sqrt(t) for length, (_, t) in zip(lengths, seen, strict=False)]
+    assert len(lengths) == 7
+    assert path.length == pytest.approx(sum(lengths), rel=1e-12)
+    assert path.complexity == pytest.approx(sum(terms), rel=1e-12)
+    assert path.length > float((seen[-1][0] - seen[0][0]).norm())
+
+
+def test_watching_the_path_does_not_change_training():
+    watched = MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    path = UpdatePath(watched, lambda network: one_hidden_layer_trace(*network.layers, X))
+    trained(path, watched)
+    assert torch.equal(flat(watched), flat(trained()))
+
+
+def test_a_network_at_rest_adds_nothing():
+    layer = nn.Linear(2, 2)
+    path = UpdatePath(layer, lambda network: 4.0)
+    path(1, layer)
+    assert (path.length, path.complexity) == (0, 0)

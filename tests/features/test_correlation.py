@@ -1,0 +1,40 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feature_alignment.features.correlation import feature_pair
+
+
+def draw(k, d, seed):
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(k, d, generator=generator, dtype=torch.float64)
+    root = torch.randn(k, k, generator=generator, dtype=torch.float64)
+    return weight, root @ root.T
+
+
+@given(k=st.integers(1, 7), d=st.integers(2, 7), seed=st.integers(0, 100))
+def test_it_is_the_comparison_of_the_matrices_themselves(k, d, seed):
+    weight, covariance = draw(k, d, seed)
+    nfm, agop = weight.T @ weight, weight.T @ covariance @ weight
+    pair = feature_pair(weight, covariance)
+    assert pair.inner == pytest.approx(float(torch.trace(nfm @ agop)), rel=1e-9)
+    cosine = torch.trace(nfm @ agop) / (nfm.norm() * agop.norm())
+    assert pair.correlation() == pytest.approx(float(cosine), rel=1e-9)
+    centred = [matrix - matrix.mean() for matrix in (nfm, agop)]
+    pearson = (centred[0] * centred[1]).sum() / (centred[0].norm() * centred[1].norm())
+    assert pair.correlation(subtract_mean=True) == pytest.approx(float(pearson), abs=1e-7)
+
+
+@pytest.mark.parametrize(("k", "d"), [(3, 9), (9, 3)])
+def test_small_and_large_weights_give_the_same_correlation(k, d):
+    weight, covariance = draw(k, d, 0)
+    expected = feature_pair(weight, covariance).correlation()
+    for scale in (1e-20, 1e15):
+        found = feature_pair(scale * weight, covariance / scale).correlation()
+        assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_zero_matrix_has_no_correlation():
+    with pytest.raises(ValueError, match="equal entries"):
+        feature_pair(torch.zeros(2, 3), torch.eye(2)).correlation()

@@ -1,0 +1,365 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.features.feature_covariance import (
+    layer_feature_matrices,
+    tangent_change_covariances,
+)
+from feature_alignment.features.feature_matrices import cosine_similarity, gradient_outer_product
+from feature_alignment.features.layer_signals import layer_signals
+from feature_alignment.features.preactivation import preactivation_feature_covariance
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.models.gpt import GPT
+from feature_alignment.models.mlp import MLP
+from feature_alignment.models.resnet import ResNet18
+from feature_alignment.models.vgg import VGG
+
+DOUBLE = torch.float64
+
+
+def stream(name="init", seed=0):
+    return torch_stream(seed, name)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=DOUBLE, generator=stream("draw", seed))
+
+
+def mlp(outputs=3, bias=False):
+    return MLP(4, [6, 5], outputs, "quadratic", bias, stream(), dtype=DOUBLE)
+
+
+class Convolutions(nn.Module):
+    """Strides, padding and dilation, with in-place activations and a readout."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(2, 4, 3, stride=2, padding=1, dtype=DOUBLE)
+        self.second = nn.Conv2d(4, 3, (1, 2), dilation=2, padding="same", dtype=DOUBLE)
+        self.readout = nn.Linear(3 * 9, 2, dtype=DOUBLE)
+        for parameter, seed in zip(self.parameters(), range(9), strict=False):
+            parameter.data = 0.5 * draw(*parameter.shape, seed=seed)
+
+    def forward(self, x):
+        h = torch.relu_(self.first(x))
+        h = torch.tanh_(self.second(h))
+        return self.readout(h.flatten(1))
+
+
+def gpt(outputs="every_position"):
+    return GPT(
+        5, 2, 2, 4, 3, stream(), outputs=outputs, init="pytorch", tie_weights=True, dtype=DOUBLE
+    )
+
+
+def tokens(n=3):
+    return torch.randint(5, (n, 3), generator=stream("tokens"))
+
+
+def oracle(model, x, name):
+    """K by the definition: one sample at a time, differentiating by an added perturbation."""
+    layer, total = model.get_submodule(name), 0
+    for sample in x:
+        shape = {}
+
+        def perturbed(epsilon, sample=sample, shape=shape):
+            def hook(layer, arguments, output):
+                shape["h"] = output.shape
+                return output if epsilon is None else output + epsilon
+
+            handle = layer.register_forward_hook(hook)
+            try:
+                return model(sample[None]).flatten()
+            finally:
+                handle.remove()
+
+        perturbed(None)
+        jacobian = torch.autograd.functional.jacobian(
+            perturbed, torch.zeros(shape["h"], dtype=DOUBLE)
+        )[:, 0]  # (c, …)
+        channel = 1 if isinstance(layer, nn.Conv2d) else -1
+        rows = jacobian.movedim(channel, -1)
+        rows = rows.reshape(len(rows), -1, rows.shape[-1])  # (c, P, k)
+        positions = rows.shape[1]
+        for y in range(len(rows)):
+            for t in range(positions):
+                total = total + torch.outer(rows[y, t], rows[y, t]) / positions
+    return total / len(x), positions
+
+
+CASES = {
+    "mlp": (mlp, draw(5, 4), [1, 1, 1]),
+    "mlp with biases": (lambda: mlp(1, True), draw(5, 4), [1, 1, 1]),
+    "convolutions": (Convolutions, draw(4, 2, 5, 6), [9, 9, 1]),
+    "gpt": (gpt, tokens(), [3] * 13),
+    "gpt's last position": (lambda: gpt("last_position"), tokens(), [3] * 12 + [1]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_covariances_are_those_of_explicit_perturbations(case):
+    build, x, positions = CASES[case]
+    model = build()
+    found = layer_feature_matrices(model, x, chunk_size=2)
+    assert [matrices.positions for matrices in found.values()] == positions
+    for name, matrices in found.items():
+        expected, count = oracle(model, x, name)
+        assert count == matrices.positions
+        torch.testing.assert_close(matrices.covariance, expected, rtol=1e-10, atol=1e-13)
+        weight = model.get_submodule(name).weight.flatten(1)
+        torch.testing.assert_close(matrices.weight_matrix, weight.detach())
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_vgg_and_resnet_layers(batch_norm):
+    x = draw(2, 3, 32, 32)
+    vgg = VGG(11, 1, 3, stream(), batch_norm=batch_norm, init="kaiming", dtype=DOUBLE).eval()
+    resnet = ResNet18(1, 3, stream(), batch_norm=batch_norm, dtype=DOUBLE).eval()
+    for model, names in (
+        (vgg, ["features.0", "head.0"]),
+        (resnet, ["stem", "stages.1.0.shortcut.0", "head"]),
+    ):
+        found = layer_feature_matrices(model, x, names)
+        assert list(found) == names
+        for name in names:
+            expected, _ = oracle(model, x, name)
+            torch.testing.assert_close(found[name].covariance, expected, rtol=1e-9, atol=1e-12)
+    assert len(layer_feature_matrices(vgg, x)) == 9
+
+
+def test_it_agrees_with_the_signals_of_linear_layers():
+    model, x = mlp(), draw(7, 4)
+    found = layer_feature_matrices(model, x)
+    for name, signal in layer_signals(model, x).items():
+        expected = preactivation_feature_covariance(signal.gradients)
+        torch.testing.assert_close(found[name].covariance, expected)
+
+
+@pytest.mark.parametrize("width", [64, 65, 200])
+def test_wide_layers_are_summed_in_strips(width):
+    model, x = MLP(3, [width], 2, "erf", True, stream(), dtype=DOUBLE), draw(6, 3)
+    found = layer_feature_matrices(model, x)["layers.0"].covariance
+    expected = preactivation_feature_covariance(layer_signals(model, x)["layers.0"].gradients)
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(found, found.T)
+
+
+def test_agop_of_a_convolution_is_that_of_its_patches():
+    model, x = Convolutions(), draw(4, 2, 5, 6)
+    patches = nn.functional.unfold(x, 3, stride=2, padding=1).transpose(1, 2)  # (n, P, d)
+    kernel, bias = model.first.weight.detach().flatten(1), model.first.bias.detach()
+
+    def tail(rows):  # the network as a function of its first layer's patches
+        h = (rows @ kernel.T + bias).T.reshape(1, 4, 3, 3)
+        return model.readout(torch.tanh(model.second(torch.relu(h))).flatten(1))[0]
+
+    jacobians = torch.stack(
+        [torch.autograd.functional.jacobian(tail, sample) for sample in patches]
+    )  # (n, c, P, d)
+    expected = gradient_outer_product(jacobians.movedim(2, 1).flatten(0, 1))
+    torch.testing.assert_close(layer_feature_matrices(model, x)["first"].agop, expected)
+
+
+def test_chunks_change_nothing_and_precision_little():
+    model, x = Convolutions(), draw(7, 2, 5, 6)
+    whole, parts = (layer_feature_matrices(model, x, chunk_size=size) for size in (7, 3))
+    single = layer_feature_matrices(model.float(), x.float(), chunk_size=3)
+    for name in whole:
+        torch.testing.assert_close(whole[name].covariance, parts[name].covariance)
+        assert single[name].covariance.dtype == torch.float32
+        torch.testing.assert_close(
+            single[name].covariance.double(), whole[name].covariance, rtol=1e-4, atol=1e-6
+        )
+
+
+def test_centred_matrices_use_the_weight_change_and_the_current_covariance():
+    model, x = Convolutions(), draw(4, 2, 5, 6)
+    initial = copy_parameters(model)
+    model.first.weight.data += 0.1 * draw(4, 2, 3, 3, seed=20)
+    found = layer_feature_matrices(model, x, ["first"], initial)["first"]
+    change = (model.first.weight.detach() - initial["first.weight"]).flatten(1)
+    torch.testing.assert_close(found.centred_nfm, change.T @ change)
+    torch.testing.assert_close(found.centred_agop, change.T @ found.covariance @ change)
+    weight = found.weight_matrix
+    torch.testing.assert_close(found.nfm, weight.T @ weight)
+    assert found.centred_correlation() == pytest.approx(
+        cosine_similarity(found.centred_nfm, found.centred_agop)
+    )
+    assert found.uncentred_correlation() == pytest.approx(cosine_similarity(found.nfm, found.agop))
+    assert found.uncentred_correlation(subtract_mean=True) == pytest.approx(
+        cosine_similarity(found.nfm, found.agop, subtract_mean=True)
+    )
+    assert found.centred_correlation() != pytest.approx(found.uncentred_correlation(), rel=1e-3)
+
+
+def test_equation_4_the_terms_add_up_to_the_nfm():
+    model, x = mlp(), draw(5, 4)
+    initial = copy_parameters(model)
+    model.layers[0].weight.data += draw(6, 4, seed=3)
+    found = layer_feature_matrices(model, x, ["layers.0"], initial)["layers.0"]
+    start, change = initial["layers.0.weight"], model.layers[0].weight.detach()
+    change = change - start
+    cross = start.T @ change
+    torch.testing.assert_close(found.nfm, found.centred_nfm + cross + cross.T + start.T @ start)
+
+
+def test_a_linear_network_with_equal_singular_values_correlates_perfectly():
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)).double()
+    for layer, seed in zip(model, (0, 1), strict=True):
+        layer.weight.data = 2 * torch.linalg.qr(draw(4, 4, seed=seed))[0]
+    for matrices in layer_feature_matrices(model, draw(3, 4)).values():
+        assert matrices.uncentred_correlation() == pytest.approx(1)
+
+
+def test_random_signs_estimate_the_sum_over_outputs_without_bias():
+    model, x = gpt(), tokens()
+    name = "blocks.0.attention.value"
+    exact = layer_feature_matrices(model, x, [name])[name].covariance
+    generator = stream("signs")
+    coarse, fine = (
+        layer_feature_matrices(model, x, [name], output_samples=m, generator=generator)[name]
+        for m in (4, 1600)
+    )
+    errors = [((e.covariance - exact).norm() / exact.norm()).item() for e in (coarse, fine)]
+    assert errors[1] < 0.05
+    assert errors[1] < errors[0] / 3
+
+
+def test_the_model_is_left_as_it_was():
+    model, x = Convolutions(), draw(4, 2, 5, 6)
+    before, inputs = copy_parameters(model), x.clone()
+    frozen = layer_feature_matrices(model.requires_grad_(False), x)
+    model.requires_grad_(True)
+    thawed = layer_feature_matrices(model, x)
+    assert torch.equal(frozen["first"].covariance, thawed["first"].covariance)
+    assert torch.equal(x, inputs)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name])
+        assert parameter.grad is None
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_models_may_change_their_input_in_place():
+    class InPlace(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return torch.tanh(self.layer(x.mul_(2)))
+
+    layer, x = nn.Linear(3, 2).double(), draw(4, 3)
+    kept = x.clone()
+    found = layer_feature_matrices(InPlace(layer), x, chunk_size=1)["layer"].covariance
+    expected = layer_feature_matrices(nn.Sequential(layer, nn.Tanh()), 2 * x)["0"].covariance
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(x, kept)
+
+
+def test_a_model_that_changes_only_some_of_its_inputs_in_place_is_refused():
+    class Sometimes(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x.neg_() if x.sum() < 0 else x)
+
+    x = torch.ones(4, 3)
+    x[2:] = -1
+    with pytest.raises(ValueError, match=r"in place for some samples.*x\.clone"):
+        layer_feature_matrices(Sometimes(nn.Linear(3, 2)), x, chunk_size=2)
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (mlp(), {"layers": ["layers.3"]}, "'layers.3' is not in the model.*did you mean"),
+        (gpt(), {"layers": ["norm"]}, "'norm' is a LayerNorm; only nn.Linear and nn.Conv2d"),
+        (mlp(), {"layers": []}, "no layer to measure"),
+        (nn.ReLU(), {}, "no layer to measure"),
+        (Twice(), {}, "'layer' was called 2 times"),
+        (Twice(), {"layers": ["unused"]}, "'unused' was called 0 times"),
+        (nn.Sequential(nn.Conv2d(4, 4, 1, groups=2), nn.Flatten()), {}, "in 2 groups"),
+        (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), {}, "'1' .Dropout. is in training mode"),
+        (nn.Linear(4, 2), {"chunk_size": 0}, "chunk_size: 0"),
+        (nn.Linear(4, 2), {"output_samples": 3}, "go together"),
+        (nn.Linear(4, 2), {"initial": {"weigth": torch.ones(2, 4)}}, "no value for 'weight'"),
+        (nn.Linear(4, 2), {"initial": {"weight": torch.ones(4, 2)}}, r"shape \(4, 2\)"),
+    ],
+)
+def test_what_is_not_defined_is_refused(model, options, message):
+    x = tokens() if isinstance(model, GPT) else torch.ones(3, 4)
+    x = x.double() if isinstance(model, MLP) else x
+    with pytest.raises(ValueError, match=message):
+        layer_feature_matrices(model, x, **options)
+
+
+def test_centred_matrices_without_initial_weights_are_refused():
+    found = layer_feature_matrices(mlp(), draw(3, 4))["layers.0"]
+    with pytest.raises(ValueError, match="need the initial weights"):
+        found.centred_correlation()
+
+
+def change_by_autograd(model, moved, x, name):
+    """K̄ of one layer from the gradients by its output, one sample and output after the other."""
+    total, count = 0, 0
+    for sample in x:
+        rows = []
+        for network in (model, moved):
+            kept = []
+            hook = network.get_submodule(name).register_forward_hook(
+                lambda module, inputs, h, kept=kept: kept.append(h)
+            )
+            f = network(sample[None]).flatten()
+            hook.remove()
+            (h,) = kept
+            gradients = [torch.autograd.grad(output, h, retain_graph=True)[0][0] for output in f]
+            # (k, height, width) of a convolution, (tokens, k) of a linear layer
+            rows.append(
+                [g.flatten(1).T if g.ndim == 3 else g.view(-1, g.shape[-1]) for g in gradients]
+            )
+        for first, second in zip(*rows, strict=True):
+            total = total + (first - second).T @ (first - second)
+        count += len(rows[0][0])
+    return total / count
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x))).mean(dim=1)
+
+
+@pytest.mark.parametrize("kind", ["convolution", "tokens"])
+def test_covariance_of_the_change_of_tangents(kind):
+    torch.manual_seed(0)
+    if kind == "tokens":
+        network, x, names = Tokens(), torch.randn(5, 6, 3), ["first", "second"]
+    else:
+        layers = [nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Conv2d(3, 2, 2), nn.Tanh()]
+        network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(18, 2))
+        x, names = torch.randn(5, 2, 6, 6), ["0", "2", "5"]
+    network, x = network.double().eval(), x.double()
+    start = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    initial = dict(start.named_parameters())
+    found = tangent_change_covariances(network, x, initial, chunk_size=2)
+    assert list(found) == names
+    for name in names:
+        expected = change_by_autograd(network, start, x, name)
+        torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-14)

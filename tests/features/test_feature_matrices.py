@@ -1,0 +1,177 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.features.feature_matrices import (
+    average_gradient_outer_product,
+    cosine_similarity,
+    gradient_outer_product,
+    neural_feature_correlation,
+    neural_feature_matrix,
+    spectrum_preserving_rotation,
+)
+from feature_alignment.features.layer_signals import layer_signals
+from feature_alignment.features.preactivation import (
+    preactivation_feature_covariance,
+    preactivation_tangent_kernel,
+)
+from feature_alignment.models.mlp import MLP
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch_stream(seed, "draw"))
+
+
+def model(activation="quadratic", outputs=1):
+    generator = torch_stream(0, "init")
+    return MLP(4, [6, 5], outputs, activation, False, generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("activation", ["relu", "quadratic", "erf"])
+def test_agop_from_the_ptk_is_the_agop_of_the_layers_inputs(activation, outputs):
+    network, x = model(activation, outputs), draw(9, 4)
+    signals = layer_signals(network, x)
+    for depth, (name, signal) in enumerate(signals.items()):
+
+        def tail(a, depth=depth):
+            for layer in network.layers[depth:-1]:
+                h = layer(a)
+                a = {"relu": torch.relu, "quadratic": torch.square, "erf": torch.erf}[activation](h)
+            return network.layers[-1](a)
+
+        gradients = torch.stack(
+            [torch.autograd.functional.jacobian(tail, signal.inputs[i]) for i in range(9)]
+        )  # (n, c, d)
+        covariance = preactivation_feature_covariance(signal.gradients)
+        found = average_gradient_outer_product(network.get_submodule(name).weight, covariance)
+        torch.testing.assert_close(found, gradient_outer_product(gradients))
+
+
+def test_proposition_2_the_nfc_is_the_alignment_of_weights_and_ptk():
+    network, x = model(), draw(9, 4)
+    leaf = x.clone().requires_grad_()
+    (gradients,) = torch.autograd.grad(network(leaf).sum(), leaf)  # (n, d)
+    weight = network.layers[0].weight
+    covariance = preactivation_feature_covariance(layer_signals(network, x)["layers.0"].gradients)
+    direct = cosine_similarity(
+        neural_feature_matrix(weight), gradient_outer_product(gradients[:, None])
+    )
+    assert neural_feature_correlation(weight, covariance) == pytest.approx(direct, abs=1e-14)
+
+
+def test_proposition_3_second_derivatives_of_the_centred_matrices_under_gradient_flow():
+    network, x = model(), draw(9, 4)
+    y = x[:, :1] * x[:, 1:2]
+    layer, (f, signals) = network.layers[1], (network(x), layer_signals(network, x))
+    f = f.detach()
+    slope = torch.diag(2 * (f - y)[:, 0] / len(x))  # 𝓛̇, diagonal of ∂𝓛/∂f
+    signal = signals["layers.1"]
+    a, ptk = signal.inputs, preactivation_tangent_kernel(signal.gradients)
+    nfm = 2 * a.T @ slope @ ptk @ slope @ a
+    agop = 2 * a.T @ slope @ ptk @ ptk @ slope @ a
+
+    loss = ((network(x) - y) ** 2).mean()
+    gradients = torch.autograd.grad(loss, list(network.parameters()))
+    start = layer.weight.detach().clone()
+    t = 1e-5
+    with torch.no_grad():
+        for parameter, gradient in zip(network.parameters(), gradients, strict=True):
+            parameter -= t * gradient  # one Euler step of gradient flow: exact to O(t²)
+    change = layer.weight.detach() - start
+    # The proposition's K has no factor 1/n.
+    covariance = len(x) * preactivation_feature_covariance(
+        layer_signals(network, x)["layers.1"].gradients
+    )
+    second = 2 / t**2
+    torch.testing.assert_close(
+        second * neural_feature_matrix(change), nfm, rtol=1e-4, atol=1e-4 * nfm.abs().max().item()
+    )
+    torch.testing.assert_close(
+        second * average_gradient_outer_product(change, covariance),
+        agop,
+        rtol=1e-3,
+        atol=1e-3 * agop.abs().max().item(),
+    )
+
+
+def test_cosine_is_its_formula_and_the_variant_is_pearsons():
+    a, b = draw(5, 5), draw(5, 5, seed=1)
+    trace = torch.trace(a.T @ b) / (torch.trace(a.T @ a) * torch.trace(b.T @ b)).sqrt()
+    assert cosine_similarity(a, b) == pytest.approx(trace.item())
+    pearson = np.corrcoef(a.flatten(), b.flatten())[0, 1]
+    assert cosine_similarity(a, b, subtract_mean=True) == pytest.approx(pearson)
+    assert abs(pearson - trace.item()) > 1e-3
+
+
+@settings(deadline=None, derandomize=True, max_examples=20)
+@given(st.integers(0, 500), st.floats(1e-30, 1e30), st.floats(1e-30, 1e30))
+def test_cosine_ignores_scale_and_lies_in_0_1_for_psd_matrices(seed, first, second):
+    a, b = draw(4, 2, seed=seed), draw(4, 3, seed=seed + 1000)
+    a, b = a @ a.T, b @ b.T
+    rho = cosine_similarity(a, b)
+    assert 0 <= rho <= 1 + 1e-12
+    assert cosine_similarity(first * a, second * b) == pytest.approx(rho, rel=1e-9)
+    assert cosine_similarity(a, first * a) == pytest.approx(1)
+
+
+def test_zero_and_constant_matrices_have_no_cosine():
+    with pytest.raises(ValueError, match=r"zero matrix .* from step 1"):
+        cosine_similarity(torch.zeros(2, 2), torch.eye(2))
+    with pytest.raises(ValueError, match="zero once its mean is subtracted"):
+        cosine_similarity(torch.full((3, 3), 0.1), torch.eye(3), subtract_mean=True)
+    with pytest.raises(ValueError, match=r"shapes \(2, 2\) and \(3, 3\)"):
+        cosine_similarity(torch.eye(2), torch.eye(3))
+
+
+def test_centred_correlation_uses_the_weight_change_and_the_current_covariance():
+    weight, initial, gradients = draw(5, 4), draw(5, 4, seed=1), draw(9, 1, 5, seed=2)
+    covariance = preactivation_feature_covariance(gradients)
+    change = weight - initial
+    expected = cosine_similarity(change.T @ change, change.T @ covariance @ change)
+    assert neural_feature_correlation(weight, covariance, initial) == pytest.approx(expected)
+    assert neural_feature_correlation(weight, covariance) != pytest.approx(expected)
+    with pytest.raises(ValueError, match="zero matrix"):
+        neural_feature_correlation(weight, covariance, weight)
+
+
+def test_tiny_float32_changes_do_not_underflow():
+    change = (1e-25 * draw(5, 4)).float()
+    covariance = preactivation_feature_covariance(draw(9, 1, 5, seed=2)).float()
+    found = neural_feature_correlation(change, covariance, torch.zeros(5, 4))
+    large = neural_feature_correlation(1e25 * change.double(), covariance)
+    assert found == pytest.approx(large, rel=1e-6)
+
+
+def test_identity_covariance_correlates_perfectly():
+    assert neural_feature_correlation(draw(5, 4), 3 * torch.eye(5)) == pytest.approx(1)
+
+
+def test_random_conjugates_keep_the_spectrum_and_nothing_else():
+    matrix = preactivation_feature_covariance(draw(9, 1, 6))
+    first = spectrum_preserving_rotation(matrix, stream(0, "rotation"))
+    again = spectrum_preserving_rotation(matrix, stream(0, "rotation"))
+    other = spectrum_preserving_rotation(matrix, stream(1, "rotation"))
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other)
+    for conjugate in (first, other):
+        torch.testing.assert_close(conjugate, conjugate.T)
+        torch.testing.assert_close(
+            torch.linalg.eigvalsh(conjugate), torch.linalg.eigvalsh(matrix), atol=1e-12, rtol=0
+        )
+
+
+def test_random_eigenvectors_are_haar():
+    # E[(v vᵀ)] = I/k for the leading eigenvector, and E[v_1⁴] = 3/(k(k+2)).
+    matrix, generator = (
+        torch.diag(torch.tensor([1.0, 0, 0], dtype=torch.float64)),
+        stream(0, "haar"),
+    )
+    draws = torch.stack([spectrum_preserving_rotation(matrix, generator) for _ in range(4000)])
+    torch.testing.assert_close(
+        draws.mean(0), torch.eye(3, dtype=torch.float64) / 3, atol=0.02, rtol=0
+    )
+    assert (draws[:, 0, 0] ** 2).mean().item() == pytest.approx(3 / 15, abs=0.012)

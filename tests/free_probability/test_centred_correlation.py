@@ -1,0 +1,51 @@
+import pytest
+import torch
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.features.feature_matrices import cosine_similarity
+from feature_alignment.features.layer_signals import layer_signals
+from feature_alignment.features.preactivation import preactivation_feature_covariance
+from feature_alignment.free_probability.centred_correlation import (
+    data_matrices,
+    observed_correlation,
+    predicted_correlation,
+)
+from feature_alignment.free_probability.random_features import matrix_moments, sample_r
+from feature_alignment.free_probability.words import matrix_trace
+from feature_alignment.models.mlp import MLP
+
+
+def task(n, d, seed=0):
+    generator = torch_stream(seed, "tests/task")
+    x = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return x, x[:, 0] * x[:, 1] + 0.5
+
+
+def test_observed_is_the_correlation_of_the_weights_velocity():
+    """ρ(ẆᵀẆ, ẆᵀKẆ) by automatic differentiation, with outputs subtracted by a copy."""
+    x, y = task(30, 8)
+    model = MLP(8, [12], 1, "quadratic", False, torch_stream(0, "tests/net"), dtype=torch.float64)
+    outputs = model(x)[:, 0]
+    loss = torch.sum((outputs - outputs.detach() - y) ** 2) / 2
+    weight = model.layers[0].weight
+    (gradient,) = torch.autograd.grad(loss, weight)
+    covariance = preactivation_feature_covariance(layer_signals(model, x)["layers.0"].gradients)
+    expected = cosine_similarity(gradient.T @ gradient, gradient.T @ covariance @ gradient)
+    scaled = model.layers[1].weight.detach().T * weight.detach()
+    found = observed_correlation(data_matrices(x, y), scaled.T @ scaled)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(600, 400, 800), (200, 400, 400), (500, 300, 100)])
+def test_prediction_meets_observation_in_large_matrices(n, d, k):
+    data = data_matrices(*task(n, d))
+    r = sample_r(d, k, torch_stream(0, "tests/net"))
+    predicted = predicted_correlation(matrix_trace(data), matrix_moments(r))
+    assert predicted == pytest.approx(observed_correlation(data, r), abs=0.02)
+
+
+def test_many_units_leave_the_data_alone():
+    """As k/d → ∞, R → I and ρ is that of A and its product with B."""
+    data = data_matrices(*task(40, 10))
+    predicted = predicted_correlation(matrix_trace(data), [1.0, 1.0, 1.0, 1.0])
+    assert predicted == pytest.approx(observed_correlation(data, torch.eye(10).double()), abs=1e-12)

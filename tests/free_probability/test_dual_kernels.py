@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+import torch
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.features.layer_signals import layer_signals
+from feature_alignment.features.preactivation import preactivation_tangent_kernel
+from feature_alignment.free_probability.dual_kernels import DUALS, expected_preactivation_kernel
+from feature_alignment.models.mlp import MLP
+
+ACTIVATIONS = {
+    "quadratic": (torch.square, lambda h: 2 * h),
+    "relu": (torch.relu, lambda h: (h > 0).double()),
+    "erf": (torch.erf, lambda h: 2 / np.sqrt(np.pi) * torch.exp(-(h**2))),
+    "exponential": (torch.exp, torch.exp),
+}
+COVARIANCES = [(1.0, 1.0, 0.3), (0.5, 2.0, -0.8), (1.2, 0.1, 0.0)]
+
+
+def gaussian_average(function, uu, vv, uv, nodes=400):
+    """E[g(u, v)] in polar coordinates of the whitened pair, where kinks are at few angles."""
+    radius, weights = np.polynomial.laguerre.laggauss(60)  # of ρ²/2
+    angles = torch.arange(nodes * 50, dtype=torch.float64) * 2 * np.pi / (nodes * 50)
+    rho = torch.tensor(np.sqrt(2 * radius))[:, None]
+    a, b = rho * torch.cos(angles), rho * torch.sin(angles)
+    u = np.sqrt(uu) * a
+    v = uv / np.sqrt(uu) * a + np.sqrt(vv - uv**2 / uu) * b
+    return float(torch.tensor(weights) @ function(u, v).mean(dim=1))
+
+
+@pytest.mark.parametrize("covariance", COVARIANCES)
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_dual_kernels_are_gaussian_averages(name, covariance):
+    phi, slope = ACTIVATIONS[name]
+    arguments = [torch.tensor(entry, dtype=torch.float64) for entry in covariance]
+    value = gaussian_average(lambda u, v: phi(u) * phi(v), *covariance)
+    derivative = gaussian_average(lambda u, v: slope(u) * slope(v), *covariance)
+    assert float(DUALS[name].value(*arguments)) == pytest.approx(value, rel=2e-3, abs=1e-4)
+    assert float(DUALS[name].derivative(*arguments)) == pytest.approx(
+        derivative, rel=2e-3, abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_the_derivative_kernel_is_the_slope_of_the_value_kernel(name):
+    """∂/∂S_uv E[φ(u)φ(v)] = E[φ′(u)φ′(v)]."""
+    uu, vv = torch.tensor(1.3, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64)
+    uv = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(DUALS[name].value(uu, vv, uv), uv)
+    torch.testing.assert_close(slope, DUALS[name].derivative(uu, vv, uv.detach()))
+
+
+@pytest.mark.parametrize("hidden_layers", [1, 2])
+@pytest.mark.parametrize("activation", ["quadratic", "relu", "erf"])
+def test_sampled_networks_average_to_the_expected_kernel(activation, hidden_layers):
+    x = torch.randn(6, 40, generator=torch_stream(0, "tests/x"), dtype=torch.float64)
+    expected = expected_preactivation_kernel(x, activation, hidden_layers, 1 / 3)
+    total, networks = torch.zeros_like(expected), 60
+    generator = torch_stream(0, "tests/networks")
+    for _ in range(networks):
+        widths = [400] * hidden_layers
+        model = MLP(40, widths, 1, activation, False, generator, dtype=torch.float64)
+        gradients = layer_signals(model, x)["layers.0"].gradients
+        total += preactivation_tangent_kernel(gradients)
+    assert (total / networks - expected).norm() < 0.05 * expected.norm()

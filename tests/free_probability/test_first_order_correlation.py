@@ -1,0 +1,28 @@
+import pytest
+import torch
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.free_probability.first_order_correlation import velocity_correlation
+
+
+def test_the_square_is_the_default():
+    rng = {"generator": torch_stream(0, "tests/kernel"), "dtype": torch.float64}
+    x, y = torch.randn(9, 4, **rng), torch.randn(9, **rng)
+    features = torch.randn(9, 3, **rng)
+    kernel = features @ features.T
+    explicit = velocity_correlation(x, y, kernel, kernel @ kernel)
+    assert velocity_correlation(x, y, kernel) == pytest.approx(explicit, abs=1e-14)
+    diagonal = torch.diag(y)
+    nfm = x.T @ diagonal @ kernel @ diagonal @ x
+    agop = x.T @ diagonal @ kernel @ kernel @ diagonal @ x
+    expected = torch.sum(nfm * agop) / nfm.norm() / agop.norm()
+    assert explicit == pytest.approx(float(expected), abs=1e-14)
+
+
+def test_a_multiple_of_a_projection_gives_one():
+    rng = {"generator": torch_stream(1, "tests/kernel"), "dtype": torch.float64}
+    basis = torch.linalg.qr(torch.randn(8, 3, **rng))[0]
+    value = velocity_correlation(
+        torch.randn(8, 5, **rng), torch.randn(8, **rng), 3 * basis @ basis.T
+    )
+    assert value == pytest.approx(1, abs=1e-14)

@@ -1,0 +1,157 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.gradients.layer_inputs import PatchInputs, TokenInputs, VectorInputs
+from feature_alignment.gradients.parameter_gradients import MatrixGradients
+from feature_alignment.gradients.position_gram import (
+    FORMS,
+    add_gradient_gram,
+    add_position_gram,
+    cheapest_form,
+    form_costs,
+    mirror_lower_triangle,
+)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch_stream(seed, "draw"))
+
+
+def vectors(n=5, c=2, positions=3, k=4, d=6, seed=0):
+    inputs = VectorInputs(draw(n, positions, d, seed=seed))
+    return MatrixGradients(inputs, draw(n, c, positions, k, seed=seed + 1))
+
+
+def tokens(n=5, c=2, positions=6, seed=0):
+    values = torch.randint(4, (n, positions), generator=torch_stream(seed, "tokens"))
+    return MatrixGradients(TokenInputs(values, 4, 3), draw(n, c, positions, 3, seed=seed + 1))
+
+
+def contracted(first, second, form, bias=False, workspace=10**6):
+    n, c = first.deltas.shape[:2]
+    out = torch.zeros(n * c, second.deltas.shape[0] * c, dtype=torch.float64)
+    symmetric = second is first
+    add_position_gram(
+        out, first, second, bias=bias, symmetric=symmetric, workspace=workspace, form=form
+    )
+    if symmetric:
+        mirror_lower_triangle(out)
+    return out
+
+
+def expected(first, second, bias):
+    def features(use):
+        phi = use.features()
+        return torch.cat([phi, use.deltas.sum(2)], 2).flatten(0, 1) if bias else phi.flatten(0, 1)
+
+    return features(first) @ features(second).T
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("workspace", [1, 60, 500, 10**6])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_in_any_workspace_is_the_gram_matrix_of_the_features(form, workspace, bias):
+    first, second = vectors(), vectors(n=4, positions=2, seed=5)
+    torch.testing.assert_close(
+        contracted(first, second, form, bias, workspace), expected(first, second, bias)
+    )
+    torch.testing.assert_close(
+        contracted(first, first, form, bias, workspace), expected(first, first, bias)
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tokens_are_their_unit_vectors(form):
+    first, second = tokens(), tokens(n=3, seed=2)
+    one_hot = MatrixGradients(
+        VectorInputs(F.one_hot(first.inputs.values, 4).double()), first.deltas
+    ).features()
+    swapped = one_hot.unflatten(2, (3, 4)).transpose(2, 3).flatten(2)  # rows are tokens
+    torch.testing.assert_close(first.features(), swapped)
+    torch.testing.assert_close(contracted(first, second, form), expected(first, second, False))
+
+
+@st.composite
+def convolutions(draw_value):
+    """Settings of a convolution and the size of an image that it can see."""
+    small = st.integers(1, 3)
+    kernel, stride, dilation = (tuple(draw_value(st.tuples(small, small))) for _ in range(3))
+    padding = draw_value(st.tuples(st.integers(0, 2), st.integers(0, 2)))
+    spans = [dilation[axis] * (kernel[axis] - 1) + 1 for axis in range(2)]
+    least = [max(1, spans[axis] - 2 * padding[axis]) for axis in range(2)]
+    size = tuple(side + draw_value(st.integers(0, 4)) for side in least)
+    return kernel, stride, dilation, padding, draw_value(st.integers(1, 3)), size
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(convolutions(), st.integers(1, 2), st.booleans(), st.integers(0, 99))
+def test_every_form_agrees_with_automatic_differentiation_for_any_convolution(
+    setting, per_group, bias, seed
+):
+    kernel, stride, dilation, padding, groups, size = setting
+    n, c = 3, 2
+    x = draw(n, groups * per_group, *size, seed=seed)
+    weight = draw(groups * 2, per_group, *kernel, seed=seed + 1).requires_grad_()
+    shift = draw(groups * 2, seed=seed + 2).requires_grad_()
+    h = F.conv2d(x, weight, shift, stride, padding, dilation, groups)
+    deltas = draw(n, c, *h.shape[1:], seed=seed + 3)
+    rows = []
+    for i in range(n):
+        for y in range(c):
+            found = torch.autograd.grad(
+                h[i], (weight, shift), grad_outputs=deltas[i, y], retain_graph=True
+            )
+            rows.append(torch.cat([part.flatten() for part in found[: 1 + bias]]))
+    phi = torch.stack(rows)
+    pads = tuple((side, side) for side in padding)
+    inputs = PatchInputs(x, kernel, stride, dilation, pads, "constant", groups)
+    assert inputs.positions == h[0, 0].numel()
+    use = MatrixGradients(inputs, deltas.flatten(3).transpose(2, 3))
+    if not bias:
+        torch.testing.assert_close(use.features().flatten(0, 1), phi)
+    for form in FORMS:
+        torch.testing.assert_close(contracted(use, use, form, bias), phi @ phi.T)
+
+
+def test_uses_of_one_weight_are_added_before_the_product():
+    uses = [vectors(seed=seed, positions=positions) for seed, positions in ((0, 3), (7, 1))]
+    out = torch.zeros(10, 10, dtype=torch.float64)
+    add_gradient_gram(out, uses, uses, symmetric=True, workspace=50)
+    mirror_lower_triangle(out)
+    phi = sum(use.features() for use in uses).flatten(0, 1)
+    torch.testing.assert_close(out, phi @ phi.T)
+
+
+def test_the_form_follows_the_number_of_positions():
+    chosen = [
+        cheapest_form(use, use, True)
+        for use in (
+            vectors(8, 10, 1, 64, 64),
+            vectors(8, 10, 16, 128, 128),
+            vectors(8, 10, 400, 16, 16),
+        )
+    ]
+    assert chosen == ["pairs", "carrying", "gradients"]
+
+
+def test_costs_are_halved_by_symmetry():
+    whole = form_costs((6, 6), 2, (4, 4), (5, 7), symmetric=False)
+    half = form_costs((6, 6), 2, (4, 4), (5, 7), symmetric=True)
+    assert whole["pairs"] == 2 * half["pairs"]
+    assert whole["gradients"] == 2 * half["gradients"]
+
+
+def test_unknown_forms_are_refused():
+    with pytest.raises(ValueError, match="form: 'pair'; it must be one of pairs, carrying"):
+        contracted(vectors(), vectors(), "pair")
+
+
+def test_the_lower_triangle_is_mirrored_in_blocks():
+    matrix = draw(2100, 2100)
+    expected_matrix = matrix.tril() + matrix.tril(-1).T
+    mirror_lower_triangle(matrix)
+    assert torch.equal(matrix, expected_matrix)

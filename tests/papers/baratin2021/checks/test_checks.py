@@ -1,0 +1,53 @@
+"""The checks find the paper's statements true, its misprints false, and can fail."""
+
+import numpy as np
+import pytest
+
+from feature_alignment.determinism import stream
+from feature_alignment.papers.baratin2021.checks.check import (
+    BOUND_RATIO,
+    DEVIATION,
+    equation,
+    inequality,
+    misprint,
+    relative_deviation,
+)
+from feature_alignment.papers.baratin2021.checks.complexity_checks import complexity_checks
+from feature_alignment.papers.baratin2021.checks.spectral_checks import spectral_checks
+
+
+@pytest.fixture(scope="module")
+def checks():
+    return [
+        check
+        for seed in (100, 101)
+        for check in [*spectral_checks(stream(seed, "a")), *complexity_checks(stream(seed, "b"))]
+    ]
+
+
+def test_true_forms_hold_and_printed_ones_fail(checks):
+    for check in checks:
+        if check.metric == BOUND_RATIO:
+            assert 0 < check.value <= 1, check
+        elif check.form == "printed":
+            assert check.value > 0.1, check
+        else:
+            assert check.value < 1e-6, check
+
+
+def test_every_misprint_has_its_correction(checks):
+    forms = {}
+    for check in checks:
+        forms.setdefault(check.statement, set()).add(check.form)
+    assert {"printed", "corrected"} in forms.values()
+    assert all(f in ({"stated"}, {"printed", "corrected"}) for f in forms.values())
+
+
+def test_how_sides_are_compared():
+    assert relative_deviation([3.0, 0.0], [4.0, 0.0]) == 0.25
+    check = equation("x", 2.0, 4.0)
+    assert (check.form, check.metric, check.value) == ("stated", DEVIATION, 0.5)
+    printed, corrected = misprint("x", np.ones(2), np.zeros(2), np.ones(2))
+    assert (printed.form, printed.value) == ("printed", 0)
+    assert (corrected.form, corrected.value) == ("corrected", 1)
+    assert inequality("x", 3, 2).value == 1.5

@@ -1,0 +1,118 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.errors import UserError
+from feature_alignment.papers.baratin2021.experiments.classification import build_network, run_seed
+
+PARAMETERS = {
+    "model": "mlp",
+    "learning_rate": 0.02,
+    "random_label_share": 0.0,
+    "train_samples": 60,
+    "test_samples": None,
+    "kernel_samples": 30,
+    "base_width": 2,
+    "width": 16,
+    "linear_layers": 3,
+    "batch_norm": ["resnet18"],
+    "init": "kaiming_zero_bias",
+    "momentum": 0.9,
+    "weight_decay": 0.0,
+    "batch_size": 20,
+    "augmentation": False,
+    "steps": 12,
+    "measure_at": {"first": 5, "ratio": 1.5},
+    "precision": "float32",
+}
+SHAPE = (3, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    """Classes that differ in the brightness of one of ten bars."""
+    rng = stream(0, "tests/classification")
+    arrays = {}
+    for split, n in (("train", 80), ("test", 40)):
+        y = np.arange(n) % 10
+        x = rng.integers(0, 100, (n, 32, 32, 3))
+        for i, label in enumerate(y):
+            x[i, 3 * label : 3 * label + 3] += 150
+        arrays |= {f"x_{split}": x.astype(np.uint8), f"y_{split}": y}
+    return Dataset(arrays, {"name": "bars", "description": "bars"})
+
+
+def run(dataset, seed=0, **changes):
+    return run_seed(seed, PARAMETERS | changes, torch.device("cpu"), dataset, "test")
+
+
+def values(result, metric, split="train", layer="all"):
+    frame = pd.DataFrame(result.rows)
+    chosen = frame[(frame[["metric", "split", "layer"]] == [metric, split, layer]).all(axis=1)]
+    return chosen.set_index("step")["value"]
+
+
+def test_an_easy_task_is_learned_and_the_kernel_aligns_with_its_labels(dataset):
+    result = run(dataset, steps=60)
+    accuracy = values(result, "accuracy", "test")
+    alignment = values(result, "label_alignment", "test")
+    assert list(accuracy.index[:4]) == [0, 5, 7, 11]
+    assert accuracy.iloc[-1] > 0.9
+    assert alignment.iloc[-1] > 1.5 * alignment.iloc[0]
+    assert values(result, "effective_rank").iloc[-1] < values(result, "effective_rank").iloc[0]
+
+
+def test_the_share_of_random_labels_is_exact_and_test_labels_stay_true(dataset):
+    clean, noisy = run(dataset), run(dataset, random_label_share=0.5)
+    assert values(clean, "wrong_label_share")[0] == 0
+    # 30 of 60 labels are random, and some of those are right by chance.
+    assert 0.25 < values(noisy, "wrong_label_share")[0] <= 0.5
+    # Before the first update only labels differ, and only those of the training batch.
+    for metric in ("accuracy", "label_alignment"):
+        assert values(clean, metric, "test")[0] == values(noisy, metric, "test")[0]
+    assert values(clean, "label_alignment")[0] != values(noisy, "label_alignment")[0]
+    assert values(clean, "effective_rank")[0] == values(noisy, "effective_rank")[0]
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_one_others(dataset):
+    first, again, other = (run(dataset, seed=seed, augmentation=True) for seed in (0, 0, 1))
+    assert first.rows == again.rows
+    assert first.rows != other.rows
+    assert first.rows != run(dataset).rows
+
+
+def test_the_kernel_is_measured_on_images_that_there_are(dataset):
+    with pytest.raises(
+        UserError,
+        match=r"^experiments\.baratin2021_classification\.kernel_samples: found 41, at most 40 is "
+        r"allowed, the number of test images\.$",
+    ):
+        run(dataset, kernel_samples=41)
+
+
+def test_every_layer_is_measured_from_input_to_output(dataset):
+    layers = pd.DataFrame(run(dataset).rows)["layer"].unique()
+    assert [layer for layer in layers if layer != "all"] == ["layers.0", "layers.1", "layers.2"]
+
+
+@pytest.mark.parametrize("model", ["vgg11", "vgg19", "resnet18", "mlp"])
+@pytest.mark.parametrize("norms", [[], ["vgg", "resnet18"]])
+def test_networks_have_batch_norm_where_they_are_asked_to(model, norms):
+    parameters = PARAMETERS | {"model": model, "batch_norm": norms}
+    network = build_network(parameters, SHAPE, torch_stream(0, "init"))
+    has = any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
+    assert has == (bool(norms) and model != "mlp")
+    assert network(torch.ones(2, *SHAPE)).shape == (2, 10)
+
+
+def test_networks_with_batch_norm_are_measured_with_their_running_statistics(dataset):
+    """In training mode a batch of 30 and a batch of 60 would normalise the images differently."""
+    options = {"model": "vgg11", "batch_norm": ["vgg"], "steps": 2, "measure_at": [2]}
+    many, few = (run(dataset, kernel_samples=number, **options) for number in (30, 10))
+    assert values(many, "accuracy", "test")[2] == values(few, "accuracy", "test")[2]
+    trained = build_network(PARAMETERS | options, SHAPE, torch_stream(0, "init"))
+    assert trained.training  # so it is the measurement that changes the mode, see `undisturbed`

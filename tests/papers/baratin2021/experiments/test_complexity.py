@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.errors import UserError
+from feature_alignment.papers.baratin2021.experiments.complexity import run_seed
+
+PARAMETERS = {
+    "model": "mlp",
+    "width": 12,
+    "init": "pytorch",
+    "random_label_share": 0.0,
+    "train_samples": 40,
+    "test_samples": 30,
+    "kernel_samples": 8,
+    "learning_rate": 0.05,
+    "max_steps": 400,
+    "check_every": 10,
+    "loss_goal": 0.05,
+    "momentum": 0.9,
+    "batch_size": 20,
+    "precision": "float64",
+}
+
+
+@pytest.fixture
+def dataset():
+    """Ten classes, each a noisy picture of its own."""
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, size=(10, 32, 32, 1))
+    arrays = {}
+    for split, n in (("train", 60), ("test", 40)):
+        y = np.arange(n) % 10
+        noise = rng.integers(-60, 60, size=(n, 32, 32, 1))
+        arrays[f"x_{split}"] = np.clip(pictures[y] + noise, 0, 255).astype(np.uint8)
+        arrays[f"y_{split}"] = y
+    return Dataset(arrays, {"name": "tiny", "description": "ten pictures"})
+
+
+def measured(dataset, **changes):
+    result = run_seed(0, PARAMETERS | changes, torch.device("cpu"), dataset, "test")
+    return {(row["split"], row["metric"]): row["value"] for row in result.rows}
+
+
+def test_training_ends_at_the_goal_and_random_labels_are_more_complex(dataset):
+    clean = measured(dataset)
+    noisy = measured(dataset, random_label_share=1.0)
+    for found in (clean, noisy):
+        assert found["train", "goal_reached"] == 1
+        assert found["train", "loss"] < 0.05
+        assert found["train", "path_complexity"] > 0
+        assert found["train", "path_length"] >= found["train", "distance_from_start"] * 0.9
+        margin = found["train", "margin"]
+        quotient = found["train", "frobenius_product"] / margin
+        assert found["train", "frobenius_product_over_margin"] == pytest.approx(quotient)
+    gap = clean["train", "accuracy"] - clean["test", "accuracy"]
+    assert clean["test", "generalisation_gap"] == gap
+    assert noisy["test", "generalisation_gap"] > gap + 0.3
+    assert noisy["train", "path_complexity"] > clean["train", "path_complexity"]
+    assert clean["train", "parameters"] == 12 * 1025 + 10 * 13
+
+
+def test_a_run_that_is_cut_short_says_so(dataset):
+    found = measured(dataset, max_steps=3)
+    assert found["train", "goal_reached"] == 0
+    assert found["train", "loss"] > 0.05
+
+
+def test_the_trace_is_measured_on_images_that_there_are(dataset):
+    with pytest.raises(
+        UserError,
+        match=r"^experiments\.baratin2021_complexity\.mlp\.kernel_samples: found 41, at most 40 is "
+        r"allowed, the number of training images\.$",
+    ):
+        measured(dataset, kernel_samples=41)
+
+
+def test_vgg_has_the_measures_of_deep_networks(dataset):
+    found = measured(dataset, model="vgg19", width=1, max_steps=2, kernel_samples=2)
+    assert found["train", "path_complexity"] > 0
+    assert ("train", "unit_capacity") not in found
+
+
+def test_the_same_seed_gives_the_same_numbers(dataset):
+    assert measured(dataset, max_steps=12) == measured(dataset, max_steps=12)

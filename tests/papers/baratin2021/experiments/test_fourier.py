@@ -1,0 +1,44 @@
+import hypothesis.extra.numpy as arrays
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from feature_alignment.papers.baratin2021.experiments.fourier import fourier_magnitudes, run_seed
+
+CPU = torch.device("cpu")
+
+
+@given(
+    arrays.arrays(float, st.tuples(st.integers(2, 9), st.integers(1, 3)), elements=st.floats(-1, 1))
+)
+def test_magnitudes_are_the_energies_of_sine_and_cosine(functions):
+    assume((np.abs(functions).max(axis=0) > 1e-3).all())
+    n = len(functions)
+    found = fourier_magnitudes(functions)
+    assert (found**2).sum(axis=0) == pytest.approx(1)
+    for k in range(n // 2 + 1):
+        angles = 2 * np.pi * k * np.arange(n) / n
+        waves = np.stack([np.cos(angles), np.sin(angles)])
+        norms = (waves**2).sum(axis=1)
+        waves = waves[norms > 1e-9] / np.sqrt(norms[norms > 1e-9])[:, None]
+        share = ((waves @ functions) ** 2).sum(axis=0) / (functions**2).sum(axis=0)
+        assert found[k] ** 2 == pytest.approx(share, abs=1e-9)
+
+
+def test_a_network_with_known_seed(smoke_config):
+    parameters = {**smoke_config["experiments"]["baratin2021_fourier"], "width": 256}
+    result = run_seed(0, parameters, CPU, None, "")
+    values = {(row["metric"], row["split"]): row["value"] for row in result.rows}
+    eigenvalues, functions = result.arrays["eigenvalues"], result.arrays["functions"]
+    n = parameters["points"]
+    assert eigenvalues.shape == (n - 1,)
+    assert functions[:, :12].mean(axis=0) == pytest.approx(np.zeros(12), abs=1e-6)
+    assert (functions**2).mean(axis=0) == pytest.approx(np.ones(n - 1))
+    ratio = eigenvalues[9] / eigenvalues[0]
+    assert values["eigenvalue_ratio_10", "grid"] == pytest.approx(ratio)
+    assert values["eigenvalue_ratio_10_from_0", "grid"] < ratio
+    # The paper's finding, already in a small network: frequency grows with the index.
+    assert values["frequency_spearman", "first_half"] > 0.8
+    assert values["peak_share", "first_half"] > values["peak_share", "second_half"]

@@ -1,0 +1,48 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.papers.baratin2021.experiments.interpolators import run_seed
+
+PARAMETERS = {
+    "points": 200,
+    "half_width": 1.0,
+    "gamma": 1.0,
+    "samples": 20,
+    "subsets": 8,
+    "scales": [0.0, 0.2, 0.9, 0.99],
+}
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run_seed(0, PARAMETERS, torch.device("cpu"), None, "test")
+
+
+def curve(result, metric):
+    frame = pd.DataFrame(result.rows)
+    return frame[frame["metric"] == metric].set_index("scale")["value"]
+
+
+def test_white_features_predict_nothing_and_have_known_bounds(result):
+    # At scale 0 the features are orthonormal: f = 0 off the sample, and the bound is ‖y‖√n/n = 1.
+    assert curve(result, "error")[0.0] == 0.5
+    assert curve(result, "norm_bound")[0.0] == pytest.approx(1)
+
+
+def test_anisotropy_loosens_the_norm_bound_alone(result):
+    norm, optimal = curve(result, "norm_bound"), curve(result, "optimal_bound")
+    assert (optimal <= norm * (1 + 1e-12)).all()
+    assert norm[0.99] > 2 * norm[0.2]
+    assert optimal[0.99] == pytest.approx(optimal[0.2], rel=0.1)
+    assert curve(result, "error")[0.9] < 0.1
+    assert curve(result, "spread_ratio")[0.99] > 2 * curve(result, "spread_ratio")[0.0]
+
+
+def test_solutions_are_centred_and_their_spread_is_the_ratio(result):
+    solutions = result.arrays["solutions/0.9"]
+    assert solutions.shape == (8, 2)
+    np.testing.assert_allclose(solutions.mean(axis=0), 0, atol=1e-12)
+    ratio = solutions[:, 1].std() / solutions[:, 0].std()
+    assert curve(result, "spread_ratio")[0.9] == pytest.approx(ratio)

@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.papers.baratin2021.experiments.perturbation import perturb, run_seed
+from feature_alignment.pipeline.run import SeedResult
+
+CPU = torch.device("cpu")
+SPLITS = ("train", "test")
+
+
+def values(result, metric, **where):
+    return [
+        row["value"]
+        for row in result.rows
+        if row["metric"] == metric and all(row.get(k) == v for k, v in where.items())
+    ]
+
+
+def test_a_linear_model_changes_by_the_singular_values_of_its_inputs():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 5, generator=generator, dtype=torch.float64)
+    model = nn.Linear(5, 2, bias=False).double()
+    result = SeedResult()
+    settings = {"directions": 4, "perturbation": 0.01}
+    perturb(model, {"test": x, "fresh": 3 * x}, 0, 0, settings, result)
+    size = 0.01 * float(model.weight.detach().norm())
+    # Each singular value of the inputs counts once for each of the two outputs.
+    singular = torch.linalg.svdvals(x).repeat_interleave(2)[:4].numpy()
+    expected = size * singular / np.sqrt(8)
+    found = values(result, "output_change", direction="singular", split="test")
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert values(result, "linear_change") == pytest.approx(expected, rel=1e-6)
+    fresh = values(result, "output_change", direction="singular", split="fresh")
+    assert fresh == pytest.approx(3 * expected, rel=1e-6)
+    random = values(result, "output_change", direction="random", split="test")
+    ratio = expected[0] / np.sqrt(np.mean(np.square(random)))
+    assert values(result, "singular_1_over_random", split="test") == [pytest.approx(ratio)]
+    # Eight images leave more outputs, 16, than there are parameters, 10.
+    assert values(result, "isotropic_floor") == [1]
+
+
+def test_the_mean_square_change_along_random_directions_is_the_trace_over_parameters():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(20, 3, generator=generator, dtype=torch.float64)
+    model = nn.Linear(3, 2, bias=False).double()
+    result = SeedResult()
+    for seed in range(30):
+        perturb(model, {"test": x}, seed, 0, {"directions": 4, "perturbation": 0.1}, result)
+    size = 0.1 * float(model.weight.detach().norm())
+    # E‖Jv‖² = ‖J‖²/p for v uniform on the sphere, J = x ⊗ I with p = 6.
+    expected = size**2 * 2 * float(x.square().sum()) / 6 / 20
+    found = np.mean(np.square(values(result, "output_change", direction="random")))
+    assert found == pytest.approx(expected, rel=0.2)
+
+
+def test_no_jacobian_has_a_smaller_ratio_than_an_isotropic_one():
+    """Orthonormal inputs: all singular values are the same, and the ratio is √(P/(nc))."""
+    x = torch.eye(40, dtype=torch.float64)[:2]
+    model = nn.Linear(40, 3, bias=False).double()
+    result = SeedResult()
+    perturb(model, {"test": x}, 0, 0, {"directions": 5, "perturbation": 0.1}, result)
+    (floor,) = values(result, "isotropic_floor")
+    assert floor == pytest.approx((3 * 40 / (2 * 3)) ** 0.5)
+    # Not √20 exactly: the ratio is to five random directions.
+    assert values(result, "singular_1_over_random") == [pytest.approx(floor, rel=0.3)]
+
+
+def test_the_network_is_perturbed_before_and_after_training(smoke_config):
+    rng = np.random.default_rng(0)
+    arrays = {f"x_{split}": rng.integers(0, 256, (40, 32, 32, 3), np.uint8) for split in SPLITS}
+    arrays |= {f"y_{split}": np.arange(40) % 10 for split in SPLITS}
+    parameters = {**smoke_config["experiments"]["baratin2021_perturbation"], "directions": 2}
+    result = run_seed(0, parameters, CPU, Dataset(arrays, {"name": "noise"}), "")
+    for step in (0, 2):
+        assert values(result, "singular_1_over_random", step=step, split="test")[0] > 1
+        assert len(values(result, "output_change", step=step, split="fresh")) == 4
+    assert len(values(result, "accuracy", step=2)) == 3

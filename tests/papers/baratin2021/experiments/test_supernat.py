@@ -1,0 +1,69 @@
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.papers.baratin2021.experiments.supernat import METHODS, run_seed
+
+PARAMETERS = {
+    "samples": 50,
+    "noise_features": 10,
+    "noise_variance": 0.1,
+    "learning_rates": [0.5, 0.1],
+    "steps": 120,
+}
+
+
+def run(**changes):
+    return run_seed(0, PARAMETERS | changes, torch.device("cpu"), None, "test").rows
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return pd.DataFrame(run())
+
+
+def value(frame, metric, method, rate=0.5):
+    rows = frame[(frame["metric"] == metric) & (frame["method"] == method)]
+    (found,) = rows.loc[rows["learning_rate"] == rate, "value"]
+    return found
+
+
+def test_shrinking_features_keep_the_noise_out_and_growing_ones_do_not(frame):
+    gd = value(frame, "final_loss", "gd")
+    assert value(frame, "final_loss", "max") < 0.6 * gd
+    assert value(frame, "loss_minus_gd", "max") == value(frame, "final_loss", "max") - gd
+    for method in ("trace", "lambda_max"):
+        assert value(frame, "loss_minus_gd", method) >= -1e-3
+        assert value(frame, "noise_fit", method) > 0.95
+    assert value(frame, "noise_fit", "max") < 0.6
+
+
+def test_what_is_learnt_late_is_a_share_of_what_is_left(frame):
+    half = pd.DataFrame(run(steps=PARAMETERS["steps"] // 2))
+    for method in ("gd", "max"):
+        before, after = (value(rows, "noise_fit", method) for rows in (half, frame))
+        expected = abs(after - before) / (1 - before)
+        assert value(frame, "late_noise_share", method) == pytest.approx(expected)
+    # Gradient descent hardly moves any more, and still is not frozen: it learns what is left.
+    assert value(frame, "late_noise_share", "gd") > 0.5
+
+
+def test_where_all_noise_is_learnt_there_is_no_share_of_what_is_left():
+    rows = pd.DataFrame(run(steps=800))
+    rows = rows[rows["learning_rate"] == 0.5]
+    assert set(rows.loc[rows["metric"] == "noise_fit", "method"]) == set(METHODS)
+    with_share = set(rows.loc[rows["metric"] == "late_noise_share", "method"])
+    assert "max" in with_share
+    assert not with_share & {"gd", "trace"}
+
+
+def test_gradient_descent_leaves_the_features_alone(frame):
+    assert value(frame, "log10_stretch_noise_mean", "gd") == 0
+    assert value(frame, "log10_stretch_noise_mean", "max") > 0
+
+
+def test_curves_begin_at_the_untrained_model_and_are_at_the_first_rate(frame):
+    curves = frame[(frame["metric"] == "loss") & (frame["split"] == "test")]
+    assert set(curves["learning_rate"]) == {0.5}
+    assert set(curves["method"]) == set(METHODS)
+    assert (curves.loc[curves["step"] == 0, "value"] == 1).all()

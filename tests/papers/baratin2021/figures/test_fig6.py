@@ -1,0 +1,106 @@
+import pandas as pd
+import pytest
+
+from feature_alignment.papers.baratin2021.figures import fig6 as figure
+
+EXPERIMENTS = {
+    figure.EXPERIMENT: {
+        "mlp": {
+            "widths": [2, 4, 8, 16],
+            "random_label_shares": [0, 0.25, 0.5, 1],
+            "noisy_width": 4,
+            "seeds": 2,
+        },
+        "vgg19": {"base_widths": [1, 2], "seeds": 1},
+    }
+}
+
+
+class Runs(dict):
+    def __init__(self, gaps, measures):
+        rows = []
+        for point in figure.points(EXPERIMENTS):
+            x = float(point.name.rpartition("-")[2])
+            for seed in range(point.overrides["seeds"]):
+                values = {figure.GAP: gaps(x) + 0.01 * seed, "goal_reached": 1.0}
+                values |= {name: f(x) for name, f in measures.items()}
+                rows += [
+                    {"point": point.name, "seed": seed, "metric": metric, "value": value}
+                    for metric, value in values.items()
+                ]
+        self.metrics = pd.DataFrame(rows)
+
+
+MEASURES = {
+    figure.OURS: lambda x: 5 / (1 + x),
+    "path_norm_over_margin": lambda x: 2 - 0.1 * x,
+    "parameters": lambda x: x,
+    "fisher_rao_norm": lambda x: 1.0,
+}
+
+
+@pytest.fixture
+def runs():
+    return Runs(lambda x: 0.5 - 0.01 * x, MEASURES)
+
+
+@pytest.fixture
+def table(runs):
+    return figure.table(runs)
+
+
+def test_points_are_the_settings_of_each_panel():
+    points = figure.points(EXPERIMENTS)
+    assert [point.name for point in points] == [
+        *("width-2", "width-4", "width-8", "width-16"),
+        *("width_kaiming-2", "width_kaiming-4", "width_kaiming-8", "width_kaiming-16"),
+        *("corruption-0", "corruption-0.25", "corruption-0.5", "corruption-1"),
+        *("channels-1", "channels-2"),
+    ]
+    assert {point.overrides["dataset"] for point in points[:-2]} == {"mnist"}
+    assert points[-1].overrides["seeds"] == 1
+
+
+@pytest.mark.parametrize("panel", figure.PANELS)
+def test_measures_are_ranked_against_the_gap(table, panel):
+    found = {
+        measure: table.values("spearman_with_gap", panel=panel, measure=measure).item()
+        for measure in (figure.OURS, "path_norm_over_margin", "parameters")
+    }
+    assert list(found.values()) == pytest.approx([1, 1, -1])
+    with pytest.raises(KeyError):
+        table.values("spearman_with_gap", panel=panel, measure="fisher_rao_norm")
+
+
+def remarks(table):
+    return table.frame.loc[table.frame["metric"] == "rivals", "remark"].tolist()
+
+
+def test_rivals_follow_in_every_panel_that_counts(table):
+    """The path norm falls with the gap everywhere, the number of parameters nowhere.
+
+    Two VGG19s do not count.
+    """
+    assert table.values("rivals").tolist() == [1, 1]
+    first, second = remarks(table)
+    assert first.startswith("counted over 2 of 3 panels (width, corruption), without what has no")
+    assert second.startswith("counted over 2 of 3 panels (width_kaiming, corruption)")
+    assert "Fisher–Rao norm" in first
+    assert "path norm" not in first
+
+
+def test_a_measure_that_is_missing_in_a_panel_is_not_counted_but_named(runs):
+    metrics = runs.metrics
+    gone = (metrics["point"] == "corruption-1") & (metrics["metric"] == "path_norm_over_margin")
+    runs.metrics = metrics[~gone]
+    table = figure.table(runs)
+    assert table.values("rivals").tolist() == [0, 0]
+    assert all("path norm" in remark for remark in remarks(table))
+
+
+def test_drawing_leaves_out_what_is_not_there(table):
+    drawn = figure.draw(table)
+    assert len(drawn.axes) == 2 * len(figure.PANELS)
+    for ax in drawn.axes[len(figure.PANELS) :]:
+        words = [text.get_text() for text in ax.texts]
+        assert words == ["n/a"] * (len(figure.MEASURES) - len(ax.patches))

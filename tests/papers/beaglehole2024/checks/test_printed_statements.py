@@ -1,0 +1,96 @@
+from fractions import Fraction
+
+import pytest
+import torch
+
+from feature_alignment.determinism import torch_stream
+from feature_alignment.free_probability.words import canonical_rotation, free_trace, moment_trace
+from feature_alignment.papers.beaglehole2024.checks.printed_statements import (
+    Expansion,
+    expected_agop_derivative,
+    expected_agop_derivative_as_printed,
+    first_denominator_as_printed,
+    linearised_kernel,
+    numerator_as_printed,
+    second_denominator_as_printed,
+)
+
+TRACES = {"A": 2, "B": 3, "AA": 7, "AB": 11, "BB": 13, "AAB": 31, "ABB": 37, "ABAB": 101}
+
+
+def trace(word):
+    return Fraction(TRACES[canonical_rotation(word)])
+
+
+@pytest.mark.parametrize(
+    ("word", "formula"),
+    [("ARARBR", numerator_as_printed), ("ARAR", first_denominator_as_printed)],
+)
+def test_equations_20_and_22_are_the_free_traces_of_their_words(word, formula):
+    moments = [Fraction(m) for m in (2, 5, 17, 61)]
+    derived = free_trace(word, {"R": moment_trace(moments), "AB": trace})
+    assert formula(trace, moments) == derived
+
+
+def test_equation_28_lacks_one_term():
+    moments = [Fraction(m) for m in (2, 5, 17, 61)]
+    derived = free_trace("ARBRARBR", {"R": moment_trace(moments), "AB": trace})
+    missing = (trace("AA") - trace("A") ** 2) * trace("B") ** 2 * moments[1] ** 2
+    assert derived - second_denominator_as_printed(trace, moments) == missing
+
+
+def task(n=7, d=4):
+    generator = torch_stream(0, "tests/task")
+    rng = {"generator": generator, "dtype": torch.float64}
+    return torch.randn(n, d, **rng), torch.randn(n, **rng)
+
+
+def test_one_unit_makes_printed_and_corrected_statements_equal():
+    x, y = task()
+    torch.testing.assert_close(
+        expected_agop_derivative(x, y, 1), expected_agop_derivative_as_printed(x, y)
+    )
+
+
+def test_many_units_leave_the_pairs_alone():
+    x, y = task()
+    c = x.T @ (y[:, None] * x)
+    torch.testing.assert_close(expected_agop_derivative(x, y, 10**9), c @ x.T @ x @ c)
+
+
+@pytest.mark.parametrize("width", [2, 5])
+def test_the_correction_is_the_mean_over_networks(width):
+    x, y = task()
+    c, b = x.T @ (y[:, None] * x), x.T @ x
+    rng = {"generator": torch_stream(0, "tests/networks"), "dtype": torch.float64}
+    scaled = torch.randn(200_000, width, 1, **rng) * torch.randn(200_000, width, 4, **rng)
+    r = scaled.mT @ scaled / width
+    sampled = c @ (r @ b @ r).mean(dim=0) @ c
+    expected = expected_agop_derivative(x, y, width)
+    assert (sampled - expected).norm() < 0.1 * expected.norm()
+
+
+def quadratic_kernel(u):
+    return 2 + 3 * u + 5 * u**2 / 2
+
+
+EXPANSION = Expansion(at_zero=2, slope=3, curvature=5, at_one=7.5)
+
+
+def test_the_linearised_kernel_is_exact_on_the_diagonal_up_to_the_curvature():
+    gram = torch.tensor([[4.0, 0.0], [0.0, 4.0]])  # d = 4
+    found = linearised_kernel(gram, 4, EXPANSION)
+    assert found[0, 0] == pytest.approx(7.5 + 5 / 8)
+    assert found[0, 1] == pytest.approx(2 + 5 / 8)
+
+
+def test_the_mean_of_the_kernel_is_that_of_the_corrected_linearisation():
+    d = 16
+    x = torch.randn(2000, d, generator=torch_stream(0, "tests/sphere"), dtype=torch.float64)
+    x *= d**0.5 / x.norm(dim=1, keepdim=True)
+    gram = x @ x.T
+    off_diagonal = ~torch.eye(len(x), dtype=torch.bool)
+    rest = quadratic_kernel(gram / d) - linearised_kernel(gram, d, EXPANSION)
+    printed = quadratic_kernel(gram / d) - linearised_kernel(gram, d, EXPANSION, as_printed=True)
+    assert rest[off_diagonal].mean().item() == pytest.approx(0, abs=1e-3)
+    assert printed[off_diagonal].mean().item() == pytest.approx(-5 / (2 * d), rel=0.01)

@@ -1,0 +1,62 @@
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.papers.beaglehole2024.experiments.adaptive_slo import run_seed
+
+PARAMETERS = {
+    "samples": 64,
+    "test_samples": 50,
+    "dimension": 8,
+    "rank": 3,
+    "width": 32,
+    "hidden_layers": 3,
+    "initial_scale": 0.1,
+    "scaled_layers": "ends",
+    "optimizer": "slo",
+    "learning_rate": 0.05,
+    "speed": 20.0,
+    "epsilon": 0.01,
+    "relaxation": "additive",
+    "steps": 1,
+    "measure_every": 1,
+    "precision": "float64",
+}
+
+
+def run(**changes):
+    result = run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), None, "test")
+    return pd.DataFrame(result.rows)
+
+
+def values(rows, metric, step):
+    chosen = rows[(rows["metric"] == metric) & (rows["step"] == step)]
+    return chosen.set_index("layer")["value"]
+
+
+def test_the_layer_with_the_smallest_uc_nfc_moves_400_times_as_far():
+    # Weight changes are relative to weights of different sizes; the ratio of 400 dwarfs that.
+    rows = run(epsilon=0.0)
+    smallest = values(rows, "nfc", 0).idxmin()
+    changes = values(rows, "weight_change", 1)
+    assert changes.idxmax() == smallest
+    assert changes[smallest] > 20 * changes.drop(smallest).max()
+
+
+@pytest.mark.parametrize("reading", ["ends", "all"])
+def test_smallest_uc_nfc_ends_above_that_of_gradient_descent(reading):
+    settings = {"scaled_layers": reading, "steps": 60, "measure_every": 60}
+    slo = run(**settings)
+    descent = run(**settings, optimizer="gd", learning_rate=0.25)
+    assert values(slo, "nfc", 60).min() > values(descent, "nfc", 60).min() + 0.1
+
+
+def test_the_readings_differ_in_the_inner_layers_only():
+    ends, everything = (run(scaled_layers=reading, optimizer="gd") for reading in ("ends", "all"))
+    # A network that is linear in each layer's scale: same correlations at first, smaller outputs.
+    assert values(ends, "nfc", 0).tolist() == pytest.approx(values(everything, "nfc", 0).tolist())
+    losses = [
+        rows[(rows["metric"] == "loss") & (rows["split"] == "train") & (rows["step"] == 0)]
+        for rows in (ends, everything)
+    ]
+    assert losses[0]["value"].item() != losses[1]["value"].item()

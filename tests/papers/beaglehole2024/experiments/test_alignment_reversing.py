@@ -1,0 +1,60 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.data.alignment_reversing import AlignmentReversing
+from feature_alignment.determinism import stream
+from feature_alignment.papers.beaglehole2024.experiments.alignment_reversing import run_seed
+
+PARAMETERS = {
+    "size": 96,
+    "reading": "tempered",
+    "balances": [0.25, 0.75],
+    "epsilon1": 0.5,
+    "epsilon2": 1e-2,
+    "delta": 1e-2,
+    "label_shift": 1e-5,
+    "observed_networks": 3,
+    "moment_networks": 20,
+}
+
+
+def run(seed=0, **changes):
+    result = run_seed(seed, PARAMETERS | changes, torch.device("cpu"), None, "test")
+    return pd.DataFrame(result.rows)
+
+
+def test_prediction_is_near_the_observed_mean():
+    rows = run()
+    observed = rows[rows["metric"] == "observed"].groupby("balance")["value"].mean()
+    predicted = rows[rows["metric"] == "predicted"].set_index("balance")["value"]
+    assert (abs(observed - predicted) < 0.1).all()
+
+
+def test_networks_are_the_same_for_all_data():
+    first, second = run(0), run(1)
+    for metric, same in (("sampled_moment", True), ("observed", False)):
+        values = [rows.loc[rows["metric"] == metric, "value"].tolist() for rows in (first, second)]
+        assert (values[0] == values[1]) is same
+
+
+def test_moments_are_near_their_exact_values():
+    rows = run(moment_networks=60)
+    moments = rows.dropna(subset="power").pivot_table(
+        index="power", columns="metric", values="value"
+    )
+    assert moments.loc[1, "sampled_moment"] == pytest.approx(1, rel=0.1)
+    assert moments.loc[2, "sampled_moment"] == pytest.approx(
+        moments.loc[2, "exact_moment"], rel=0.15
+    )
+    assert moments["limiting_moment"].tolist() == [1, 4, 25, 202]
+
+
+def test_with_all_labels_one_the_term_of_the_agop_alone_is_a_cube():
+    rows = run(epsilon2=0.0, label_shift=0.0, balances=[0.5, 1.0])
+    found = rows[(rows["metric"] == "unique_term_identity") & (rows["balance"] == 1)]["value"]
+    x, _ = AlignmentReversing(96, stream(0, "data"), delta=1e-2, epsilon2=0.0).sample(1.0)
+    eigenvalues = np.linalg.svd(x)[1] ** 6  # of (XᵀX)³
+    expected = eigenvalues.sum() / np.linalg.norm(eigenvalues) / 96**0.5
+    assert found.item() == pytest.approx(expected)

@@ -1,0 +1,75 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.errors import UserError
+from feature_alignment.papers.beaglehole2024.experiments.celeba import run_seed, shrunk
+
+PARAMETERS = {
+    "samples": 40,
+    "test_samples": 20,
+    "shrink": 2,
+    "width": 16,
+    "hidden_layers": 2,
+    "first_layer_scale": 0.02,
+    "learning_rate": 0.003,
+    "batch_size": None,
+    "epochs": 150,
+    "random_conjugates": 3,
+    "precision": "float64",
+}
+
+
+@pytest.fixture(scope="module")
+def faces():
+    """Noise, with a bright square where "glasses" are."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split, n in (("train", 60), ("test", 40)):
+        labels = np.arange(n) % 2
+        images = rng.integers(0, 100, (n, 8, 8, 1))
+        images[:, 2:4, 2:6] += 150 * labels[:, None, None, None]
+        arrays |= {f"x_{split}": images.astype(np.uint8), f"y_{split}": labels}
+    return Dataset(arrays, {"name": "celeba", "description": "toy"})
+
+
+def run(faces, **changes):
+    return run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), faces, "test")
+
+
+def test_nfm_and_agop_look_at_the_glasses_and_random_matrices_less(faces):
+    result = run(faces)
+    rows = pd.DataFrame(result.rows)
+    held = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].set_index("step")
+    assert held["value"].iloc[-1] > 0.9
+    own = rows[rows["metric"] == "diagonal_correlation"]["value"].item()
+    random = rows[rows["metric"] == "diagonal_correlation_random"]["value"]
+    assert len(random) == 3
+    assert own > random.mean()
+    assert set(result.arrays) == {"nfm_diagonal", "agop_diagonal", "random_conjugate_diagonal"}
+    nfm = result.arrays["nfm_diagonal"]
+    assert nfm.shape == (4, 4, 1)
+    outside = np.delete(nfm.reshape(4, 4), 1, axis=0)
+    assert nfm[1, 1:3].mean() > outside.mean()
+
+
+def test_the_recorded_correlation_is_that_of_the_recorded_images(faces):
+    result = run(faces, batch_size=20, epochs=5)
+    diagonals = [result.arrays[f"{name}_diagonal"].ravel() for name in ("nfm", "agop")]
+    found = next(row["value"] for row in result.rows if row["metric"] == "diagonal_correlation")
+    assert found == pytest.approx(np.corrcoef(*diagonals)[0, 1], abs=1e-10)
+
+
+def test_too_few_faces_and_sides_that_do_not_divide_are_refused(faces):
+    with pytest.raises(UserError, match="50 train images of each class are asked for"):
+        run(faces, samples=100)
+    with pytest.raises(UserError, match="shrink: 3 does not divide the images' 8x8 pixels"):
+        run(faces, shrink=3)
+
+
+def test_shrinking_averages_squares():
+    images = np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1)
+    expected = np.array([[2.5, 4.5], [10.5, 12.5]]) / 255
+    assert shrunk(images, 2)[0, :, :, 0] == pytest.approx(expected)

@@ -1,0 +1,39 @@
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.papers.beaglehole2024.experiments.depth_prediction import run_seed
+
+PARAMETERS = {
+    "samples": 24,
+    "dimension": 24,
+    "widths": [24, 600],
+    "hidden_layers": 2,
+    "activation": "quadratic",
+    "target": "low_rank",
+    "rank": 5,
+    "decay_rates": [0.0, 1.0, 6.0],
+    "networks": 4,
+}
+
+
+def curves(**changes):
+    result = run_seed(0, PARAMETERS | changes, torch.device("cpu"), None, "test")
+    rows = pd.DataFrame(result.rows)
+    observed = rows[rows["metric"] == "observed"]
+    predicted = rows[rows["metric"] == "predicted"].set_index("decay_rate")["value"]
+    return observed.pivot_table(index="decay_rate", columns="width", values="value"), predicted
+
+
+@pytest.mark.parametrize("activation", ["quadratic", "relu", "erf"])
+def test_wide_networks_are_nearer_to_the_first_order_prediction(activation):
+    observed, predicted = curves(activation=activation)
+    error = abs(observed.sub(predicted, axis=0)).max()
+    assert error[600] < 0.06
+    assert error[600] < error[24]
+
+
+def test_rank_one_data_have_correlation_one():
+    observed, predicted = curves(decay_rates=[40.0, 50.0, 60.0], target="high_rank")
+    assert predicted.min() > 0.999
+    assert observed.min().min() > 0.999

@@ -1,0 +1,95 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.determinism import stream
+from feature_alignment.papers.beaglehole2024.experiments import (
+    image_mlp as beaglehole2024_image_mlp,
+)
+from feature_alignment.papers.beaglehole2024.experiments import (
+    image_vgg as beaglehole2024_image_vgg,
+)
+from feature_alignment.papers.beaglehole2024.experiments.image_task import image_task
+
+TRAINING = {
+    "samples": 30,
+    "test_samples": 20,
+    "learning_rate": 0.02,
+    "first_epoch_rate": None,
+    "momentum": 0.0,
+    "batch_size": 8,
+    "epochs": 3,
+    "measure_every": 2,
+    "probe_samples": 6,
+    "precision": "float64",
+}
+MLP = {**TRAINING, "width": 12, "hidden_layers": 2}
+VGG = {**TRAINING, "base_width": 1, "dropout": 0.5, "epochs": 1}
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    """Images of ten classes, told apart by their brightness, in the files' order of classes."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split, n in (("train", 40), ("test", 20)):
+        labels = np.sort(np.arange(n) % 10)
+        images = rng.integers(0, 20, (n, 32, 32, 3)) + 20 * labels[:, None, None, None]
+        arrays |= {f"x_{split}": images.astype(np.uint8), f"y_{split}": labels}
+    return Dataset(arrays, {"name": "cifar10", "description": "toy"})
+
+
+def run(experiment, parameters, dataset):
+    return pd.DataFrame(experiment.run_seed(0, parameters, CPU, dataset, "test").rows)
+
+
+def test_channels_are_standardised_and_targets_centred(dataset):
+    task = image_task(0, MLP, CPU, dataset)
+    assert task.x.shape == (30, 3, 32, 32)
+    assert task.x.mean(dim=(0, 2, 3)).abs().max() < 1e-5
+    assert (task.x.std(dim=(0, 2, 3), correction=0) - 1).abs().max() < 1e-5
+    assert task.y.sum(dim=1).abs().max() < 1e-12
+    assert task.y.unique().tolist() == pytest.approx([-0.1, 0.9])
+    rng = stream(0, "data")
+    for split, y in (("train", task.y), ("test", task.y_test)):
+        _, classes = dataset.draw(split, len(y), rng)
+        assert y.argmax(dim=1).tolist() == classes.tolist()
+
+
+def test_a_small_dataset_gives_all_it_has(dataset):
+    task = image_task(0, {**MLP, "samples": 1000, "test_samples": 1000}, CPU, dataset)
+    assert len(task.x) == 40
+    assert len(task.x_test) == 20
+
+
+def test_steps_of_the_rows_are_epochs_and_the_first_is_always_there(dataset):
+    rows = run(beaglehole2024_image_mlp, MLP, dataset)
+    assert sorted(rows["step"].unique()) == [0, 1, 2, 3]
+    assert set(rows["layer"]) == {"all", "layers.0", "layers.1"}
+    assert {"accuracy", "loss", "nfc", "centred_nfc", "weight_change"} <= set(rows["metric"])
+
+
+def test_the_slow_epoch_comes_before_the_others_and_hardly_moves_the_weights(dataset):
+    slow = run(beaglehole2024_image_mlp, {**MLP, "first_epoch_rate": 1e-4}, dataset)
+    assert slow["step"].max() == 4
+    change = slow[(slow["metric"] == "weight_change") & (slow["layer"] == "layers.0")]
+    change = change.set_index("step")["value"]
+    assert 0 < change[1] < 0.01 * change[4]
+
+
+def test_a_first_epoch_at_the_same_rate_is_an_epoch_like_the_others(dataset):
+    same = {**MLP, "first_epoch_rate": MLP["learning_rate"], "epochs": 1}
+    longer = run(beaglehole2024_image_mlp, {**MLP, "epochs": 2}, dataset)
+    pd.testing.assert_frame_equal(run(beaglehole2024_image_mlp, same, dataset), longer)
+
+
+def test_vgg_measures_its_convolutions_and_hidden_linear_layers(dataset):
+    rows = run(beaglehole2024_image_vgg, VGG, dataset)
+    layers = set(rows["layer"]) - {"all"}
+    assert sum(name.startswith("features.") for name in layers) == 8
+    assert {name for name in layers if name.startswith("head.")} == {"head.0", "head.3"}
+    again = run(beaglehole2024_image_vgg, VGG, dataset)  # dropout's masks are the seed's
+    pd.testing.assert_frame_equal(rows, again)

@@ -1,0 +1,80 @@
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.papers.beaglehole2024.experiments.propositions import run_seed
+
+PARAMETERS = {
+    "samples": 9,
+    "dimension": 5,
+    "widths": [1, 6],
+    "networks": 20000,
+    "matrix_size": 200,
+    "matrix_networks": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return pd.DataFrame(run_seed(0, PARAMETERS, torch.device("cpu"), None, "test").rows)
+
+
+@pytest.fixture(scope="module")
+def values(frame):
+    return frame.set_index("metric")["value"]
+
+
+def test_identities_hold_to_rounding(values):
+    assert values["proposition_2"] < 1e-14
+    assert values["proposition_12"] < 1e-14
+
+
+def test_second_derivatives_hold_to_the_finite_differences_error(values):
+    for statement in ("nfm", "agop", "first_derivatives"):
+        assert values[f"proposition_3_{statement}"] < 1e-4
+
+
+def test_proposition_16_holds_as_corrected_and_not_as_printed(values):
+    for formula in ("nfm", "agop_corrected"):
+        assert values[f"proposition_16_{formula}_norm_ratio"].tolist() == pytest.approx(
+            [1, 1], abs=0.1
+        )
+        assert (values[f"proposition_16_{formula}_cosine"] > 0.995).all()
+    # At k = 1 there are no pairs of units, and nothing is missing.
+    one, six = values["proposition_16_agop_as_printed_norm_ratio"]
+    assert one == pytest.approx(1, abs=0.1)
+    assert six > 3
+
+
+def test_equations_20_and_22_hold_as_printed_and_28_if_derived(values):
+    for equation in ("20", "22"):
+        printed, derived = (values[f"equation_{equation}_{x}"] for x in ("as_printed", "derived"))
+        assert printed == pytest.approx(derived, rel=1e-6)
+    for equation in ("20", "22", "28"):
+        assert values[f"equation_{equation}_derived"] < 0.2  # differences of O(1/N), N = 200
+    assert values["equation_28_as_printed"] > values["equation_28_derived"] + 0.1
+
+
+def table(frame, index):
+    rows = frame.dropna(subset=index)
+    return rows.pivot(index=index, columns="metric", values="value")
+
+
+def test_the_sampled_egop_is_as_stated_but_for_a_chain_of_four(frame):
+    by_length = table(frame, "rank")
+    assert by_length["egop_diagonal"].tolist() == pytest.approx([2, 2, 2], abs=0.05)
+    assert by_length["egop_off_diagonal_distance"].tolist() == pytest.approx([0, 1, 0], abs=0.05)
+    assert by_length["egop_rank_minus_length"].tolist() == [0, -2, 0]
+    assert (by_length["egop_outside_max"] == 0).all()
+
+
+def test_what_equation_10_leaves_out_vanishes_only_if_corrected(frame):
+    by_dimension = table(frame, "dimension")
+    assert by_dimension["equation_10_rest_corrected"].is_monotonic_decreasing
+    assert by_dimension["equation_10_rest_as_printed"].is_monotonic_increasing
+
+
+def test_the_mean_of_lemma_13_nears_its_expectation(frame):
+    deviations = frame.loc[frame["metric"] == "lemma_13_deviation", "value"]
+    assert len(deviations) == 4
+    assert deviations.iloc[-1] < 0.8 * deviations.iloc[0]

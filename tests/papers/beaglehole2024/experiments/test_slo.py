@@ -1,0 +1,68 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.errors import UserError
+from feature_alignment.papers.beaglehole2024.experiments.chain_task import chain_network
+from feature_alignment.papers.beaglehole2024.experiments.slo import run_seed
+
+PARAMETERS = {
+    "samples": 64,
+    "test_samples": 50,
+    "dimension": 8,
+    "rank": 3,
+    "width": 32,
+    "hidden_layers": 2,
+    "initialisations": [
+        {"first_layer_scale": 1.0, "learning_rate": 0.03},
+        {"first_layer_scale": 0.1, "learning_rate": 0.1},
+    ],
+    "readout_scale": 0.01,
+    "optimizer": "slo",
+    "speeds": [500.0, 0.002, 0.002],
+    "epsilon": 0.1,
+    "relaxation": "additive",
+    "steps": 60,
+    "measure_every": 30,
+    "precision": "float64",
+}
+
+
+def run(**changes):
+    return run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), None, "test")
+
+
+def last(result, metric, scale):
+    rows = pd.DataFrame(result.rows)
+    chosen = rows[(rows["metric"] == metric) & (rows["scale"] == scale) & (rows["step"] == 60)]
+    return chosen["value"].item()
+
+
+def test_slo_moves_the_first_layer_far_and_gradient_descent_hardly():
+    slo, descent = run(), run(optimizer="gd")
+    for metric in ("centred_uncentred_ratio", "weight_change"):
+        assert last(slo, metric, 1.0) > 0.5
+        assert last(descent, metric, 1.0) < 0.1
+
+
+@pytest.mark.parametrize("optimizer", ["slo", "gd"])
+def test_the_initial_norm_is_compared_with_the_last(optimizer):
+    result = run(optimizer=optimizer)
+    final = float(np.trace(result.arrays["scale1/nfm/step60"])) ** 0.5  # ‖W‖² = Tr WᵀW
+    initial = chain_network(0, PARAMETERS, [1.0, 1.0, 0.01], torch.device("cpu"))
+    norm = initial.get_submodule("layers.0").weight.norm().item()
+    assert last(result, "initial_over_final_norm", 1.0) == pytest.approx(norm / final)
+
+
+def test_the_last_matrices_are_kept_for_each_scale():
+    arrays = run().arrays
+    assert set(arrays) == {
+        f"scale{scale}/{name}/step60" for scale in ("1", "0.1") for name in ("nfm", "agop")
+    }
+    assert all(matrix.shape == (8, 8) for matrix in arrays.values())
+
+
+def test_there_must_be_a_speed_for_every_layer():
+    with pytest.raises(UserError, match=r"optimizer\.speeds: 2 speeds for 3 layers"):
+        run(speeds=[500.0, 0.002])

@@ -1,0 +1,44 @@
+import pandas as pd
+import torch
+
+from feature_alignment.papers.beaglehole2024.experiments.spectra import run_seed
+
+PARAMETERS = {
+    "samples": 40,
+    "test_samples": 50,
+    "dimension": 6,
+    "rank": 3,
+    "decay": 1.0,
+    "width": 16,
+    "hidden_layers": 2,
+    "first_layer_scales": [1.0, 0.1],
+    "learning_rate": 0.05,
+    "steps": 12,
+    "measure_every": 5,
+    "precision": "float64",
+}
+
+
+def run(**changes):
+    result = run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), None, "test")
+    return pd.DataFrame(result.rows)
+
+
+def test_every_scale_is_trained_on_the_same_samples_and_measured_on_schedule():
+    rows = run()
+    assert set(rows["scale"]) == {1.0, 0.1}
+    assert set(rows["step"]) == {0, 5, 10, 12}
+    assert set(rows["layer"]) == {"all", "layers.0", "layers.1"}
+    measures = rows[rows["metric"] == "ptk_centred_nfc"]
+    assert len(measures) == 2 * 2 * 3  # not at the start
+    # A scale of its own gives what it gives among others.
+    alone = run(first_layer_scales=[0.1])
+    both = rows[rows["scale"] == 0.1].reset_index(drop=True)
+    pd.testing.assert_frame_equal(alone, both)
+
+
+def test_the_first_nfc_does_not_depend_on_the_first_layers_scale():
+    rows = run()
+    start = rows[(rows["metric"] == "nfc") & (rows["step"] == 0)]
+    values = start.pivot(index="layer", columns="scale", values="value")
+    assert (values[1.0] - values[0.1]).abs().max() < 1e-9

@@ -1,0 +1,68 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.papers.beaglehole2024.experiments.svhn_slo import run_seed
+
+PARAMETERS = {
+    "samples": 40,
+    "test_samples": 20,
+    "width": 12,
+    "hidden_layers": 2,
+    "initial_scale": 1.0,
+    "optimizer": "slo",
+    "learning_rate": 0.3,
+    "first_speed": 2.5,
+    "other_speed": 0.4,
+    "epsilon": 0.0,
+    "steps": 1,
+    "measure_every": 1,
+    "precision": "float64",
+}
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split, n in (("train", 60), ("test", 30)):
+        labels = np.arange(n) % 3
+        images = rng.integers(0, 60, (n, 4, 4, 3)) + 60 * labels[:, None, None, None]
+        images[:, 0, 0] = 7  # pixels that never change
+        arrays |= {f"x_{split}": images.astype(np.uint8), f"y_{split}": labels}
+    return Dataset(arrays, {"name": "toy", "description": "toy", "class_names": ["a", "b", "c"]})
+
+
+def run(dataset, **changes):
+    result = run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), dataset, "test")
+    return result, pd.DataFrame(result.rows)
+
+
+def test_slo_moves_the_first_layer_by_its_speed(dataset):
+    _, rows = run(dataset)
+    change = rows[(rows["metric"] == "weight_change") & (rows["step"] == 1)]
+    change = change.set_index("layer")["value"]
+    # ‖W − W₀‖ is rate · speed = 0.75; ‖W₀‖² is about k·d·(1/3d) = 4.
+    assert change["layers.0"] == pytest.approx(0.75 / np.sqrt(4 + 0.75**2), rel=0.15)
+    assert change["layers.1"] < change["layers.0"] / 4
+
+
+def test_training_learns_the_classes_and_diagonals_are_images(dataset):
+    result, rows = run(dataset, optimizer="gd", learning_rate=0.5, steps=150, measure_every=75)
+    last = rows[rows["step"] == 150]
+    accuracy = last[(last["metric"] == "accuracy") & (last["split"] == "test")]["value"].item()
+    assert accuracy > 0.9
+    assert set(result.arrays) == {"nfm_diagonal", "agop_diagonal"}
+    for name, diagonal in result.arrays.items():
+        assert diagonal.shape == (4, 4, 3)
+        contrast = last[last["metric"] == f"{name}_contrast"]["value"].item()
+        assert contrast == pytest.approx(diagonal.std() / diagonal.mean())
+
+
+def test_first_outputs_are_small_since_pixels_are_standardised(dataset):
+    _, rows = run(dataset, samples=60, optimizer="gd", learning_rate=1e-9)
+    # Outputs are small at first, so the loss is about the targets' variance, (1 − 1/3)/3.
+    start = rows[(rows["metric"] == "loss") & (rows["split"] == "train") & (rows["step"] == 0)]
+    assert start["value"].item() == pytest.approx(2 / 9, rel=0.35)

@@ -1,0 +1,59 @@
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
+from feature_alignment.free_probability.first_order_correlation import velocity_correlation
+from feature_alignment.papers.beaglehole2024.experiments import theorem9 as experiment
+
+PARAMETERS = {
+    "activation": "relu",
+    "dimensions": [8, 32],
+    "most_samples": 1000,
+    "network_dimension": 16,
+    "network_width": 2000,
+}
+
+
+def rows(**changes):
+    result = experiment.run_seed(0, PARAMETERS | changes, torch.device("cpu"), None, "test")
+    return pd.DataFrame(result.rows)
+
+
+@pytest.mark.parametrize("activation", ["relu", "erf", "exponential"])
+def test_the_correlation_grows_with_dimension_if_the_target_has_a_linear_part(activation):
+    frame = rows(activation=activation)
+    many = frame[(frame["sample_size"] == "4d log d") & frame["target"].notna()]
+    values = many[many["metric"] == "one_minus_correlation"].pivot(
+        index="dimension", columns="target", values="value"
+    )
+    for target in ("linear", "non-linear"):
+        assert 0 < values.loc[32, target] < values.loc[8, target]
+    if activation == "relu":
+        assert values.loc[32, "linear"] < 1e-3
+        assert values.loc[32, "no linear part"] > 0.02
+
+
+def test_sizes_above_the_limit_are_left_out():
+    sizes = rows(most_samples=300).dropna(subset="sample_size")
+    assert sizes[sizes["method"].isna()]["samples"].max() <= 300
+
+
+def test_blocks_change_nothing(monkeypatch):
+    whole = rows()["value"]
+    monkeypatch.setattr(experiment, "BLOCK", 7)
+    assert rows()["value"].tolist() == pytest.approx(whole.tolist(), abs=1e-9)
+
+
+def test_the_deviation_is_that_of_the_expected_kernel():
+    x, z = experiment._sphere(0, 40, 8, torch.device("cpu"))
+    kernel = expected_preactivation_kernel(x, "relu", 1, 1.0)
+    found = experiment._deviations(x, {"linear": z}, "relu")["linear"]
+    assert found == pytest.approx(1 - velocity_correlation(x, z, kernel), abs=1e-12)
+
+
+def test_both_methods_are_alike_and_the_exponential_is_of_infinite_width_only():
+    frame = rows()
+    network = frame.dropna(subset="method").set_index("method")["value"]
+    assert network["small readout"] == pytest.approx(network["copy subtracted"], rel=0.05)
+    assert rows(activation="exponential")["metric"].eq("one_minus_correlation").all()

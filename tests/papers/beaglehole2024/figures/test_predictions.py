@@ -1,0 +1,138 @@
+"""Tables of the figures that compare predicted with observed correlations."""
+
+import itertools
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from feature_alignment.papers.beaglehole2024.figures import fig3, fig7
+from feature_alignment.papers.beaglehole2024.figures import fig_theory as theory
+
+FIXED = {"step": 0, "layer": "all", "split": "train"}
+
+
+def runs(rows):
+    return SimpleNamespace(metrics=pd.DataFrame(rows).assign(**FIXED))
+
+
+def figure_3(observed, predicted, shift_of_second_draw=0.0):
+    rows = []
+    for point, seed in itertools.product(fig3.READINGS, (0, 1)):
+        for gamma, seen, said in zip((0.1, 0.9, 1.0), observed, predicted, strict=True):
+            where = {"point": point, "seed": seed, "balance": gamma}
+            for network, shift in ((0, 0.0), (1, 0.2)):
+                value = seen + shift + seed * shift_of_second_draw
+                rows.append({**where, "network": network, "metric": "observed", "value": value})
+            rows.append({**where, "metric": "predicted", "value": said})
+            rows.append({**where, "metric": "unique_term_identity", "value": gamma / 2})
+    return fig3.table(runs(rows))
+
+
+def test_figure_3_compares_the_first_network_with_the_prediction():
+    table = figure_3((0.2, 0.6, 0.4), (0.2, 0.5, 0.4))
+    found = {
+        metric: table.values(metric, point="square").tolist()[0]
+        for metric in table.frame["metric"].unique()
+        if metric not in {"observed", "predicted", "unique_term_identity"}
+    }
+    assert found == pytest.approx(
+        {
+            "largest_error": 0.1,
+            "range_of_observed": 0.4,
+            "rise_with_balance": 0.4,
+            "largest_network_deviation": 0.1,
+            "smallest_balance_unique_term_identity": 0.05,
+            "scatter_r2": 1 - 0.01 / 0.08,
+            "largest_error_of_mean": 0.1,
+            "draw_over_network_deviation": 0.0,
+        }
+    )
+
+
+def test_figure_3_compares_draws_of_the_data_with_networks():
+    table = figure_3((0.2, 0.6, 0.4), (0.2, 0.5, 0.4), shift_of_second_draw=0.3)
+    ratio = table.values("draw_over_network_deviation", point="softer").item()
+    assert ratio == pytest.approx(0.15 / 0.1)
+
+
+@pytest.fixture
+def figure_7():
+    """Predicted .8, .5 and 1; networks at ±2 errors around the prediction minus the error."""
+    rows = []
+    for phi, target in itertools.product(fig7.ACTIVATIONS, fig7.TARGETS):
+        for alpha, said in ((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)):
+            where = {"point": f"{phi}_{target}", "seed": 0, "decay_rate": alpha}
+            rows.append({**where, "metric": "predicted", "value": said})
+            for width in (8, 64):
+                wide = {**where, "width": width}
+                error = 0.1 if phi == "relu" and width == 64 else 0.3
+                for network, sign in enumerate((1, -3)):
+                    value = said + sign * error
+                    rows.append({**wide, "network": network, "metric": "observed", "value": value})
+                rows.append({**wide, "metric": "predicted_with_mean_square", "value": said})
+    return fig7.table(runs(rows))
+
+
+def test_figure_7_measures_errors_by_width(figure_7):
+    larger = figure_7.values("largest_error", point="relu_low_rank", size="larger").item()
+    smaller = figure_7.values("largest_error", point="relu_low_rank", size="smaller").item()
+    assert (larger, smaller) == pytest.approx((0.1, 0.3))
+    difference = figure_7.values("relu_error_minus_quadratic_error").item()
+    assert difference == pytest.approx(-0.2)
+
+
+def test_figure_7_compares_the_prediction_with_the_best_constant(figure_7):
+    values = pd.Series([0.8, 0.5, 1.0])
+    constant = ((values - values.mean()) ** 2).mean() ** 0.5
+    found = figure_7.values("error_over_constant", point="relu_low_rank", size="larger").item()
+    assert found == pytest.approx(0.1 / constant)
+    table = pd.DataFrame([[0.8, 0.5, 1.0]])
+    assert fig7._error_over_constant(table, table * 0 + values.mean()).item() == pytest.approx(1)
+
+
+def test_figure_7_takes_the_networks_deviation_off_a_dip(figure_7):
+    assert figure_7.values("dip_of_predicted").tolist() == pytest.approx([0.3] * 4)
+    where = {"point": "relu_low_rank", "size": "larger"}
+    for metric in ("dip_of_observed", "dip_of_predicted"):
+        assert figure_7.values(metric, **where).item() == pytest.approx(0.3)
+        assert figure_7.values(f"{metric}_margin", **where).item() == pytest.approx(0.3 - 0.2)
+    assert figure_7.values("observed_without_decay", **where).item() == pytest.approx(0.7)
+    assert figure_7.values("observed_with_largest_decay", **where).item() == pytest.approx(0.9)
+
+
+@pytest.fixture
+def theory_table():
+    rows = []
+    for size, dimensions in (("d", (8, 16, 32)), ("d log³d", (8, 16))):
+        for d in dimensions:
+            where = {"point": "relu", "target": "linear", "sample_size": size, "seed": 0}
+            rows.append(
+                {**where, "dimension": d, "metric": "one_minus_correlation", "value": 3 / d**2}
+            )
+    where = {"point": "propositions", "seed": 0}
+    rows += [
+        # A single sample, of which ρ is 1, and a single dimension: neither has a rate.
+        {**where, "sample_size": "d/4", "dimension": 8, "metric": metric, "value": value}
+        for metric, value in (("one_minus_correlation", 0.0), ("equation_10_rest_corrected", 1.0))
+    ]
+    rows += [{**where, "width": k, "metric": "ratio", "value": k} for k in (2, 8)]
+    rows += [
+        {**where, "dimension": d, "metric": "lemma_13_deviation", "value": d**-0.5} for d in (8, 32)
+    ]
+    return theory.table(runs(rows))
+
+
+def test_the_theory_table_marks_the_largest_dimension_and_width(theory_table):
+    rows = theory_table.frame.query("extent == 'largest'")
+    assert rows["dimension"].dropna().tolist() == [32, 16, 8, 8, 32]
+    assert rows["width"].dropna().tolist() == [8]
+
+
+def test_the_theory_table_has_rates_in_the_dimension(theory_table):
+    slopes = theory_table.values("one_minus_correlation_slope", point="relu")
+    assert slopes.tolist() == pytest.approx([-2, -2])
+    assert theory_table.values("lemma_13_deviation_slope").item() == pytest.approx(-0.5)
+    rates = theory_table.frame["metric"].str.endswith("_slope")
+    assert theory_table.frame.loc[rates, "value"].notna().all()
+    assert rates.sum() == 3

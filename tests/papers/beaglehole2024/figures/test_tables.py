@@ -1,0 +1,121 @@
+"""What the figures' tables derive from their runs' metrics."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from feature_alignment.papers.beaglehole2024.figures import fig4 as beaglehole2024_fig4
+from feature_alignment.papers.beaglehole2024.figures import fig5 as beaglehole2024_fig5
+from feature_alignment.papers.beaglehole2024.figures import fig6 as beaglehole2024_fig6
+from feature_alignment.papers.beaglehole2024.figures import fig11 as beaglehole2024_fig11
+from feature_alignment.papers.beaglehole2024.figures import fig12 as beaglehole2024_fig12
+from feature_alignment.papers.beaglehole2024.figures.spectra import correlation_table
+
+COLUMNS = ["point", "seed", "step", "layer", "split", "metric", "value", "scale"]
+
+
+class Runs(dict):
+    """Finished runs, as figures see them."""
+
+    def __init__(self, rows, arrays=()):
+        self.metrics = pd.DataFrame(rows, columns=COLUMNS)
+        super().__init__({point: SimpleNamespace(arrays=stored) for point, stored in arrays})
+
+
+def derived(table, metric, **where):
+    return table.values(metric, **where).tolist()
+
+
+def spectra_rows(metric, values):
+    """One seed, layer and spectrum: values by (step, scale)."""
+    return [
+        ("flat", 0, step, "layers.0", "train", metric, value, scale)
+        for (step, scale), value in values.items()
+    ]
+
+
+def test_spreads_compare_time_means_and_early_values_among_scales():
+    nfc = {(0, 1.0): 0.1, (20, 1.0): 0.2, (800, 1.0): 0.4}
+    nfc |= {(0, 0.1): 0.1, (20, 0.1): 0.7, (800, 0.1): 0.9}
+    centred = {key: 0.9 for key in nfc if key[0] > 0}
+    rows = spectra_rows("nfc", nfc) + spectra_rows("centred_nfc", centred)
+    table = correlation_table(Runs(rows))
+    assert derived(table, "nfc_scale_spread") == pytest.approx([0.5])
+    assert derived(table, "nfc_scale_spread_early") == pytest.approx([0.5])
+    assert derived(table, "centred_nfc_scale_spread") == pytest.approx([0.0])
+    assert derived(table, "nfc_rise", scale=0.1) == pytest.approx([0.8])
+    assert derived(table, "nfc_rise", curve="flat 1 layers.0") == pytest.approx([0.3])
+
+
+def test_early_is_the_first_measurement_from_step_20_on():
+    values = {(5, 1.0): 0.1, (25, 1.0): 0.2, (30, 1.0): 0.3, (800, 1.0): 0.4}
+    table = beaglehole2024_fig5.table(Runs(spectra_rows("double_centred_ratio", values)))
+    assert derived(table, "double_centred_ratio_early") == [0.2]
+
+
+def test_ptk_centred_change_is_from_the_first_to_the_last_measurement():
+    values = {(5, 1.0): 0.8, (10, 1.0): 0.1, (800, 1.0): 0.3}
+    table = beaglehole2024_fig6.table(Runs(spectra_rows("ptk_centred_nfc", values)))
+    assert derived(table, "ptk_centred_nfc_change") == pytest.approx([-0.5])
+
+
+@pytest.fixture
+def slo_runs():
+    values = {"nfc": 0.4, "centred_nfc": 0.5, "nfm_egop": 0.3, "agop_egop": 0.6}
+    rows = [
+        (point, 0, 600, "layers.0", "train", metric, start + gain, scale)
+        for point in ("gd", "slo")
+        for metric, start in values.items()
+        for scale, gain in ((1.0, 0.0), (0.1, 0.4), (0.01, 0.3))
+    ]
+    rows += [
+        (point, 0, 600, "layers.0", "train", "centred_uncentred_ratio", value, scale)
+        for point in ("gd", "slo")
+        for scale, value in ((1.0, 0.0), (0.1, 0.6), (0.01, 0.9))
+    ]
+    arrays = {
+        f"seed0/scale{scale}/{name}/step600": np.eye(2) * float(scale)
+        for scale in ("1", "0.1", "0.01")
+        for name in ("nfm", "agop")
+    }
+    return Runs(rows, [("gd", arrays), ("slo", arrays)])
+
+
+def test_figure_4_compares_scales_and_shows_the_largest(slo_runs):
+    table = beaglehole2024_fig4.table(slo_runs)
+    assert derived(table, "nfc_gain", point="gd") == pytest.approx([0.3])
+    step_up = "centred_uncentred_ratio_step_up"
+    assert derived(table, step_up, point="gd", scale=0.1) == pytest.approx([0.6])
+    assert derived(table, step_up, point="gd", scale=0.01) == pytest.approx([0.3])
+    assert table.arrays["slo/nfm"][0, 0] == 1
+
+
+def test_figure_11_measures_the_spread_over_scales(slo_runs):
+    table = beaglehole2024_fig11.table(slo_runs)
+    assert derived(table, "nfm_egop_scale_spread", point="slo") == pytest.approx([0.4])
+    assert derived(table, "agop_egop_gain", point="gd") == pytest.approx([0.3])
+    assert table.arrays["gd/agop/0.01"][0, 0] == 0.01
+
+
+def test_figure_12_compares_the_layers_last_values():
+    rows = [
+        ("slo_ends", 0, step, layer, "train", "nfc", value + step / 1000, None)
+        for step in (0, 500)
+        for layer, value in (("layers.0", 0.2), ("layers.1", 0.4), ("layers.2", 0.3))
+    ]
+    table = beaglehole2024_fig12.table(Runs(rows))
+    for name, value in {"min": 0.7, "mean": 0.8, "max": 0.9, "spread": 0.2}.items():
+        assert derived(table, f"nfc_layers_{name}") == pytest.approx([value])
+
+
+def test_figure_12_finds_the_highest_value_of_any_layer_at_any_time():
+    rows = [
+        ("gd_ends", 0, step, layer, "train", "nfc", value, None)
+        for layer, values in (("layers.0", (0.2, 0.95, 0.9)), ("layers.1", (0.3, 0.4, 0.5)))
+        for step, value in zip((0, 250, 500), values, strict=True)
+    ]
+    table = beaglehole2024_fig12.table(Runs(rows))
+    assert derived(table, "nfc_layers_highest", step=500) == [0.95]
+    assert derived(table, "nfc_layers_max") == [0.9]

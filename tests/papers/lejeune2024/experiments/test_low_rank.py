@@ -1,0 +1,89 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.errors import UserError
+from feature_alignment.models.feedforward import sequential_mlp
+from feature_alignment.papers.lejeune2024.experiments.low_rank import (
+    MODELS,
+    _linear_task,
+    _Task,
+    run_seed,
+)
+
+PARAMETERS = {
+    "classes": [0, 1],
+    "samples": 24,
+    "test_samples": 30,
+    "dimension": 5,
+    "width": 16,
+    "hidden_layers": 2,
+    "learning_rate": 0.05,
+    "batch_size": 8,
+    "epochs": 40,
+}
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for split, number in (("train", 40), ("test", 50)):
+        labels = np.arange(number) % 2
+        images = generator.integers(0, 100, (number, 4, 4, 1))
+        images[labels == 1, :2] += 100
+        arrays |= {f"x_{split}": images.astype(np.uint8), f"y_{split}": labels}
+    return Dataset(arrays, {"description": "noise"})
+
+
+@pytest.mark.parametrize("task", ["single-index", "digits"])
+def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task):
+    result = run_seed(0, {**PARAMETERS, "task": task}, torch.device("cpu"), dataset, "test")
+    frame = pd.DataFrame(result.rows)
+    ranks = frame[frame["metric"] == "effective_rank"].set_index(["model", "layer"])["value"]
+    assert ranks["solver", "1"] < ranks["ridgeless", "1"]
+    shares = frame[frame["metric"] == "norm_share"].groupby("model")["value"].sum()
+    np.testing.assert_allclose(shares[list(MODELS)], 1)
+    linear = {"solver-linear", "solver-own"} if task == "digits" else set()
+    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == {*MODELS, *linear}
+    fitted = frame[frame["metric"] == "train_nmse"].set_index("model")["value"]
+    assert fitted["full"] < 1
+    if task == "digits":
+        errors = frame[frame["metric"] == "sign_error"].set_index("model")["value"]
+        assert (errors < 0.3).all()
+
+
+def test_linear_targets_are_the_last_layers_least_squares_fit():
+    generator = torch.Generator().manual_seed(0)
+    network = sequential_mlp(4, [6], 1, generator, "kaiming")
+    x, x_test = torch.randn(2, 30, 4, generator=generator)
+    y, y_test = torch.sign(torch.randn(2, 30, 1, generator=generator))
+    found = _linear_task(_Task(x, y, x_test, y_test), network)
+    z, z_test = (torch.relu(network[1](inputs)).detach() for inputs in (x, x_test))
+    torch.testing.assert_close(z.T @ (found.y - y), torch.zeros(6, 1), atol=1e-5, rtol=0)
+    # The same weights make both: what is a combination of features in training is one in the test.
+    weights = torch.linalg.lstsq(z, found.y).solution
+    torch.testing.assert_close(z_test @ weights, found.y_test, atol=1e-4, rtol=1e-4)
+
+
+def test_the_solver_fits_linear_targets_by_the_first_layer(dataset):
+    """Though the last one alone could fit them, against Section 3.2."""
+    parameters = {**PARAMETERS, "task": "digits"}
+    frame = pd.DataFrame(run_seed(0, parameters, torch.device("cpu"), dataset, "test").rows)
+    shares = frame[frame["metric"] == "norm_share"].set_index(["model", "layer"])["value"]
+    for model in ("solver-linear", "solver-own"):
+        assert shares[model].idxmax() == "1"
+        assert shares[model, "5"] < 0.1
+
+
+def test_too_few_digits_are_refused(dataset):
+    with pytest.raises(UserError, match=r"samples: found 60, but noise has only 40"):
+        run_seed(
+            0,
+            {**PARAMETERS, "task": "digits", "samples": 60},
+            torch.device("cpu"),
+            dataset,
+            "test",
+        )

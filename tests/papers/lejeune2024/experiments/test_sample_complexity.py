@@ -1,0 +1,103 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from feature_alignment.data.canonical import Dataset
+from feature_alignment.errors import UserError
+from feature_alignment.papers.lejeune2024.experiments import (
+    sample_complexity as lejeune2024_sample_complexity,
+)
+from feature_alignment.papers.lejeune2024.experiments.sample_complexity import MODES, run_seed
+from feature_alignment.training.checkpoint import Checkpoints, checkpointing
+from feature_alignment.training.loop import train
+
+PARAMETERS = {
+    "train_sizes": [25, 50],
+    "test_samples": 40,
+    "mlp_width": 16,
+    "mlp_depth": 3,
+    "cnn_width": 4,
+    "sgd_rate": 0.1,
+    "momentum": 0.9,
+    "adam_rate": 0.01,
+    "batch_size": 10,
+    "patience": 3,
+    "max_epochs": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    """Two classes of noise around a dark and a bright half."""
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for split, number in (("train", 200), ("test", 40)):
+        labels = np.arange(number) % 2
+        images = generator.integers(0, 100, (number, 16, 16, 1))
+        images[labels == 1, :8] += 120
+        arrays |= {f"x_{split}": images.astype(np.uint8), f"y_{split}": labels}
+    return Dataset(arrays, {"name": "mnist", "description": "noise"})
+
+
+def run(dataset, **settings):
+    parameters = {**PARAMETERS, "network": "mlp", "sampling": "kept", "model": "full", **settings}
+    result = run_seed(0, parameters, torch.device("cpu"), dataset, "test")
+    return pd.DataFrame(result.rows).pivot(index="n", columns="metric", values="value")
+
+
+@pytest.mark.parametrize("network", ["mlp", "cnn"])
+@pytest.mark.parametrize("model", MODES)
+def test_every_model_learns_to_tell_halves_apart(dataset, network, model):
+    found = run(dataset, network=network, model=model, max_epochs=12, patience=12)
+    assert found.loc[50, "test_error"] < 0.2
+    assert found["images_seen"].tolist() == [25, 50]
+
+
+def test_a_redrawn_set_shows_more_images(dataset):
+    found = run(dataset, sampling="redrawn")
+    assert (found["images_seen"] > [50, 90]).all()
+
+
+def test_a_run_ends_when_the_error_stays(dataset):
+    found = run(dataset, sgd_rate=1e-9, max_epochs=50)
+    assert found["best_epoch"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("sampling", ["kept", "redrawn"])
+def test_a_size_that_was_finished_is_not_trained_again(dataset, monkeypatch, tmp_path, sampling):
+    whole, cut, again = [], [], []
+
+    def counted(calls, limit):
+        def train_epoch(model, x, y, **further):
+            calls.append(len(x))
+            if len(calls) > limit:
+                raise KeyboardInterrupt
+            return train(model, x, y, **further)
+
+        monkeypatch.setattr(lejeune2024_sample_complexity, "train", train_epoch)
+
+    counted(whole, 99)
+    expected = run(dataset, sampling=sampling)
+    first = whole.count(25)
+    store = Checkpoints(tmp_path, "a", interval=1e9)  # due never, so that only ends are saved
+    counted(cut, first + 1)
+    with pytest.raises(KeyboardInterrupt), checkpointing(store, "seed0"):
+        run(dataset, sampling=sampling)
+    counted(again, 99)
+    with checkpointing(store, "seed0"):
+        found = run(dataset, sampling=sampling)
+    assert again == whole[first:]
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+
+
+def test_its_time_is_recorded_by_part(dataset):
+    parameters = {**PARAMETERS, "network": "mlp", "sampling": "kept", "model": "full"}
+    seconds = run_seed(0, parameters, torch.device("cpu"), dataset, "test").seconds
+    assert seconds["training"] > 0 < seconds["evaluating"]
+    assert seconds["measuring"] == 0  # the test error is all there is
+
+
+def test_too_few_images_are_refused(dataset):
+    with pytest.raises(UserError, match=r"train_sizes: found 500, but noise has only 200 training"):
+        run(dataset, train_sizes=[25, 500])

@@ -1,0 +1,64 @@
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from feature_alignment.papers.lejeune2024.figures.fig4 import (
+    DATASETS,
+    MODELS,
+    PUBLISHED,
+    SAMPLINGS,
+    table,
+)
+from feature_alignment.pipeline.claims.ledger import load_ledger
+
+ROOT = Path(__file__).parents[4]
+SIZES = (100, 400, 1600)
+
+
+class Runs(dict):
+    """Runs of one seed with the same given errors by model for every dataset and sampling."""
+
+    def __init__(self, **errors):
+        self.metrics = pd.DataFrame(
+            {"point": f"{dataset}-{sampling}-{model}", "seed": 0, "step": 1, "layer": "all"}
+            | {"split": "test", "metric": "test_error", "n": n, "value": value}
+            for dataset in DATASETS
+            for sampling in SAMPLINGS
+            for model in MODELS
+            for n, value in zip(SIZES, errors[model], strict=True)
+        )
+
+
+def savings(adaptive, fixed):
+    frame = table(Runs(adaptive=adaptive, fixed=fixed, full=(0.1, 0.1, 0.1))).frame
+    chosen = frame[(frame["dataset"] == "mnist") & (frame["sampling"] == "kept")]
+    by_metric = chosen.set_index("metric")["value"]
+    factor = by_metric["sample_saving"]
+    assert by_metric["sample_saving_decades"] == pytest.approx(np.log10(factor))
+    return factor
+
+
+def test_who_needs_more_samples_is_found_in_either_direction():
+    good, bad = (0.4, 0.3, 0.2), (0.8, 0.4, 0.2)
+    assert savings(adaptive=good, fixed=bad) == pytest.approx(4)
+    assert savings(adaptive=bad, fixed=good) == pytest.approx(1 / 4)
+    assert savings(adaptive=good, fixed=good) == 1
+    # Halfway between 0.8 and 0.2 in the logarithm of the error is halfway in that of n.
+    assert savings(adaptive=(0.4, 0.3, 0.2), fixed=(0.8, 0.2, 0.1)) == pytest.approx(2)
+
+
+def test_an_error_that_is_never_reached_gives_a_bound():
+    assert savings(adaptive=(0.1, 0.1, 0.1), fixed=(0.8, 0.4, 0.2)) == 16
+    assert savings(adaptive=(0.8, 0.4, 0.2), fixed=(0.0, 0.0, 0.0)) == pytest.approx(1 / 16)
+
+
+def test_the_crosses_are_the_ledgers_numbers():
+    schema = ROOT / "workflow" / "schemas" / "claims.schema.yaml"
+    found = {model: {} for model in MODELS}
+    for claim in load_ledger(ROOT / "claims", schema):
+        if claim.figure == "lejeune2024_fig4" and re.match("test_error", claim.select["metric"]):
+            found[claim.select["model"]][claim.select["n"]] = claim.paper_value
+    assert found == PUBLISHED

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from feature_alignment.pipeline.claims.judge import judge_claims
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = ROOT / "workflow" / "schemas" / "claims.schema.yaml"
+LEDGER = """
+paper: somebody2020
+claims:
+  - id: somebody2020.fig1.number
+    place: Figure 1
+    statement: It is one half.
+    quote: one half
+    reading: stated
+    paper_value: 0.5
+    figure: somebody2020_fig1
+    select: {metric: number, step: last}
+    criterion: {comparator: near, tolerance: 0.05, why: 10 %}
+    lowest_preset: quick
+    data: real
+"""
+
+
+@pytest.fixture
+def judged(tmp_path):
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "somebody2020.yaml").write_text(LEDGER, encoding="utf-8")
+    rows = [
+        {"seed": s, "step": t, "metric": "number", "value": 0.4 + t / 10 + s / 100}
+        for s in (0, 1)
+        for t in (0, 1)
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "somebody2020_fig1.csv", index=False)
+
+    def judge(*datasets):
+        return judge_claims(
+            "quick",
+            {"somebody2020_fig1": datasets, "somebody2020_fig9": [["mnist", "embedded"]]},
+            [tmp_path / "somebody2020_fig1.csv"],
+            tmp_path / "ledger",
+            SCHEMA,
+            tmp_path / "claims.csv",
+        )
+
+    return judge
+
+
+def test_tables_and_ledger_become_a_file_of_verdicts(judged, tmp_path):
+    frame = judged(["mnist", "torchvision"])
+    assert frame["verdict"].tolist() == ["reproduced"]
+    assert frame["ours"].tolist() == pytest.approx([0.505])
+    written = pd.read_csv(tmp_path / "claims.csv")
+    assert written["verdict"].tolist() == ["reproduced"]
+
+
+def test_an_embedded_dataset_is_not_real(judged):
+    mixed = judged(["mnist", "torchvision"], ["kmnist", "embedded"])
+    assert mixed["verdict"].tolist() == ["not testable here"]
+
+
+def test_synthetic_data_are_real(judged):
+    assert judged()["verdict"].tolist() == ["reproduced"]

@@ -1,0 +1,202 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.claims.ledger import Claim, Criterion
+from feature_alignment.pipeline.claims.selection import claim_remarks, claim_values
+
+
+def claim(**changes):
+    values = {
+        "id": "somebody2020.fig1.number",
+        "paper": "somebody2020",
+        "place": "Figure 1",
+        "statement": "It is one half.",
+        "quote": "one half",
+        "reading": "stated",
+        "paper_value": 0.5,
+        "unit": "1",
+        "figure": "somebody2020_fig1",
+        "select": {"metric": "number"},
+        "criterion": Criterion("near", "10 %", each=False, tolerance=0.05),
+        "lowest_preset": "quick",
+        "data": "any",
+        "note": "",
+    }
+    return Claim(**{**values, **changes})
+
+
+@pytest.fixture
+def table():
+    rows = [
+        {"seed": s, "step": t, "layer": layer, "metric": m, "value": 100 * s + t + 0.1 * shift}
+        for s in (0, 1, 2)
+        for t in (0, 10)
+        for layer in ("all", "0")
+        for shift, m in enumerate(("number", "other"))
+    ]
+    return pd.DataFrame(rows)
+
+
+def values_of(result):
+    return result.tolist()
+
+
+def test_one_value_for_each_seed(table):
+    chosen = claim(select={"metric": "number", "step": 10, "layer": "all"})
+    result = claim_values(chosen, table)
+    assert values_of(result) == [10, 110, 210]
+    assert result.index.get_level_values("seed").tolist() == [0, 1, 2]
+
+
+def test_numbers_are_found_in_a_column_of_words(table):
+    chosen = claim(select={"metric": "number", "step": 10, "layer": 0})
+    assert values_of(claim_values(chosen, table)) == [10, 110, 210]
+
+
+def test_last_step_is_that_of_the_rows_chosen_otherwise(table):
+    later = pd.DataFrame([{"seed": 0, "step": 99, "layer": "all", "metric": "other", "value": 0.0}])
+    both = pd.concat([table, later], ignore_index=True)
+    chosen = claim(select={"step": "last", "metric": "number", "layer": "all"})
+    assert values_of(claim_values(chosen, both)) == [10, 110, 210]
+
+
+def test_row_order_does_not_matter(table):
+    chosen = claim(select={"metric": "number", "step": 10, "layer": "all"})
+    shuffled = table.sample(frac=1, random_state=1)
+    pd.testing.assert_series_equal(claim_values(chosen, table), claim_values(chosen, shuffled))
+
+
+def test_difference_and_ratio_are_paired_by_seed(table):
+    # Means of unpaired values would not tell a pairing by position from one by seed.
+    shuffled = table.sample(frac=1, random_state=1)
+    select = {"metric": "number", "step": 10, "layer": "all"}
+    difference = claim(select=select, relative_to={"step": 0}, combine="difference")
+    assert values_of(claim_values(difference, shuffled)) == [10, 10, 10]
+    ratio = claim(
+        select={**select, "step": 0, "metric": "other"}, relative_to={"step": 10}, combine="ratio"
+    )
+    expected = [0.1 / 10.1, 100.1 / 110.1, 200.1 / 210.1]
+    np.testing.assert_allclose(claim_values(ratio, shuffled), expected, rtol=1e-12)
+
+
+def test_draws_of_a_seed_are_kept_apart_or_averaged_for_comparisons():
+    draws = [
+        {"seed": s, "draw": d, "metric": "number", "value": 10.0 * s + d}
+        for s in (0, 1)
+        for d in (0, 1, 2)
+    ]
+    single = [{"seed": s, "draw": math.nan, "metric": "other", "value": 1.0} for s in (0, 1)]
+    table = pd.DataFrame(draws + single)
+    assert values_of(claim_values(claim(over="draw"), table)) == [0, 1, 2, 10, 11, 12]
+    compared = claim(over="draw", relative_to={"metric": "other"}, combine="difference")
+    assert values_of(claim_values(compared, table)) == [0, 10]
+
+
+EACH = Criterion("above", "the direction", each=True, low=0.0)
+
+
+def test_where_each_value_counts_comparisons_are_made_draw_by_draw():
+    rows = [
+        {"seed": s, "draw": d, "metric": m, "value": (10.0 * s + d + 1) * factor}
+        for s in (0, 1)
+        for d in (0, 1)
+        for m, factor in (("number", d + 2), ("other", 1))
+    ]
+    table = pd.DataFrame(rows).sample(frac=1, random_state=1)
+    chosen = {"over": "draw", "relative_to": {"metric": "other"}, "combine": "ratio"}
+    assert values_of(claim_values(claim(criterion=EACH, **chosen), table)) == [2, 3, 2, 3]
+    # Else of the means: (1·2 + 2·3)/(1 + 2), and so on.
+    means = [8 / 3, (11 * 2 + 12 * 3) / 23]
+    by_seed = replace(EACH, each="seed")
+    for criterion in (by_seed, replace(EACH, each=False)):
+        found = claim_values(claim(criterion=criterion, **chosen), table)
+        np.testing.assert_allclose(found, means, rtol=1e-15)
+    alone = claim(criterion=by_seed, over="draw", select={"metric": "other"})
+    assert values_of(claim_values(alone, table)) == [1.5, 11.5]
+
+
+def test_where_draws_do_not_match_means_are_compared():
+    rows = [{"seed": 0, "draw": d, "metric": "number", "value": d + 1.0} for d in (0, 1)]
+    table = pd.DataFrame([*rows, {"seed": 0, "draw": 0, "metric": "other", "value": 1.0}])
+    chosen = claim(
+        criterion=EACH, over="draw", relative_to={"metric": "other"}, combine="difference"
+    )
+    assert values_of(claim_values(chosen, table)) == [0.5]
+
+
+def test_a_list_selects_any_of_its_values():
+    table = pd.DataFrame(
+        {"seed": 0, "point": ["a", "b", "c"], "metric": "number", "value": [1.0, 2.0, 3.0]}
+    )
+    chosen = claim(select={"metric": "number", "point": ["a", "c"]}, over="point")
+    assert values_of(claim_values(chosen, table)) == [1, 3]
+
+
+MISTAKES = {
+    "no such metric": ({"select": {"metric": "nmber"}}, "metric = 'nmber'.*did you mean 'number'"),
+    "no such step": (
+        {"select": {"metric": "number", "step": 5}},
+        r"step = 5 .*allowed: 0, 10",
+    ),
+    "no such column": (
+        {"select": {"metrik": "number"}},
+        "no column 'metrik'; did you mean 'metric'",
+    ),
+    "no such draw column": ({"over": "draw"}, "no column 'draw'"),
+    "ambiguous": ({"select": {"metric": "number", "step": 10}}, "several rows for seed 0"),
+    "division by zero": (
+        {
+            "select": {"metric": "number", "step": 10, "layer": "all"},
+            "relative_to": {"step": 0},
+            "combine": "ratio",
+        },
+        "include a zero",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_cannot_be_read_is_an_error(table, mistake):
+    changes, message = MISTAKES[mistake]
+    with pytest.raises(UserError, match=message) as error:
+        claim_values(claim(**changes), table)
+    assert str(error.value).startswith("claim somebody2020.fig1.number: ")
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_values_that_are_not_finite_are_an_error(table, bad):
+    table.loc[(table["seed"] == 1) & (table["metric"] == "number"), "value"] = bad
+    chosen = claim(select={"metric": "number", "step": 10, "layer": "all"})
+    with pytest.raises(UserError, match=r"1 of 3 values .* not finite, the first for seed 1"):
+        claim_values(chosen, table)
+
+
+def test_seeds_that_do_not_pair_are_an_error(table):
+    missing = table[~((table["seed"] == 2) & (table["step"] == 0))]
+    chosen = claim(
+        select={"metric": "number", "step": 10, "layer": "all"},
+        relative_to={"step": 0},
+        combine="difference",
+    )
+    with pytest.raises(UserError, match=r"seeds \[0, 1, 2\] .* seeds \[0, 1\]"):
+        claim_values(chosen, missing)
+
+
+def test_a_seed_with_fewer_draws_is_an_error():
+    table = pd.DataFrame(
+        {"seed": [0, 0, 1], "draw": [0, 1, 0], "metric": "number", "value": [1.0, 2.0, 3.0]}
+    )
+    with pytest.raises(UserError, match="different numbers of draw values, 1 to 2"):
+        claim_values(claim(over="draw"), table)
+
+
+def test_remarks_are_those_of_the_rows_that_are_read(table):
+    assert claim_remarks(claim(), table) == []
+    remarked = table.assign(remark=table["metric"].map({"number": "without MNIST", "other": ""}))
+    assert claim_remarks(claim(), remarked) == ["without MNIST"]
+    assert claim_remarks(claim(select={"metric": "other"}), remarked) == []

@@ -1,0 +1,221 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    OKABE_ITO,
+    RC,
+    apply_style,
+    new_figure,
+    panel_label,
+    save,
+    sequence_colours,
+    show_matrix,
+    stamp,
+)
+
+DRAW = """
+import sys
+import numpy as np
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
+from feature_alignment.pipeline.figures.style import save, show_matrix, stamp
+
+figure, axes = new_figure(1, 2, 5, 2.5)
+axes[0, 0].plot([0, 1, 2], [1, 4, 2], color=COLOURS["train"], label="train $\\\\lambda_1$")
+axes[0, 0].fill_between([0, 1, 2], [0, 3, 1], [2, 5, 3], alpha=0.3, color=COLOURS["test"])
+axes[0, 0].legend()
+show_matrix(axes[0, 1], np.arange(12.0).reshape(3, 4), 11, "entry")
+panel_label(axes[0, 0], "A")
+stamp(figure, "smoke", "digits (stand-in for mnist)")
+for name in sys.argv[1:]:
+    save(figure, name)
+"""
+SRC = Path(__file__).parents[3] / "src"
+
+
+def small_figure():
+    figure, axes = new_figure(1, 1, 3, 2)
+    axes[0, 0].plot([0, 1], [0, 1])
+    return figure
+
+
+def test_two_processes_write_the_same_bytes(tmp_path):
+    written = []
+    for hash_seed in ("1", "2"):
+        paths = [tmp_path / hash_seed / f"figure{suffix}" for suffix in (".pdf", ".png")]
+        environment = {**os.environ, "PYTHONPATH": str(SRC), "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", DRAW, *map(str, paths)]
+        subprocess.run(command, check=True, env=environment)
+        written.append([path.read_bytes() for path in paths])
+    assert written[0] == written[1]
+
+
+def test_saving_one_figure_twice_gives_the_same_bytes(tmp_path):
+    figure = small_figure()
+    for suffix in (".pdf", ".png"):
+        save(figure, tmp_path / f"first{suffix}")
+        save(figure, tmp_path / f"second{suffix}")
+        first, second = (tmp_path / f"{name}{suffix}" for name in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_files_hold_no_date_and_no_version(tmp_path):
+    figure = small_figure()
+    for suffix in (".pdf", ".png"):
+        save(figure, tmp_path / f"figure{suffix}")
+    pdf = (tmp_path / "figure.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert not re.search(rb"CreationDate|ModDate|Producer|Creator|D:20", pdf)
+    with Image.open(tmp_path / "figure.png") as image:
+        assert image.info.keys() <= {"dpi"}
+
+
+def test_pdf_text_is_truetype(tmp_path):
+    figure = small_figure()
+    save(figure, tmp_path / "figure.pdf")
+    pdf = (tmp_path / "figure.pdf").read_bytes()
+    assert b"/Type3" not in pdf
+    assert b"/FontFile2" in pdf
+
+
+def test_a_users_settings_do_not_change_the_figure(tmp_path):
+    import matplotlib
+
+    save(small_figure(), tmp_path / "before.png")
+    matplotlib.rcParams["lines.linewidth"] = 9
+    matplotlib.rcParams["font.size"] = 20
+    save(small_figure(), tmp_path / "after.png")
+    assert (tmp_path / "before.png").read_bytes() == (tmp_path / "after.png").read_bytes()
+
+
+def test_import_is_light_and_no_pyplot_state_is_made():
+    program = """
+import sys
+from feature_alignment.pipeline.figures.style import new_figure
+assert "matplotlib" not in sys.modules
+new_figure(1, 1, 2, 2)
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_every_setting_is_known_to_matplotlib():
+    import matplotlib
+
+    apply_style()
+    assert {key: matplotlib.rcParams[key] for key in RC} == {
+        **RC,
+        "font.family": ["DejaVu Sans"],
+    }
+
+
+def test_axes_are_always_two_dimensional():
+    for shape in ((1, 1), (1, 3), (2, 1)):
+        _, axes = new_figure(*shape, 4, 3)
+        assert axes.shape == shape
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_partial_one(tmp_path):
+    path = tmp_path / "figure.png"
+    path.write_bytes(b"old")
+    figure = small_figure()
+    figure.axes[0].set_title("$\\frac{$")
+    with pytest.raises(ValueError, match="frac"):
+        save(figure, path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_unknown_suffix_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"\.pdf, \.png"):
+        save(small_figure(), tmp_path / "figure.svg")
+
+
+@pytest.mark.parametrize(
+    ("matrix", "diverging", "limits", "extend"),
+    [
+        ([[0.0, 1.0]], False, (0, 1), "neither"),
+        ([[0.0, 1.5]], False, (0, 1), "max"),
+        ([[-0.1, 1.0]], False, (0, 1), "min"),
+        ([[-0.1, 1.0]], True, (-1, 1), "neither"),
+        ([[-2.0, 2.0]], True, (-1, 1), "both"),
+    ],
+)
+def test_matrix_range_is_fixed_and_clipping_shows(matrix, diverging, limits, extend):
+    _, axes = new_figure(1, 1, 2, 2)
+    image = show_matrix(axes[0, 0], np.array(matrix), 1.0, "entry", diverging=diverging)
+    assert image.get_clim() == limits
+    assert image.colorbar.extend == extend
+    assert image.colorbar.ax.get_ylabel() == "entry"
+
+
+@pytest.mark.parametrize("matrix", [np.zeros(3), np.array([[np.nan, 1.0]])])
+def test_a_matrix_that_cannot_be_shown_is_refused(matrix):
+    _, axes = new_figure(1, 1, 2, 2)
+    with pytest.raises(ValueError, match="finite 2-d matrix"):
+        show_matrix(axes[0, 0], matrix, 1.0, "entry")
+    with pytest.raises(ValueError, match="vmax must be positive"):
+        show_matrix(axes[0, 0], np.eye(2), 0.0, "entry")
+
+
+def test_the_stamp_lies_below_everything_else():
+    figure, axes = new_figure(1, 1, 3, 2)
+    axes[0, 0].set_xlabel("iteration")
+    panel_label(axes[0, 0], "A")
+    stamp(figure, "smoke", "generated")
+    figure.canvas.draw()
+    footer = figure.texts[0]
+    assert footer.get_text() == "preset: smoke   data: generated"
+    renderer = figure.canvas.get_renderer()
+    label_box = axes[0, 0].xaxis.label.get_window_extent(renderer)
+    assert footer.get_window_extent(renderer).y1 <= label_box.y0
+    assert footer.get_window_extent(renderer).y0 >= 0
+
+
+def test_a_long_stamp_takes_several_lines_within_the_figure():
+    figure, axes = new_figure(1, 1, 3, 2)
+    axes[0, 0].set_xlabel("iteration")
+    stamp(figure, "smoke", "; ".join(["digits (stand-in for mnist)"] * 5))
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    footer = figure.texts[0].get_window_extent(renderer)
+    label = axes[0, 0].xaxis.label.get_window_extent(renderer)
+    assert figure.texts[0].get_text().count("\n") >= 2
+    assert footer.x0 >= 0
+    assert 0 <= footer.y0 < footer.y1 <= label.y0
+
+
+def test_colours_are_of_the_palette_and_pairs_differ():
+    assert set(COLOURS.values()) <= {*OKABE_ITO.values(), "#767676"}
+    shown_together = [
+        ("train", "test", "paper"),
+        ("inside", "outside"),
+        ("linear", "binarised", "paper"),
+        ("easy", "difficult"),
+        ("centred", "uncentred"),
+        ("omega1", "omega2", "omega3"),
+        ("gradient descent", "speed limited"),
+    ]
+    for group in shown_together:
+        assert len({COLOURS[name] for name in group}) == len(group)
+    assert len(set(sequence_colours(19))) == 19
+
+
+def test_a_file_does_not_depend_on_what_was_saved_before(tmp_path):
+    alone, _ = new_figure(1, 2, 4, 2)
+    both, _ = new_figure(1, 2, 4, 2)
+    for figure in (alone, both):
+        for ax in figure.axes:
+            ax.set(title="a title\nof two lines", ylabel="y")
+    save(alone, tmp_path / "alone.png")
+    save(both, tmp_path / "both.pdf")
+    save(both, tmp_path / "both.png")
+    assert (tmp_path / "alone.png").read_bytes() == (tmp_path / "both.png").read_bytes()

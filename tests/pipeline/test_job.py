@@ -1,0 +1,152 @@
+"""Jobs write all outputs or none, clean up after killed ones, and tell users' mistakes shortly."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.imports import SOURCE_ROOT
+from feature_alignment.pipeline.job import open_job
+from feature_alignment.pipeline.spec import spec_hash
+
+MODULE = "feature_alignment.pipeline.spec"
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """What Snakemake hands to a script, with two outputs and a provenance file."""
+    names = {"spec": "spec.json", "table": "sub/table.csv", "provenance": "provenance.json"}
+    return SimpleNamespace(
+        params=SimpleNamespace(spec={"a": 1}),
+        input=SimpleNamespace(),
+        output={name: str(tmp_path / file) for name, file in names.items()},
+        log=[str(tmp_path / "job.log")],
+    )
+
+
+def files_below(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
+
+
+def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
+    with open_job(fake, MODULE) as job:
+        job.write_spec()
+        job.output("table").write_text("x\n")
+        job.seconds_by_part = {"training": 1.23456}
+        assert not (tmp_path / "sub/table.csv").exists()
+    assert (tmp_path / "sub/table.csv").read_text() == "x\n"
+    record = json.loads((tmp_path / "provenance.json").read_text())
+    assert record["spec_sha256"] == spec_hash({"a": 1})
+    assert record["peak_memory_mib"] > 1
+    assert record["seconds_by_part"] == {"training": 1.235}
+    assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
+
+
+def test_a_jobs_identity_changes_with_its_spec_and_files(fake, tmp_path):
+    file = tmp_path / "data.npz"
+    file.write_bytes(b"1")
+
+    def identity():
+        with open_job(fake, MODULE) as job:
+            job.write_spec()
+            job.output("table").touch()
+            return job.identity(str(file))
+
+    first = identity()
+    assert identity() == first
+    file.write_bytes(b"12")
+    second = identity()
+    assert second != first
+    fake.params.spec = {"a": 2}
+    assert identity() not in (first, second)
+
+
+def test_scratch_outlives_a_failure_and_not_a_success(fake, tmp_path):
+    def attempt(fail):
+        with open_job(fake, MODULE) as job:
+            job.scratch.mkdir(exist_ok=True)
+            (job.scratch / "state.pt").touch()
+            if fail:
+                raise RuntimeError("boom")
+            job.write_spec()
+            job.output("table").write_text("x\n")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        attempt(fail=True)
+    assert ".provenance.scratch/state.pt" in files_below(tmp_path)
+    attempt(fail=False)
+    assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
+
+
+def test_a_job_that_fails_leaves_old_outputs_and_no_new_ones(fake, tmp_path):
+    (tmp_path / "spec.json").write_text("old")
+
+    def fail():
+        with open_job(fake, MODULE) as job:
+            job.write_spec()
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        fail()
+    assert (tmp_path / "spec.json").read_text() == "old"
+    assert files_below(tmp_path) == ["job.log", "spec.json"]
+
+
+def test_a_forgotten_output_is_an_error(fake, tmp_path):
+    with pytest.raises(RuntimeError, match="without writing table"), open_job(fake, MODULE) as job:
+        job.write_spec()
+    assert files_below(tmp_path) == ["job.log"]
+
+
+def test_a_users_mistake_is_logged_as_one_sentence(fake, tmp_path):
+    with pytest.raises(SystemExit) as caught, open_job(fake, MODULE):
+        raise UserError("file x: is empty; make it again.")
+    assert caught.value.code == 1
+    log = (tmp_path / "job.log").read_text()
+    assert "ERROR file x: is empty; make it again." in log
+    assert "Traceback" not in log
+
+
+def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    dead = tmp_path / f".{child.pid}.spec.json"
+    alive = tmp_path / f".{os.getppid()}.spec.json"
+    dead.write_text("half")
+    alive.write_text("half")
+    with open_job(fake, MODULE) as job:
+        job.write_spec()
+        job.output("table").write_text("")
+    assert not dead.exists()
+    assert alive.exists()
+
+
+def test_a_package_from_outside_the_environment_is_refused(tmp_path):
+    stranger = tmp_path / "elsewhere" / "jsonschema"
+    stranger.mkdir(parents=True)
+    (stranger / "__init__.py").write_text("")
+    code = "from feature_alignment.pipeline.job import _check_environment as check; check([{!r}])"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format("feature_alignment.pipeline.config")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": f"{stranger.parent}:{SOURCE_ROOT}"},
+    )
+    assert done.returncode != 0
+    assert f"package jsonschema comes from {stranger}, outside the environment" in done.stderr
+
+
+def test_provenance_records_the_commit(fake, tmp_path, root):
+    with open_job(fake, MODULE) as job:
+        job.write_spec()
+        job.output("table").write_text("")
+    git = json.loads((tmp_path / "provenance.json").read_text())["git"]
+    head = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    assert git["commit"] == (head.stdout.strip() or None)

@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.models.mlp import MLP
+from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.training.errors import TrainingDivergedError
+
+
+@pytest.fixture
+def setting():
+    generator = torch.Generator().manual_seed(0)
+    model = MLP(4, [6], 3, "relu", True, generator, dtype=torch.float64)
+    x = torch.randn(12, 4, generator=generator, dtype=torch.float64)
+    y = nn.functional.one_hot(torch.arange(12) % 3, 3).double()
+    return model, Batch(x, y)
+
+
+def measured(probe, model):
+    return {(row.layer, row.split, row.metric): row.value for row in probe(0, model).rows}
+
+
+def centred_features(model, x):
+    """Features (n, c, p) minus their mean over samples, from one gradient after the other."""
+    rows = []
+    for sample in x:
+        for output in model(sample[None])[0]:
+            gradient = torch.autograd.grad(output, list(model.parameters()), retain_graph=True)
+            rows.append(torch.cat([part.flatten() for part in gradient]))
+    features = torch.stack(rows).view(len(x), -1, len(rows[0]))
+    return features - features.mean(0, keepdim=True)
+
+
+def test_spectrum_and_alignment_are_those_of_the_centred_features(setting):
+    model, batch = setting
+    found = measured(TangentKernelProbe({"train": batch}), model)
+    features = centred_features(model, batch.x).flatten(0, 1)
+    singular_values = torch.linalg.svdvals(features).numpy() ** 2
+    shares = singular_values / singular_values.sum()
+    entropy = -sum(share * np.log(share) for share in shares if share > 1e-14)
+    kernel = features @ features.T
+    y = (batch.y - batch.y.mean(0)).flatten()
+    expected = {
+        "largest_eigenvalue": singular_values[0],
+        "mean_eigenvalue": singular_values.sum() / 36,
+        "effective_rank": np.exp(entropy),
+        "trace_ratio_5": shares[:5].sum(),
+        "label_alignment": y @ kernel @ y / (kernel.norm() * (y @ y)),
+    }
+    for metric, value in expected.items():
+        assert found["all", "train", metric] == pytest.approx(float(value), rel=1e-9)
+    assert ("all", "train", "trace_ratio_40") not in found  # there are 36 eigenvalues
+
+
+def test_layers_are_aligned_by_their_own_kernels(setting):
+    model, batch = setting
+    found = measured(TangentKernelProbe({"test": batch}, layers=True), model)
+    size = model.layers[0].weight.numel() + model.layers[0].bias.numel()
+    features = centred_features(model, batch.x)[..., :size].flatten(0, 1)
+    kernel = features @ features.T
+    y = (batch.y - batch.y.mean(0)).flatten()
+    expected = y @ kernel @ y / (kernel.norm() * (y @ y))
+    assert found["layers.0", "test", "label_alignment"] == pytest.approx(float(expected), rel=1e-9)
+    assert {layer for layer, _, _ in found} == {"all", "layers.0", "layers.1"}
+
+
+def test_what_is_not_asked_for_is_not_measured(setting):
+    model, batch = setting
+    found = measured(TangentKernelProbe({"a": batch, "b": batch}, spectrum=False), model)
+    assert {layer for layer, _, _ in found} == {"all"}
+    assert {split for _, split, _ in found} == {"a", "b"}
+    assert all(metric.startswith("label_alignment") for _, _, metric in found)
+
+
+def test_a_network_whose_units_died_is_reported_with_step_split_and_layer(setting):
+    model, batch = setting
+    with torch.no_grad():
+        model.layers[0].bias.fill_(-100)
+    with pytest.raises(
+        TrainingDivergedError, match=r"at step 0, layer 'all' on 'train': the kernel is zero.* died"
+    ):
+        TangentKernelProbe({"train": batch}, layers=True)(0, model)
