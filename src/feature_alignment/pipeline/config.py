@@ -1,41 +1,131 @@
-"""Configuration: schema, presets and what the user set, merged and checked.
+"""Configuration: defaults, presets and what the user set, merged and checked.
 
-The schema is the only home of defaults. Later wins: schema defaults, preset, config.yaml,
---configfile, --config (Snakemake has already merged the last three).
+Parameters of experiments have their defaults in `papers/<key>/parameters.py`, everything else
+here. Later wins: defaults, preset, config.yaml, --configfile, --config (Snakemake has already
+merged the last three).
 """
 
 import copy
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
-import jsonschema
 import yaml
+from pydantic import BeforeValidator, Field, create_model
+from pydantic_core import PydanticCustomError
 
+from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.figures.figure import Settings
+from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
+from feature_alignment.pipeline.parameters import Section, check, keys_of, refuse_what_figures_set
 
-PRESETS = ("smoke", "quick", "laptop", "paper")
-Config = dict[str, Any]
+Preset = Literal["smoke", "quick", "laptop", "paper"]
+PRESETS: tuple[str, ...] = get_args(Preset)
+
+
+def _selection(value: Any) -> Any:
+    """All, or names that differ; on the command line a list is easiest written `figures=a,b`.
+
+    Raises:
+        PydanticCustomError: if it is neither.
+    """
+    if isinstance(value, str) and value != "all":
+        value = [name.strip() for name in value.split(",") if name.strip()]
+    names = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    if value != "all" and not (names and value and len(set(value)) == len(value)):
+        raise PydanticCustomError("selection", "write all, or a list of different names")
+    return value if value == "all" else tuple(value)
+
+
+Selection = Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_selection)]
+
+
+class Resources(Section):
+    """What each training run asks of a cluster's scheduler."""
+
+    mem_mb: int = Field(8000, ge=500, le=4_000_000, description="Memory of a run, in MB.")
+    runtime: int = Field(240, ge=1, le=100_000, description="Time limit of a run, in minutes.")
+
+
+class _General(Section):
+    """Everything a user can set; presets, config.yaml, --configfile and --config change it."""
+
+    preset: Preset = Field("quick", description="Sizes of all experiments.")
+    papers: Selection = Field("all", description='Papers to replicate: citation keys, or "all".')
+    figures: Selection = Field(
+        "all", description='Figures to make: names such as <paper>_fig1, or "all".'
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Where networks train: auto takes a GPU where there is one."
+    )
+    threads: int = Field(
+        1, ge=1, le=256, description="CPU threads of each run; they change the last bits of sums."
+    )
+    resources: Resources = Field(
+        Resources(), description="What each training run asks of a cluster's scheduler."
+    )
+
+
+class Config(_General):
+    """The complete configuration; `datasets` and `experiments` as `config_model` has them."""
+
+    datasets: Any
+    experiments: Any
+
+    def settings(self) -> Settings:
+        """The parameters of all experiments."""
+        return Settings({name: getattr(self.experiments, name) for name in all_parameters()})
+
+    def dataset(self, name: str) -> dict[str, Any]:
+        """The options of a dataset: `source` and `path`."""
+        return getattr(self.datasets, name).plain()
 
 
 @cache
-def load_schema(path: Path) -> Config:
-    """The schema in a YAML file, with each `$ref: other.yaml` replaced by that file's schema."""
-    return _inline_references(read_yaml(path), path.parent)
+def config_model() -> type[Config]:
+    """The model of the configuration: every key with its type, bounds, default and description."""
+    datasets = {
+        name: (
+            kind := _dataset_model(name),
+            Field(kind(), description=f"Source of {info.title}: {info.real}."),
+        )
+        for name, info in DATASETS.items()
+    }
+    experiments = {
+        name: (kind, Field(kind(), description=_first_line(kind)))
+        for name, kind in all_parameters().items()
+    }
+    parts = {
+        part: create_model(f"{part.title()}", __base__=Section, **fields)
+        for part, fields in (("datasets", datasets), ("experiments", experiments))
+    }
+    about = {
+        "datasets": "Where each dataset comes from; see the README's section on data.",
+        "experiments": "Parameters of each experiment; the defaults are the papers' settings.",
+    }
+    fields = {
+        part: (model, Field(model(), description=about[part])) for part, model in parts.items()
+    }
+    return create_model("Configuration", __base__=Config, **fields)
 
 
-def _inline_references(node: Any, folder: Path) -> Any:
-    if isinstance(node, list):
-        return [_inline_references(item, folder) for item in node]
-    if not isinstance(node, dict):
-        return node
-    inlined = {k: _inline_references(v, folder) for k, v in node.items() if k != "$ref"}
-    if "$ref" in node:
-        # What stands beside the reference, such as a description, goes before what it brings.
-        inlined = {**load_schema(folder / node["$ref"]), **inlined}
-    return inlined
+def _dataset_model(name: str) -> type[Section]:
+    info = DATASETS[name]
+    source = (
+        Literal[info.sources],
+        Field("embedded", description="embedded: a stand-in that needs no file and no network."),
+    )
+    path = (
+        Annotated[str, Field(min_length=1)] | None,
+        Field(None, description="The file or folder that the source reads or downloads to."),
+    )
+    return create_model(f"Dataset_{name}", __base__=Section, source=source, path=path)
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").strip().partition("\n")[0]
 
 
 def resolve_config(
@@ -47,39 +137,52 @@ def resolve_config(
     """The complete, valid configuration.
 
     Args:
-        user: what the user set: config.yaml, --configfile and --config, already merged.
-        workflow_folder: the folder with `schemas` and `presets`.
+        user: what the user set: config.yaml, --configfile and --config, already merged, a dict.
+        workflow_folder: the folder with `presets`, the parts of presets that are no paper's.
         preset: a preset to use in place of the one that the user set.
         files: the config files in the order they were merged, to name the one with a bad value.
-
-    Returns:
-        A nested dict in which every key of the schema has a value.
 
     Raises:
         UserError: if a key is unknown or a value is not allowed.
     """
-    schema = load_schema(workflow_folder / "schemas" / "config.schema.yaml")
-    cleaned = _without_empty_sections(_parse_selections(dict(user)), schema)
-    check_against_schema(cleaned, schema, lambda path: _source_of(path, files))
-    chosen = preset or cleaned.get("preset") or schema["properties"]["preset"]["default"]
-    sizes = load_preset(workflow_folder, chosen, schema)
-    merged = _merge(_defaults(schema), _merge(sizes, cleaned))
-    merged["preset"] = chosen
-    return merged
+    model = config_model()
+    cleaned = _without_empty_sections(user, model)
+    chosen = preset or cleaned.get("preset", model.model_fields["preset"].default)
+    sizes, origin = {}, {}
+    if chosen in PRESETS:  # else the check says what is wrong with the name
+        sizes, origin = load_preset(workflow_folder, chosen)
+    merged = {**_merge(sizes, cleaned), "preset": chosen}
+
+    def source_of(path: Sequence[Any]) -> str:
+        return _source_of(path, cleaned, files, origin)
+
+    refuse_what_figures_set(model, merged, source_of)
+    # Onto the defaults, so that of a section whose defaults differ from its class's own, such as a
+    # geometric schedule, the keys that are not given keep them.
+    return check(model, _merge(model().plain(), merged), source_of)
 
 
-def load_preset(workflow_folder: Path, preset: str, schema: Config) -> Config:
-    """The settings of a preset.
+def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The settings of a preset: the general part, and each paper's own.
+
+    Returns:
+        The settings, and the file of each experiment's.
 
     Raises:
-        UserError: if there is no such preset or its file does not fit the schema.
+        UserError: if there is no such preset or a file of it cannot be read.
     """
     if preset not in PRESETS:
         raise UserError(f"preset: unknown preset {preset!r}; {suggestion(preset, PRESETS)}.")
-    path = workflow_folder / "presets" / f"{preset}.yaml"
-    settings = read_yaml(path)
-    check_against_schema(settings, schema, lambda _: str(path))
-    return settings
+    settings = read_yaml(workflow_folder / "presets" / f"{preset}.yaml")
+    experiments: dict[str, Any] = {}
+    origin: dict[str, Path] = {}
+    for paper in papers():
+        file = paper_folder(paper) / "presets" / f"{preset}.yaml"
+        if file.exists():
+            for name, section in read_yaml(file).items():
+                experiments[f"{paper}_{name}"] = section
+                origin[f"{paper}_{name}"] = file
+    return {**settings, "experiments": experiments}, origin
 
 
 def read_yaml(path: Path) -> Any:
@@ -111,36 +214,21 @@ class _UniqueKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parse_selections(user: Config) -> Config:
-    # On the command line a list is easiest written as `figures=a,b`.
-    for key in ("papers", "figures"):
-        value = user.get(key)
-        if isinstance(value, str) and value != "all":
-            user[key] = [name.strip() for name in value.split(",") if name.strip()]
-    return user
-
-
-def _without_empty_sections(user: Any, schema: Config) -> Any:
+def _without_empty_sections(user: Any, model: Any) -> Any:
     """Drop sections whose every line is commented out: YAML reads them as null."""
-    if not isinstance(user, dict):
+    if not isinstance(user, dict) or model is None:
         return user
-    properties = schema.get("properties", {})
     kept = {}
     for key, value in user.items():
-        section = properties.get(key, {})
-        if value is None and section.get("type") == "object":
-            continue
-        kept[key] = _without_empty_sections(value, section)
+        field = model.model_fields.get(key)
+        inner = field.annotation if field is not None else None
+        inner = inner if isinstance(inner, type) and issubclass(inner, Section) else None
+        if not (value is None and inner is not None):
+            kept[key] = _without_empty_sections(value, inner)
     return kept
 
 
-def _defaults(schema: Config) -> Any:
-    if "properties" in schema:
-        return {key: _defaults(value) for key, value in schema["properties"].items()}
-    return copy.deepcopy(schema["default"])
-
-
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
@@ -150,107 +238,40 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Config:
     return merged
 
 
-def _source_of(path: Sequence[Any], files: Iterable[Path]) -> str:
-    """The last config file that sets the value at the path, or "--config"."""
+def _source_of(
+    path: Sequence[Any], user: Any, files: Iterable[Path], origin: Mapping[str, Path]
+) -> str:
+    """The last config file that sets the value at the path, "--config", or the preset's file."""
+    if not _holds(user, path) and len(path) > 1 and path[0] == "experiments" and path[1] in origin:
+        return str(origin[path[1]])
     source = "--config"
     for file in files:
-        node: Any = read_yaml(file)
-        for part in path:
-            if not isinstance(node, dict) or part not in node:
-                break
-            node = node[part]
-        else:
+        if _holds(read_yaml(file), path):
             source = str(file)
     return source
 
 
-def check_against_schema(values: Any, schema: Config, source_of: Any) -> None:
-    """Check values against a schema.
-
-    Args:
-        values: nested dicts and lists as read from YAML.
-        schema: a JSON schema (draft 2020-12).
-        source_of: maps the path of a bad value, a list of keys, to the file it comes from.
-
-    Raises:
-        UserError: for the first value that does not fit, by its place in the file's key order.
-    """
-    if not isinstance(values, dict):
-        raise UserError(
-            f"{source_of([])}: holds {_kind(values)} where a mapping of keys is needed."
-        )
-    errors = jsonschema.Draft202012Validator(schema).iter_errors(values)
-    first = min(errors, key=lambda error: [str(part) for part in error.absolute_path], default=None)
-    if first is not None:
-        path, message = _explain(first)
-        where = ".".join(str(part) for part in path)
-        raise UserError(f"{source_of(path)}: {where}: {message}.")
-    _check_finite(values, [], source_of)
+def _holds(node: Any, path: Sequence[Any]) -> bool:
+    for part in path:
+        if isinstance(node, dict) and part in node:
+            node = node[part]
+        elif isinstance(node, list) and isinstance(part, int):
+            node = node[part] if part < len(node) else None
+        else:
+            return False
+    return True
 
 
-def _check_finite(values: Any, path: list[Any], source_of: Any) -> None:
-    # YAML's .inf and .nan are floats, which a schema's bounds may let through.
-    if isinstance(values, float) and not math.isfinite(values):
-        where = ".".join(str(part) for part in path)
-        raise UserError(f"{source_of(path)}: {where}: found {values}; a finite number is needed.")
-    if isinstance(values, dict):
-        for key, value in values.items():
-            _check_finite(value, [*path, key], source_of)
-    elif isinstance(values, list):
-        for index, value in enumerate(values):
-            _check_finite(value, [*path, index], source_of)
-
-
-def _explain(error: jsonschema.ValidationError) -> tuple[list[Any], str]:
-    """The path of the bad key or value, and what is wrong with it."""
-    path, found, rule = list(error.absolute_path), error.instance, error.validator_value
-    match error.validator:
-        case "additionalProperties":
-            known = error.schema["properties"]
-            unknown = next(key for key in found if key not in known)
-            return [*path, unknown], f"unknown key; {suggestion(unknown, known)}"
-        case "required":
-            missing = next(key for key in rule if key not in found)
-            return [*path, missing], "missing; it has no default, so give it a value"
-        case "type":
-            wanted = " or ".join(rule) if isinstance(rule, list) else rule
-            return path, f"found {_kind(found)}, a value of type {wanted} is needed{_hint(found)}"
-        case "enum":
-            return path, f"found {found!r}; {suggestion(found, map(str, rule))}"
-        case "minimum":
-            return path, f"found {found}, at least {rule} is needed"
-        case "maximum":
-            return path, f"found {found}, at most {rule} is allowed"
-        case "exclusiveMinimum":
-            return path, f"found {found}, a value above {rule} is needed"
-        case "exclusiveMaximum":
-            return path, f"found {found}, a value below {rule} is needed"
-        case "minItems":
-            return path, f"found {len(found)} items, at least {rule} are needed"
-        case "maxItems":
-            return path, f"found {len(found)} items, at most {rule} are allowed"
-        case "uniqueItems":
-            return path, f"found {found}, in which an item is repeated"
-        case "oneOf" if error.schema.get("default") == "all":
-            return path, f"found {_kind(found)}; write all, or a list of different names"
-        case _:
-            return path, error.message
-
-
-def _kind(value: Any) -> str:
-    names = {bool: "boolean", int: "integer", float: "number", str: "text", list: "list"}
-    if value is None:
-        return "nothing"
-    if isinstance(value, dict):
-        return "a section of keys"
-    return f"{value!r} ({names.get(type(value), type(value).__name__)})"
-
-
-def _hint(found: Any) -> str:
-    if not isinstance(found, str):
-        return ""
-    try:
-        number = float(found)
-    except ValueError:
-        return ""
-    return f"; YAML reads {found} as text: write {number!r}"
+def describe_keys(section: type[Section] | None = None, prefix: str = "") -> Iterable[str]:
+    """One line for each key of the configuration: its name, default and description."""
+    section = section or config_model()
+    for key in keys_of(section):
+        field = section.model_fields[key]
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield f"{prefix}{key}: {field.description}"
+            yield from describe_keys(inner, f"{prefix}{key}.")
+        else:
+            default = field.get_default()
+            shown = default.plain() if isinstance(default, Section) else default
+            yield f"{prefix}{key} = {shown}: {field.description}"

@@ -1,34 +1,156 @@
-"""The papers that are replicated, and where their parts are."""
+"""The papers that are replicated, found by their folders: each holds a `paper.py`.
 
-PAPERS = {
-    "baratin2021": "Implicit Regularization via Neural Feature Alignment",
-    "lejeune2024": "An Adaptive Tangent Feature Perspective of Neural Networks",
-    "beaglehole2024": "Feature learning as alignment: a structural property of gradient descent "
-    "in non-linear neural networks",
-}
-"""Titles by citation key."""
+A paper is one folder of `feature_alignment.papers`:
+
+    paper.py        PAPER: title, authors, where it appeared
+    parameters.py   one class of parameters for each experiment
+    experiments/    <name>.py with run_seed(run) for each experiment
+    figures/        modules with FIGURES, a tuple of figures
+    presets/        <preset>.yaml: the experiments' sizes
+    claims.yaml     the numbers and statements that are judged
+    deviations.md   what differs from the paper, and why
+
+Nothing outside of the folder names it.
+"""
+
+import importlib
+import math
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from feature_alignment import papers as package
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.parameters import PAPERS_PACKAGE, Parameters
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What is said of a paper.
+
+    Attributes:
+        title: its title.
+        authors: its authors, as cited.
+        venue: where and when it appeared.
+        url: where it can be read.
+    """
+
+    title: str
+    authors: str
+    venue: str
+    url: str
+
+
+@cache
+def papers() -> dict[str, Paper]:
+    """All papers by citation key, in alphabetical order."""
+    return {
+        key: importlib.import_module(f"{PAPERS_PACKAGE}.{key}.paper").PAPER
+        for key in sorted(_folders())
+    }
+
+
+@cache
+def _folders() -> dict[str, Path]:
+    return {
+        file.parent.name: file.parent
+        for root in package.__path__
+        for file in Path(root).glob("*/paper.py")
+    }
+
+
+def paper_folder(paper: str) -> Path:
+    """The folder of a paper."""
+    return _folders()[paper]
 
 
 def paper_of(name: str) -> str:
     """The citation key of a figure or experiment, the first part of its name.
 
     Example:
-        >>> paper_of("lejeune2024_fig2")
-        'lejeune2024'
+        >>> paper_of("key2024_fig2")
+        'key2024'
     """
     return name.partition("_")[0]
 
 
-def module_name(part: str, name: str) -> str:
-    """Dotted name of the module of an experiment or a figure.
+@cache
+def all_parameters() -> dict[str, type[Parameters]]:
+    """The parameters of every experiment, by the experiments' names, papers in order."""
+    found: dict[str, type[Parameters]] = {}
+    for paper in papers():
+        module = importlib.import_module(f"{PAPERS_PACKAGE}.{paper}.parameters")
+        classes = [
+            value
+            for value in vars(module).values()
+            if isinstance(value, type) and issubclass(value, Parameters) and value.experiment
+        ]
+        found |= {kind.experiment: kind for kind in sorted(classes, key=lambda c: c.experiment)}
+    return found
 
-    Args:
-        part: "experiments" or "figures".
-        name: the paper's key and the module's own name, joined by an underscore.
+
+def experiment_module(experiment: str) -> str:
+    """Dotted name of an experiment's module.
 
     Example:
-        >>> module_name("figures", "lejeune2024_fig2")
-        'feature_alignment.papers.lejeune2024.figures.fig2'
+        >>> experiment_module("key2024_disk")
+        'feature_alignment.papers.key2024.experiments.disk'
     """
-    paper, _, own = name.partition("_")
-    return f"feature_alignment.papers.{paper}.{part}.{own}"
+    paper, _, own = experiment.partition("_")
+    return f"{PAPERS_PACKAGE}.{paper}.experiments.{own}"
+
+
+@cache
+def _figures() -> dict[str, tuple[Figure, str]]:
+    """Every figure with the dotted name of its module, by full name.
+
+    Raises:
+        ValueError: if two figures have the same name.
+    """
+    found: dict[str, tuple[Figure, str]] = {}
+    for paper in papers():
+        for file in sorted((paper_folder(paper) / "figures").glob("*.py")):
+            module = f"{PAPERS_PACKAGE}.{paper}.figures.{file.stem}"
+            for figure in getattr(importlib.import_module(module), "FIGURES", ()):
+                name = f"{paper}_{figure.name}"
+                if name in found:
+                    raise ValueError(f"{name} stands in {found[name][1]} and in {module}")
+                found[name] = figure, module
+    return dict(sorted(found.items(), key=lambda item: figure_order(item[0])))
+
+
+def figure_order(name: str) -> tuple[str, float, str]:
+    """What figures are sorted by: paper, then number; what has no number comes last."""
+    number = re.search(r"_fig(\d+)", name)
+    return paper_of(name), int(number.group(1)) if number else math.inf, name
+
+
+def all_figures() -> tuple[str, ...]:
+    """Names of all figures, by paper and number."""
+    return tuple(_figures())
+
+
+def figure_named(name: str) -> Figure:
+    """A figure by its full name, such as "key2024_fig2".
+
+    Raises:
+        UserError: if there is no such figure.
+    """
+    return _found(name)[0]
+
+
+def figure_module(name: str) -> str:
+    """Dotted name of the module that a figure stands in.
+
+    Raises:
+        UserError: if there is no such figure.
+    """
+    return _found(name)[1]
+
+
+def _found(name: str) -> tuple[Figure, str]:
+    if name not in _figures():
+        raise UserError(f"figures: unknown figure {name!r}; {suggestion(name, all_figures())}.")
+    return _figures()[name]

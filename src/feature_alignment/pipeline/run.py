@@ -3,26 +3,92 @@
 import importlib
 import logging
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pandas as pd
 import torch
 
-from feature_alignment.data.canonical import load
-from feature_alignment.determinism import configure, resolve_device
+from feature_alignment.data.canonical import Dataset, load
+from feature_alignment.determinism import configure, resolve_device, stream, torch_stream
 from feature_alignment.errors import UserError
+from feature_alignment.pipeline.papers import all_parameters, experiment_module
+from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.spec import Spec, dataset_keys
-from feature_alignment.training.checkpoint import Checkpoints, checkpointing
+from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoint
 from feature_alignment.training.probes import WHOLE_NETWORK, Recorder
+from feature_alignment.training.progress import Progress
 
 log = logging.getLogger(__name__)
 
 # The tidy columns that every metrics table has; experiments may add others behind them.
 COLUMNS = ["seed", "step", "layer", "split", "metric", "value"]
+
+P = TypeVar("P", bound=Parameters)
+
+
+@dataclass(frozen=True)
+class SeedRun(Generic[P]):
+    """One seed of one experiment point: all that an experiment's `run_seed` is given.
+
+    Attributes:
+        seed: the seed.
+        parameters: the point's parameters.
+        device: where to compute.
+        datasets: the point's datasets, by the parameters that name them.
+        label: names the run in its progress lines.
+        checkpoints: what a run that is killed can go on from; None for no such thing.
+    """
+
+    seed: int
+    parameters: P
+    device: torch.device
+    datasets: Mapping[str, Dataset] = field(default_factory=dict)
+    label: str = ""
+    checkpoints: Checkpoints | None = None
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset that the parameter `dataset` names."""
+        return self.datasets["dataset"]
+
+    @property
+    def to(self) -> dict[str, Any]:
+        """Device, and the floating-point type that the parameter `precision` asks for.
+
+        They are the keywords of `torch.tensor` and of a module's `to`.
+        """
+        return {"dtype": self.dtype, "device": self.device}
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type that the parameter `precision` asks for."""
+        return precision(self.parameters)
+
+    def stream(self, name: str) -> np.random.Generator:
+        """NumPy's random stream of this seed for one purpose."""
+        return stream(self.seed, name)
+
+    def torch_stream(self, name: str) -> torch.Generator:
+        """PyTorch's random stream of this seed for one purpose, on the CPU."""
+        return torch_stream(self.seed, name)
+
+    def progress(self, steps: int) -> Progress:
+        """A report of the progress of a training of so many steps."""
+        return Progress(steps, self.label)
+
+    def checkpoint(self, name: str = "training") -> TrainingCheckpoint | None:
+        """Where a training saves its state, and goes on from after it was killed.
+
+        Args:
+            name: tells it from the seed's other trainings.
+        """
+        if self.checkpoints is None:
+            return None
+        return TrainingCheckpoint(self.checkpoints, f"seed{self.seed}-{name}")
 
 
 @dataclass
@@ -42,7 +108,7 @@ class SeedResult:
     def add(
         self,
         metric: str,
-        value: float,
+        value: float | torch.Tensor,
         *,
         step: int,
         layer: str = WHOLE_NETWORK,
@@ -83,16 +149,12 @@ class Result:
 
 
 def run_experiment(
-    spec: Spec, module: str, *data_files: str, checkpoints: Checkpoints | None = None
+    spec: Spec, *data_files: str | Path, checkpoints: Checkpoints | None = None
 ) -> Result:
     """Run all seeds of an experiment point, deterministically.
 
-    The dataset of the spec's key `dataset`, or None, is an argument of every `run_seed`; a
-    further one reaches it by the name of its key, such as `difficult_dataset`.
-
     Args:
         spec: the point's spec; `parameters.seeds` is the number of seeds.
-        module: dotted name of the experiment's module.
         data_files: the canonical files of the datasets that the spec names, in the order of
             `feature_alignment.pipeline.spec.dataset_keys`.
         checkpoints: what a run that is killed can go on from, and goes on from here; None for no
@@ -106,37 +168,35 @@ def run_experiment(
         ValueError: if a metric is not finite, or the spec names more or fewer datasets than
             there are files.
     """
-    run_seed = importlib.import_module(module).run_seed
+    experiment, seeds = spec["experiment"], spec["parameters"]["seeds"]
+    run_seed = importlib.import_module(experiment_module(experiment)).run_seed
+    parameters = all_parameters()[experiment].model_validate(spec["parameters"])
     configure(spec["threads"])  # after the import: it reaches the libraries that are loaded
     device = resolve_device(spec["device"])
-    further = {key: load(file) for key, file in zip(dataset_keys(spec), data_files, strict=True)}
-    dataset = further.pop("dataset", None)
-    parameters = spec["parameters"]
+    datasets = {
+        key: load(Path(file)) for key, file in zip(dataset_keys(spec), data_files, strict=True)
+    }
     rows: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
     seconds = Counter[str]()
-    for seed in range(parameters["seeds"]):
-        label = f"{spec['experiment']}/{spec['point']} seed {seed + 1}/{parameters['seeds']}"
+    for seed in range(seeds):
+        label = f"{experiment}/{spec['point']} seed {seed + 1}/{seeds}"
         log.info("%s on %s", label, device)
         try:
             result = None if checkpoints is None else checkpoints.load(f"seed{seed}")
             if result is None:
-                with _checkpointing(checkpoints, seed):
-                    result = run_seed(seed, parameters, device, dataset, label, **further)
+                run = SeedRun(seed, parameters, device, datasets, label, checkpoints)
+                result = run_seed(run)
                 if checkpoints is not None:
                     checkpoints.save(f"seed{seed}", result)
         except UserError as error:
             if str(error).startswith("experiments."):  # it names the key by its whole path
                 raise
-            raise UserError(f"{spec['experiment']}/{spec['point']}: {error}") from error
+            raise UserError(f"{experiment}/{spec['point']}: {error}") from error
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
         seconds.update(result.seconds)
     return Result(_tidy(rows), arrays, dict(seconds))
-
-
-def _checkpointing(checkpoints: Checkpoints | None, seed: int) -> AbstractContextManager[None]:
-    return nullcontext() if checkpoints is None else checkpointing(checkpoints, f"seed{seed}")
 
 
 def _tidy(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -152,9 +212,10 @@ def _tidy(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return metrics
 
 
-def precision(parameters: dict[str, Any]) -> torch.dtype:
-    """The floating-point type that the parameters ask for."""
-    return {"float32": torch.float32, "float64": torch.float64}[parameters["precision"]]
+def precision(parameters: Parameters) -> torch.dtype:
+    """The floating-point type that the parameter `precision` asks for, float64 without one."""
+    name = getattr(parameters, "precision", "float64")
+    return {"float32": torch.float32, "float64": torch.float64}[name]
 
 
 def write_result(result: Result, metrics_file: Path, arrays_file: Path) -> None:

@@ -7,8 +7,6 @@ is that text's SHA-256, so two specs are equal exactly when their hashes are.
 import hashlib
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from feature_alignment.errors import UserError
@@ -38,22 +36,6 @@ def spec_hash(spec: Spec) -> str:
     return hashlib.sha256(canonical_json(spec).encode()).hexdigest()
 
 
-def dataset_keys(keys: Iterable[str]) -> list[str]:
-    """The keys of a spec or of an experiment's parameters that stand for a dataset.
-
-    They are `dataset` and whatever ends in `_dataset`.
-
-    Returns:
-        `dataset` first, the others in alphabetical order; a run's data files come in this order.
-
-    Example:
-        >>> dataset_keys(["width", "difficult_dataset", "dataset"])
-        ['dataset', 'difficult_dataset']
-    """
-    found = [key for key in keys if key == "dataset" or key.endswith("_dataset")]
-    return sorted(found, key=lambda key: (key != "dataset", key))
-
-
 def _check_plain(value: Any, where: str) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
@@ -69,16 +51,11 @@ def _check_plain(value: Any, where: str) -> None:
         raise UserError(f"{where}: {type(value).__name__} is not a plain JSON value.")
 
 
-@dataclass(frozen=True)
-class Point:
-    """One experiment point that a figure needs.
+def dataset_keys(spec: Spec) -> list[str]:
+    """The keys of a run's spec that hold the specs of its datasets, in the order of its files.
 
-    Attributes:
-        experiment: a name in `feature_alignment.experiments.EXPERIMENTS`.
-        name: the point's name, unique within its experiment; the run folder's name.
-        overrides: parameters that differ from the experiment's section in the config.
+    Example:
+        >>> dataset_keys({"width": 2, "data": {"other_dataset": {}, "dataset": {}}})
+        ['dataset', 'other_dataset']
     """
-
-    experiment: str
-    name: str
-    overrides: dict[str, Any] = field(default_factory=dict)
+    return sorted(spec["data"], key=lambda key: (key != "dataset", key))

@@ -1,15 +1,12 @@
 """Checkpoints: a run that was killed goes on near where it was, and ends with the same numbers.
 
-`run_experiment` opens them for each seed; every `training.loop.train` within finds them by itself,
-so that experiments need not know.
+A run saves each seed that is finished, and each `training.loop.train` that is given a checkpoint
+saves its own state within.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from itertools import count
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -141,44 +138,3 @@ class TrainingCheckpoint:
             "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
         self._checkpoints.save(self._name, content)
-
-
-_open: ContextVar[Iterator[TrainingCheckpoint] | None] = ContextVar("checkpoints", default=None)
-
-
-@contextmanager
-def checkpointing(checkpoints: Checkpoints, prefix: str) -> Iterator[None]:
-    """Let the trainings inside save checkpoints, and go on from those of an earlier attempt.
-
-    Trainings are told apart by their order, which must be the same in every attempt.
-
-    Args:
-        checkpoints: where they are saved.
-        prefix: beginning of their names.
-    """
-    numbered = (TrainingCheckpoint(checkpoints, f"{prefix}-training{k}") for k in count(1))
-    token = _open.set(numbered)
-    try:
-        yield
-    finally:
-        _open.reset(token)
-
-
-@contextmanager
-def without_checkpoints() -> Iterator[None]:
-    """Let the trainings inside save nothing: their caller does, and takes the next checkpoint.
-
-    For an experiment that calls `training.loop.train` a number of times that it finds out on the
-    way, so that the order of its trainings differs between attempts.
-    """
-    token = _open.set(None)
-    try:
-        yield
-    finally:
-        _open.reset(token)
-
-
-def next_checkpoint() -> TrainingCheckpoint | None:
-    """The checkpoint of the training that begins now; None outside of `checkpointing`."""
-    numbered = _open.get()
-    return None if numbered is None else next(numbered)

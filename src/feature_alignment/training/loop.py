@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from feature_alignment.training.batches import Augmentation, epoch_batches
-from feature_alignment.training.checkpoint import Stateful, next_checkpoint
+from feature_alignment.training.checkpoint import Stateful, TrainingCheckpoint
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluate, undisturbed
 from feature_alignment.training.losses import Loss
@@ -51,6 +51,7 @@ def train(
     stop_when: Callable[[int, Recorder], bool] | None = None,
     after_update: AfterUpdate | None = None,
     progress: Progress | None = None,
+    checkpoint: TrainingCheckpoint | None = None,
 ) -> Recorder:
     """Train a model in place and measure it at chosen steps.
 
@@ -61,9 +62,8 @@ def train(
     been without them. A model with dropout draws from PyTorch's global generator: seed that
     before.
 
-    Within `training.checkpoint.checkpointing`, all that training changes is saved now and then,
-    and a training that was killed goes on from there. A probe that changes while it is used must
-    be `Stateful`.
+    With a checkpoint, all that training changes is saved now and then, and a training that was
+    killed goes on from there. A probe that changes while it is used must be `Stateful`.
 
     Args:
         model: the network; trained in place, in the mode it is in.
@@ -91,6 +91,7 @@ def train(
         after_update: called with t and the model after every update t, before any measurement;
             for what is a sum over the updates. It must leave the model as it is.
         progress: told about every update.
+        checkpoint: where the state is saved, and taken from if it was saved before.
 
     Returns:
         The record of all measurements, and of the time that updates, losses and probes took.
@@ -130,7 +131,6 @@ def train(
     further = {"augment": augment, "after_update": after_update}
     further |= {f"probe{place}": probe for place, probe in enumerate(probes)}
     parts |= {name: part for name, part in further.items() if isinstance(part, Stateful)}
-    checkpoint = next_checkpoint()
     done = 0 if checkpoint is None else checkpoint.restore(parts)
     if progress is not None:
         progress.start_after(done)

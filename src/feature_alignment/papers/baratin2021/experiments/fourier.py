@@ -3,34 +3,25 @@
 Source: baratin2021, Figure 8 and Appendix A.5.2.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.stats
 import torch
 
 from feature_alignment.data.synthetic import grid_1d
-from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.centring import centre_kernel
 from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.baratin2021.parameters import Fourier
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[Fourier]") -> SeedResult:
     """Decompose the tangent kernel of one untrained network, in float64.
-
-    Args:
-        seed: the seed of the initial weights.
-        parameters: the section `baratin2021_fourier` of the config.
-        device: where to compute.
-        dataset: none is used.
-        label: not needed, since there is no training.
 
     Returns:
         Of the kernel centred over the n points, whose n − 1 eigenfunctions have mean 0:
@@ -41,21 +32,15 @@ def run_seed(
         Of the kernel itself, `eigenvalue_ratio_10_uncentred`. Arrays: eigenvalues (n − 1,),
         eigenfunctions (n, n − 1) and their Fourier magnitudes (n//2 + 1, n − 1).
     """
-    points = parameters["points"]
-    x = torch.tensor(grid_1d(points), device=device)  # (n, 1)
-    model = MLP(
-        1,
-        [parameters["width"]] * (parameters["linear_layers"] - 1),
-        1,
-        "relu",
-        bias=True,
-        generator=torch_stream(seed, "init"),
-        init=parameters["init"],
-        dtype=torch.float64,
-    ).to(device)
+    p = run.parameters
+    x = torch.tensor(grid_1d(p.points), device=run.device)  # (n, 1)
+    widths = [p.width] * (p.linear_layers - 1)
+    generator = run.torch_stream("init")
+    model = MLP(1, widths, 1, "relu", True, generator, init=p.init, dtype=torch.float64)
+    model = model.to(run.device)
     kernel = tangent_kernel(model, x).total
     # Centring leaves one zero eigenvalue, whose eigenvector is the constant.
-    found = eigenfunctions(centre_kernel(kernel), points - 1)
+    found = eigenfunctions(centre_kernel(kernel), p.points - 1)
     magnitudes = fourier_magnitudes(found.functions)
     result = SeedResult(
         arrays={

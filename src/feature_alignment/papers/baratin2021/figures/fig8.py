@@ -1,54 +1,44 @@
 """baratin2021, Figure 8: Fourier decomposition of a random network's kernel eigenvectors."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.baratin2021.parameters import Fourier
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
     panel_label,
     sequence_colours,
 )
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "Eigenvectors of a random network's kernel are ordered by frequency"
-CAPTION = (
-    "Eigendecomposition of the centred tangent kernel of an untrained MLP on equally spaced "
-    "points of [0, 1]. A: magnitude of each Fourier frequency (in periods over the interval) in "
-    "each eigenvector, by index from 0 in order of decreasing eigenvalue, for seed 0. B: the "
-    "eigenvectors 0, 5 and 20 of seed 0, with mean square one. C: eigenvalues relative to the "
-    "largest, a thin line for each seed; the mark is the paper's 4 ‰ at the tenth."
-)
-EXPERIMENT = "baratin2021_fourier"
 POINT = "default"
 SHOWN = (0, 5, 20)
 PAPER_RATIO = 0.004
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point: all seeds of the paper's setting."""
-    return [Point(EXPERIMENT, POINT)]
+    return [Point(POINT, settings[Fourier])]
 
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, the eigenvalues of all seeds, and the eigenvectors of seed 0."""
     run = runs[POINT]
-    seeds = sorted(run.metrics["seed"].unique())
     arrays = {
-        "eigenvalues": np.stack([run.arrays[f"seed{seed}/eigenvalues"] for seed in seeds]),
-        "functions": run.arrays["seed0/functions"],
-        "magnitudes": run.arrays["seed0/magnitudes"],
+        "eigenvalues": run.stacked("eigenvalues"),
+        "functions": run.array("functions"),
+        "magnitudes": run.array("magnitudes"),
     }
     return FigureTable(run.metrics, arrays)
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Fourier magnitudes, some eigenvectors and the eigenvalues."""
     figure, axes = new_figure(1, 3, width=10.0, height=3.2)
     fourier, vectors, spectrum = axes[0]
@@ -74,3 +64,20 @@ def draw(table: FigureTable) -> "Figure":
     for ax, letter in zip(axes[0], "ABC", strict=True):
         panel_label(ax, letter)
     return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig8",
+        title="Eigenvectors of a random network's kernel are ordered by frequency",
+        caption="Eigendecomposition of the centred tangent kernel of an untrained MLP on equally "
+        "spaced points of [0, 1]. A: magnitude of each Fourier frequency (in periods over the "
+        "interval) in each eigenvector, by index from 0 in order of decreasing eigenvalue, for "
+        "seed 0. B: the eigenvectors 0, 5 and 20 of seed 0, with mean square one. C: eigenvalues "
+        "relative to the largest, a thin line for each seed; the mark is the paper's 4 ‰ at the "
+        "tenth.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

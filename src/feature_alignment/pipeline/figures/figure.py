@@ -1,0 +1,83 @@
+"""What a figure is: the runs that it needs, its tidy table, and its drawing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from feature_alignment.pipeline.parameters import Parameters
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+    from feature_alignment.pipeline.figures.table import FigureTable, Runs
+
+Kind = TypeVar("Kind", bound=Parameters)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One experiment point that a figure needs.
+
+    Attributes:
+        name: unique within its experiment; the name of the run's folder.
+        parameters: those of the experiment that is run, and with them the experiment.
+        columns: what tells the point from the figure's others; `Runs.metrics` has these columns
+            in each of the point's rows. They belong to the figure, not to the run.
+    """
+
+    name: str
+    parameters: Parameters
+    columns: Mapping[str, str | float] = field(default_factory=dict)
+
+    @property
+    def experiment(self) -> str:
+        """Full name of the experiment."""
+        return self.parameters.experiment
+
+
+class Settings:
+    """The configured parameters of all experiments, by their classes."""
+
+    def __init__(self, sections: Mapping[str, Parameters]) -> None:
+        self._sections = sections
+
+    def __getitem__(self, kind: type[Kind]) -> Kind:
+        """The parameters of the experiment that the class belongs to."""
+        return cast("Kind", self._sections[kind.experiment])
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a paper.
+
+    Attributes:
+        name: "fig" and its number, or "fig_" and a word for what is no figure of the paper.
+        title: what it shows, as a statement.
+        caption: what is drawn, for a reader who has not read the code.
+        points: from the configured parameters to the runs that are needed.
+        table: from those runs to the tidy table and the arrays that the figure is drawn from.
+        draw: from the table to the picture.
+    """
+
+    name: str
+    title: str
+    caption: str
+    points: Callable[[Settings], Sequence[Point]]
+    table: Callable[[Runs], FigureTable]
+    draw: Callable[[FigureTable], Picture]
+
+
+def figure_label(name: str) -> str:
+    """A figure's name in words.
+
+    Example:
+        >>> figure_label("key2024_fig1b"), figure_label("key2024_fig_aspect_ratios")
+        ('Figure 1b', 'Aspect ratios')
+    """
+    own = name.partition("_fig")[2]
+    if re.match(r"\d", own):
+        return f"Figure {own}"
+    return own.strip("_").replace("_", " ").capitalize()

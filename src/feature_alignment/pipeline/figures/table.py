@@ -1,0 +1,150 @@
+"""What figures are made of: finished runs, and the tidy table gathered from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from feature_alignment.pipeline.spec import Spec
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of one finished run.
+
+    Attributes:
+        folder: the run's folder, with spec.json, metrics.csv and arrays.npz.
+        columns: what tells its point from the figure's others, see `Point.columns`.
+    """
+
+    folder: Path
+    columns: Mapping[str, str | float] = field(default_factory=dict)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The spec that was run."""
+        return json.loads((self.folder / "spec.json").read_text(encoding="utf-8"))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters that were run, as JSON has them."""
+        return self.spec["parameters"]
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """The tidy metrics of all seeds; first the column `point`, its name, then its columns."""
+        import pandas as pd
+
+        frame = pd.read_csv(self.folder / "metrics.csv")
+        for place, (column, value) in enumerate(
+            {"point": self.folder.name, **self.columns}.items()
+        ):
+            frame.insert(place, column, value)
+        return frame
+
+    @property
+    def seeds(self) -> range:
+        """The run's seeds."""
+        return range(self.parameters["seeds"])
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        import numpy as np
+
+        with np.load(self.folder / "arrays.npz") as stored:
+            return dict(stored)
+
+    def array(self, name: str, seed: int = 0) -> np.ndarray:
+        """The array of one seed under the name that the experiment gave it.
+
+        Raises:
+            KeyError: if there is none.
+        """
+        return self._arrays[f"seed{seed}/{name}"]
+
+    def stacked(self, name: str) -> np.ndarray:
+        """The array of every seed, one above the other: (seeds, …)."""
+        import numpy as np
+
+        return np.stack([self.array(name, seed) for seed in self.seeds])
+
+
+class Runs(Mapping[str, Run]):
+    """The runs of one figure, by the names of their points."""
+
+    def __init__(self, runs: Mapping[str, Run]) -> None:
+        self._runs = dict(runs)
+
+    def __getitem__(self, point: str) -> Run:
+        return self._runs[point]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """The metrics of all runs, one under the other."""
+        import pandas as pd
+
+        return pd.concat([run.metrics for run in self.values()], ignore_index=True)
+
+
+@dataclass(frozen=True)
+class FigureTable:
+    """All that a figure is drawn from.
+
+    Attributes:
+        frame: the tidy table; claims are judged on it.
+        arrays: named arrays for what is not a number: matrices, functions, images.
+    """
+
+    frame: pd.DataFrame
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def rows(self, **where: object) -> pd.DataFrame:
+        """The rows in which the given columns have the given values, or one of a list of values.
+
+        Raises:
+            KeyError: if there is no such row.
+        """
+        return rows_where(self.frame, **where)
+
+    def values(self, metric: str, **where: object) -> pd.Series:
+        """The values of a metric, in table order, where the given columns have the given values.
+
+        Raises:
+            KeyError: if there is no such row.
+        """
+        return self.rows(metric=metric, **where)["value"]
+
+
+def rows_where(frame: pd.DataFrame, **where: object) -> pd.DataFrame:
+    """The rows in which the given columns have the given values, or one of a list of values.
+
+    Raises:
+        KeyError: if there is no such row.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"split": ["train", "test"], "value": [1, 2]})
+        >>> rows_where(frame, split="test")["value"].item()
+        2
+    """
+    found = frame
+    for column, value in where.items():
+        several = isinstance(value, Sequence | set | frozenset) and not isinstance(value, str)
+        found = found[found[column].isin(list(value)) if several else found[column] == value]
+    if found.empty:
+        raise KeyError(f"the table has no rows where {where}")
+    return found

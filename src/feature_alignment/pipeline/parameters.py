@@ -1,0 +1,312 @@
+"""Typed settings: the base class of every section of the configuration, and one-sentence errors.
+
+Light on purpose, since the Snakefile imports every paper's parameters: no torch, no matplotlib.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from feature_alignment.errors import UserError, suggestion
+
+SET_BY_FIGURES = {"set_by": "figures"}
+PAPERS_PACKAGE = "feature_alignment.papers"
+_LONGEST = 60
+
+
+def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) < len(values):
+        raise PydanticCustomError("repeated", "an item is repeated")
+    return values
+
+
+def _not_empty(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values:
+        raise PydanticCustomError("empty", "the list is empty")
+    return values
+
+
+Item = TypeVar("Item")
+Count = Annotated[int, Field(ge=1, le=10**9)]
+"""A number of things, at least one."""
+Seeds = Annotated[int, Field(ge=1, le=10_000)]
+"""A number of seeds; seed i is the integer i, from 0."""
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+Precision = Literal["float32", "float64"]
+# Lengths are checked by functions, since a second `min_length` would not replace the first.
+Values = Annotated[tuple[Item, ...], Field(strict=False), AfterValidator(_not_empty)]
+"""A list of values, at least one, maybe repeated: `Values[float]`."""
+Different = Annotated[tuple[Item, ...], Field(strict=False), AfterValidator(_each_once)]
+"""A list of different values, maybe empty: `Different[int]`."""
+Several = Annotated[
+    tuple[Item, ...], Field(strict=False), AfterValidator(_not_empty), AfterValidator(_each_once)
+]
+"""A list of different values, at least one: `Several[int]`."""
+
+
+class Section(BaseModel):
+    """A section of the configuration: frozen, strict (no 2.0 or "2" for 2), without other keys."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_default=True
+    )
+
+    def but(self, **changes: Any) -> Self:
+        """The same section with some values changed, and checked again."""
+        return type(self).model_validate({**self.model_dump(), **changes})
+
+    def plain(self) -> dict[str, Any]:
+        """The values as JSON would have them: dicts, lists, numbers, texts and None."""
+        return self.model_dump(mode="json")
+
+
+class Parameters(Section):
+    """All parameters of one experiment: the only home of their defaults, bounds and descriptions.
+
+    A subclass names its experiment, a module in the folder `experiments` of the paper that the
+    subclass stands in: `class Disk(Parameters, experiment="disk")`. A field made by `by_figure` is
+    set by the figures for each point and is not a key of the configuration.
+    """
+
+    experiment: ClassVar[str] = ""
+    seeds: Seeds = Field(1, description="Number of seeds; seed i is the integer i, from 0.")
+
+    def __init_subclass__(cls, experiment: str = "", **options: Any) -> None:
+        """Give the subclass the full name of its experiment, `<paper>_<experiment>`."""
+        super().__init_subclass__(**options)
+        if experiment:
+            paper = cls.__module__.removeprefix(f"{PAPERS_PACKAGE}.").partition(".")[0]
+            cls.experiment = f"{paper}_{experiment}"
+
+    @classmethod
+    def dataset_keys(cls) -> list[str]:
+        """The fields that name a dataset: `dataset` first, then those that end in `_dataset`.
+
+        A run's data files come in this order.
+        """
+        found = [key for key in cls.model_fields if key == "dataset" or key.endswith("_dataset")]
+        return sorted(found, key=lambda key: (key != "dataset", key))
+
+
+def by_figure(default: Any, description: str) -> Any:
+    """A field that figures set for each of their points; users cannot.
+
+    Args:
+        default: the value of a point that does not set it.
+        description: what it is.
+    """
+    return Field(default, description=description, json_schema_extra=dict(SET_BY_FIGURES))
+
+
+@cache
+def keys_of(section: type[BaseModel]) -> tuple[str, ...]:
+    """The keys that a user may set in a section."""
+    return tuple(
+        name
+        for name, field in section.model_fields.items()
+        if field.json_schema_extra != SET_BY_FIGURES
+    )
+
+
+class Geometric(Section):
+    """Step 0, and the integer parts of first·ratio^j for j = 0, 1 and so on."""
+
+    first: float = Field(5, ge=1, description="First step after step 0.")
+    ratio: float = Field(1.15, gt=1, description="Ratio of a step to the one before it.")
+
+
+Schedule = Geometric | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]
+"""Steps at which a network is measured: a list, or the two numbers of a geometric schedule."""
+
+
+def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any]], str]) -> Any:
+    """Check values against a model.
+
+    Args:
+        model: a section of the configuration, or another pydantic model.
+        values: nested dicts and lists as read from YAML.
+        source_of: maps the path of a bad value, a list of keys, to the file it comes from.
+
+    Returns:
+        The model's instance.
+
+    Raises:
+        UserError: for the first value that does not fit: its file and key, what was found and
+            what is allowed.
+    """
+    if not isinstance(values, Mapping):
+        raise UserError(f"{source_of([])}: holds {kind(values)} where a mapping of keys is needed.")
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        found = [(_path(details, values), details) for details in error.errors()]
+        # Of a union's branches, the one that got furthest is the one that was meant.
+        path, details = min(found, key=lambda pair: ([str(p) for p in pair[0][:1]], -len(pair[0])))
+        message = _explain(details, model, path)
+        raise UserError(f"{source_of(path)}: {_dotted(path)}: {message}.") from None
+
+
+def refuse_what_figures_set(
+    model: type[BaseModel],
+    values: Any,
+    source_of: Callable[[Sequence[Any]], str],
+    path: Sequence[Any] = (),
+) -> None:
+    """Refuse keys that exist but are set by the figures, see `by_figure`.
+
+    Args:
+        model: a section of the configuration.
+        values: what a user gives for it.
+        source_of: see `check`.
+        path: where the section stands in the configuration.
+
+    Raises:
+        UserError: for the first such key.
+    """
+    if not isinstance(values, Mapping):
+        return
+    for key, value in values.items():
+        here = [*path, key]
+        if key in model.model_fields and key not in keys_of(model):
+            hint = suggestion(str(key), keys_of(model))
+            raise UserError(f"{source_of(here)}: {_dotted(here)}: unknown key; {hint}.")
+        inner = _section_at(model, [key])
+        if inner is not None:
+            refuse_what_figures_set(inner, value, source_of, here)
+
+
+def _dotted(path: Iterable[Any]) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def _path(details: ErrorDetails, values: Any) -> list[Any]:
+    """The path of a bad value in what was read; pydantic also names the branches of unions."""
+    path: list[Any] = []
+    node = values
+    missing = details["type"] == "missing"
+    for part in details["loc"]:
+        if isinstance(node, Mapping) and part in node:
+            node = node[part]
+        elif isinstance(node, Sequence) and not isinstance(node, str) and isinstance(part, int):
+            node = node[part] if part < len(node) else None
+        elif not (missing and part == details["loc"][-1]):
+            continue
+        path.append(part)
+    return path
+
+
+def _section_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel] | None:
+    """The section at a path, if there is one."""
+    found: type[BaseModel] | None = model
+    for part in path:
+        field = None if found is None else found.model_fields.get(str(part))
+        found = None if field is None else _section_in(field.annotation)
+    return found
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (_section_in(part) for part in getattr(annotation, "__args__", ()))
+    return next((section for section in inner if section is not None), None)
+
+
+_WANTED = {
+    "int_type": "integer",
+    "int_from_float": "integer",
+    "float_type": "number",
+    "string_type": "text",
+    "bool_type": "boolean",
+    "tuple_type": "list",
+    "list_type": "list",
+    "dict_type": "section of keys",
+    "model_type": "section of keys",
+    "model_attributes_type": "section of keys",
+}
+
+
+def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> str:
+    found, context = details["input"], details.get("ctx", {})
+    shown = shortened(found)
+    match details["type"]:
+        case "extra_forbidden":
+            section = _section_at(model, path[:-1])
+            return f"unknown key; {suggestion(path[-1], keys_of(section) if section else ())}"
+        case "missing":
+            return "missing; it has no default, so give it a value"
+        case "literal_error":
+            allowed = re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]]
+            return f"found {shown}; {suggestion(found, allowed)}"
+        case "greater_than_equal":
+            return f"found {shown}, at least {context['ge']} is needed"
+        case "less_than_equal":
+            return f"found {shown}, at most {context['le']} is allowed"
+        case "greater_than":
+            return f"found {shown}, a value above {context['gt']} is needed"
+        case "less_than":
+            return f"found {shown}, a value below {context['lt']} is needed"
+        case "finite_number":
+            return f"found {shown}; a finite number is needed"
+        case "too_short":
+            return f"found {len(found)} items, at least {context['min_length']} are needed"
+        case "empty":
+            return "found an empty list, at least one item is needed"
+        case "too_long":
+            return f"found {len(found)} items, at most {context['max_length']} are allowed"
+        case "string_too_short":
+            return "found an empty text, where at least one character is needed"
+        case "string_pattern_mismatch":
+            return f"found {shown}, which does not fit the pattern {context['pattern']}"
+        case "repeated":
+            return f"found {shown}, in which an item is repeated"
+        case "selection":
+            return f"found {kind(found)}; write all, or a list of different names"
+        case wrong if wrong in _WANTED:
+            return f"found {kind(found)}, a value of type {_WANTED[wrong]} is needed{_hint(found)}"
+        case "value_error":
+            return str(context["error"]).rstrip(".")
+        case _:
+            return f"found {shown}: {details['msg']}"
+
+
+def shortened(value: Any) -> str:
+    """A value as text, cut in its middle if it is long.
+
+    Example:
+        >>> shortened("quik"), len(shortened("x" * 1000))
+        ("'quik'", 60)
+    """
+    text = repr(value)
+    half = (_LONGEST - 1) // 2
+    return text if len(text) <= _LONGEST else f"{text[: half + 1]}…{text[-half:]}"
+
+
+def kind(value: Any) -> str:
+    """A value with the name of its type, as an error message has it."""
+    names = {bool: "boolean", int: "integer", float: "number", str: "text", list: "list"}
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return "a section of keys"
+    return f"{shortened(value)} ({names.get(type(value), type(value).__name__)})"
+
+
+def _hint(found: Any) -> str:
+    """What to write for a number that YAML reads as text, such as 1e-3."""
+    if not isinstance(found, str):
+        return ""
+    try:
+        number = float(found)
+    except ValueError:
+        return ""
+    if not math.isfinite(number):
+        return ""
+    return f"; YAML reads {shortened(found)[1:-1]} as text: write {number!r}"
