@@ -1,5 +1,5 @@
 # The pipeline: data -> runs -> figure tables -> figures, and tables -> claims -> report.
-# Configuration is checked before any job is planned; see config.yaml and workflow/schemas.
+# Configuration is checked before any job is planned; see config.yaml.
 
 from snakemake.utils import min_version
 
@@ -25,11 +25,14 @@ rule all:
         f"results/{PLAN.preset}/report.html",
 
 
-# `snakemake beaglehole2024` makes the figures of one paper.
-for paper in PAPERS:
+# Each paper's key is the target of its figures.
+for paper in papers():
 
     rule:
         name:
             paper
         input:
             pictures_of([f for f in all_figures() if paper_of(f) == paper]),
+
+
+remember()

@@ -7,6 +7,7 @@ import torch
 
 from feature_alignment.determinism import configure
 from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,6 +22,12 @@ def root():
 def smoke_config():
     """The complete smoke configuration."""
     return resolve_config({}, ROOT / "workflow", preset="smoke")
+
+
+@pytest.fixture(scope="session")
+def smoke_plan(smoke_config):
+    """The plan of the smoke configuration."""
+    return make_plan(smoke_config)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,7 +11,6 @@ from feature_alignment.data.archives import (
     holds_zip,
     unpack_tar,
     unpack_zip,
-    write_atomically,
 )
 from feature_alignment.errors import UserError
 
@@ -103,16 +102,3 @@ def test_gunzipped(tmp_path):
     for damaged in (path.read_bytes()[:-4], b"", b"no gzip"):
         path.write_bytes(damaged)
         assert gunzipped(path) is None
-
-
-def test_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "a"
-    write_atomically(path, b"old")
-
-    def refuse(self, target):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, b"new")
-    assert files(tmp_path) == {"a": b"old"}

@@ -1,42 +1,37 @@
 """Every experiment at its smallest size, for the test files that run them all."""
 
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from feature_alignment.data.canonical import save
 from feature_alignment.data.prepare import prepare_dataset
-from feature_alignment.pipeline.config import resolve_config
-from feature_alignment.pipeline.papers import module_name
-from feature_alignment.pipeline.plan import make_plan
+from feature_alignment.pipeline.papers import all_parameters
 from feature_alignment.pipeline.spec import dataset_keys
 from feature_alignment.training.checkpoint import Checkpoints
-
-FURTHER = {"baratin2021_classification": {"augmentation": True}}
-SPECS = make_plan(resolve_config({"preset": "smoke"}, Path(__file__).parents[2] / "workflow")).specs
 
 
 def pytest_generate_tests(metafunc):
     """One test for each experiment."""
     if "experiment" in metafunc.fixturenames:
-        metafunc.parametrize("experiment", sorted({experiment for experiment, _ in SPECS}))
+        metafunc.parametrize("experiment", sorted(all_parameters()))
 
 
 @pytest.fixture
-def smoke_run(experiment, tmp_path):
+def smoke_run(experiment, smoke_plan, tmp_path):
     """The arguments of `run_experiment` for one of the experiment's points, by number of seeds."""
-    spec = [spec for (name, _), spec in sorted(SPECS.items()) if name == experiment][-1]
+    spec = [spec for (name, _), spec in sorted(smoke_plan.specs.items()) if name == experiment][-1]
     files = []
     for key in dataset_keys(spec):
         files.append(tmp_path / f"{key}.npz")
-        options = {name: value for name, value in spec[key].items() if name != "name"}
-        save(files[-1], *prepare_dataset(spec[key]["name"], options))
+        options = {name: value for name, value in spec["data"][key].items() if name != "name"}
+        save(files[-1], *prepare_dataset(spec["data"][key]["name"], options))
 
     def arguments(seeds):
-        parameters = spec["parameters"] | {"seeds": seeds} | FURTHER.get(experiment, {})
-        module = module_name("experiments", experiment)
-        return spec | {"parameters": parameters}, module, *map(str, files)
+        parameters = spec["parameters"] | {"seeds": seeds}
+        if "augmentation" in parameters:
+            parameters["augmentation"] = True  # its random numbers are part of the state
+        return spec | {"parameters": parameters}, *files
 
     return arguments
 

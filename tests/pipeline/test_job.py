@@ -126,7 +126,7 @@ def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_pat
 
 
 def test_a_package_from_outside_the_environment_is_refused(tmp_path):
-    stranger = tmp_path / "elsewhere" / "jsonschema"
+    stranger = tmp_path / "elsewhere" / "pydantic"
     stranger.mkdir(parents=True)
     (stranger / "__init__.py").write_text("")
     code = "from feature_alignment.pipeline.job import _check_environment as check; check([{!r}])"
@@ -138,7 +138,7 @@ def test_a_package_from_outside_the_environment_is_refused(tmp_path):
         env={**os.environ, "PYTHONPATH": f"{stranger.parent}:{SOURCE_ROOT}"},
     )
     assert done.returncode != 0
-    assert f"package jsonschema comes from {stranger}, outside the environment" in done.stderr
+    assert f"package pydantic comes from {stranger}, outside the environment" in done.stderr
 
 
 def test_provenance_records_the_commit(fake, tmp_path, root):

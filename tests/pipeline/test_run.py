@@ -3,8 +3,13 @@ import types
 
 import numpy as np
 import pytest
+import torch
 
 from feature_alignment.data.canonical import content_sha256, save
+from feature_alignment.determinism import stream
+from feature_alignment.pipeline import run
+from feature_alignment.pipeline.papers import experiment_module
+from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.run import SeedResult, run_experiment
 from feature_alignment.training.checkpoint import Checkpoints
 
@@ -20,64 +25,87 @@ def dataset_file(tmp_path):
     return make
 
 
+class Thing(Parameters):
+    """Parameters of a made-up experiment."""
+
+    width: int = 3
+
+
 @pytest.fixture
 def spec():
     return {
-        "experiment": "fake",
+        "experiment": "fake2020_thing",
         "point": "default",
-        "parameters": {"seeds": 2},
+        "parameters": {"seeds": 2, "width": 4},
         "threads": 1,
         "device": "cpu",
+        "data": {},
     }
 
 
 @pytest.fixture
-def calls(monkeypatch):
+def runs(monkeypatch):
     found = []
 
-    def run_seed(seed, parameters, device, dataset, label, **further):
-        found.append((dataset, further))
+    def run_seed(seed_run):
+        found.append(seed_run)
         result = SeedResult()
-        result.add("seed_squared", seed**2, step=0)
+        result.add("seed_squared", seed_run.seed**2, step=0)
         return result
 
-    monkeypatch.setitem(sys.modules, "fake_experiment", types.SimpleNamespace(run_seed=run_seed))
+    module = types.SimpleNamespace(run_seed=run_seed)
+    monkeypatch.setitem(sys.modules, experiment_module("fake2020_thing"), module)
+    monkeypatch.setattr(run, "all_parameters", lambda: {"fake2020_thing": Thing})
     return found
 
 
-def test_datasets_reach_the_experiment_under_their_names(spec, calls, dataset_file):
-    spec |= {"dataset": {"name": "mnist"}, "difficult_dataset": {"name": "kmnist"}}
-    files = [dataset_file("mnist"), dataset_file("kmnist")]
-    result = run_experiment(spec, "fake_experiment", *files)
-    dataset, further = calls[0]
-    assert dataset.info["name"] == "mnist"
-    assert {key: value.info["name"] for key, value in further.items()} == {
-        "difficult_dataset": "kmnist"
-    }
+def test_a_seed_is_given_its_typed_parameters_and_streams(spec, runs):
+    result = run_experiment(spec)
+    first, second = runs
+    assert first.parameters == Thing(seeds=2, width=4)
+    assert first.datasets == {}
+    assert (first.device.type, first.dtype) == ("cpu", torch.float64)
+    assert first.stream("data").random() == stream(0, "data").random()
+    assert second.stream("data").random() == stream(1, "data").random()
+    assert first.checkpoint("training") is None
     assert result.metrics["value"].tolist() == [0, 1]
 
 
-def test_an_experiment_without_data_gets_none(spec, calls):
-    run_experiment(spec, "fake_experiment")
-    assert calls[0] == (None, {})
+def test_datasets_reach_the_experiment_under_their_names(spec, runs, dataset_file):
+    spec["data"] = {"difficult_dataset": {"name": "kmnist"}, "dataset": {"name": "mnist"}}
+    run_experiment(spec, dataset_file("mnist"), dataset_file("kmnist"))
+    assert runs[0].dataset.info["name"] == "mnist"
+    assert runs[0].datasets["difficult_dataset"].info["name"] == "kmnist"
 
 
-def test_each_dataset_needs_its_file(spec, calls, dataset_file):
-    spec["dataset"] = {"name": "mnist"}
+def test_each_dataset_needs_its_file(spec, runs, dataset_file):
+    spec["data"] = {"dataset": {"name": "mnist"}}
     with pytest.raises(ValueError, match="shorter"):
-        run_experiment(spec, "fake_experiment")
+        run_experiment(spec)
     with pytest.raises(ValueError, match="longer"):
-        run_experiment(spec, "fake_experiment", dataset_file("mnist"), dataset_file("kmnist"))
+        run_experiment(spec, dataset_file("mnist"), dataset_file("kmnist"))
 
 
-def test_seeds_that_are_done_are_not_run_again(spec, calls, tmp_path):
-    def run(identity):
+def test_seeds_that_are_done_are_not_run_again(spec, runs, tmp_path):
+    def attempt(identity):
         checkpoints = Checkpoints(tmp_path / "scratch", identity)
-        return run_experiment(spec, "fake_experiment", checkpoints=checkpoints)
+        return run_experiment(spec, checkpoints=checkpoints)
 
-    first = run("a")
-    assert len(calls) == 2
-    assert run("a").metrics.equals(first.metrics)
-    assert len(calls) == 2
-    run("b")
-    assert len(calls) == 4
+    first = attempt("a")
+    assert len(runs) == 2
+    assert attempt("a").metrics.equals(first.metrics)
+    assert len(runs) == 2
+    attempt("b")
+    assert len(runs) == 4
+
+
+def test_a_metric_that_is_not_finite_is_an_error(spec, runs, monkeypatch):
+    def run_seed(seed_run):
+        result = SeedResult()
+        result.add("loss", float("nan"), step=3)
+        return result
+
+    module = types.SimpleNamespace(run_seed=run_seed)
+    monkeypatch.setitem(sys.modules, experiment_module("fake2020_thing"), module)
+    with pytest.raises(ValueError, match="metric loss is nan at seed 0, step 3"):
+        run_experiment(spec)

@@ -8,15 +8,9 @@ from torch import nn
 from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.determinism import torch_stream
 from feature_alignment.training.batches import RandomCropAndFlip
-from feature_alignment.training.checkpoint import (
-    Checkpoints,
-    checkpointing,
-    next_checkpoint,
-    without_checkpoints,
-)
+from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoint
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
-from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
 STEPS = 23
@@ -29,7 +23,7 @@ class CutOff(Exception):
 class Run:
     """A small convolutional network with batch norm and dropout, augmentation and momentum."""
 
-    def __init__(self, optimizer="momentum", cut_off_at=None, stop_at=None):
+    def __init__(self, optimizer="momentum", checkpoint=None, cut_off_at=None, stop_at=None):
         torch.manual_seed(0)
         self.model = nn.Sequential(
             nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 4)
@@ -39,9 +33,11 @@ class Run:
         y = torch.arange(20) % 4
         self.path = UpdatePath(self.model, self.output_norm)
         self.updates = 0
-        settings = {"name": optimizer, "lr": 0.05} | (
-            {"momentum": 0.9} if optimizer == "momentum" else {}
-        )
+        weights = self.model.parameters()
+        optimizers = {
+            "momentum": lambda: torch.optim.SGD(weights, lr=0.05, momentum=0.9),
+            "adam": lambda: torch.optim.Adam(weights, lr=0.05),
+        }
 
         def schedule(step):
             if step == cut_off_at:
@@ -55,7 +51,7 @@ class Run:
             x,
             y,
             loss=cross_entropy,
-            optimizer=make_optimizer(self.model.parameters(), settings),
+            optimizer=optimizers[optimizer](),
             steps=STEPS,
             batch_size=6,
             batches=torch_stream(0, "batches"),
@@ -65,6 +61,7 @@ class Run:
             probes=[self.norm],
             after_update=self.path,
             stop_when=lambda step, record: step == stop_at,
+            checkpoint=checkpoint,
         )
 
     def output_norm(self, model):
@@ -83,54 +80,42 @@ def assert_same(run, other):
     assert (run.path.length, run.path.complexity) == (other.path.length, other.path.complexity)
 
 
+def checkpoint(folder, name="seed0-training", identity="a"):
+    return TrainingCheckpoint(Checkpoints(folder, identity, interval=0), name)
+
+
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 @pytest.mark.parametrize("cut_off_at", [3, 10, 22])
 def test_a_training_that_was_cut_off_ends_as_one_that_was_not(tmp_path, optimizer, cut_off_at):
-    expected = Run(optimizer)
-    for attempt in (cut_off_at, None):
-        with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"):
-            if attempt is None:
-                found = Run(optimizer)
-            else:
-                with pytest.raises(CutOff):
-                    Run(optimizer, cut_off_at=attempt)
+    with pytest.raises(CutOff):
+        Run(optimizer, checkpoint(tmp_path), cut_off_at=cut_off_at)
+    found = Run(optimizer, checkpoint(tmp_path))
     assert found.updates == STEPS - cut_off_at
-    assert_same(found, expected)
+    assert_same(found, Run(optimizer))
 
 
 def test_a_training_that_stops_early_stops_again(tmp_path):
-    for cut_off_at in (8, None):
-        with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"):
-            if cut_off_at is None:
-                found = Run(stop_at=10)
-            else:
-                with pytest.raises(CutOff):
-                    Run(cut_off_at=cut_off_at)
+    with pytest.raises(CutOff):
+        Run(checkpoint=checkpoint(tmp_path), cut_off_at=8)
+    found = Run(checkpoint=checkpoint(tmp_path), stop_at=10)
     assert found.updates == 2
     assert_same(found, Run(stop_at=10))
 
 
 def test_states_of_another_identity_are_not_used(tmp_path):
-    with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"), pytest.raises(CutOff):
-        Run(cut_off_at=10)
-    with checkpointing(Checkpoints(tmp_path, "b", interval=0), "seed0"):
-        assert Run().updates == STEPS
+    with pytest.raises(CutOff):
+        Run(checkpoint=checkpoint(tmp_path), cut_off_at=10)
+    assert Run(checkpoint=checkpoint(tmp_path, identity="b")).updates == STEPS
 
 
-def test_trainings_are_told_apart_by_their_order(tmp_path):
-    store = Checkpoints(tmp_path, "a", interval=0)
-    with checkpointing(store, "seed0"):
-        Run()
+def test_trainings_are_told_apart_by_their_names(tmp_path):
+    for name, cut_off_at in {"first": 8, "second": 15}.items():
         with pytest.raises(CutOff):
-            Run(cut_off_at=15)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "seed0-training1.pt",
-        "seed0-training2.pt",
-    }
-    with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"):
-        assert [Run().updates, Run().updates] == [1, STEPS - 15]
-    with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed1"):
-        assert Run().updates == STEPS
+            Run(checkpoint=checkpoint(tmp_path, name), cut_off_at=cut_off_at)
+    assert {path.name for path in tmp_path.iterdir()} == {"first.pt", "second.pt"}
+    found = {name: Run(checkpoint=checkpoint(tmp_path, name)) for name in ("second", "first")}
+    assert {name: run.updates for name, run in found.items()} == {"second": 8, "first": 15}
+    assert Run(checkpoint=checkpoint(tmp_path, "third")).updates == STEPS
 
 
 def test_checkpoints_are_made_when_they_are_due(tmp_path):
@@ -145,24 +130,3 @@ def test_checkpoints_are_made_when_they_are_due(tmp_path):
     assert store.load("x") == {"a": 1}
     assert store.load("y") is None
     assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
-
-
-def test_without_checkpointing_nothing_is_saved():
-    assert next_checkpoint() is None
-
-
-def test_trainings_of_a_caller_that_saves_by_itself_take_no_checkpoint(tmp_path):
-    with checkpointing(Checkpoints(tmp_path, "a", interval=0), "seed0"):
-        own = next_checkpoint()
-        with without_checkpoints():
-            assert next_checkpoint() is None
-            Run()
-        assert not list(tmp_path.iterdir())
-        own.save(3, {})
-        Run()
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "seed0-training1.pt",
-        "seed0-training2.pt",
-    }
-    with checkpointing(Checkpoints(tmp_path, "a"), "seed0"):
-        assert next_checkpoint().restore({}) == 3

@@ -3,9 +3,8 @@
 
 rule claims:
     input:
-        tables=selected_tables,
-        ledger=LEDGER,
-        schema=CLAIMS_SCHEMA,
+        tables=selected("results/{preset}/tables/{figure}.csv"),
+        ledgers=LEDGERS,
     output:
         claims="results/{preset}/claims.csv",
         provenance="results/{preset}/claims.provenance.json",

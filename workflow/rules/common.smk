@@ -11,12 +11,20 @@ from snakemake.exceptions import WorkflowError
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
 
-from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.imports import closure_hash
-from feature_alignment.pipeline.papers import PAPERS, module_name, paper_of
-from feature_alignment.pipeline.plan import all_figures, dataset_spec, make_plan
+from feature_alignment.pipeline.config import PRESETS, resolve_config
+from feature_alignment.pipeline.imports import closure_hash, remember
+from feature_alignment.pipeline.papers import (
+    all_figures,
+    all_parameters,
+    experiment_module,
+    figure_module,
+    ledgers,
+    paper_of,
+    papers,
+)
+from feature_alignment.pipeline.plan import dataset_spec, make_plan
 from feature_alignment.pipeline.spec import dataset_keys
 
 
@@ -37,8 +45,7 @@ def plan_of(preset=None):
 
 
 PLAN = plan_of()
-LEDGER = sorted(os.path.relpath(path) for path in (ROOT / "claims").glob("*.yaml"))
-CLAIMS_SCHEMA = os.path.relpath(ROOT / "workflow/schemas/claims.schema.yaml")
+LEDGERS = [os.path.relpath(path) for path in ledgers()]
 
 
 @cache
@@ -78,44 +85,37 @@ def spec_of(wildcards):
 def data_of(wildcards):
     """The canonical data files that a run needs, in the order of its spec's dataset keys."""
     spec = spec_of(wildcards)
-    return [prepared(spec[key]) for key in dataset_keys(spec)]
+    return [prepared(spec["data"][key]) for key in dataset_keys(spec)]
 
 
 def run_library(wildcards):
     """The library that a run is made with."""
-    own = module_name("experiments", wildcards.experiment)
+    own = experiment_module(wildcards.experiment)
     return library("feature_alignment.pipeline.run", own)
 
 
 def figure_spec(wildcards):
     """What a figure is made from: its runs, and what its stamp says."""
-    plan = plan_of(wildcards.preset)
-    return {
-        "figure": wildcards.figure,
-        "preset": wildcards.preset,
-        "points": [list(point) for point in plan.points[wildcards.figure]],
-        "datasets": [list(pair) for pair in plan.datasets_of(wildcards.figure)],
-    }
+    return plan_of(wildcards.preset).figure_spec(wildcards.figure)
 
 
 def figure_runs(wildcards):
     """The run files of a figure."""
-    points = plan_of(wildcards.preset).points[wildcards.figure]
     return [
         f"results/{wildcards.preset}/runs/{experiment}/{point}/{file}"
-        for experiment, point in points
+        for experiment, point in plan_of(wildcards.preset).runs_of(wildcards.figure)
         for file in ("spec.json", "metrics.csv", "arrays.npz")
     ]
 
 
 def figure_library(wildcards):
     """The library that a figure is made with."""
-    own = module_name("figures", wildcards.figure)
+    own = figure_module(wildcards.figure)
     return library("feature_alignment.pipeline.figures.make", own)
 
 
 def selected_spec(wildcards):
-    """The selected figures, their papers and the data they show."""
+    """The selected figures and the data they show."""
     plan = plan_of(wildcards.preset)
     return {
         "preset": wildcards.preset,
@@ -125,18 +125,10 @@ def selected_spec(wildcards):
     }
 
 
-def selected_tables(wildcards):
-    """The tables of the selected figures."""
-    return [
-        f"results/{wildcards.preset}/tables/{f}.csv"
-        for f in plan_of(wildcards.preset).figures
-    ]
-
-
-def selected_pictures(suffix):
-    """The input function of the selected figures' pictures."""
+def selected(pattern):
+    """The input function of the selected figures' files, of which `{figure}` is the name."""
     return lambda wildcards: [
-        f"figures/{wildcards.preset}/{f}.{suffix}"
+        pattern.format(preset=wildcards.preset, figure=f)
         for f in plan_of(wildcards.preset).figures
     ]
 
@@ -144,24 +136,23 @@ def selected_pictures(suffix):
 def selected_provenances(wildcards):
     """The provenance of each run behind the selected figures."""
     plan = plan_of(wildcards.preset)
-    points = {point for f in plan.figures for point in plan.points[f]}
+    runs = {run for f in plan.figures for run in plan.runs_of(f)}
     return [
         f"results/{wildcards.preset}/runs/{experiment}/{point}/provenance.json"
-        for experiment, point in sorted(points)
+        for experiment, point in sorted(runs)
     ]
 
 
 def selected_library(wildcards):
     """The library of the report, and of the figures, whose captions it shows."""
-    figures = plan_of(wildcards.preset).figures
-    own = [module_name("figures", f) for f in figures]
+    own = [figure_module(f) for f in plan_of(wildcards.preset).figures]
     return library("feature_alignment.pipeline.report.make", *own)
 
 
 wildcard_constraints:
     preset="|".join(PRESETS),
     figure="|".join(all_figures()),
-    experiment="|".join(sorted(PLAN.config["experiments"])),
+    experiment="|".join(all_parameters()),
     point=r"[\w.-]+",
-    dataset="|".join(sorted(PLAN.config["datasets"])),
+    dataset="|".join(type(PLAN.config.datasets).model_fields),
     source="[a-z]+",

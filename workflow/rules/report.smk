@@ -3,13 +3,12 @@
 
 rule report:
     input:
-        pngs=selected_pictures("png"),
-        pdfs=selected_pictures("pdf"),
-        tables=selected_tables,
+        pngs=selected("figures/{preset}/{figure}.png"),
+        pdfs=selected("figures/{preset}/{figure}.pdf"),
+        tables=selected("results/{preset}/tables/{figure}.csv"),
         provenances=selected_provenances,
         claims="results/{preset}/claims.csv",
-        ledger=LEDGER,
-        schema=CLAIMS_SCHEMA,
+        ledgers=LEDGERS,
         template=os.path.relpath(ROOT / "src/feature_alignment/pipeline/report/page.html.jinja"),
     output:
         page="results/{preset}/report.html",

@@ -15,11 +15,11 @@ rule run:
         "results/{preset}/benchmarks/{experiment}/{point}.tsv"
     conda:
         "../../envs/compute.yaml"
-    threads: PLAN.config["threads"]
+    threads: PLAN.config.threads
     resources:
-        mem_mb=PLAN.config["resources"]["mem_mb"],
-        runtime=PLAN.config["resources"]["runtime"],
-        gpu=int(may_use_gpu(PLAN.config["device"])),
+        mem_mb=PLAN.config.resources.mem_mb,
+        runtime=PLAN.config.resources.runtime,
+        gpu=int(may_use_gpu(PLAN.config.device)),
     params:
         spec=spec_of,
         library=run_library,

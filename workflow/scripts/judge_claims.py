@@ -10,7 +10,6 @@ with open_job(snakemake, "feature_alignment.pipeline.claims.judge") as job:
         job.spec["preset"],
         job.spec["figures"],
         job.input.tables,
-        Path(job.input.ledger[0]).parent,
-        Path(job.input.schema),
+        [Path(file) for file in job.input.ledgers],
         job.output("claims"),
     )

@@ -13,8 +13,7 @@ with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
         tables=job.input.tables,
         provenances=job.input.provenances,
         verdicts=job.input.claims,
-        ledger=Path(job.input.ledger[0]).parent,
-        schema=job.input.schema,
+        ledgers=[Path(file) for file in job.input.ledgers],
         page=job.output("page"),
         folder=Path(snakemake.output.page).parent,
     )

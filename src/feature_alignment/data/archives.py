@@ -1,7 +1,6 @@
 """Unpack published archives so that every file is there whole or not at all."""
 
 import gzip
-import os
 import tarfile
 import tempfile
 import zipfile
@@ -10,19 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from feature_alignment.errors import UserError
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name and move it into place."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def gunzipped(path: Path) -> bytes | None:

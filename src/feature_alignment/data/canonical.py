@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.files import whole_file
 
 _INFO_KEY = "info_json"
 _SPLITS = ("train", "test")
@@ -154,23 +153,11 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, 
     """
     if info.get("sha256") != content_sha256(arrays):
         raise ValueError("info['sha256'] is not the hash of the arrays")
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(dict(info), sort_keys=True, ensure_ascii=False, allow_nan=False)
     members = {name: arrays[name] for name in sorted(arrays)}
     members[_INFO_KEY] = np.frombuffer(text.encode(), dtype=np.uint8)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **members)
-        # mkstemp makes files that only their owner reads; shared results should be readable.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_file(Path(path)) as partial, partial.open("wb") as file:
+        np.savez(file, **members)
 
 
 def load(path: str | Path) -> Dataset:

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from feature_alignment.data.archives import gunzipped, unpack_tar, write_atomically
+from feature_alignment.data.archives import gunzipped, unpack_tar
 from feature_alignment.data.celeba import load_celeba
 from feature_alignment.data.download import Report, fetch, file_digest, has_checksum
 from feature_alignment.data.gtsrb import load_gtsrb
 from feature_alignment.data.images import canonical_images, canonical_labels, resize_note
 from feature_alignment.data.registry import DatasetInfo
+from feature_alignment.files import whole_file
 
 Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 
@@ -64,7 +65,8 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
             fetch(first, f"md5:{md5}", packed, mirrors=mirrors, report=report)
         content = gunzipped(packed)
         if not file.is_file() or file.read_bytes() != content:
-            write_atomically(file, content)
+            with whole_file(file) as partial:
+                partial.write_bytes(content)
     # Not through the class, which would rather read an unchecked processed/training.pt beside.
     arrays = {
         split: (
@@ -83,7 +85,8 @@ def _gunzips_to(packed: Path, file: Path, checksum: str) -> bool:
     content = gunzipped(packed)
     if content is None or not _content_has(content, checksum):
         return False
-    write_atomically(file, content)
+    with whole_file(file) as partial:
+        partial.write_bytes(content)
     return True
 
 

@@ -111,15 +111,29 @@ def config_model() -> type[Config]:
     return create_model("Configuration", __base__=Config, **fields)
 
 
+_SOURCES = {
+    "image": "embedded: a stand-in that needs no file and no network. torchvision: the published "
+    "files, fetched with checksums where they are missing. imagefolder: a folder with train/ and "
+    "test/, each with one folder per class. npz: a .npz or .npz.xz file with x_train, y_train, "
+    "x_test, y_test; images uint8 (n, height, width[, channels]), labels integers from 0.",
+    "text": "embedded: a stand-in that needs no file and no network. download: the text itself, "
+    "fetched with a checksum if it is missing. file: a UTF-8 text file.",
+}
+
+
 def _dataset_model(name: str) -> type[Section]:
     info = DATASETS[name]
     source = (
         Literal[info.sources],
-        Field("embedded", description="embedded: a stand-in that needs no file and no network."),
+        Field("embedded", description=_SOURCES[info.kind]),
     )
     path = (
         Annotated[str, Field(min_length=1)] | None,
-        Field(None, description="The file or folder that the source reads or downloads to."),
+        Field(
+            None,
+            description="The file or folder that the source reads; for a download its folder, null "
+            "for 'data'. Relative to the working directory.",
+        ),
     )
     return create_model(f"Dataset_{name}", __base__=Section, source=source, path=path)
 

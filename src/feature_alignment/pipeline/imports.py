@@ -1,17 +1,27 @@
 """Import closures: which library files a module depends on, so that an edit reruns just its users.
 
 Snakemake does not see edits to imported modules. The hash of the closure of the module that a rule
-calls is therefore one of the rule's parameters, and each provenance file records it.
+calls is therefore one of the rule's parameters, and each provenance file records it. It is taken
+over what the code means: comments and docstrings do not count. The modules `parameters` of the
+papers do not count either: what they say is in each run's spec, value by value.
 """
 
 import ast
 import hashlib
+import json
+import re
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from feature_alignment.files import whole_file
+
 PACKAGE = "feature_alignment"
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(".snakemake") / "imports.json"
+"""Where Snakemake's working directory keeps what was found in each file, see `remember`."""
+_IN_THE_SPEC = re.compile(rf"{PACKAGE}\.papers\.\w+\.parameters")
 
 
 def import_closure(*modules: str) -> list[Path]:
@@ -45,22 +55,93 @@ def external_imports(*modules: str) -> set[str]:
     return {
         name.partition(".")[0]
         for path in import_closure(*modules)
-        for name in _imported_names(path)
+        for name in _facts(path).imports
         if name.partition(".")[0] != PACKAGE
     }
 
 
 def closure_hash(*modules: str) -> str:
-    """SHA-256 over the names and contents of the import closure, in hexadecimal."""
+    """SHA-256 over the names of the import closure's files and what their code means."""
     digest = hashlib.sha256()
     for path in import_closure(*modules):
         digest.update(path.relative_to(SOURCE_ROOT).as_posix().encode() + b"\0")
-        digest.update(path.read_bytes() + b"\0")
+        digest.update(_facts(path).meaning.encode() + b"\0")
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is read from one source file.
+
+    Attributes:
+        state: size and time of the last change of the file that was read.
+        imports: names that it imports, in full.
+        meaning: SHA-256 of its syntax tree without docstrings.
+    """
+
+    state: str
+    imports: tuple[str, ...]
+    meaning: str
+
+
+@cache
+def _remembered() -> dict[str, _Facts]:
+    # A cache: without it, or if it is damaged, everything is read anew.
+    try:
+        entries = json.loads(CACHE.read_text(encoding="utf-8"))
+        return {
+            path: _Facts(entry["state"], tuple(entry["imports"]), entry["meaning"])
+            for path, entry in entries.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def remember() -> None:
+    """Keep what was read for the next process: parsing all files takes a second."""
+    known = {str(path): facts for path, facts in _READ.items()}
+    if not CACHE.parent.is_dir() or all(_remembered().get(p) == f for p, f in known.items()):
+        return
+    text = json.dumps({path: asdict(facts) for path, facts in sorted(known.items())})
+    with whole_file(CACHE) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+_READ: dict[Path, _Facts] = {}
+
+
+def _facts(path: Path) -> _Facts:
+    if path not in _READ:
+        status = path.stat()
+        state = f"{status.st_size} {status.st_mtime_ns}"
+        known = _remembered().get(str(path))
+        _READ[path] = known if known is not None and known.state == state else _read(path, state)
+    return _READ[path]
+
+
+def _read(path: Path, state: str) -> _Facts:
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    imports = tuple(_walk_imports(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [line for line in node.body if not _is_prose(line)]
+    meaning = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+    return _Facts(state, imports, meaning)
+
+
+def _is_prose(line: ast.stmt) -> bool:
+    """Whether a statement is a text and nothing else: a docstring, of whatever stands above."""
+    return (
+        isinstance(line, ast.Expr)
+        and isinstance(line.value, ast.Constant)
+        and isinstance(line.value.value, str)
+    )
 
 
 @cache
 def _module_file(module: str) -> Path | None:
+    if _IN_THE_SPEC.fullmatch(module):
+        return None
     base = SOURCE_ROOT.joinpath(*module.split("."))
     if (base / "__init__.py").is_file():
         return base / "__init__.py"
@@ -73,7 +154,7 @@ def _internal_imports(module: str) -> frozenset[str]:
     assert path is not None
     found = set[str]()
     # Importing a.b.c runs a/__init__ and a.b/__init__ first, so those count for the module too.
-    for name in [module, *_imported_names(path)]:
+    for name in [module, *_facts(path).imports]:
         parts = name.split(".")
         if parts[0] != PACKAGE:
             continue
@@ -81,12 +162,6 @@ def _internal_imports(module: str) -> frozenset[str]:
         # The last part of `from module import name` may be an attribute rather than a module.
         found.update(prefix for prefix in prefixes if _module_file(prefix) is not None)
     return frozenset(found)
-
-
-@cache
-def _imported_names(path: Path) -> tuple[str, ...]:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    return tuple(_walk_imports(tree))
 
 
 def _walk_imports(node: ast.AST) -> Iterator[str]:

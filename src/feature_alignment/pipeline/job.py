@@ -6,7 +6,6 @@ The only module that knows the workflow's `snakemake` object; everything below i
 import importlib.util
 import json
 import logging
-import os
 import shutil
 import site
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import psutil
 
 from feature_alignment.errors import UserError
+from feature_alignment.files import unfinished
 from feature_alignment.pipeline.imports import closure_hash, external_imports
 from feature_alignment.pipeline.provenance import provenance
 from feature_alignment.pipeline.spec import Spec, canonical_json, spec_hash
@@ -72,8 +72,7 @@ class Job:
 
         The file keeps its suffix, since writers choose the format by it.
         """
-        final = self._outputs[name]
-        return final.with_name(f".{os.getpid()}.{final.name}")
+        return unfinished(self._outputs[name])
 
     def write_spec(self) -> None:
         """Write the spec as the output named `spec`."""

@@ -66,6 +66,12 @@ def paper_folder(paper: str) -> Path:
     return _folders()[paper]
 
 
+def ledgers() -> list[Path]:
+    """The files with the papers' claims; a paper need not have one."""
+    files = [paper_folder(paper) / "claims.yaml" for paper in papers()]
+    return [file for file in files if file.exists()]
+
+
 def paper_of(name: str) -> str:
     """The citation key of a figure or experiment, the first part of its name.
 

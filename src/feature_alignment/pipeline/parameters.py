@@ -243,7 +243,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
         case "missing":
             return "missing; it has no default, so give it a value"
         case "literal_error":
-            allowed = re.findall(r"'([^']*)'", context["expected"]) or [context["expected"]]
+            allowed = [part.strip("'") for part in re.split(", | or ", context["expected"])]
             return f"found {shown}; {suggestion(found, allowed)}"
         case "greater_than_equal":
             return f"found {shown}, at least {context['ge']} is needed"

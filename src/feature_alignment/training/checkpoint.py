@@ -12,6 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from feature_alignment.files import whole_file
+
 SAVE_EVERY = 300.0
 """Seconds between two checkpoints of a training."""
 
@@ -68,11 +70,8 @@ class Checkpoints:
 
     def save(self, name: str, content: Any) -> None:
         """Save under a name, in place of what was there, whole or not at all."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{name}.pt"
-        unfinished = path.with_suffix(".unfinished")
-        torch.save({"identity": self._identity, "content": content}, unfinished)
-        unfinished.replace(path)
+        with whole_file(self._folder / f"{name}.pt") as partial:
+            torch.save({"identity": self._identity, "content": content}, partial)
         self._last = self._clock()
 
     def due(self) -> bool:

@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,9 @@ from feature_alignment.pipeline.claims.evaluate import (
     write_verdicts,
 )
 from feature_alignment.pipeline.claims.ledger import Claim, Criterion, load_ledger
+from feature_alignment.pipeline.papers import ledgers
 
-ROOT = Path(__file__).parents[3]
-LEDGER = load_ledger(ROOT / "claims", ROOT / "workflow" / "schemas" / "claims.schema.yaml")
+LEDGER = load_ledger(ledgers())
 
 
 def claim(criterion, **changes):
@@ -40,7 +39,7 @@ def claim(criterion, **changes):
 
 
 def criterion(comparator, *, each=False, **limits):
-    return Criterion(comparator, "a reason", each=each, **limits)
+    return Criterion(comparator=comparator, why="a reason", each=each, **limits)
 
 
 def table(*values):

@@ -1,14 +1,9 @@
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
 from feature_alignment.pipeline.claims.judge import judge_claims
 
-ROOT = Path(__file__).parents[3]
-SCHEMA = ROOT / "workflow" / "schemas" / "claims.schema.yaml"
 LEDGER = """
-paper: somebody2020
 claims:
   - id: somebody2020.fig1.number
     place: Figure 1
@@ -26,8 +21,9 @@ claims:
 
 @pytest.fixture
 def judged(tmp_path):
-    (tmp_path / "ledger").mkdir()
-    (tmp_path / "ledger" / "somebody2020.yaml").write_text(LEDGER, encoding="utf-8")
+    ledger = tmp_path / "somebody2020" / "claims.yaml"
+    ledger.parent.mkdir()
+    ledger.write_text(LEDGER, encoding="utf-8")
     rows = [
         {"seed": s, "step": t, "metric": "number", "value": 0.4 + t / 10 + s / 100}
         for s in (0, 1)
@@ -40,8 +36,7 @@ def judged(tmp_path):
             "quick",
             {"somebody2020_fig1": datasets, "somebody2020_fig9": [["mnist", "embedded"]]},
             [tmp_path / "somebody2020_fig1.csv"],
-            tmp_path / "ledger",
-            SCHEMA,
+            [ledger],
             tmp_path / "claims.csv",
         )
 

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,7 @@ def claim(**changes):
         "unit": "1",
         "figure": "somebody2020_fig1",
         "select": {"metric": "number"},
-        "criterion": Criterion("near", "10 %", each=False, tolerance=0.05),
+        "criterion": Criterion(comparator="near", why="10 %", tolerance=0.05),
         "lowest_preset": "quick",
         "data": "any",
         "note": "",
@@ -97,7 +96,7 @@ def test_draws_of_a_seed_are_kept_apart_or_averaged_for_comparisons():
     assert values_of(claim_values(compared, table)) == [0, 10]
 
 
-EACH = Criterion("above", "the direction", each=True, low=0.0)
+EACH = Criterion(comparator="above", why="the direction", each=True, low=0.0)
 
 
 def test_where_each_value_counts_comparisons_are_made_draw_by_draw():
@@ -112,8 +111,8 @@ def test_where_each_value_counts_comparisons_are_made_draw_by_draw():
     assert values_of(claim_values(claim(criterion=EACH, **chosen), table)) == [2, 3, 2, 3]
     # Else of the means: (1·2 + 2·3)/(1 + 2), and so on.
     means = [8 / 3, (11 * 2 + 12 * 3) / 23]
-    by_seed = replace(EACH, each="seed")
-    for criterion in (by_seed, replace(EACH, each=False)):
+    by_seed = EACH.but(each="seed")
+    for criterion in (by_seed, EACH.but(each=False)):
         found = claim_values(claim(criterion=criterion, **chosen), table)
         np.testing.assert_allclose(found, means, rtol=1e-15)
     alone = claim(criterion=by_seed, over="draw", select={"metric": "other"})

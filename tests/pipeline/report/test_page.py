@@ -46,10 +46,10 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def claim(name, value, *, figure="lejeune2024_fig1", data="any", note=""):
+def claim(name, value, *, figure="second2021_fig1", data="any", note=""):
     return Claim(
-        id=f"lejeune2024.{figure.partition('_')[2]}.{name}",
-        paper="lejeune2024",
+        id=f"second2021.{figure.partition('_')[2]}.{name}",
+        paper="second2021",
         place="Figure 1, caption",
         statement=f"The {name} is <small> & {value}.",
         quote="higher label kernel alignment",
@@ -58,11 +58,11 @@ def claim(name, value, *, figure="lejeune2024_fig1", data="any", note=""):
         unit="1",
         figure=figure,
         select={"metric": name},
-        criterion=Criterion("near", "10 %", each=False, tolerance=0.1),
+        criterion=Criterion(comparator="near", why="10 %", tolerance=0.1),
         lowest_preset="smoke",
         data=data,
         note=note,
-        partly=Criterion("above", "direction", each=False, low=0.5),
+        partly=Criterion(comparator="above", why="direction", low=0.5),
     )
 
 
@@ -87,12 +87,12 @@ RUN = {
 @pytest.fixture
 def report(tmp_path):
     figures = []
-    for name in ("lejeune2024_fig1", "lejeune2024_fig2"):
+    for name in ("second2021_fig1", "second2021_fig2"):
         Image.new("RGB", (40, 30), "white").save(tmp_path / f"{name}.png")
         figures.append(
             ReportFigure(
                 name=name,
-                paper="lejeune2024",
+                paper="second2021",
                 title="Harder tasks align more",
                 caption="Kernels & labels.",
                 png=tmp_path / f"{name}.png",
@@ -106,16 +106,16 @@ def report(tmp_path):
         for metric, pair in values.items()
         for seed, value in enumerate(pair)
     ]
-    tables = {"lejeune2024_fig1": pd.DataFrame(rows)}
+    tables = {"second2021_fig1": pd.DataFrame(rows)}
     return Report(
         preset="quick",
-        papers={"lejeune2024": "An Adaptive Perspective", "other2020": "Another paper"},
+        papers={"second2021": "An Adaptive Perspective", "other2020": "Another paper"},
         figures=figures,
         sources=[DataSource("MNIST", "embedded", "scikit-learn digits")],
         ledger=LEDGER,
-        verdicts=evaluate_all(LEDGER, tables, "quick", {"lejeune2024_fig1": False}),
+        verdicts=evaluate_all(LEDGER, tables, "quick", {"second2021_fig1": False}),
         git={"commit": "0123abc", "dirty": False},
-        runs={"lejeune2024_digit_regression/linear": RUN},
+        runs={"second2021_digit_regression/linear": RUN},
     )
 
 
@@ -148,7 +148,7 @@ def test_pictures_are_inline_sized_and_described(report, folder):
         assert Image.open(BytesIO(base64.b64decode(data))).size == (40, 30)
         assert (image["width"], image["height"]) == ("40", "30")
         assert image["alt"] == (
-            f"Replication of lejeune2024, Figure {number}: Harder tasks align more"
+            f"Replication of second2021, Figure {number}: Harder tasks align more"
         )
 
 
@@ -164,8 +164,8 @@ def test_nothing_is_fetched_from_outside(report, folder):
 
 def test_links_are_relative_to_the_page(report, folder):
     links = {a["href"] for a in Page(render_report(report, folder)).all("a")}
-    assert "../../figures/quick/lejeune2024_fig1.pdf" in links
-    assert "tables/lejeune2024_fig1.csv" in links
+    assert "../../figures/quick/second2021_fig1.pdf" in links
+    assert "tables/second2021_fig1.csv" in links
 
 
 def test_every_verdict_is_shown_in_words_with_its_reason(report, folder):
@@ -232,8 +232,8 @@ def test_versions_and_costs_are_told(report, folder):
     text = Page(render_report(replace(report, runs=runs), folder)).text
     assert "python 3.11.2, torch 2.10.0 and 2.9.0" in text
     assert "a_gpu_run/default cpu 1 2 min 5 s – 640 MiB 3.0 GiB" in text
-    assert "lejeune2024_digit_regression/linear cpu 1 2 min 5 s 20 % 640 MiB –" in text
-    assert text.index("a_gpu_run") < text.index("lejeune2024_digit_regression")
+    assert "second2021_digit_regression/linear cpu 1 2 min 5 s 20 % 640 MiB –" in text
+    assert text.index("a_gpu_run") < text.index("second2021_digit_regression")
     assert "No runs." in Page(render_report(replace(report, runs={}), folder)).text
 
 
@@ -244,11 +244,11 @@ def test_verdicts_read_back_from_their_file_give_the_same_page(report, folder, t
 
 
 def test_what_does_not_fit_together_is_refused(report, folder, tmp_path):
-    with pytest.raises(ValueError, match=r"lejeune2024\.fig1\.first has no claim"):
+    with pytest.raises(ValueError, match=r"second2021\.fig1\.first has no claim"):
         render_report(replace(report, ledger=()), folder)
-    with pytest.raises(ValueError, match="lejeune2024_fig1, not on the page"):
+    with pytest.raises(ValueError, match="second2021_fig1, not on the page"):
         render_report(replace(report, figures=report.figures[1:]), folder)
-    with pytest.raises(ValueError, match="of paper lejeune2024, which is not on the page"):
+    with pytest.raises(ValueError, match="of paper second2021, which is not on the page"):
         render_report(replace(report, papers={}), folder)
     report.figures[0].png.write_bytes(b"%PDF")
     with pytest.raises(ValueError, match="is not a PNG file"):

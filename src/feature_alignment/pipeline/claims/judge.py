@@ -15,8 +15,7 @@ def judge_claims(
     preset: str,
     datasets: Mapping[str, Sequence[Sequence[str]]],
     table_files: Sequence[str | Path],
-    ledger_folder: Path,
-    schema_file: Path,
+    ledgers: Sequence[Path],
     verdicts_file: Path,
 ) -> pd.DataFrame:
     """Judge every claim about the given figures and write the verdicts.
@@ -26,8 +25,7 @@ def judge_claims(
         datasets: for each figure, the (name, source) pairs of the data it shows; an empty list
             for synthetic data.
         table_files: one tidy table for each figure, `<figure>.csv`.
-        ledger_folder: the folder with the ledgers.
-        schema_file: the ledgers' schema.
+        ledgers: the papers' `claims.yaml`.
         verdicts_file: the CSV to write.
 
     Returns:
@@ -40,7 +38,6 @@ def judge_claims(
     real_data = {
         figure: all(source != EMBEDDED for _, source in datasets[figure]) for figure in tables
     }
-    ledger = load_ledger(ledger_folder, schema_file)
-    verdicts = evaluate_all(ledger, tables, preset, real_data)
+    verdicts = evaluate_all(load_ledger(ledgers), tables, preset, real_data)
     write_verdicts(verdicts, verdicts_file)
     return verdicts

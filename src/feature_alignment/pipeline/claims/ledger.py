@@ -1,16 +1,29 @@
-"""The ledger: what the papers claim, read from `claims/<key>.yaml` and checked.
+"""The ledger: what a paper claims, read from its `claims.yaml` and checked.
 
-The schema, `workflow/schemas/claims.schema.yaml`, describes every key and holds the defaults.
+How a tolerance is chosen, always from what the paper states and never from our results:
+(1) what follows from definitions must hold to numerical accuracy;
+(2) where the paper's number is one run or one draw of a procedure that it pins down, it must be a
+plausible single draw from ours (one_draw), give or take half a unit in its last digit;
+(3) where the paper leaves settings open, or ours were chosen among several by its number, and
+where that is read off a figure, our mean must come within 10 % of it, or within half a unit in its
+last digit if that is more (near), and counts as partly within 25 %;
+(4) where the paper says in words that something grows, or is larger, it must do so in each seed;
+(5) where it says that two matrices are alike, their cosine similarity must exceed 0.9, and counts
+as partly above 0.7; each other reading of words is explained by the claim's `why`;
+(6) the size of an effect on a dataset is judged on that dataset only (data: real), its direction
+and what is said of networks in general on any.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.config import check_against_schema, load_schema, read_yaml
+from feature_alignment.pipeline.config import Preset, read_yaml
+from feature_alignment.pipeline.parameters import Section, check
 
 # What each comparator needs besides `why`; a key of another comparator is a mistake.
 _NEEDS = MappingProxyType(
@@ -28,70 +41,104 @@ _AGAINST_PAPER = {"near", "one_draw"}
 EACH_SEED = "seed"
 """Value of `Criterion.each`: the mean over the draws of each seed must pass."""
 
+Text = Annotated[str, Field(min_length=1)]
+Select = dict[str, str | bool | int | float | list[Any]]
 
-@dataclass(frozen=True)
-class Criterion:
+
+class Criterion(Section):
     """What must hold for a claim to count as reproduced, or as partly reproduced.
 
     Attributes:
-        comparator: near, one_draw, above, below or between.
+        comparator: near: the distance to the paper's number is at most `tolerance`. one_draw: the
+            paper's number is one random draw; it lies within two standard deviations, plus
+            `tolerance`, of the mean of our draws, of which at least five are needed. above: more
+            than `low`. below: less than `high`. between: from `low` to `high`.
         why: why this tolerance or bound.
-        each: whether every value must pass, not their mean; or `EACH_SEED`.
-        tolerance: largest distance to the paper's number, in its unit.
-        low: lower bound.
-        high: upper bound.
+        each: whether every single value must pass, each seed's and each draw's (see `Claim.over`),
+            not the mean over seeds; or `seed`, where the mean over the draws of each seed must.
+            Then all makes the claim reproduced, at least half makes it partly reproduced.
+        tolerance: for near and one_draw, in the unit of the paper's number.
+        low: for above and between.
+        high: for below and between.
     """
 
-    comparator: str
-    why: str
-    each: bool | str
-    tolerance: float | None = None
+    comparator: Literal["near", "one_draw", "above", "below", "between"]
+    why: Text
+    each: Literal[True, False, "seed"] = False
+    tolerance: float | None = Field(None, ge=0)
     low: float | None = None
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class Claim:
-    """One number or statement of a paper; the schema describes each attribute."""
+class Claim(Section):
+    """One number or statement of a paper.
 
-    id: str
+    Attributes:
+        id: unique name, paper.figure.quantity; fig_<name> is for what is no figure of the paper.
+        paper: citation key.
+        place: where the paper says it.
+        statement: what the paper claims, in our own words.
+        quote: a short verbatim phrase of the paper; mathematics in plain letters.
+        reading: whether the number is stated in the paper, read off one of its figures, taken from
+            its released code, or the statement is in words only.
+        figure: the figure whose tidy table is read.
+        select: column and value (or list of values) of the rows to read; `step` may be last.
+        criterion: what must hold for the claim to count as reproduced.
+        lowest_preset: the smallest preset whose sizes can decide the claim.
+        data: whether only the real data can decide the claim, or any data can.
+        paper_value: the paper's number in the unit of `unit`, or none where it gives none.
+        unit: unit of the number and of the selected values; 1 for a pure number.
+        note: a finding about the claim, or how our measurement differs from the paper's.
+        relative_to: the rows to compare with, written as what differs from `select`. They are
+            compared seed by seed, by the means over a seed's draws; or draw by draw where
+            `criterion.each` is true and both sides have the same draws.
+        combine: how a selected value and the one it is compared with become one number.
+        over: a column that tells apart several values of one seed, its draws: random ones, layers
+            or datasets.
+        partly: a weaker criterion, under which the claim counts as partly reproduced.
+    """
+
+    id: str = Field(pattern=r"^[a-z]+[0-9]{4}\.fig([0-9]+[a-z]*|_[a-z_]+)\.[a-z0-9_]+$")
     paper: str
-    place: str
-    statement: str
-    quote: str
-    reading: str
-    paper_value: float | None
-    unit: str
+    place: Text
+    statement: Text
+    quote: str = Field(min_length=1, max_length=240)
+    reading: Literal["stated", "read_off_figure", "released_code", "qualitative"]
     figure: str
-    select: Mapping[str, Any]
+    select: Select = Field(min_length=1)
     criterion: Criterion
-    lowest_preset: str
-    data: str
-    note: str
-    relative_to: Mapping[str, Any] | None = None
-    combine: str | None = None
+    lowest_preset: Preset
+    data: Literal["real", "any"]
+    paper_value: float | None = None
+    unit: str = "1"
+    note: str = ""
+    relative_to: Annotated[Select, Field(min_length=1)] | None = None
+    combine: Literal["ratio", "difference"] | None = None
     over: str | None = None
     partly: Criterion | None = None
 
 
-def load_ledger(folder: Path, schema: Path) -> tuple[Claim, ...]:
-    """Read and check all ledgers of a folder.
+class _Ledger(Section):
+    claims: tuple[Any, ...] = Field(min_length=1, strict=False)
+
+
+def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
+    """Read and check the ledgers of some papers.
 
     Args:
-        folder: the folder with one `<key>.yaml` for each paper.
-        schema: the ledger's JSON schema, as YAML.
+        files: each paper's `claims.yaml`; the folder's name is the paper's key.
 
     Returns:
-        The claims, papers in alphabetical order, in each paper's own order.
+        The claims, in the order of the files and in each file's own.
 
     Raises:
-        UserError: if a ledger does not fit the schema or contradicts itself; names file, claim
+        UserError: if a ledger has a wrong key or value, or contradicts itself; names file, claim
             and key.
     """
     claims: list[Claim] = []
     seen: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.yaml")):
-        for claim in _read_ledger(path, load_schema(schema)):
+    for path in files:
+        for claim in _read_ledger(path):
             if claim.id in seen:
                 raise UserError(
                     f"{path}: claim {claim.id}: id: used twice, first in {seen[claim.id]}; "
@@ -99,25 +146,15 @@ def load_ledger(folder: Path, schema: Path) -> tuple[Claim, ...]:
                 )
             seen[claim.id] = path
             claims.append(claim)
-    if not claims:
-        raise UserError(f"{folder}: holds no ledger; a ledger is a file named <paper>.yaml.")
     return tuple(claims)
 
 
-def _read_ledger(path: Path, schema: dict[str, Any]) -> list[Claim]:
-    ledger = read_yaml(path)
-    properties = schema["properties"]
+def _read_ledger(path: Path) -> list[Claim]:
     # The claims are checked one by one, so that an error can name the claim and not its number.
-    whole = {**schema, "properties": {**properties, "claims": {"type": "array", "minItems": 1}}}
-    check_against_schema(ledger, whole, lambda _: str(path))
-    if ledger["paper"] != path.stem:
-        raise UserError(
-            f"{path}: paper: found {ledger['paper']!r}, but the file's name says {path.stem!r}; "
-            "make them the same."
-        )
+    entries = check(_Ledger, read_yaml(path), lambda _: str(path)).claims
     return [
-        _read_claim(entry, f"{path}: claim {_name(entry, number)}", ledger["paper"], properties)
-        for number, entry in enumerate(ledger["claims"], start=1)
+        _read_claim(entry, f"{path}: claim {_name(entry, number)}", path.parent.name)
+        for number, entry in enumerate(entries, start=1)
     ]
 
 
@@ -126,25 +163,18 @@ def _name(entry: Any, number: int) -> str:
     return str(entry["id"]) if named else f"number {number}"
 
 
-def _read_claim(entry: Any, where: str, paper: str, properties: dict[str, Any]) -> Claim:
-    schema = properties["claims"]["items"]
-    check_against_schema(entry, schema, lambda _: where)
-    values = {**_defaults(schema), **entry}
-    for key in ("criterion", "partly"):
-        if key in values:
-            full = {**_defaults(schema["properties"][key]), **values[key]}
-            values[key] = _checked_criterion(Criterion(**full), f"{where}: {key}")
-    claim = Claim(paper=paper, **values)
+def _read_claim(entry: Any, where: str, paper: str) -> Claim:
+    if isinstance(entry, dict):
+        entry = {"paper": paper, **entry}
+    claim: Claim = check(Claim, entry, lambda _: where)
+    _check_criterion(claim.criterion, f"{where}: criterion")
+    if claim.partly is not None:
+        _check_criterion(claim.partly, f"{where}: partly")
     _check_consistency(claim, where)
     return claim
 
 
-def _defaults(schema: dict[str, Any]) -> dict[str, Any]:
-    properties = schema["properties"].items()
-    return {key: value["default"] for key, value in properties if "default" in value}
-
-
-def _checked_criterion(criterion: Criterion, where: str) -> Criterion:
+def _check_criterion(criterion: Criterion, where: str) -> None:
     needs = _NEEDS[criterion.comparator]
     for key in sorted(_LIMITS):
         given = getattr(criterion, key) is not None
@@ -155,13 +185,11 @@ def _checked_criterion(criterion: Criterion, where: str) -> Criterion:
             )
         if not given and key in needs:
             raise UserError(f"{where}.{key}: missing; {criterion.comparator} needs it.")
-    if criterion.comparator == "between" and criterion.low >= criterion.high:
-        raise UserError(
-            f"{where}.low: found {criterion.low}, which is not below high, {criterion.high}."
-        )
+    low, high = criterion.low, criterion.high
+    if low is not None and high is not None and low >= high:
+        raise UserError(f"{where}.low: found {low:g}, which is not below high, {high:g}.")
     if criterion.each and criterion.comparator == "one_draw":
         raise UserError(f"{where}.each: one_draw judges all draws together; take each away.")
-    return criterion
 
 
 def _check_consistency(claim: Claim, where: str) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
+from feature_alignment.pipeline.figures.drawing import describe_seeds
 from feature_alignment.pipeline.figures.style import save, stamp
 from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs
 from feature_alignment.pipeline.papers import figure_named
@@ -41,7 +42,7 @@ def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path])
     with np.load(arrays) as stored:
         content = FigureTable(pd.read_csv(table), dict(stored))
     picture = figure_named(spec["figure"]).draw(content)
-    stamp(picture, spec["preset"], describe_data(spec))
+    stamp(picture, spec["preset"], describe_data(spec), describe_seeds(content.frame))
     for file in pictures:
         save(picture, file)
 

@@ -8,6 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from feature_alignment.files import whole_file
+
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
@@ -248,7 +250,7 @@ def show_matrix(
 
 
 def stamp(figure: "Figure", preset: str, data: str, seeds: str = "") -> None:
-    """Write the preset, the data's source and the seeds in small grey letters at the foot of the figure.
+    """Write preset, data source and seeds in small grey letters at the foot of the figure.
 
     In as many lines as the figure's width needs.
 
@@ -290,16 +292,11 @@ def save(figure: "Figure", path: "Path | str") -> None:
     path = Path(path)
     if path.suffix not in _METADATA:
         raise ValueError(f"{path}: a figure is saved as one of {', '.join(_METADATA)}.")
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Lay out once: a second pass would move things, and the file depend on what was saved before.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     # The layout solver's last bit varies between processes; a PDF's ten digits would show it.
     for ax in figure.axes:
         ax.set_position([round(edge, 6) for edge in ax.get_position(original=True).bounds])
-    partial = path.with_name(f".{path.name}.partial")
-    try:
+    with whole_file(path) as partial:
         figure.savefig(partial, format=path.suffix[1:], metadata=_METADATA[path.suffix])
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -8,8 +8,7 @@ import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.pipeline.claims.ledger import load_ledger
-from feature_alignment.pipeline.figures.make import figure_module
-from feature_alignment.pipeline.papers import PAPERS, paper_of
+from feature_alignment.pipeline.papers import figure_named, paper_of, papers
 from feature_alignment.pipeline.provenance import git_state
 from feature_alignment.pipeline.report.page import DataSource, Report, ReportFigure, render_report
 from feature_alignment.pipeline.spec import Spec
@@ -25,8 +24,7 @@ def make_report(
     tables: Sequence[PathLike],
     provenances: Sequence[PathLike],
     verdicts: PathLike,
-    ledger: PathLike,
-    schema: PathLike,
+    ledgers: Sequence[Path],
     page: Path,
     folder: Path,
 ) -> None:
@@ -39,8 +37,7 @@ def make_report(
         tables: the figures' tables, in the same order.
         provenances: provenance.json of each run.
         verdicts: the CSV of verdicts.
-        ledger: the folder with the ledgers.
-        schema: the ledgers' schema.
+        ledgers: the papers' `claims.yaml`.
         page: the HTML file to write.
         folder: the folder that the page will lie in in the end; its links are relative to it.
     """
@@ -48,8 +45,8 @@ def make_report(
         ReportFigure(
             name,
             paper_of(name),
-            figure_module(name).TITLE,
-            figure_module(name).CAPTION,
+            figure_named(name).title,
+            figure_named(name).caption,
             *map(Path, files),
         )
         for name, *files in zip(spec["figures"], pngs, pdfs, tables, strict=True)
@@ -65,10 +62,10 @@ def make_report(
     ]
     report = Report(
         preset=spec["preset"],
-        papers=PAPERS,
+        papers={key: paper.title for key, paper in papers().items()},
         figures=figures,
         sources=sources,
-        ledger=load_ledger(Path(ledger), Path(schema)),
+        ledger=load_ledger(ledgers),
         verdicts=pd.read_csv(verdicts),
         git=git_state(),
         runs={

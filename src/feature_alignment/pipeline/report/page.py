@@ -18,6 +18,7 @@ import pandas as pd
 
 from feature_alignment.pipeline.claims.evaluate import Outcome
 from feature_alignment.pipeline.claims.ledger import Claim
+from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.report.wording import (
     count_text,
     duration_text,
@@ -44,7 +45,7 @@ class ReportFigure:
     """One figure.
 
     Attributes:
-        name: the figure's name, such as "beaglehole2024_fig1".
+        name: the figure's name, such as "<paper>_fig1".
         paper: its paper's citation key.
         title: one line.
         caption: what is to be seen.
@@ -200,19 +201,6 @@ def _figure_row(figure: ReportFigure, claims: list[dict[str, Any]], folder: Path
         "table": _link(figure.table, folder),
         "claims": claims,
     }
-
-
-def figure_label(name: str) -> str:
-    """A figure's name in words.
-
-    Example:
-        >>> figure_label("beaglehole2024_fig1")
-        'Figure 1'
-        >>> figure_label("beaglehole2024_fig_theory")
-        'Theory'
-    """
-    number = name.partition("_fig")[2]
-    return "Theory" if number == "_theory" else "Figure " + number.replace("_", ", ")
 
 
 def _png_size(picture: bytes, path: Path) -> tuple[int, int]:

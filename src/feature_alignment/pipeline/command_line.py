@@ -1,0 +1,206 @@
+"""One experiment or figure without Snakemake, as under a debugger; and help on the configuration.
+
+What is run by hand goes to `results/by_hand`, so that it never stands in for a workflow's result.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.config import (
+    PRESETS,
+    Config,
+    config_model,
+    describe_keys,
+    read_yaml,
+    resolve_config,
+)
+from feature_alignment.pipeline.papers import all_figures, all_parameters
+from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan
+from feature_alignment.pipeline.spec import canonical_json, dataset_keys
+
+WORKFLOW = Path("workflow")
+BY_HAND = Path("results") / "by_hand"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; a user's mistake ends the process with its one sentence.
+
+    Args:
+        arguments: the words of the command line after the program's name; None for the process's.
+    """
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    try:
+        options.command(options)
+    except UserError as error:
+        sys.exit(f"{error}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m feature_alignment", description=__doc__.partition("\n")[0]
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def command(name: str, function: Any, about: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=about, description=about)
+        added.set_defaults(command=function)
+        return added
+
+    def configured(name: str, function: Any, about: str, target: str) -> argparse.ArgumentParser:
+        added = command(name, function, about)
+        added.add_argument("target", metavar=target, help=f"{target}, or with _ in place of /")
+        added.add_argument("--preset", choices=PRESETS, help="default: that of config.yaml")
+        added.add_argument("--configfile", type=Path, action="append", default=[])
+        return added
+
+    run = configured("run", _run, "Run one experiment point in this process.", "paper/experiment")
+    run.add_argument("--point", help="a point's name; default: the experiment's first")
+    about = "Make one figure, and run what it needs, in this process."
+    configured("figure", _figure, about, "paper/figure")
+    about = "Gather a figure's table again from its finished runs."
+    configured("table", _table, about, "paper/figure")
+    configured("draw", _draw, "Draw a figure again from its finished table.", "paper/figure")
+    help_on = command("config-help", _config_help, "Print every key of the configuration.")
+    help_on.add_argument("part", nargs="?", default="", help="only keys that begin with this")
+    schema = command("schema", _schema, "Write the configuration's JSON schema, for editors.")
+    schema.add_argument("file", type=Path)
+    return parser
+
+
+def _config(options: argparse.Namespace) -> Config:
+    files = [file for file in [Path("config.yaml")] if file.exists()] + options.configfile
+    settings: dict[str, Any] = {}
+    for file in files:
+        found = read_yaml(file)
+        if not isinstance(found, dict):
+            raise UserError(f"{file}: holds no mapping of keys to values.")
+        settings = _update(settings, found)
+    if not WORKFLOW.is_dir():
+        raise UserError("there is no folder workflow here; start in the root of the checkout.")
+    return resolve_config(settings, WORKFLOW, options.preset, files)
+
+
+def _update(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Merge as Snakemake merges config files: sections key by key."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _update(merged[key], value) if both else value
+    return merged
+
+
+def _name(target: str, allowed: Sequence[str], what: str) -> str:
+    name = target.replace("/", "_")
+    if name not in allowed:
+        raise UserError(f"unknown {what} {target!r}; {suggestion(name, allowed)}.")
+    return name
+
+
+def _run(options: argparse.Namespace) -> None:
+    experiment = _name(options.target, list(all_parameters()), "experiment")
+    plan = make_plan(_config(options))
+    points = [point for name, point in plan.specs if name == experiment]
+    point = _name(options.point or points[0], points, f"point of {experiment}")
+    folder = _run_by_hand(plan, experiment, point)
+    print(f"{folder}/metrics.csv")
+
+
+def _run_by_hand(plan: Plan, experiment: str, point: str) -> Path:
+    from feature_alignment.pipeline.run import run_experiment, write_result
+
+    spec = plan.specs[experiment, point]
+    data = [_prepared(plan.config, spec["data"][key]["name"]) for key in dataset_keys(spec)]
+    result = run_experiment(spec, *data)
+    folder = BY_HAND / plan.preset / "runs" / experiment / point
+    folder.mkdir(parents=True, exist_ok=True)
+    write_result(result, folder / "metrics.csv", folder / "arrays.npz")
+    (folder / "spec.json").write_text(canonical_json(spec), encoding="utf-8")
+    return folder
+
+
+def _prepared(config: Config, name: str) -> Path:
+    """The canonical file of a dataset, the workflow's if it is there."""
+    from feature_alignment.data.canonical import save
+    from feature_alignment.data.prepare import prepare_dataset
+
+    spec = dataset_spec(name, config)
+    file = f"{name}.{spec['source']}.npz"
+    found = Path("results") / "data" / file
+    if not found.exists():
+        found = BY_HAND / "data" / file
+        found.parent.mkdir(parents=True, exist_ok=True)
+        options = {key: value for key, value in spec.items() if key != "name"}
+        save(found, *prepare_dataset(name, options))
+    return found
+
+
+def _figure(options: argparse.Namespace) -> None:
+    from feature_alignment.pipeline.figures.make import draw_figure, make_table
+
+    figure = _name(options.target, all_figures(), "figure")
+    plan = make_plan(_config(options))
+    folders = {point: _run_by_hand(plan, name, point) for name, point in plan.runs_of(figure)}
+    folder = BY_HAND / plan.preset / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {suffix: folder / f"{figure}.{suffix}" for suffix in ("csv", "npz", "pdf", "png")}
+    spec = plan.figure_spec(figure)
+    make_table(spec, folders, files["csv"], files["npz"])
+    draw_figure(spec, files["csv"], files["npz"], [files["pdf"], files["png"]])
+    print(files["png"])
+
+
+def _files(figure: str, plan: Plan) -> list[Path]:
+    tables = Path("results") / plan.preset / "tables"
+    return [tables / f"{figure}.{suffix}" for suffix in ("csv", "npz")]
+
+
+def _existing(paths: Sequence[Path], made_by: str) -> None:
+    for path in paths:
+        if not path.exists():
+            raise UserError(f"{path}: does not exist; make it with `{made_by}`.")
+
+
+def _table(options: argparse.Namespace) -> None:
+    from feature_alignment.pipeline.figures.make import make_table
+
+    figure = _name(options.target, all_figures(), "figure")
+    plan = make_plan(_config(options))
+    root = Path("results") / plan.preset
+    folders = {point: root / "runs" / name / point for name, point in plan.runs_of(figure)}
+    target = f"snakemake --cores all figures/{plan.preset}/{figure}.pdf"
+    _existing([folder / "metrics.csv" for folder in folders.values()], target)
+    table, arrays = _files(figure, plan)
+    table.parent.mkdir(parents=True, exist_ok=True)
+    make_table(plan.figure_spec(figure), folders, table, arrays)
+    print(table)
+
+
+def _draw(options: argparse.Namespace) -> None:
+    from feature_alignment.pipeline.figures.make import draw_figure
+
+    figure = _name(options.target, all_figures(), "figure")
+    plan = make_plan(_config(options))
+    files = _files(figure, plan)
+    _existing(files, f"snakemake --cores all figures/{plan.preset}/{figure}.pdf")
+    pictures = [Path("figures") / plan.preset / f"{figure}.{kind}" for kind in ("pdf", "png")]
+    pictures[0].parent.mkdir(parents=True, exist_ok=True)
+    draw_figure(plan.figure_spec(figure), files[0], files[1], pictures)
+    print(*pictures, sep="\n")
+
+
+def _config_help(options: argparse.Namespace) -> None:
+    for line in describe_keys():
+        if line.removeprefix("experiments.").startswith(options.part.replace("/", "_")):
+            print(line)
+
+
+def _schema(options: argparse.Namespace) -> None:
+    text = json.dumps(config_model().model_json_schema(), indent=2)
+    options.file.write_text(text + "\n", encoding="utf-8")

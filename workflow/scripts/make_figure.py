@@ -1,0 +1,14 @@
+"""Gather the runs of one figure into its tidy table and arrays, and draw it."""
+
+from pathlib import Path
+
+from feature_alignment.pipeline.figures.make import draw_figure, make_table
+from feature_alignment.pipeline.job import open_job
+from feature_alignment.pipeline.papers import figure_module
+
+own = figure_module(snakemake.wildcards.figure)
+with open_job(snakemake, "feature_alignment.pipeline.figures.make", own) as job:
+    folders = {path.parent.name: path.parent for path in map(Path, job.input.runs)}
+    table, arrays = job.output("table"), job.output("arrays")
+    make_table(job.spec, folders, table, arrays)
+    draw_figure(job.spec, table, arrays, [job.output("pdf"), job.output("png")])
