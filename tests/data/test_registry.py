@@ -3,18 +3,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
-from jsonschema import Draft202012Validator
 
 from feature_alignment.data.registry import DATASETS, check_options, dataset_info
 from feature_alignment.errors import UserError
-
-SCHEMA_FILE = Path(__file__).parents[2] / "workflow" / "schemas" / "datasets.schema.yaml"
-
-
-@pytest.fixture(scope="module")
-def schema() -> dict:
-    return yaml.safe_load(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
 def test_registry_imports_no_numerical_package():
@@ -88,35 +79,3 @@ def test_existing_paths_are_accepted(tmp_path, monkeypatch):
     check_options("mnist", {"source": "imagefolder", "path": "there"})
     check_options("mnist", {"source": "npz", "path": "a.npz"})
     check_options("mnist", {"source": "torchvision", "path": "not-yet-there"})
-
-
-def test_schema_is_valid_closed_and_described(schema):
-    Draft202012Validator.check_schema(schema)
-    assert schema["additionalProperties"] is False
-    for dataset in schema["properties"].values():
-        assert dataset["additionalProperties"] is False
-        assert dataset["description"]
-        for option in dataset["properties"].values():
-            assert option["description"]
-            assert "default" in option
-            Draft202012Validator(option).validate(option["default"])
-
-
-def test_schema_and_registry_name_the_same_sets_and_sources(schema):
-    assert list(schema["properties"]) == list(DATASETS)
-    for name, dataset in schema["properties"].items():
-        assert tuple(dataset["properties"]["source"]["enum"]) == DATASETS[name].sources
-
-
-@pytest.mark.parametrize(
-    ("config", "valid"),
-    [
-        ({"mnist": {"source": "npz", "path": "a.npz"}, "shakespeare": {"source": "file"}}, True),
-        ({"mnist": {"source": "file"}}, False),
-        ({"mnist": {"pth": "a"}}, False),
-        ({"mnits": {}}, False),
-        ({"mnist": {"path": 1}}, False),
-    ],
-)
-def test_schema_accepts_and_refuses(schema, config, valid):
-    assert Draft202012Validator(schema).is_valid(config) == valid

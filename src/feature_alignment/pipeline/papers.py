@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from feature_alignment import papers as package
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.parameters import PAPERS_PACKAGE, Parameters
@@ -56,7 +55,7 @@ def papers() -> dict[str, Paper]:
 def _folders() -> dict[str, Path]:
     return {
         file.parent.name: file.parent
-        for root in package.__path__
+        for root in importlib.import_module(PAPERS_PACKAGE).__path__
         for file in Path(root).glob("*/paper.py")
     }
 
