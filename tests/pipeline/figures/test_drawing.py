@@ -129,6 +129,7 @@ def test_groups_stand_side_by_side_each_mean_over_its_dots():
     means = [x for line in ax.lines if line.get_marker() == "_" for x in line.get_xdata()]
     np.testing.assert_allclose(sorted(means), [-0.2, 0.2, 0.8, 1.2])
     assert ax.get_legend_handles_labels()[1] == ["a", "b"]
+    assert ax.get_xlim() == (-0.5, 1.5)
 
 
 def test_points_that_cannot_be_drawn_are_refused():
