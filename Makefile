@@ -1,4 +1,4 @@
-# Two doors: `make figures` makes every figure offline, `make test` runs the tests.
+# `make figures` makes every figure offline, `make test` runs the tests.
 # Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, paper; else that of config.yaml),
 # CORES.
 
@@ -24,6 +24,8 @@ lint: .venv/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
+	PYTHONPATH=src $(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/basedpyright
 
 # uv, not pip, so that every hash is checked and torch and torchvision come as a matching pair.
 .venv/.ready: requirements.lock
@@ -31,6 +33,7 @@ lint: .venv/.ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "uv==$(UV_VERSION)"
 	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/python -c 'import pathlib, site; pathlib.Path(site.getsitepackages()[0], "feature_alignment.pth").write_text("$(CURDIR)/src\n")'
 	touch $@
 
 lock: .venv/.ready
