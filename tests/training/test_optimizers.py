@@ -99,7 +99,7 @@ def test_warmup_rises_to_1_and_falls_to_the_floor():
     rate = warmup_cosine_rate(steps=110, warmup=10, floor=0.1)
     factors = [rate(t) for t in range(111)]
     assert factors[:11] == pytest.approx([(t + 1) / 11 for t in range(11)])
-    assert factors[10] == 1
+    assert factors[10] == pytest.approx(1)
     assert all(a > b for a, b in itertools.pairwise(factors[10:]))
     assert factors[60] == pytest.approx(0.55)
     assert factors[110] == pytest.approx(0.1)
