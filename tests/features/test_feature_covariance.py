@@ -9,7 +9,7 @@ from feature_alignment.features.feature_covariance import (
     layer_feature_matrices,
     tangent_change_covariances,
 )
-from feature_alignment.features.feature_matrices import cosine_similarity, gradient_outer_product
+from feature_alignment.features.feature_matrices import cosine_similarity
 from feature_alignment.features.layer_signals import layer_signals
 from feature_alignment.features.preactivation import preactivation_feature_covariance
 from feature_alignment.kernels.average_features import copy_parameters
@@ -160,7 +160,8 @@ def test_agop_of_a_convolution_is_that_of_its_patches():
     jacobians = torch.stack(
         [torch.autograd.functional.jacobian(tail, sample) for sample in patches]
     )  # (n, c, P, d)
-    expected = gradient_outer_product(jacobians.movedim(2, 1).flatten(0, 1))
+    flat = jacobians.movedim(2, 1).flatten(0, 2)  # (n·P·c, d)
+    expected = flat.T @ flat / (jacobians.shape[0] * jacobians.shape[2])
     torch.testing.assert_close(layer_feature_matrices(model, x)["first"].agop, expected)
 
 

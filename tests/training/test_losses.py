@@ -3,12 +3,10 @@ import math
 import pytest
 import torch
 
-from feature_alignment.errors import UserError
 from feature_alignment.training.losses import (
     accuracy,
     bce,
     cross_entropy,
-    loss_function,
     mse,
     sequence_cross_entropy,
 )
@@ -86,11 +84,3 @@ def test_accuracy_of_one_output_is_that_of_its_sign():
 def test_accuracy_refuses_targets_that_do_not_fit(y):
     with pytest.raises(ValueError, match="one int64 class index per sample, or targets"):
         accuracy(torch.zeros(3, 2), y)
-
-
-def test_losses_are_found_by_name():
-    assert loss_function("mse") is mse
-    with pytest.raises(
-        UserError, match="loss: 'cross-entropy' is not a loss; did you mean 'cross_entropy'"
-    ):
-        loss_function("cross-entropy")

@@ -52,12 +52,6 @@ class PowerPenalty:
         """ω(v), the shape of v."""
         return np.abs(np.asarray(v, dtype=float) - 1) ** self.p
 
-    def slope(self, v: np.ndarray) -> np.ndarray:
-        """ω'(v) for v ≥ 1; at 1 from above, infinite if p < 1."""
-        excess = np.asarray(v, dtype=float) - 1
-        with np.errstate(divide="ignore"):
-            return self.p * excess ** (self.p - 1)
-
 
 def logarithmic_penalty(v: np.ndarray) -> np.ndarray:
     """Penalty ω(v) = v² − 1 − 2 log v, whose scales gradient flow on a factorised model gives.

@@ -192,24 +192,6 @@ def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:
     return np.sum(chain * np.roll(chain, -1, axis=1), axis=1)
 
 
-def chain_monomial_gradient(x: np.ndarray, r: int) -> np.ndarray:
-    """Gradient of the chain-monomial target: ∂y/∂x_j = x_{j−1 mod r} + x_{j+1 mod r}, j < r.
-
-    Source: beaglehole2024, eq. 2.
-
-    Args:
-        x: (n, d).
-        r: length of the chain, 1 ≤ r ≤ d.
-
-    Returns:
-        (n, d), zero from coordinate r on.
-
-    Raises:
-        UserError: if r is not from 1 to d.
-    """
-    return x @ _neighbour_counts(x.shape[1], r)
-
-
 def chain_monomial_egop(d: int, r: int) -> np.ndarray:
     """EGOP(y, N(0, I)) = E[∇y ∇yᵀ] of the chain-monomial target, exact.
 

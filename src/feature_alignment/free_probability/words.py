@@ -85,29 +85,6 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
     return trace(word)
 
 
-def free_cumulants(moments: Sequence[Any]) -> list[Any]:
-    """Free cumulants κ_1, …, κ_n of one element from its moments m_1, …, m_n.
-
-    Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2.
-
-    Args:
-        moments: m_1, …, m_n.
-
-    Returns:
-        κ_1, …, κ_n.
-
-    Example:
-        >>> free_cumulants([1, 2, 5, 14])  # Catalan numbers: free Poisson of rate 1
-        [1, 1, 1, 1]
-    """
-    cumulants: list[Any] = []
-    for moment in moments:
-        # As yet without κ_n, whose coefficient is 1.
-        cumulants.append(0)
-        cumulants[-1] = moment - moments_from_cumulants(cumulants)[-1]
-    return cumulants
-
-
 def moments_from_cumulants(cumulants: Sequence[Any]) -> list[Any]:
     """Moments of one element from its free cumulants, m_n = Σ_s κ_s Σ_{i_1+…+i_s=n−s} Π_j m_{i_j}.
 

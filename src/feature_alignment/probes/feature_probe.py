@@ -51,7 +51,6 @@ class FeatureProbe:
         model: the network before training; its weights are W₀.
         x: inputs (n, …) on which K is taken, on the model's device.
         layers: names of the layers, see `layer_feature_matrices`; None for all.
-        split: name of the samples.
         references: matrices (d, d) that the first layer is compared with, by name.
         centre_tangents: whether K̄ is wanted. An MLP's δ₀ is kept; that of other networks is
             taken anew at every measurement.
@@ -68,7 +67,6 @@ class FeatureProbe:
         x: torch.Tensor,
         *,
         layers: Sequence[str] | None = None,
-        split: str = "train",
         references: Mapping[str, torch.Tensor] | None = None,
         centre_tangents: bool = False,
         keep_matrices_at: Collection[int] = (),
@@ -78,7 +76,6 @@ class FeatureProbe:
     ) -> None:
         self._x = x
         self._layers = layers
-        self._split = split
         self._references = dict(references or {})
         self._keep_at = frozenset(keep_matrices_at)
         self._options = {
@@ -129,7 +126,7 @@ class FeatureProbe:
                     kept = {"nfm": layer.nfm, "agop": layer.agop}
                     measurement.arrays.update({key: m.cpu().numpy() for key, m in kept.items()})
             measurement.rows.extend(
-                Row(name, self._split, metric, value) for metric, value in values.items()
+                Row(name, "train", metric, value) for metric, value in values.items()
             )
         return measurement
 

@@ -21,14 +21,14 @@ class Augmentation(Stateful, Protocol):
         ...
 
 
-def steps_per_epoch(n: int, batch_size: int, drop_incomplete: bool = False) -> int:
+def steps_per_epoch(n: int, batch_size: int) -> int:
     """Updates in one epoch of n examples.
 
     Example:
-        >>> steps_per_epoch(10, 4), steps_per_epoch(10, 4, drop_incomplete=True)
-        (3, 2)
+        >>> steps_per_epoch(10, 4)
+        3
     """
-    return n // batch_size if drop_incomplete else math.ceil(n / batch_size)
+    return math.ceil(n / batch_size)
 
 
 def epoch_batches(
