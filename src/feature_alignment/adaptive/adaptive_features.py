@@ -141,7 +141,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         residual = targets - outputs
         best: Solution | None = None
         for number in range(self.starts):
-            start = None if number == 0 else self._random_start(structure, best, number)
+            start = None if best is None else self._random_start(structure, best, number)
             found = minimise_penalty(
                 interpolation,
                 residual,

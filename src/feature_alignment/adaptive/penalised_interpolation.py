@@ -141,8 +141,11 @@ class _History:
     def settled(self) -> Matrices:
         """The combination Σ_i w_i T(B_i), Σ_i w_i = 1, of least ‖Σ_i w_i (T(B_i) − B_i)‖."""
         weights = self._weights()
+        zero = torch.zeros(())
         return {
-            layer: sum(w * after[layer] for w, (_, after) in zip(weights, self._pairs, strict=True))
+            layer: sum(
+                (w * after[layer] for w, (_, after) in zip(weights, self._pairs, strict=True)), zero
+            )
             for layer in self._pairs[0][1]
         }
 

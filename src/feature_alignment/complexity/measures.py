@@ -220,7 +220,8 @@ def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> to
     # Jᵀv is linear in v, and the gradient of ⟨w, Jᵀv⟩ by v is Jw.
     v = torch.zeros_like(f, requires_grad=True)
     gradients = torch.autograd.grad(f, parameters, v, create_graph=True)
-    along = sum((g * w.detach()).sum() for g, w in zip(gradients, parameters, strict=True))
+    terms = ((g * w.detach()).sum() for g, w in zip(gradients, parameters, strict=True))
+    along = sum(terms, torch.zeros(()).to(f))
     (scaled,) = torch.autograd.grad(along, v)  # (n, c)
     gradient = f.detach().double().softmax(1)
     gradient[torch.arange(len(y)), y] -= 1

@@ -157,7 +157,7 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(dict(info), sort_keys=True, ensure_ascii=False, allow_nan=False)
-    members = {name: arrays[name] for name in sorted(arrays)}
+    members: dict[str, Any] = {name: arrays[name] for name in sorted(arrays)}
     members[_INFO_KEY] = np.frombuffer(text.encode(), dtype=np.uint8)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

@@ -60,6 +60,17 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, tup
     )
 
 
+def image_form(info: DatasetInfo) -> tuple[tuple[int, int, int], int]:
+    """Canonical shape and number of classes of a set of images.
+
+    Raises:
+        ValueError: if the set holds text.
+    """
+    if info.shape is None or info.classes is None:
+        raise ValueError(f"{info.title} is not a set of images.")
+    return info.shape, info.classes
+
+
 def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
     """Images of one split in canonical size and channels.
 
@@ -88,11 +99,12 @@ def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray
         )
     if 0 in x.shape:
         raise UserError(f"{where}: shape {x.shape} holds no image; give at least one.")
-    if x.shape[1:] == info.shape:
+    shape, _ = image_form(info)
+    if x.shape[1:] == shape:
         return np.ascontiguousarray(x)
     grey = x.shape[-1] == 1
     return np.stack(
-        [canonical_image(Image.fromarray(one[..., 0] if grey else one), info.shape) for one in x]
+        [canonical_image(Image.fromarray(one[..., 0] if grey else one), shape) for one in x]
     )
 
 
@@ -118,9 +130,10 @@ def canonical_labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np
             f"{where}: shape {y.shape}, wanted ({n},), one label for each image; mend the file."
         )
     low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= info.classes:
+    _, classes = image_form(info)
+    if low < 0 or high >= classes:
         raise UserError(
-            f"{where}: labels from {low} to {high}, wanted 0 to {info.classes - 1} "
+            f"{where}: labels from {low} to {high}, wanted 0 to {classes - 1} "
             f"for {info.title}; renumber them."
         )
     return y.astype(np.int64)
@@ -140,7 +153,7 @@ def resize_note(sizes: set[tuple[int, int]], info: DatasetInfo) -> list[str]:
         >>> resize_note({(32, 32)}, DATASETS["stl10"])
         []
     """
-    height, width, _ = info.shape
+    (height, width, _), _ = image_form(info)
     others = sorted(sizes - {(height, width)})
     if not others:
         return []

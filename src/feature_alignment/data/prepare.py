@@ -52,7 +52,7 @@ def prepare_dataset(
     if progress:
         progress(f"{info.title}: reading from source {source!r}")
     try:
-        arrays, extra = _read(info, source, options.get("path"), progress)
+        arrays, extra = _read(info, source, options.get("path") or DOWNLOAD_FOLDER, progress)
     except OSError as error:
         raise UserError(
             f"datasets.{name}: {error.filename or error}: {error.strerror or 'not readable'}; "
@@ -76,7 +76,7 @@ def prepare_dataset(
         "origin": extra["origin"],
         "notes": extra["notes"],
         "counts": {
-            split: len(arrays.get(f"x_{split}", arrays.get(f"text_{split}")))
+            split: len(arrays[f"{'text' if info.kind == 'text' else 'x'}_{split}"])
             for split in ("train", "test")
         },
         "class_names": class_names,
@@ -90,7 +90,7 @@ def _renames_classes(info: DatasetInfo, stand_in: bool) -> bool:
 
 
 def _read(
-    info: DatasetInfo, source: str, path: str | None, progress: Callable[[str], None] | None
+    info: DatasetInfo, source: str, path: str, progress: Callable[[str], None] | None
 ) -> Loaded:
     if source == "embedded":
         return embedded_text() if info.kind == "text" else embedded_images(info.name)
@@ -100,10 +100,9 @@ def _read(
         return load_imagefolder(info, path)
     if source == "file":
         return load_text_file(path)
-    folder = path or DOWNLOAD_FOLDER
     if source == "torchvision":
-        return load_official(info, folder, progress)
-    file = Path(folder) / "tinyshakespeare" / "input.txt"
+        return load_official(info, path, progress)
+    file = Path(path) / "tinyshakespeare" / "input.txt"
     fetch(
         SHAKESPEARE_URL,
         f"sha256:{SHAKESPEARE_SHA256}",

@@ -3,6 +3,8 @@
 Axes: n samples, d input dimension.
 """
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import qr
 
@@ -37,7 +39,8 @@ def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
     Returns:
         (d, d).
     """
-    q, r = qr(generator.standard_normal((d, d)))
+    factors: Any = qr(generator.standard_normal((d, d)))  # has no types
+    q, r = factors
     return q * np.where(np.diag(r) < 0, -1.0, 1.0)
 
 

@@ -211,10 +211,12 @@ def backpropagate(
             found = torch.autograd.grad(
                 recording.f, edges, cotangent, retain_graph=True, allow_unused=True
             )
-            for key, gradient in zip(recording.edges, found, strict=True):
-                if gradient is not None:  # the outputs depend on this call
-                    gradients[key] = gradient
-            del found, gradient
+            gradients |= {
+                key: gradient
+                for key, gradient in zip(recording.edges, found, strict=True)
+                if gradient is not None  # else the outputs do not depend on this call
+            }
+            del found
         yield gradients
         del gradients  # before the next pass makes its own
 

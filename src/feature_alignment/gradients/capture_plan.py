@@ -26,8 +26,8 @@ from feature_alignment.gradients.generic_jacobian import batched_gradients, loop
 from feature_alignment.gradients.module_rules import FactorsCall, merge_calls
 from feature_alignment.gradients.parameter_gradients import (
     Gradients,
-    MatrixGradients,
     VectorGradients,
+    all_factors,
     summed_features,
 )
 
@@ -165,7 +165,8 @@ def capture_gradients(
         recording = _record_as_planned(plan, x[samples])
         for key in plan.held:
             call, signal = recording.calls[key], recording.nothing[key]
-            parts[key].append(call)
+            if isinstance(call, FactorsCall):  # as are all that are held
+                parts[key].append(call)
             if key not in spaces:
                 spaces[key] = call.new_signals(signal, n, plan.outputs)
         signals = collect_signals(recording, {key: spaces[key][samples] for key in plan.held})
@@ -184,7 +185,10 @@ def capture_gradients(
         others = formed | batched_gradients(plan.model, plan.values, x, plan.generic, chunk)
     elif plan.generic:
         others = formed | looped_gradients(plan.model, plan.values, x, plan.generic)
-    return found | {name: [VectorGradients(values)] for name, values in others.items()}
+    vectors: dict[str, list[Gradients]] = {
+        name: [VectorGradients(values)] for name, values in others.items()
+    }
+    return found | vectors
 
 
 def _record_as_planned(plan: CapturePlan, x: torch.Tensor) -> Recording:
@@ -214,7 +218,7 @@ def _factors(
     return {
         name
         for name, found in uses.items()
-        if all(isinstance(use, MatrixGradients) for use in found)
+        if all_factors(found)
         and _LARGER * sum(use.numbers(outputs) for use in found) < outputs * values[name].numel()
     }
 

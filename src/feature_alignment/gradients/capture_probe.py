@@ -27,8 +27,8 @@ from feature_alignment.gradients.module_rules import ModuleCall
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     Gradients,
-    MatrixGradients,
     VectorGradients,
+    all_factors,
     summed_features,
 )
 
@@ -223,8 +223,8 @@ def _can_be_batched(
 
 
 def _can_be_summed(uses: Sequence[Gradients]) -> bool:
-    """Whether `add_gram` knows how to add these uses of one parameter."""
-    if all(isinstance(use, MatrixGradients) for use in uses):
+    """Whether `add_gradient_gram` or `summed_features` can add these uses of one parameter."""
+    if all_factors(uses):
         return len({(use.inputs.groups, use.rows, use.inputs.columns) for use in uses}) == 1
     return all(isinstance(use, VectorGradients | BiasGradients) for use in uses)
 

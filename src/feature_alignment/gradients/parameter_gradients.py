@@ -8,6 +8,7 @@ the gradient itself has n·c·k·d.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import torch
 
@@ -118,6 +119,11 @@ class BiasGradients:
 
 
 Gradients = MatrixGradients | VectorGradients | BiasGradients
+
+
+def all_factors(uses: Sequence[Gradients]) -> TypeGuard[Sequence[MatrixGradients]]:
+    """Whether all uses of a parameter are kept as factors."""
+    return all(isinstance(use, MatrixGradients) for use in uses)
 
 
 def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:

@@ -269,12 +269,20 @@ def top_singular_directions(
         changes = centre(jacobian.times(pull_back(u.ravel())))
         return changes.flatten().double().cpu().numpy()
 
-    operator = scipy.sparse.linalg.LinearOperator((size, size), apply_kernel, dtype=np.float64)
+    # SciPy has no types, and what a type checker makes of its source is wrong in two places.
+    operator = scipy.sparse.linalg.LinearOperator(
+        (size, size),
+        apply_kernel,
+        dtype=np.float64,  # pyright: ignore[reportCallIssue]
+    )
     start = generator.standard_normal(size)
     if not apply_kernel(start).any():
         raise ValueError("the Jacobian is zero (once centred), so it has no singular directions.")
     eigenvalues, functions = scipy.sparse.linalg.eigsh(
-        operator, number, v0=start, tol=tolerance / 10
+        operator,
+        number,
+        v0=start,
+        tol=tolerance / 10,  # pyright: ignore[reportArgumentType]
     )
     eigenvalues, functions = eigenvalues[::-1], functions[:, ::-1]
     if eigenvalues[-1] <= tolerance * eigenvalues[0]:

@@ -28,13 +28,13 @@ class SeededDropout(nn.Dropout):
         self.seed = int(torch.randint(2**62, (), generator=generator))
         self._masks = torch.Generator().manual_seed(self.seed)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Inputs of any shape → the same shape, thinned in training mode."""
         if not self.training:
-            return x
+            return input
         # Drawn on the CPU, so that every device sees the same masks.
-        kept = torch.rand(x.shape, generator=self._masks, dtype=torch.float64) >= self.p
-        return x * kept.to(x) / (1 - self.p)
+        kept = torch.rand(input.shape, generator=self._masks, dtype=torch.float64) >= self.p
+        return input * kept.to(input) / (1 - self.p)
 
     def get_extra_state(self) -> torch.Tensor:
         """Where the masks have come to, as part of `state_dict`."""

@@ -146,7 +146,7 @@ class FeatureProbe:
 
     def _matrices(self, name: str, model: nn.Module, signals: LayerSignals) -> FeatureMatrices:
         return FeatureMatrices(
-            weight_matrix=model.get_submodule(name).weight.detach(),
+            weight_matrix=model.get_parameter(f"{name}.weight").detach(),
             covariance=preactivation_feature_covariance(signals.gradients),
             positions=1,
             initial_weight=self._initial[f"{name}.weight"],
@@ -165,7 +165,7 @@ class FeatureProbe:
 def _correlations(layer: FeatureMatrices, tangents: torch.Tensor | None) -> dict[str, float]:
     """All measures of a layer; those of the tangents' change if K̄ (k, k), float64, is given."""
     # In float64, since squares of small changes would underflow in float32.
-    weight, initial = layer.weight_matrix.double(), layer.initial_weight.double()
+    weight, initial = layer.weight_matrix.double(), layer.start.double()
     change = weight - initial
     uncentred = feature_pair(weight, layer.covariance)
     centred = feature_pair(change, layer.covariance)

@@ -80,9 +80,10 @@ class RandomCropAndFlip:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """New images (b, channels, height, width)."""
         b, _, height, width = x.shape
-        drawn = {"generator": self._generator}
-        top, left = torch.randint(2 * self._padding + 1, (2, b, 1), **drawn)  # each (b, 1)
-        mirrored = torch.randint(2, (b, 1), **drawn).bool()
+        generator = self._generator
+        places = torch.randint(2 * self._padding + 1, (2, b, 1), generator=generator)
+        top, left = places  # each (b, 1)
+        mirrored = torch.randint(2, (b, 1), generator=generator).bool()
         rows = top + torch.arange(height)  # (b, height)
         columns = left + torch.arange(width)  # (b, width)
         columns = torch.where(mirrored, columns.flip(1), columns)

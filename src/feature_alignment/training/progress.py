@@ -40,10 +40,10 @@ class Progress:
         self._clock = clock
         self._begin = self._last = clock()
         self._first = 0
-        stream = sys.stderr if stream is None else stream
+        terminal: TextIO = sys.stderr if stream is None else stream
         self._bar = (
-            tqdm.tqdm(total=steps, desc=label, file=stream, mininterval=0.5, leave=False)
-            if stream.isatty()
+            tqdm.tqdm(total=steps, desc=label, file=terminal, mininterval=0.5, leave=False)
+            if terminal.isatty()
             else None
         )
 

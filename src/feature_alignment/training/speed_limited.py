@@ -79,11 +79,11 @@ class SpeedLimited(torch.optim.Optimizer):
             group["speed"] = speed
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update.
 
         Args:
-            closure: as for every PyTorch optimizer; evaluates the loss again.
+            closure: as for every PyTorch optimizer; evaluates the loss again and returns it.
 
         Returns:
             The closure's loss, or None without one.
