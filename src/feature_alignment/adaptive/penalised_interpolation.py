@@ -150,7 +150,7 @@ class _History:
         }
 
     def further(self, stretch: float) -> Matrices:
-        """So many times the last move beyond it, for the slow way off a saddle."""
+        """Beyond the last iterate by `stretch` times the last move, to get off a saddle faster."""
         before, after = self._pairs[-1]
         return combine(after, stretch, combine(after, -1.0, before))
 

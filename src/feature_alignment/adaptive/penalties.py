@@ -46,7 +46,7 @@ class PowerPenalty:
 
     def __post_init__(self) -> None:
         if self.p <= 0:
-            raise ValueError(f"p: {self.p} makes no penalty; it must be above 0.")
+            raise ValueError(f"p: {self.p} is out of range; it must be above 0.")
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
         """ω(v), the shape of v."""

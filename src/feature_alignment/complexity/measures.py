@@ -143,7 +143,7 @@ def unit_capacity_bound(
     """
     u, v, u0 = _two_layers(weights, initial)
     if not margin > 0:
-        raise ValueError(f"margin: {margin}; the bound needs one above 0.")
+        raise ValueError(f"margin: {margin}; the bound needs a margin above 0.")
     x = x.flatten(1).double()  # (n, d)
     data = float((u - u0).norm()) * float(x.norm()) + float((x @ u0.T).norm())
     scale = math.sqrt(len(v)) * float(v.norm()) / (margin * math.sqrt(len(x)))

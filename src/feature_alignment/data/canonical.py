@@ -180,14 +180,14 @@ def load(path: str | Path) -> Dataset:
         path: a file that `save` wrote.
 
     Raises:
-        UserError: if the file is missing, is no such file, or is damaged.
+        UserError: if the file is missing, is not such a file, or is damaged.
     """
     path = Path(path)
     cure = "delete it and run the workflow again, which prepares it anew"
     if not path.is_file():
         raise UserError(f"{path}: no such file; run the workflow, which prepares it.")
     try:
-        # An open file, because np.load forgets to close one that is no archive.
+        # An open file, because np.load forgets to close one that is not an archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         info = json.loads(arrays.pop(_INFO_KEY).tobytes())

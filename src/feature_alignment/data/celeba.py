@@ -1,4 +1,4 @@
-"""CelebA, attribute Eyeglasses, in torchvision's folder; its owners want it fetched by hand."""
+"""CelebA, attribute Eyeglasses, in torchvision's folder; which must be downloaded by hand."""
 
 import hashlib
 from pathlib import Path

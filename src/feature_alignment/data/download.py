@@ -114,13 +114,13 @@ def _fetch_from(url: str, checksum: str, path: Path, report: Report | None) -> s
             again = f", try {attempt + 1} of {TRIES} after: {reason}" if attempt else ""
             report(f"{path.name}: fetching from {url}{again}")
         downloader = pooch.HTTPDownloader(
-            # pooch takes any object with tqdm's methods, and says bool.
+            # pooch takes any object with tqdm's methods, but declares a bool.
             progressbar=_Percentages(report, path.name) if report else False,  # pyright: ignore[reportArgumentType]
             chunk_size=2**20,
             timeout=TIMEOUT_SECONDS,
         )
         try:
-            # pooch's own downloader has not the types that pooch asks for.
+            # pooch's own downloader does not have the type that pooch declares.
             pooch.retrieve(url, checksum, path.name, path.parent, downloader=downloader)  # pyright: ignore[reportArgumentType]
             return None
         except requests.HTTPError as error:

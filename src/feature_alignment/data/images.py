@@ -1,4 +1,4 @@
-"""From images and labels as found to canonical arrays, with every doubt told."""
+"""Conversion of images and labels to canonical arrays; what does not fit is refused."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, tup
         uint8 (height, width, channels), and the file's own (height, width).
 
     Raises:
-        UserError: if the file is no image, is cut off, or has more than 8 bits a channel.
+        UserError: if the file is not an image, is cut off, or has more than 8 bits a channel.
     """
     try:
         with Image.open(path) as image:
@@ -127,7 +127,7 @@ def canonical_labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np
         raise UserError(f"{where}: labels are {y.dtype}, wanted integers; cast them.")
     if y.shape != (n,):
         raise UserError(
-            f"{where}: shape {y.shape}, wanted ({n},), one label for each image; mend the file."
+            f"{where}: shape {y.shape}, wanted ({n},), one label for each image; correct the file."
         )
     low, high = int(y.min()), int(y.max())
     _, classes = image_form(info)

@@ -1,6 +1,6 @@
 """The published image sets, in torchvision's folders: fetched if missing, then read.
 
-No network is touched where the files are complete. Addresses and checksums are torchvision's.
+The network is not used where the files are complete. Addresses and checksums are torchvision's.
 """
 
 import hashlib
@@ -65,7 +65,7 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
         content = gunzipped(packed)
         if content is not None and not (file.is_file() and file.read_bytes() == content):
             write_atomically(file, content)
-    # Not through the class, which would rather read an unchecked processed/training.pt beside.
+    # Not through the class, which would prefer an unchecked processed/training.pt.
     arrays = {
         split: (
             read_image_file(str(raw / f"{prefix}-images-idx3-ubyte")).numpy(),

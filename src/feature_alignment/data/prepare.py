@@ -56,7 +56,7 @@ def prepare_dataset(
     except OSError as error:
         raise UserError(
             f"datasets.{name}: {error.filename or error}: {error.strerror or 'not readable'}; "
-            "mend the file's or folder's access rights or free space, or choose another source."
+            "check access rights and free space there, or choose another source."
         ) from error
     stand_in = source == "embedded"
     origin_line = {
@@ -85,7 +85,7 @@ def prepare_dataset(
 
 
 def _renames_classes(info: DatasetInfo, stand_in: bool) -> bool:
-    """Whether the stand-in's classes are not the real set's: a patch of sky is no airplane."""
+    """Whether the stand-in's classes are not the real set's: a patch of sky is not an airplane."""
     return stand_in and info.name not in ("mnist", "svhn", "celeba")
 
 

@@ -39,7 +39,7 @@ def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
     Returns:
         (d, d).
     """
-    factors: Any = qr(generator.standard_normal((d, d)))  # has no types
+    factors: Any = qr(generator.standard_normal((d, d)))  # SciPy has no types
     q, r = factors
     return q * np.where(np.diag(r) < 0, -1.0, 1.0)
 
@@ -237,7 +237,7 @@ def _neighbour_counts(d: int, r: int) -> np.ndarray:
 
 def _check_rank(d: int, r: int) -> None:
     if not 1 <= r <= d:
-        raise UserError(f"chain length {r}: wanted 1 to the input dimension {d}; set it so.")
+        raise UserError(f"chain length {r}: wanted 1 to the input dimension {d}; correct it.")
 
 
 def high_rank_quadratic(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:

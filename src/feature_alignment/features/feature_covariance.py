@@ -112,8 +112,8 @@ def layer_feature_matrices(
 
     Args:
         model: any model in evaluation mode whose measured layers are called once; outputs (n, c)
-            or (n, …), then every entry is an output. A token model with T·V outputs wants
-            `output_samples`.
+            or (n, …), then every entry is an output. For a token model with T·V outputs
+            give `output_samples`.
         x: inputs (n, …), numbers or tokens.
         layers: names of `nn.Linear` and `nn.Conv2d` layers; None for all of the model.
         initial: W₀ by parameter name ("layers.0.weight"), e.g. from `copy_parameters`; None

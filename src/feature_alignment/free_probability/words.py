@@ -166,7 +166,7 @@ def _family_of_each_letter(families: Mapping[str, Trace]) -> dict[str, int]:
     for index, letters in enumerate(families):
         for letter in letters:
             if letter in family_of:
-                raise ValueError(f"the letter {letter} is in two families; it can be in one.")
+                raise ValueError(f"the letter {letter} is in two families; it may be in only one.")
             family_of[letter] = index
     return family_of
 

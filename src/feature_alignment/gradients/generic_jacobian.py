@@ -17,7 +17,7 @@ def batched_gradients(
     names: Collection[str],
     chunk: int,
 ) -> dict[str, torch.Tensor]:
-    """Gradients ∇_w f_y(x_i) by vmap of jacrev over samples; some modules cannot be run so.
+    """Gradients ∇_w f_y(x_i) by vmap of jacrev over samples; not every module can be run so.
 
     Args:
         model: the model.

@@ -1,8 +1,8 @@
 """Which parameter gradients follow from a module's input and its output's gradient.
 
 One rule per module type. A rule sees one call of a module: its input when the forward pass gets
-there, then the gradient of each model output with respect to the call's output. Of each of these
-it keeps a signal, and from the signals of all outputs follow the gradients by the parameters.
+there, then the gradient of each model output with respect to the call's output. It keeps a signal
+of each of these, and the signals of all outputs give the gradients by the parameters.
 """
 
 from abc import ABC, abstractmethod
@@ -40,7 +40,7 @@ class ModuleCall(ABC):
         inputs: its input, samples along the first axis, detached.
     """
 
-    # Axis of a signal before which those of all outputs are stacked in memory.
+    # In memory, the signals of all outputs are stacked along a new axis before this one.
     outputs_before = 1
 
     @abstractmethod
@@ -62,7 +62,7 @@ class ModuleCall(ABC):
 
     @abstractmethod
     def input_numbers(self) -> int:
-        """How many numbers the call holds beside the signals."""
+        """How many numbers the call holds, apart from the signals."""
 
 
 class FactorsCall(ModuleCall):

@@ -62,7 +62,7 @@ class MatrixGradients:
             self.inputs.add_gradient_rows(out[samples], a, delta, rows, beta)
 
     def numbers(self, outputs: int) -> int:
-        """How many numbers these factors are for one sample and so many outputs."""
+        """How many numbers these factors hold for one sample, given the number of outputs."""
         return self.inputs.values[0].numel() + outputs * self.deltas[0, 0].numel()
 
     def features(self, block: int = BLOCK) -> torch.Tensor:
@@ -78,7 +78,7 @@ class MatrixGradients:
     def without_silent_positions(self) -> "MatrixGradients":
         """The same gradients without positions where δ is zero for all samples and outputs.
 
-        Where the outputs are those of a sequence's last token, say. Vector inputs only.
+        There are some where the outputs are those of a sequence's last token. Vector inputs only.
         """
         if len(self.deltas) == 0 or self.deltas[0, 0].any(1).all():
             return self  # the usual case: nothing to look for

@@ -26,7 +26,7 @@ class LabelAlignmentForm(StrEnum):
         RELEASED: Y_cᵀ K_c Y_c / (‖K_c‖_F ‖Y_c‖²), as in the authors' released code and, by
             Section 3.1's centring of features, the default here.
         EQUATION_7: Yᵀ K_c Y / (‖K_c‖_F ‖CY‖²), eq. 7 on the kernel of centred features. Its
-            centring C changes K_c no more; only the labels' norm differs from RELEASED, by
+            centring C no longer changes K_c; only the labels' norm differs from RELEASED, by
             nothing for balanced classes and about 1 % on random batches of 100.
         EQUATION_7_RAW: Yᵀ CKC Y / (‖CKC‖_F ‖CY‖²), eq. 7 on the kernel of raw features: one
             mean for all classes. 20–50 % off the others.
@@ -123,7 +123,7 @@ def label_alignment(
 def label_alignments(
     kernel: Matrix, y: Matrix, forms: Iterable[LabelAlignmentForm | str] = LabelAlignmentForm
 ) -> dict[LabelAlignmentForm, float]:
-    """`label_alignment` in several forms, which share what centring they can.
+    """`label_alignment` in several forms, which share the centring where they can.
 
     Source: as `label_alignment`.
 
@@ -163,7 +163,7 @@ def label_alignments(
         size = target.norm()
         if not size > 1e-12 * labels.norm():  # also for NaN
             raise ValueError(
-                "the labels are zero once centred (all samples have the same), or not finite; "
+                "the labels are zero once centred (all samples have the same label) or not finite; "
                 "an alignment with them is not defined."
             )
         found[form] = float(square / size**2 / norm(outputs))

@@ -113,7 +113,7 @@ def label_energy(
         raise ValueError(f"k: {k} eigenfunctions of {given} given.")
     norm = labels @ labels
     if norm <= (1e-12 * size) ** 2:
-        raise ValueError("the labels are the same for all samples, so no energy can be shared.")
+        raise ValueError("the labels are the same for all samples, so they have no energy.")
     leading = functions[:, :k] / np.linalg.norm(functions[:, :k], axis=0)
     return float(((labels @ leading) ** 2).sum() / norm)
 

@@ -92,8 +92,8 @@ class Jacobian:
         for name, v in direction.items():
             if name not in self._values or v.shape != self._values[name].shape:
                 raise ValueError(
-                    f"direction: {name!r} of shape {tuple(v.shape)} is no parameter of the model; "
-                    "use the names and shapes of model.named_parameters()."
+                    f"direction: {name!r} of shape {tuple(v.shape)} is not a parameter of the "
+                    "model; use the names and shapes of model.named_parameters()."
                 )
         used = [name for name in direction if self._pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
@@ -269,7 +269,7 @@ def top_singular_directions(
         changes = centre(jacobian.times(pull_back(u.ravel())))
         return changes.flatten().double().cpu().numpy()
 
-    # SciPy has no types, and what a type checker makes of its source is wrong in two places.
+    # SciPy has no types, and those inferred from its source are wrong in two places.
     operator = scipy.sparse.linalg.LinearOperator(
         (size, size),
         apply_kernel,

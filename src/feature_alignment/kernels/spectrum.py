@@ -10,8 +10,8 @@ import scipy.linalg
 import scipy.special
 import torch
 
-# Of the largest eigenvalue: what single precision leaves of the zeros of a kernel of a few
-# thousand rows is below it.
+# Relative to the largest eigenvalue: in single precision, the zero eigenvalues of a kernel of a few
+# thousand rows come out smaller than this.
 ROUNDING = 1e-5
 
 
@@ -111,7 +111,7 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
         A number in (0, 1].
 
     Raises:
-        ValueError: if k is out of range, or the eigenvalues are as `effective_rank` refuses.
+        ValueError: if k is out of range, or `effective_rank` would refuse the eigenvalues.
 
     Example:
         >>> trace_ratio(np.array([4.0, 2.0, 2.0]), 2)
@@ -136,7 +136,7 @@ def spectrum_size(eigenvalues: np.ndarray) -> SpectrumSize:
         The three numbers.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there are none.
     """
     if not len(eigenvalues):
         raise ValueError("an empty spectrum has no size.")

@@ -8,7 +8,7 @@ class SeededDropout(nn.Dropout):
     """Dropout with masks drawn from its own generator instead of PyTorch's global one.
 
     In training mode each entry is zeroed with probability p and the others are divided by 1 − p;
-    in evaluation mode nothing changes. A copy of the module repeats the masks from the first on.
+    in evaluation mode nothing changes. A copy of the module begins again with the first mask.
 
     Attributes:
         seed: seed of the masks.
@@ -37,11 +37,11 @@ class SeededDropout(nn.Dropout):
         return input * kept.to(input) / (1 - self.p)
 
     def get_extra_state(self) -> torch.Tensor:
-        """Where the masks have come to, as part of `state_dict`."""
+        """The state of the masks' generator, as part of `state_dict`."""
         return self._masks.get_state()
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Go on with the masks from there."""
+        """Continue the masks from a state."""
         self._masks.set_state(state)
 
     def __getstate__(self) -> dict[str, object]:

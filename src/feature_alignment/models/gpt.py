@@ -95,7 +95,7 @@ class GPT(nn.Module):
         n_embd: d, size of a token's vector.
         block_size: longest sequence.
         generator: CPU generator of the initial weights.
-        bias: whether linear layers (but the readout) and layer norms have biases.
+        bias: whether linear layers (except the readout) and layer norms have biases.
         tie_weights: whether the readout's weight is the token embedding's.
         outputs: "every_position", or "last_position" for the kernels' outputs of (n, c).
         init: one of `INITS`.
@@ -136,7 +136,7 @@ class GPT(nn.Module):
         if init not in INITS:
             raise ValueError(f"init: {init!r} is not a scheme; {suggestion(init, INITS)}.")
         if outputs not in OUTPUTS:
-            raise ValueError(f"outputs: {outputs!r} is not one; {suggestion(outputs, OUTPUTS)}.")
+            raise ValueError(f"outputs: {outputs!r} is unknown; {suggestion(outputs, OUTPUTS)}.")
         scheme = "pytorch" if init == "nanogpt" else init
         drawing: DrawOptions = {"scheme": scheme, "generator": generator, "dtype": dtype}
         options: LayerOptions = {"bias": bias, **drawing}

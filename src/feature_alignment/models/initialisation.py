@@ -140,7 +140,7 @@ def _normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> t
 def _truncated_normal(
     shape: tuple[int, ...], std: float, generator: torch.Generator
 ) -> torch.Tensor:
-    """Draws of standard deviation `std` from a normal distribution cut off at two of its own."""
+    """Draws of deviation `std` from a normal distribution cut off at two of its own deviations."""
     limit = math.erf(2 / math.sqrt(2))
     draws = math.sqrt(2) * torch.erfinv(_uniform(shape, limit, generator))
     return std / _TRUNCATED_STD * draws

@@ -58,7 +58,7 @@ class FeatureProbe:
             "nfm" and "agop".
         chunk_size: samples at a time, see `layer_feature_matrices`.
         output_samples: random backward passes instead of one for each output; see there.
-        generator: of those passes.
+        generator: source of those passes' random signs.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class FeatureProbe:
         return {} if generator is None else {"generator": generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state: `state` is from `state_dict`."""
+        """Continue from a state: `state` is from `state_dict`."""
         if "generator" in state:
             self._options["generator"].set_state(state["generator"])
 

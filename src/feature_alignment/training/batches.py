@@ -61,7 +61,7 @@ def epoch_batches(
 
 
 class RandomCropAndFlip:
-    """Shift every image at random and mirror every other one, the usual augmentation of CIFAR-10.
+    """Shift images at random and mirror half of them, the usual augmentation of CIFAR-10.
 
     Each image is padded by zeros, the mean colour of standardised images, cut back to its size
     at a place drawn uniformly, and mirrored left to right with probability ½.
@@ -97,5 +97,5 @@ class RandomCropAndFlip:
         return {"generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state: `state` is from `state_dict`."""
+        """Continue from a state: `state` is from `state_dict`."""
         self._generator.set_state(state["generator"])

@@ -100,7 +100,7 @@ def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Share of samples that are classified rightly: those whose largest output is their class's.
+    """Share of samples that are classified correctly: those whose largest output is their class's.
 
     With a single output its sign is the prediction, and zero is wrong for both labels.
 

@@ -138,7 +138,7 @@ def _check(group: dict[str, Any]) -> None:
     relaxation = group["relaxation"]
     if relaxation not in RELAXATIONS:
         raise ValueError(
-            f"relaxation: {relaxation!r} is not a form; {suggestion(relaxation, RELAXATIONS)}."
+            f"relaxation: {relaxation!r} is unknown; {suggestion(relaxation, RELAXATIONS)}."
         )
     if not group["lr"] > 0:
         raise ValueError(f"lr: {group['lr']} is out of range; it must be above 0.")
