@@ -132,15 +132,9 @@ def _draw_glasses(
 def drawn_faces(
     split: str, n: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Faces of many colours and shapes, half of them with glasses.
+    """Faces of many colours and shapes, half of them with glasses, see `embedded.StandIn`.
 
-    Args:
-        split: "train" or "test": both are drawn alike.
-        n: number of images.
-        generator: source of the draws.
-
-    Returns:
-        uint8 (n, 96, 96, 3) and int64 (n,), 1 with glasses.
+    Both splits are drawn alike; (n, 96, 96, 3), label 1 with glasses.
     """
     labels = balanced_labels(n, 2, generator)
     x = np.empty((n, SIZE, SIZE, 3), dtype=np.uint8)
