@@ -73,7 +73,7 @@ def configure(threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     threadpoolctl.threadpool_limits(threads)
-    # As torch.use_deterministic_algorithms(True), which loads the compiler as well, for seconds.
+    # Like torch.use_deterministic_algorithms(True), which takes seconds to load the compiler, too.
     torch.set_deterministic_debug_mode("error")
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -101,7 +101,7 @@ def resolve_device(name: str) -> "torch.device":
 
 
 def may_use_gpu(name: str) -> bool:
-    """Whether a run on that device may take a GPU of this machine, asked without loading PyTorch.
+    """Whether a run on that device may use a GPU of this machine, found out without PyTorch.
 
     Args:
         name: as for `resolve_device`; with "auto" the NVIDIA driver's own tool tells of a GPU.

@@ -1,11 +1,11 @@
-"""Errors that a user can mend, told in one sentence."""
+"""Errors caused by a user's input, told in one sentence."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake in a config, a file or a request; its message is one sentence that says the cure.
+    """A mistake in a config, a file or a request; its message says in one sentence what to do.
 
     Scripts and the Snakefile print the message without a traceback.
     """

@@ -195,9 +195,9 @@ def test_the_conventions_of_estimators():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"structure": "layer"}, "structure: 'layer' is not one"),
-        ({"penalty": "cube"}, "penalty: 'cube' is not one"),
-        ({"output_penalty": "cube"}, "output_penalty: 'cube' is not one"),
+        ({"structure": "layer"}, "structure: 'layer' is not a structure"),
+        ({"penalty": "cube"}, "penalty: 'cube' is not a penalty"),
+        ({"output_penalty": "cube"}, "output_penalty: 'cube' is not a penalty"),
         ({"structure": "none", "output_penalty": "square"}, "only the structure 'layers' has"),
         ({"starts": 0}, "starts: 0; at least 1 is needed"),
     ],

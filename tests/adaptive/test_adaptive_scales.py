@@ -28,7 +28,7 @@ def test_scales_attain_the_effective_joint_penalty_found_by_search(first, second
     assert (found.first >= 1).all()
     assert (found.second >= 1).all()
     if first == second == "rigid":
-        np.testing.assert_array_equal(found.penalty, D**2)
+        np.testing.assert_allclose(found.penalty, D**2, rtol=1e-14)
         return
     joint = joint_penalty(omega_1, omega_2)
     np.testing.assert_allclose(found.penalty, effective_penalty(joint)(D), rtol=1e-12, atol=1e-14)
@@ -42,7 +42,7 @@ def test_a_penalty_without_closed_form_is_searched():
     z1, z2 = np.meshgrid(np.linspace(1, 4, 1501), np.linspace(1, 4, 1501))
     for value, at in zip(found.penalty, d, strict=True):
         brute = ((z1 - 1) ** 3 + (z2 - 1) ** 1.5 + (at / (z1 * z2)) ** 2).min()
-        assert value <= brute
+        assert value <= brute * (1 + 1e-13)
         assert value == pytest.approx(brute, rel=1e-4)
 
 

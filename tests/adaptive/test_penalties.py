@@ -49,7 +49,7 @@ def test_joint_penalty_is_the_minimum_over_a_dense_grid(first, second):
     for value, scale in zip(found, v, strict=True):
         z = np.linspace(1, scale, 300_001)
         brute = (omega_1(z) + omega_2(scale / z)).min()
-        assert value <= brute + 1e-13
+        assert value <= brute * (1 + 1e-13) + 1e-13
         assert value == pytest.approx(brute, rel=1e-8, abs=1e-12)
     np.testing.assert_allclose(joint_penalty(omega_2, omega_1)(v), found, rtol=1e-12, atol=1e-14)
 
@@ -84,8 +84,8 @@ def test_the_tail_of_the_effective_power_penalty_has_exponent_2p_over_p_plus_2(p
 def test_a_rigid_factor_leaves_the_other_penalty_alone():
     v = np.array([1.0, 1.7, 30.0])
     for joint in (joint_penalty(SQUARE, rigid_penalty), joint_penalty(rigid_penalty, SQUARE)):
-        np.testing.assert_array_equal(joint(v), SQUARE(v))
-    np.testing.assert_array_equal(effective_penalty(rigid_penalty)(v), v**2)
+        np.testing.assert_allclose(joint(v), SQUARE(v), rtol=1e-14)
+    np.testing.assert_allclose(effective_penalty(rigid_penalty)(v), v**2, rtol=1e-14)
 
 
 @settings(deadline=None, derandomize=True, max_examples=25)
@@ -132,14 +132,15 @@ def test_shapes_are_kept():
     for function in (JOINT, effective_penalty(ABSOLUTE), lambda w: adaptive_scale(SQUARE, w)):
         assert function(v).shape == (2, 3)
         assert function(v[0, 1]).shape == ()
-        assert function(v[0, 1]) == function(v)[0, 1]
+        # A scale is exact to about 1e-8 only, since the objective is flat at its minimum.
+        assert function(v[0, 1]) == pytest.approx(function(v)[0, 1], rel=1e-6)
         assert function(np.empty(0)).shape == (0,)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PowerPenalty(0), "p: 0 makes no penalty"),
+        (lambda: PowerPenalty(0), "p: 0 is out of range"),
         (lambda: JOINT(np.array([0.5])), "v: 0.5; a joint penalty is defined on v ≥ 1"),
         (lambda: effective_penalty(SQUARE)(np.array([-1.0])), "v: -1.0; an effective penalty is"),
         (lambda: effective_penalty(lambda v: v**2), "the penalty is 1.0 at 1; it must be 0"),

@@ -4,11 +4,9 @@ import pytest
 from feature_alignment.adaptive.penalties import PowerPenalty, effective_penalty, joint_penalty
 from feature_alignment.adaptive.penalty_closed_forms import (
     EFFECTIVE_JOINT_THRESHOLD,
-    JOINT_THRESHOLD,
     effective_absolute_penalty,
     effective_joint_penalty,
     effective_square_penalty,
-    joint_square_absolute_penalty,
 )
 
 SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
@@ -26,11 +24,6 @@ V = np.concatenate([[0, 1e-4, 1e-2], np.linspace(0.05, 6, 60), [30, 1e3]])
 )
 def test_effective_penalties_agree_with_the_numerical_minimum(closed, numerical):
     np.testing.assert_allclose(closed(V), numerical(V), rtol=1e-10, atol=1e-15)
-
-
-def test_joint_penalty_agrees_with_the_numerical_minimum():
-    v = np.concatenate([[1, 1.001], np.linspace(1.1, 8, 70), [1e3]])
-    np.testing.assert_allclose(joint_square_absolute_penalty(v), JOINT(v), rtol=1e-11, atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +48,6 @@ def test_tails():
     ("closed", "threshold"),
     [
         (effective_absolute_penalty, np.sqrt(0.5)),
-        (joint_square_absolute_penalty, JOINT_THRESHOLD),
         (effective_joint_penalty, EFFECTIVE_JOINT_THRESHOLD),
     ],
 )

@@ -80,8 +80,7 @@ def test_archives_are_unpacked_and_read(root):
 
 def test_images_without_archives_are_enough(root):
     load_gtsrb(GTSRB, root)
-    for archive in (root / "gtsrb").glob("*.zip"):
-        archive.unlink()
+    remove_archives(root)
     arrays, _ = load_gtsrb(GTSRB, root)
     check(arrays)
 
@@ -99,17 +98,20 @@ def test_lost_files_are_unpacked_again(root, lost):
     (root / "gtsrb" / lost).unlink()
     arrays, _ = load_gtsrb(GTSRB, root)
     check(arrays)
-    for archive in (root / "gtsrb").glob("*.zip"):
-        archive.unlink()
+    remove_archives(root)
     (root / "gtsrb" / lost).unlink()
     with pytest.raises(UserError, match=r"\.zip: is missing, wanted md5:.* by hand or use source"):
         load_gtsrb(GTSRB, root)
 
 
-def test_cut_image_without_archives_is_named(root):
-    load_gtsrb(GTSRB, root)
+def remove_archives(root):
     for archive in (root / "gtsrb").glob("*.zip"):
         archive.unlink()
+
+
+def test_cut_image_without_archives_is_named(root):
+    load_gtsrb(GTSRB, root)
+    remove_archives(root)
     cut = root / "gtsrb" / "GTSRB" / "Training" / "00003" / "00000_00000.ppm"
     cut.write_bytes(cut.read_bytes()[:100])
     with pytest.raises(UserError, match=r"00003/00000_00000\.ppm: not a whole image file"):
@@ -118,8 +120,7 @@ def test_cut_image_without_archives_is_named(root):
 
 def test_wrong_test_table_is_named(root):
     load_gtsrb(GTSRB, root)
-    for archive in (root / "gtsrb").glob("*.zip"):
-        archive.unlink()
+    remove_archives(root)
     (root / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n00000.ppm;\n")
     with pytest.raises(UserError, match=r"GT-final_test\.csv, line 2: no Filename and ClassId"):
         load_gtsrb(GTSRB, root)

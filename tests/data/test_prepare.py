@@ -92,10 +92,10 @@ def test_shakespeare_that_is_there_is_not_fetched(tmp_path, monkeypatch):
     assert arrays["text_test"].dtype == np.uint8
 
 
-def test_unreadable_files_are_the_users_to_mend(tmp_path, monkeypatch):
+def test_unreadable_files_are_reported_with_what_to_check(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise PermissionError(13, "Permission denied", "data/MNIST")
 
     monkeypatch.setattr(prepare, "load_official", refuse)
-    with pytest.raises(UserError, match=r"mnist: data/MNIST: Permission denied; mend .* rights"):
+    with pytest.raises(UserError, match=r"Permission denied; check access rights"):
         prepare_dataset("mnist", {"source": "torchvision"})

@@ -23,27 +23,20 @@ def test_chain_monomial_is_the_printed_sum(rng, r):
     np.testing.assert_allclose(synthetic.chain_monomial(x, r), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("r", [1, 2, 3, 4, 5, 8])
-def test_chain_gradient_by_central_differences(rng, r):
-    x = rng.standard_normal((4, 9))
-    step = 1e-5
-    expected = np.stack(
-        [
-            (synthetic.chain_monomial(x + h, r) - synthetic.chain_monomial(x - h, r)) / (2 * step)
-            for h in step * np.eye(9)
-        ],
-        axis=1,
-    )
-    np.testing.assert_allclose(synthetic.chain_monomial_gradient(x, r), expected, atol=1e-9)
-
-
 @pytest.mark.parametrize("r", [1, 2, 3, 4, 5, 6, 8])
 def test_chain_egop_is_the_mean_gradient_product(rng, r):
     # Whitened samples have second moment exactly I, so the mean is exact.
     d = 10
     x = rng.standard_normal((40, d))
     x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T
-    gradient = synthetic.chain_monomial_gradient(x, r)
+    step = 0.5  # central differences of a quadratic are exact for any
+    gradient = np.stack(
+        [
+            (synthetic.chain_monomial(x + h, r) - synthetic.chain_monomial(x - h, r)) / (2 * step)
+            for h in step * np.eye(d)
+        ],
+        axis=1,
+    )
     expected = gradient.T @ gradient / len(x)
     np.testing.assert_allclose(synthetic.chain_monomial_egop(d, r), expected, atol=1e-12)
 

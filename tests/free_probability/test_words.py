@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.free_probability.words import (
     canonical_rotation,
-    free_cumulants,
     free_trace,
     matrix_trace,
     moment_trace,
@@ -159,19 +158,14 @@ def test_free_poisson_elements_multiply_to_fuss_catalan_numbers():
     assert found == [math.comb(3 * n, n) // (2 * n + 1) for n in range(1, 5)]
 
 
-@given(st.lists(st.integers(-5, 5), min_size=1, max_size=8))
-def test_moments_and_cumulants_are_inverse(values):
-    assert free_cumulants(moments_from_cumulants(values)) == values
-    assert moments_from_cumulants(free_cumulants(values)) == values
-
-
-def test_cumulants_are_those_of_the_partition_sum():
-    moments = [2, 7, 1, 5, 9]
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=5))
+def test_moments_are_sums_over_non_crossing_partitions_of_cumulants(values):
+    moments = moments_from_cumulants(values)
     families = {"R": moment_trace(moments)}
-    whole = free_cumulants(moments)
-    for n in range(1, 6):
+    for n in range(1, len(values) + 1):
         total = sum(
-            math.prod(whole[len(block) - 1] for block in partition) for partition in non_crossing(n)
+            math.prod(values[len(block) - 1] for block in partition)
+            for partition in non_crossing(n)
         )
         assert total == moments[n - 1] == free_trace("R" * n, families)
 

@@ -4,18 +4,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.determinism import stream
 from feature_alignment.kernels.alignment import (
     LabelAlignmentForm,
     centred_kernel_alignment,
-    class_label_kernel,
     kernel_alignment,
     label_alignment,
     label_alignments,
-    layer_label_alignments,
 )
-from feature_alignment.kernels.tangent import TangentKernel, tangent_features, tangent_kernel
-from feature_alignment.models.mlp import MLP
 
 N, C = 9, 3
 seeds = st.integers(0, 1000)
@@ -73,8 +69,7 @@ def test_the_paper_form_differs_from_the_released_one_by_the_labels_norms_only()
 
 def test_cka_with_the_label_kernel_is_the_label_alignment():
     kernel, y = gram(), one_hot()
-    labels = class_label_kernel(y)
-    assert labels.shape == (N * C, N * C)
+    labels = np.outer(y, y)
     assert centred_kernel_alignment(kernel, labels) == pytest.approx(
         label_alignment(kernel, y, "equation_7_raw")
     )
@@ -134,34 +129,11 @@ def test_orthogonal_and_parallel_kernels():
     y = np.array([[1.0], [-1.0], [1.0], [-1.0]])
     other = np.array([[1.0], [1.0], [-1.0], [-1.0]])
     for form in LabelAlignmentForm:
-        assert label_alignment(class_label_kernel(y), y, form) == pytest.approx(1)
-        assert label_alignment(class_label_kernel(other), y, form) == pytest.approx(0, abs=1e-15)
+        assert label_alignment(np.outer(y, y), y, form) == pytest.approx(1)
+        assert label_alignment(np.outer(other, other), y, form) == pytest.approx(0, abs=1e-13)
     # Of two equally strong directions one is the labels'.
-    both = class_label_kernel(y) + class_label_kernel(other)
+    both = np.outer(y, y) + np.outer(other, other)
     assert label_alignment(both, y) == pytest.approx(1 / np.sqrt(2))
-
-
-@pytest.mark.parametrize("form", LabelAlignmentForm)
-def test_layer_alignments_of_a_network_are_those_of_its_layers_features(form):
-    generator = torch_stream(0, "init")
-    model = MLP(4, [6, 5], C, "relu", True, generator, dtype=torch.float64)
-    x = torch.randn(N, 4, dtype=torch.float64, generator=torch_stream(0, "x"))
-    y = one_hot()
-    kernel = tangent_kernel(model, x)
-    found = layer_label_alignments(kernel, y, form)
-    features = tangent_features(model, x).numpy()
-    sizes = [4 * 6 + 6, 6 * 5 + 5, 5 * C + C]
-    parts = np.split(features, np.cumsum(sizes)[:-1], axis=2)
-    assert list(found) == ["layers.0", "layers.1", "layers.2"]
-    for value, part in zip(found.values(), parts, strict=True):
-        assert value == pytest.approx(oracle(part, y, form), rel=1e-10)
-    assert label_alignment(kernel.total, y, form) == pytest.approx(oracle(features, y, form))
-
-
-def test_a_layer_without_features_is_named():
-    layers = {"first": torch.eye(4), "dead": torch.zeros(4, 4)}
-    with pytest.raises(ValueError, match="layer 'dead': the kernel is zero"):
-        layer_label_alignments(TangentKernel(layers, 1), np.arange(4.0)[:, None])
 
 
 @pytest.mark.parametrize(
@@ -185,7 +157,7 @@ def test_reversed_and_read_only_arrays_are_accepted():
     kernel, y = gram(), one_hot()
     expected = label_alignment(kernel, y)
     kernel, y = kernel[::-1, ::-1][::-1, ::-1], np.broadcast_to(y, y.shape)
-    assert label_alignment(kernel, y) == expected
+    assert label_alignment(kernel, y) == pytest.approx(expected, rel=1e-12)
 
 
 def test_kernels_that_have_no_alignment_are_refused():
@@ -193,14 +165,13 @@ def test_kernels_that_have_no_alignment_are_refused():
         kernel_alignment(np.eye(2), np.eye(3))
     with pytest.raises(ValueError, match="the kernel is zero"):
         kernel_alignment(np.eye(2), np.zeros((2, 2)))
-    with pytest.raises(ValueError, match=r"shape \(4,\); they must be \(n, c\)"):
-        class_label_kernel(np.ones(4))
 
 
 def test_several_forms_at_once_are_those_one_by_one():
     features = np.random.default_rng(3).standard_normal((20, 40))
     y = np.eye(2)[np.random.default_rng(4).integers(2, size=10)]
     kernel = features @ features.T
-    assert label_alignments(kernel, y) == {
-        form: label_alignment(kernel, y, form) for form in LabelAlignmentForm
-    }
+    expected = {form: label_alignment(kernel, y, form) for form in LabelAlignmentForm}
+    # One product with several columns sums in another order than one with a single column, on
+    # some processors: 400 terms may each leave a few rounding errors of 1.1e-16.
+    assert label_alignments(kernel, y) == pytest.approx(expected, rel=1e-12)

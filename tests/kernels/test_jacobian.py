@@ -214,7 +214,7 @@ def test_numbers_out_of_range_are_refused(number):
 
 def test_what_does_not_fit_is_refused():
     model, x = mlp(), draw(5, 4)
-    with pytest.raises(ValueError, match=r"'bias' of shape .* is no parameter"):
+    with pytest.raises(ValueError, match=r"'bias' of shape .* is not a parameter"):
         jacobian_vector_product(model, x, {"bias": torch.ones(3)})
     with pytest.raises(ValueError, match=r"weights of shape \(3, 5\)"):
         vector_jacobian_product(model, x, torch.ones(3, 5))

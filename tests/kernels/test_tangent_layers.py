@@ -93,12 +93,18 @@ SEQUENCES = {
 
 # PyTorch warns that an even window with "same" padding costs it a copy.
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
-@pytest.mark.parametrize("kind", PICTURES)
-def test_layers_on_images_agree_with_the_explicit_jacobian(
-    kind, explicit_kernel, assert_same_kernel
+@pytest.mark.parametrize(
+    ("build", "inputs"),
+    [
+        *(pytest.param(build, images, id=kind) for kind, build in PICTURES.items()),
+        *(pytest.param(build, tokens, id=f"{kind}, tokens") for kind, build in SEQUENCES.items()),
+    ],
+)
+def test_layers_agree_with_the_explicit_jacobian(
+    build, inputs, explicit_kernel, assert_same_kernel
 ):
-    x, x2 = images(4), images(3, seed=1)
-    model = prepare(PICTURES[kind], x)
+    x, x2 = inputs(4), inputs(3, seed=1)
+    model = prepare(build, x)
     assert plan_capture(model, x).generic == ()
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
     assert_same_kernel(tangent_kernel(model, x, x2), explicit_kernel(model, x, x2), 1e-10)
@@ -110,17 +116,6 @@ def test_convolutions_in_one_and_three_dimensions(dims, explicit_kernel, assert_
     model = prepare(OTHER_DIMENSIONS[dims], x)
     assert plan_capture(model, x).generic == ()
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
-
-
-@pytest.mark.parametrize("kind", SEQUENCES)
-def test_layers_on_sequences_agree_with_the_explicit_jacobian(
-    kind, explicit_kernel, assert_same_kernel
-):
-    x, x2 = tokens(4), tokens(3, seed=1)
-    model = prepare(SEQUENCES[kind], x)
-    assert plan_capture(model, x).generic == ()
-    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
-    assert_same_kernel(tangent_kernel(model, x, x2), explicit_kernel(model, x, x2), 1e-10)
 
 
 @pytest.mark.parametrize("build", [*PICTURES.values(), *SEQUENCES.values()])

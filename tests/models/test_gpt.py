@@ -131,7 +131,7 @@ def test_weights_repeat_with_the_seed_and_leave_the_global_generator_alone(init)
         ({"n_layer": 0}, "holds a size below 1"),
         ({"n_head": 3}, "3 heads do not divide n_embd = 8"),
         ({"init": "nanogtp"}, "did you mean 'nanogpt'"),
-        ({"outputs": "last"}, "'last' is not one"),
+        ({"outputs": "last"}, "'last' is unknown"),
     ],
 )
 def test_what_is_no_gpt_is_refused(options, message):

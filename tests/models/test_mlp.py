@@ -62,7 +62,7 @@ def test_without_biases_no_layer_has_one():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"activation": "rely"}, "activation: 'rely' is not one; did you mean 'relu'"),
+        ({"activation": "rely"}, "activation: 'rely' is unknown; did you mean 'relu'"),
         ({"widths": (6, 0)}, r"\[4, 6, 0, 2\] holds a size below 1"),
         ({"layer_scales": [0.1, 1]}, "layer_scales: 2 factors for 3 layers"),
         ({"init": "xavier"}, "init: 'xavier' is not a scheme"),

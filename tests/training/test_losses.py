@@ -3,12 +3,10 @@ import math
 import pytest
 import torch
 
-from feature_alignment.errors import UserError
 from feature_alignment.training.losses import (
     accuracy,
     bce,
     cross_entropy,
-    loss_function,
     mse,
     sequence_cross_entropy,
 )
@@ -19,7 +17,7 @@ F = torch.tensor([[0.5, -1.0], [2.0, 0.0], [-3.0, 1.5]], dtype=torch.float64)
 def test_mse_averages_over_samples_and_outputs():
     y = torch.ones_like(F)
     expected = sum((float(f) - 1) ** 2 for f in F.flatten()) / 6
-    assert mse(F, y).item() == pytest.approx(expected, rel=1e-14)
+    assert mse(F, y).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_bce_is_minus_the_log_likelihood_of_the_label():
@@ -28,7 +26,7 @@ def test_bce_is_minus_the_log_likelihood_of_the_label():
         1 / (1 + math.exp(-t * f)) for t, f in zip(y.flatten(), F.flatten(), strict=True)
     ]
     expected = -sum(math.log(p) for p in likelihoods) / 6
-    assert bce(F, y).item() == pytest.approx(expected, rel=1e-14)
+    assert bce(F, y).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_bce_stays_finite_for_large_outputs():
@@ -41,7 +39,7 @@ def test_cross_entropy_is_minus_the_log_probability_of_the_class():
     expected = 0.0
     for f, label in zip(F.tolist(), y.tolist(), strict=True):
         expected -= math.log(math.exp(f[label]) / sum(math.exp(v) for v in f)) / 3
-    assert cross_entropy(F, y).item() == pytest.approx(expected, rel=1e-13)
+    assert cross_entropy(F, y).item() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", [mse, bce])
@@ -86,11 +84,3 @@ def test_accuracy_of_one_output_is_that_of_its_sign():
 def test_accuracy_refuses_targets_that_do_not_fit(y):
     with pytest.raises(ValueError, match="one int64 class index per sample, or targets"):
         accuracy(torch.zeros(3, 2), y)
-
-
-def test_losses_are_found_by_name():
-    assert loss_function("mse") is mse
-    with pytest.raises(
-        UserError, match="loss: 'cross-entropy' is not a loss; did you mean 'cross_entropy'"
-    ):
-        loss_function("cross-entropy")

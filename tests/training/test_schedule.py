@@ -43,9 +43,9 @@ def test_settings_of_a_spec_always_measure_the_end(settings, expected):
         ([11], "measure_at: step 11 is outside the run's 0 to 9"),
         ([-1], "measure_at: step -1 is outside"),
         ({"every": 0}, "every 0 steps is not possible"),
-        ({"geometric": {"ratio": 1.0}}, "ratio 1.0 make no growing schedule"),
+        ({"geometric": {"ratio": 1.0}}, "ratio 1.0 do not make a growing schedule"),
         ({"geometric": {"ratios": 2}}, "'ratios' is not a setting; did you mean 'ratio'"),
-        ({"often": 3}, "measure_at: .* is no schedule"),
+        ({"often": 3}, "measure_at: .* is not a schedule"),
     ],
 )
 def test_impossible_schedules_are_refused(settings, message):

@@ -105,7 +105,10 @@ def test_every_layer_of_a_network_moves_at_the_speed_that_the_spec_gives():
         ({"speeds": [-1.0]}, "optimizer.speed: -1.0 is out of range"),
         ({"speeds": [1.0], "epsilon": -0.1}, "optimizer.epsilon: -0.1 is out of range"),
         ({"speeds": [1.0], "relaxation": "multiplicative"}, "optimizer.epsilon: 0.0 is out of"),
-        ({"speeds": [1.0], "relaxation": "aditive"}, "'aditive' is not a form; did you mean 'add"),
+        (
+            {"speeds": [1.0], "relaxation": "aditive"},
+            "'aditive' is unknown; did you mean 'add",
+        ),
         ({}, "optimizer.speeds: slo needs it"),
     ],
 )
@@ -121,7 +124,7 @@ def test_wrong_settings_are_named(settings, message):
         ({"lr": 0.1, "speed": -1.0}, "speed: -1.0"),
         ({"lr": 0.1, "epsilon": -1.0}, "epsilon: -1.0"),
         ({"lr": 0.1, "relaxation": "multiplicative"}, "epsilon: 0.0"),
-        ({"lr": 0.1, "relaxation": "none"}, "relaxation: 'none' is not a form"),
+        ({"lr": 0.1, "relaxation": "none"}, "relaxation: 'none' is unknown"),
     ],
 )
 def test_the_optimizer_alone_refuses_the_same(options, message):

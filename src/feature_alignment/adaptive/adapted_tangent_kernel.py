@@ -100,7 +100,13 @@ def _transformed_layer(
 
 
 class _TransformedLayer(nn.Module):
-    """What both kinds hold as constants; the only parameter is the weight of U."""
+    """The constants of both kinds; the only parameter is the weight of U."""
+
+    weight_0: torch.Tensor
+    bias_0: torch.Tensor | None
+    on_inputs: torch.Tensor
+    on_constant: torch.Tensor | None
+    on_outputs: torch.Tensor
 
     def __init__(
         self, layer: nn.Linear | nn.Conv2d, on_inputs: torch.Tensor, on_outputs: torch.Tensor
@@ -129,11 +135,7 @@ class _TransformedLinear(_TransformedLayer):
 class _TransformedConvolution(_TransformedLayer):
     def __init__(self, layer: nn.Conv2d, on_inputs: torch.Tensor, on_outputs: torch.Tensor) -> None:
         super().__init__(layer, on_inputs, on_outputs)
-        self.window = {
-            "stride": layer.stride,
-            "padding": layer.padding,
-            "dilation": layer.dilation,
-        }
+        self.stride, self.padding, self.dilation = layer.stride, layer.padding, layer.dilation
         self.patch = layer.weight.shape[1:]  # (channels, height, width)
         assert math.prod(self.patch) == self.on_inputs.shape[1]
         self.update = nn.Conv2d(len(on_inputs), len(on_outputs), 1, bias=False).to(on_inputs)
@@ -141,6 +143,9 @@ class _TransformedConvolution(_TransformedLayer):
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
         filters = self.on_inputs.view(-1, *self.patch)  # M⁽¹⁾ applied to every patch
-        patches = F.conv2d(a, filters, self.on_constant, **self.window)
+        patches = F.conv2d(a, filters, self.on_constant, self.stride, self.padding, self.dilation)
         change = F.conv2d(self.update(patches), self.on_outputs[:, :, None, None])
-        return F.conv2d(a, self.weight_0, self.bias_0, **self.window) + change
+        unchanged = F.conv2d(
+            a, self.weight_0, self.bias_0, self.stride, self.padding, self.dilation
+        )
+        return unchanged + change

@@ -41,7 +41,7 @@ _CHUNK = 500
 
 
 class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
-    """Interpolation with tangent features that are transformed at a price.
+    """Interpolation with tangent features whose transformation is penalised.
 
     Minimises Ω(M) + ‖θ − θ₀‖² over M and θ subject to f_θ₀(x_i) + ∇f_θ₀(x_i) M (θ − θ₀) = y_i, as
     min Ω̃(B) over the coefficients B = M(θ − θ₀). With no structure the predictions are those of
@@ -141,7 +141,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         residual = targets - outputs
         best: Solution | None = None
         for number in range(self.starts):
-            start = None if number == 0 else self._random_start(structure, best, number)
+            start = None if best is None else self._random_start(structure, best, number)
             found = minimise_penalty(
                 interpolation,
                 residual,
@@ -261,7 +261,8 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         if self.structure == "none":
             return Structureless(penalty)
         raise ValueError(
-            f"structure: {self.structure!r} is not one; {suggestion(self.structure, STRUCTURES)}."
+            f"structure: {self.structure!r} is not a structure; "
+            f"{suggestion(self.structure, STRUCTURES)}."
         )
 
     def _random_start(self, structure: Structure, best: Solution, number: int) -> Transformation:
@@ -280,5 +281,5 @@ def _penalty(key: str, penalty: str | Penalty | Callable[[np.ndarray], np.ndarra
     if callable(penalty):
         return penalty
     if penalty not in PENALTIES:
-        raise ValueError(f"{key}: {penalty!r} is not one; {suggestion(penalty, PENALTIES)}.")
+        raise ValueError(f"{key}: {penalty!r} is not a penalty; {suggestion(penalty, PENALTIES)}.")
     return PENALTIES[penalty]

@@ -42,7 +42,7 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
     """Scales s₁, s₂ = argmin over s₁, s₂ ≥ 1 of ω₁(s₁) + ω₂(s₂) + d²/(s₁s₂)².
 
     Exact for the square, the absolute and the logarithmic penalty, alone (the other one rigid) or
-    twice, and for square and absolute together; otherwise by scalar search, to about 1e-8.
+    on both sides, and for square and absolute together; otherwise by scalar search, to about 1e-8.
 
     Source: lejeune2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are this project's.
 

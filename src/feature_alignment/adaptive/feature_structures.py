@@ -17,16 +17,16 @@ from feature_alignment.adaptive.penalties import Penalty, rigid_penalty
 
 
 class Transformation(Protocol):
-    """A symmetric positive definite M ⪰ I on the parameters.
+    """A symmetric positive definite M ⪰ I on the parameters."""
 
-    Attributes:
-        penalty: Ω̃(B) of the coefficients it was made for.
-    """
-
-    penalty: float
+    @property
+    def penalty(self) -> float:
+        """Ω̃(B) of the coefficients it was made for."""
+        ...
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
         """M^power applied to matrices by layer; the power may be negative."""
+        ...
 
 
 class Structure(Protocol):
@@ -34,6 +34,7 @@ class Structure(Protocol):
 
     def adapt(self, coefficients: Matrices) -> Transformation:
         """The M that minimises Ω(M) + ‖M⁻¹B‖² for coefficients B by layer."""
+        ...
 
 
 @dataclass(frozen=True)

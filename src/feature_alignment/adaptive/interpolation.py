@@ -59,7 +59,7 @@ class Interpolation:
         return self.transpose_times(solved.view(targets.shape))
 
     def within(self, matrices: Matrices) -> Matrices:
-        """What of B leaves the outputs unchanged: (I − JᵀK₀⁻¹J) B."""
+        """The part of B that leaves the outputs unchanged: (I − JᵀK₀⁻¹J) B."""
         return combine(matrices, -1.0, self.minimum_norm(self.times(matrices)))
 
     def corrected(self, matrices: Matrices, targets: torch.Tensor) -> Matrices:

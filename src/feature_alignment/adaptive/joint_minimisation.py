@@ -68,7 +68,7 @@ def minimise_jointly(
         starts: number of descents.
         fixed_outputs: for each block whether M⁽²⁾ stays I.
         identity_first: whether the first start is M = I. A descent from there can keep symmetries
-            of the problem that it would have to find from elsewhere.
+            of the problem that one from elsewhere would have to find.
 
     Returns:
         The best minimum.

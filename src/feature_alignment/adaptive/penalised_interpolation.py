@@ -141,13 +141,16 @@ class _History:
     def settled(self) -> Matrices:
         """The combination Σ_i w_i T(B_i), Σ_i w_i = 1, of least ‖Σ_i w_i (T(B_i) − B_i)‖."""
         weights = self._weights()
+        zero = torch.zeros(())
         return {
-            layer: sum(w * after[layer] for w, (_, after) in zip(weights, self._pairs, strict=True))
+            layer: sum(
+                (w * after[layer] for w, (_, after) in zip(weights, self._pairs, strict=True)), zero
+            )
             for layer in self._pairs[0][1]
         }
 
     def further(self, stretch: float) -> Matrices:
-        """So many times the last move beyond it, for the slow way off a saddle."""
+        """Beyond the last iterate by `stretch` times the last move, to get off a saddle faster."""
         before, after = self._pairs[-1]
         return combine(after, stretch, combine(after, -1.0, before))
 

@@ -46,17 +46,11 @@ class PowerPenalty:
 
     def __post_init__(self) -> None:
         if self.p <= 0:
-            raise ValueError(f"p: {self.p} makes no penalty; it must be above 0.")
+            raise ValueError(f"p: {self.p} is out of range; it must be above 0.")
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
         """ω(v), the shape of v."""
         return np.abs(np.asarray(v, dtype=float) - 1) ** self.p
-
-    def slope(self, v: np.ndarray) -> np.ndarray:
-        """ω'(v) for v ≥ 1; at 1 from above, infinite if p < 1."""
-        excess = np.asarray(v, dtype=float) - 1
-        with np.errstate(divide="ignore"):
-            return self.p * excess ** (self.p - 1)
 
 
 def logarithmic_penalty(v: np.ndarray) -> np.ndarray:

@@ -7,9 +7,6 @@ which keeps full precision near s = 1.
 
 import numpy as np
 
-JOINT_THRESHOLD = (1 + np.sqrt(3)) / 2
-"""Below this v the joint penalty ω₃ uses the square penalty alone."""
-
 EFFECTIVE_JOINT_THRESHOLD = (1 + np.sqrt(3)) / (2 * np.sqrt(2))
 """Below this v (0.96593) the effective joint penalty is the effective square penalty."""
 
@@ -48,23 +45,6 @@ def effective_absolute_penalty(v: np.ndarray) -> np.ndarray:
     """
     square = np.asarray(v, dtype=float) ** 2
     return np.where(2 * square <= 1, square, 1.5 * np.cbrt(2 * square) - 1)
-
-
-def joint_square_absolute_penalty(v: np.ndarray) -> np.ndarray:
-    """ω₃ = ω₁ ⊕ ω₂: (v − 1)² up to v = (1 + √3)/2, then (z − 1)(3z − 1) − 1, 2z²(z − 1) = v.
-
-    Source: lejeune2024, Figure 2 (ω₃); the closed form is this project's.
-
-    Args:
-        v: scales, at least 1, any shape.
-
-    Example:
-        >>> joint_square_absolute_penalty(np.array([1.0, 8.0])).round(6)
-        array([0., 4.])
-    """
-    v = np.asarray(v, dtype=float)
-    t = excess_root(2, v / 2)
-    return np.where(v <= JOINT_THRESHOLD, (v - 1) ** 2, t * (3 * t + 2) - 1)
 
 
 def effective_joint_penalty(v: np.ndarray) -> np.ndarray:

@@ -143,7 +143,7 @@ def unit_capacity_bound(
     """
     u, v, u0 = _two_layers(weights, initial)
     if not margin > 0:
-        raise ValueError(f"margin: {margin}; the bound needs one above 0.")
+        raise ValueError(f"margin: {margin}; the bound needs a margin above 0.")
     x = x.flatten(1).double()  # (n, d)
     data = float((u - u0).norm()) * float(x.norm()) + float((x @ u0.T).norm())
     scale = math.sqrt(len(v)) * float(v.norm()) / (margin * math.sqrt(len(x)))
@@ -220,7 +220,8 @@ def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> to
     # Jᵀv is linear in v, and the gradient of ⟨w, Jᵀv⟩ by v is Jw.
     v = torch.zeros_like(f, requires_grad=True)
     gradients = torch.autograd.grad(f, parameters, v, create_graph=True)
-    along = sum((g * w.detach()).sum() for g, w in zip(gradients, parameters, strict=True))
+    terms = ((g * w.detach()).sum() for g, w in zip(gradients, parameters, strict=True))
+    along = sum(terms, torch.zeros(()).to(f))
     (scaled,) = torch.autograd.grad(along, v)  # (n, c)
     gradient = f.detach().double().softmax(1)
     gradient[torch.arange(len(y)), y] -= 1

@@ -36,7 +36,7 @@ def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNor
         The interpolator.
 
     Raises:
-        ValueError: if the rank is below n within float64, so that not all labels can be met.
+        ValueError: if the rank is below n within float64, so that not all labels can be fitted.
 
     Example:
         >>> minimum_norm_interpolator(np.array([[2.0, 0.0]]), np.array([1.0])).weights.tolist()
@@ -46,7 +46,7 @@ def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNor
     rounding = singular_values[0] * max(features.shape) * np.finfo(np.float64).eps
     rank = int(np.count_nonzero(singular_values > rounding))
     if rank < len(y):
-        raise ValueError(f"features: rank {rank} for {len(y)} labels; they cannot all be met.")
+        raise ValueError(f"features: rank {rank} for {len(y)} labels; they cannot all be fitted.")
     coefficients = left.T @ y
     return MinimumNorm((coefficients / singular_values) @ right, singular_values**2, coefficients)
 
@@ -76,7 +76,7 @@ def optimal_norm_scales(
 def interpolator_bound(
     eigenvalues: np.ndarray, coefficients: np.ndarray, scales: np.ndarray
 ) -> float:
-    """Bound (‖w*‖_A/n) √Tr K_A on the Rademacher complexity of the ball that w* is on.
+    """Bound (‖w*‖_A/n) √Tr K_A on the Rademacher complexity of the ball with w* on its surface.
 
     (1/n) √(Σ_j ν_j (u_jᵀy)²/λ_j) · √(Σ_j λ_j/ν_j), with A = Σ_j √ν_j v_j v_jᵀ on the span of the
     v_j; ν = 1 gives A = Id. Of full rank: n = r.

@@ -14,7 +14,7 @@ class UpdatePath:
     """Length of the path that training takes, plainly and in the metric of the tangent features.
 
     C = Σ_t ‖δw_t‖ ‖Φ_t‖_F with ‖Φ_t‖_F² = Tr K_t, where δw_t = w_{t+1} − w_t is update t, momentum
-    and all, and Φ_t are the tangent features before it. Give it to `training.loop.train` as
+    included, and Φ_t are the tangent features before it. Give it to `training.loop.train` as
     `after_update`.
 
     Source: baratin2021, eq. 18 and footnote 11.
@@ -68,7 +68,7 @@ class UpdatePath:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a path: `state` is from `state_dict`."""
+        """Continue a path: `state` is from `state_dict`."""
         self.length, self.complexity = state["length"], state["complexity"]
         self._features = state["features"]
         self._parameters = [

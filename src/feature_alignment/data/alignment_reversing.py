@@ -20,7 +20,7 @@ class AlignmentReversing:
     3. X is X⁽¹⁾ with labels 1 above X⁽²⁾ with labels 0.
     4. X ← X + ε₂ Z with Z standard normal, y ← y + label_shift.
 
-    To the letter it cannot be done: with γn < d rows the Gram of X⁽¹⁾ is singular, and the shapes
+    This cannot be done to the letter: with γn < d rows the Gram of X⁽¹⁾ is singular, and the shapes
     of step 2 do not fit. There are three readings:
 
     - "compact": X⁽¹⁾ has γn rows and X̃⁽²⁾ the other (1 − γ)n, and step 2 keeps as many singular
@@ -89,7 +89,7 @@ class AlignmentReversing:
         """
         if not 0 < gamma <= 1 or round(gamma * self.n) == 0:
             raise UserError(
-                f"gamma: {gamma} of {self.n} samples, wanted 1/{self.n} to 1; set it so."
+                f"gamma: {gamma} of {self.n} samples, wanted 1/{self.n} to 1; correct it."
             )
         ones = round(gamma * self.n)
         second = self._compact_rows(ones) if self.reading == "compact" else self._inverse[ones:]

@@ -154,7 +154,7 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, 
     if info.get("sha256") != content_sha256(arrays):
         raise ValueError("info['sha256'] is not the hash of the arrays")
     text = json.dumps(dict(info), sort_keys=True, ensure_ascii=False, allow_nan=False)
-    members = {name: arrays[name] for name in sorted(arrays)}
+    members: dict[str, Any] = {name: arrays[name] for name in sorted(arrays)}
     members[_INFO_KEY] = np.frombuffer(text.encode(), dtype=np.uint8)
     with whole_file(Path(path)) as partial, partial.open("wb") as file:
         np.savez(file, **members)
@@ -167,14 +167,14 @@ def load(path: str | Path) -> Dataset:
         path: a file that `save` wrote.
 
     Raises:
-        UserError: if the file is missing, is no such file, or is damaged.
+        UserError: if the file is missing, is not such a file, or is damaged.
     """
     path = Path(path)
     cure = "delete it and run the workflow again, which prepares it anew"
     if not path.is_file():
         raise UserError(f"{path}: no such file; run the workflow, which prepares it.")
     try:
-        # An open file, because np.load forgets to close one that is no archive.
+        # An open file, because np.load forgets to close one that is not an archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         info = json.loads(arrays.pop(_INFO_KEY).tobytes())

@@ -1,4 +1,4 @@
-"""CelebA, attribute Eyeglasses, in torchvision's folder; its owners want it fetched by hand."""
+"""CelebA, attribute Eyeglasses, in torchvision's folder; which must be downloaded by hand."""
 
 import hashlib
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from feature_alignment.data.download import Report, file_digest
-from feature_alignment.data.images import canonical_image
+from feature_alignment.data.images import canonical_image, image_form
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError
 
@@ -52,6 +52,7 @@ def load_celeba(info: DatasetInfo, root: Path, report: Report | None = None) -> 
             )
     labels = _attribute(base / "list_attr_celeba.txt")
     partition = _partition(base / "list_eval_partition.txt")
+    shape, _ = image_form(info)
     arrays: dict[str, np.ndarray] = {}
     digest = hashlib.sha256()
     for split, limit in PER_CLASS.items():
@@ -72,7 +73,7 @@ def load_celeba(info: DatasetInfo, root: Path, report: Report | None = None) -> 
         images = []
         for name in chosen:
             file = base / "img_align_celeba" / name
-            images.append(_central_square(file, info.shape))
+            images.append(_central_square(file, shape))
             digest.update(name.encode() + b"\n" + file.read_bytes())
         arrays[f"x_{split}"] = np.stack(images)
         arrays[f"y_{split}"] = np.array([labels[name] for name in chosen], dtype=np.int64)
@@ -83,7 +84,7 @@ def load_celeba(info: DatasetInfo, root: Path, report: Report | None = None) -> 
             for name in ("list_attr_celeba.txt", "list_eval_partition.txt")
         ),
     ]
-    height, width, _ = info.shape
+    height, width, _ = shape
     notes = [
         f"first images of both classes, at most {PER_CLASS['train']} each for training and "
         f"{PER_CLASS['test']} for testing",

@@ -1,4 +1,4 @@
-"""Labels that tell nothing: an exact share of them replaced by random ones."""
+"""Corrupted labels: an exact share of them replaced by random ones."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def random_labels(
     """Replace an exact share of the labels by draws from the uniform distribution on all classes.
 
     A random label may be the true one: of c classes, (c − 1)/c of the chosen examples get a wrong
-    label in the mean, 45 % of all for ten classes and a share of one half.
+    label on average, 45 % of all for ten classes and a share of one half.
 
     Source: baratin2021, Figures 2, 4, 6, 13 and 14.
 

@@ -114,16 +114,19 @@ def _fetch_from(url: str, checksum: str, path: Path, report: Report | None) -> s
             again = f", try {attempt + 1} of {TRIES} after: {reason}" if attempt else ""
             report(f"{path.name}: fetching from {url}{again}")
         downloader = pooch.HTTPDownloader(
-            progressbar=_Percentages(report, path.name) if report else False,
+            # pooch takes any object with tqdm's methods, but declares a bool.
+            progressbar=_Percentages(report, path.name) if report else False,  # pyright: ignore[reportArgumentType]
             chunk_size=2**20,
             timeout=TIMEOUT_SECONDS,
         )
         try:
-            pooch.retrieve(url, checksum, path.name, path.parent, downloader=downloader)
+            # pooch's own downloader does not have the type that pooch declares.
+            pooch.retrieve(url, checksum, path.name, path.parent, downloader=downloader)  # pyright: ignore[reportArgumentType]
             return None
         except requests.HTTPError as error:
-            reason = f"HTTP status {error.response.status_code} {error.response.reason}"
-            if error.response.status_code in (401, 403, 404, 410):
+            status = getattr(error.response, "status_code", None)
+            reason = f"HTTP status {status} {getattr(error.response, 'reason', '')}"
+            if status in (401, 403, 404, 410):
                 return reason
         except requests.RequestException as error:
             reason = _connection_reason(error)

@@ -21,12 +21,14 @@ from feature_alignment.data.embedded_signs import traffic_signs
 from feature_alignment.data.sklearn_files import package_origin
 from feature_alignment.determinism import stream
 
-Split = tuple[np.ndarray, np.ndarray]
+StandIn = Callable[[str, int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+"""From the split, "train" or "test", the number n of images and the source of all draws: images
+uint8 (n, height, width, channels) and labels int64 (n,)."""
 
 # One seed for all: a stand-in is a data set, not a draw.
 _SEED = 0
 
-_GENERATORS: dict[str, tuple[Callable[[str, int, np.random.Generator], Split], int, int]] = {
+_GENERATORS: dict[str, tuple[StandIn, int, int]] = {
     "mnist": (enlarged_digits, 1437, 360),
     "kmnist": (brush_glyphs, 4000, 1000),
     "cifar10": (photograph_regions, 4000, 1000),

@@ -44,15 +44,9 @@ def _enlarged(digit: np.ndarray, side: int) -> np.ndarray:
 def enlarged_digits(
     split: str, n: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Digits enlarged to 20x20 and centred in 28x28, as MNIST's are.
+    """Digits enlarged to 20x20 and centred in 28x28, as MNIST's are, see `embedded.StandIn`.
 
-    Args:
-        split: "train" or "test".
-        n: number of images, at most 1437 for training and 360 for testing.
-        generator: not used: the digits are what they are.
-
-    Returns:
-        uint8 (n, 28, 28, 1) and int64 (n,).
+    At most 1437 for training and 360 for testing; nothing is drawn from the generator.
     """
     images, labels = digit_split(split)
     x = np.zeros((n, 28, 28, 1), dtype=np.uint8)
@@ -93,15 +87,9 @@ def _painted(
 def street_digits(
     split: str, n: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Digits in colour over photograph patches, classed by the digit.
+    """Digits in colour over photograph patches, classed by the digit, see `embedded.StandIn`.
 
-    Args:
-        split: "train" or "test": both digits and patches are kept apart.
-        n: number of images.
-        generator: source of the draws.
-
-    Returns:
-        uint8 (n, 32, 32, 3) and int64 (n,).
+    The splits share neither digits nor patches; (n, 32, 32, 3).
     """
     labels = balanced_labels(n, 10, generator)
     walls = photograph_backgrounds(split, generator.integers(len(REGIONS), size=n), generator)
@@ -114,13 +102,7 @@ def digits_on_photographs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Digits over photograph patches, classed by the pair: label = 10 · digit + region.
 
-    Args:
-        split: "train" or "test": both digits and patches are kept apart.
-        n: number of images.
-        generator: source of the draws.
-
-    Returns:
-        uint8 (n, 32, 32, 3) and int64 (n,), 0 to 99.
+    As `street_digits`, with labels from 0 to 99.
     """
     labels = balanced_labels(n, 100, generator)
     backgrounds = photograph_backgrounds(split, labels % 10, generator)

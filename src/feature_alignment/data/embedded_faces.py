@@ -70,18 +70,23 @@ def _pick(colours: tuple[Colour, ...], generator: np.random.Generator) -> Colour
     return _shaded(colours[generator.integers(len(colours))], generator.uniform(0.85, 1.1))
 
 
+def _any_colour(lowest: int, below: int, generator: np.random.Generator) -> Colour:
+    red, green, blue = (int(value) for value in generator.integers(lowest, below, size=3))
+    return red, green, blue
+
+
 def _face(glasses: bool, generator: np.random.Generator) -> np.ndarray:
     """One face, float64 (SIZE, SIZE, 3), 0 to 255."""
-    background = tuple(int(v) for v in generator.integers(40, 230, size=3))
-    centre = tuple(48 + generator.normal(0.0, 2.0, size=2) + np.array([0.0, 4.0]))
-    canvas = _Canvas(background, centre, generator.uniform(0.9, 1.08))
+    background = _any_colour(40, 230, generator)
+    x, y = 48 + generator.normal(0.0, 2.0, size=2) + np.array([0.0, 4.0])
+    canvas = _Canvas(background, (x, y), generator.uniform(0.9, 1.08))
     skin, hair = _pick(_SKIN, generator), _pick(_HAIR, generator)
     width, height = generator.uniform(24, 29), generator.uniform(31, 36)
     eye_y, eye_x = generator.uniform(-8, -5), generator.uniform(10.5, 13)
     dark = _shaded(skin, 0.72)
 
     canvas.box(0, 48, generator.uniform(8, 13), 22, _shaded(skin, 0.85))  # neck
-    canvas.ellipse(0, 66, 38, 18, tuple(int(v) for v in generator.integers(20, 235, size=3)))
+    canvas.ellipse(0, 66, 38, 18, _any_colour(20, 235, generator))
     canvas.ellipse(0, -10, width + 4, height * generator.uniform(0.85, 1.0), hair)
     if generator.random() < 0.45:  # long hair
         canvas.box(-width, 14, 6, 26, hair)
@@ -127,15 +132,9 @@ def _draw_glasses(
 def drawn_faces(
     split: str, n: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Faces of many colours and shapes, half of them with glasses.
+    """Faces of many colours and shapes, half of them with glasses, see `embedded.StandIn`.
 
-    Args:
-        split: "train" or "test": both are drawn alike.
-        n: number of images.
-        generator: source of the draws.
-
-    Returns:
-        uint8 (n, 96, 96, 3) and int64 (n,), 1 with glasses.
+    Both splits are drawn alike; (n, 96, 96, 3), label 1 with glasses.
     """
     labels = balanced_labels(n, 2, generator)
     x = np.empty((n, SIZE, SIZE, 3), dtype=np.uint8)

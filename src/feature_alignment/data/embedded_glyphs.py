@@ -84,15 +84,9 @@ def hand_movements(n: int, generator: np.random.Generator) -> tuple[np.ndarray, 
 def brush_glyphs(
     split: str, n: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Glyphs of ten classes, two forms each, in ever different hands.
+    """Glyphs of ten classes, two forms each, in ever different hands, see `embedded.StandIn`.
 
-    Args:
-        split: "train" or "test": both are drawn alike.
-        n: number of images.
-        generator: source of the draws.
-
-    Returns:
-        uint8 (n, 28, 28, 1) and int64 (n,).
+    Both splits are drawn alike; (n, 28, 28, 1).
     """
     labels = balanced_labels(n, 10, generator)
     forms = glyph_forms("kmnist", 10 * _FORMS)

@@ -122,16 +122,7 @@ def as_pixels(images: np.ndarray, generator: np.random.Generator) -> np.ndarray:
 def photograph_regions(
     split: str, n: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Small patches classed by what they show.
-
-    Args:
-        split: "train" or "test".
-        n: number of patches.
-        generator: source of the draws.
-
-    Returns:
-        uint8 (n, 32, 32, 3) and int64 (n,).
-    """
+    """Small patches classed by what they show, see `embedded.StandIn`; (n, 32, 32, 3)."""
     labels = balanced_labels(n, len(REGIONS), generator)
     images = patches(REGIONS, labels, split, _REGION_SIDES, generator)
     return as_pixels(images, generator), labels
@@ -140,16 +131,7 @@ def photograph_regions(
 def photograph_parts(
     split: str, n: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Large patches classed by photograph and upright band.
-
-    Args:
-        split: "train" or "test".
-        n: number of patches.
-        generator: source of the draws.
-
-    Returns:
-        uint8 (n, 32, 32, 3) and int64 (n,).
-    """
+    """Large patches classed by photograph and upright band, as `photograph_regions`."""
     labels = balanced_labels(n, len(PARTS), generator)
     images = patches(PARTS, labels, split, _PART_SIDES, generator)
     return as_pixels(images, generator), labels

@@ -129,13 +129,7 @@ def traffic_signs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Signs of 43 classes before photograph patches, in varied light and view.
 
-    Args:
-        split: "train" or "test": the patches are kept apart.
-        n: number of images.
-        generator: source of the draws.
-
-    Returns:
-        uint8 (n, 32, 32, 3) and int64 (n,).
+    See `embedded.StandIn`. The splits share no patches; (n, 32, 32, 3).
     """
     labels = balanced_labels(n, CLASSES, generator)
     places = generator.integers(len(REGIONS), size=n)

@@ -9,7 +9,7 @@ import numpy as np
 
 from feature_alignment.data.archives import holds_zip, unpack_zip
 from feature_alignment.data.download import Report, fetch, has_checksum
-from feature_alignment.data.images import canonical_labels, read_image, resize_note
+from feature_alignment.data.images import canonical_labels, image_form, read_image, resize_note
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError
 
@@ -44,22 +44,23 @@ def load_gtsrb(info: DatasetInfo, root: Path, report: Report | None = None) -> L
         UserError: if an archive cannot be fetched or a file is not as published.
     """
     base = root / "gtsrb"
+    shape, classes = image_form(info)
     arrays: dict[str, np.ndarray] = {}
     sizes: set[tuple[int, int]] = set()
     digest = hashlib.sha256()
     for split, listed in (("train", _listed_training), ("test", _listed_test)):
-        if not _is_complete(base, split, listed(base, info.classes)):
+        if not _is_complete(base, split, listed(base, classes)):
             for name, md5 in ARCHIVES[split].items():
                 fetch(f"{BASE_URL}{name}", f"md5:{md5}", base / name, report=report)
                 if report:
                     report(f"{name}: unpacking")
                 unpack_zip(base / name, base)
-        files, labels = listed(base, info.classes)
+        files, labels = listed(base, classes)
         if not files:
             raise UserError(f"{base}: no {split} images after unpacking; delete it and run again.")
         images = []
         for file in files:
-            image, size = read_image(file, info.shape)
+            image, size = read_image(file, shape)
             images.append(image)
             sizes.add(size)
             digest.update(file.name.encode() + b"\n" + file.read_bytes())

@@ -1,4 +1,4 @@
-"""From images and labels as found to canonical arrays, with every doubt told."""
+"""Conversion of images and labels to canonical arrays; what does not fit is refused."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, tup
         uint8 (height, width, channels), and the file's own (height, width).
 
     Raises:
-        UserError: if the file is no image, is cut off, or has more than 8 bits a channel.
+        UserError: if the file is not an image, is cut off, or has more than 8 bits a channel.
     """
     try:
         with Image.open(path) as image:
@@ -58,6 +58,17 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, tup
     raise UserError(
         f"{path}: pixels of mode {mode!r}, wanted 8 bits a channel; convert it to an 8-bit image."
     )
+
+
+def image_form(info: DatasetInfo) -> tuple[tuple[int, int, int], int]:
+    """Canonical shape and number of classes of a set of images.
+
+    Raises:
+        ValueError: if the set holds text.
+    """
+    if info.shape is None or info.classes is None:
+        raise ValueError(f"{info.title} is not a set of images.")
+    return info.shape, info.classes
 
 
 def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
@@ -88,11 +99,12 @@ def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray
         )
     if 0 in x.shape:
         raise UserError(f"{where}: shape {x.shape} holds no image; give at least one.")
-    if x.shape[1:] == info.shape:
+    shape, _ = image_form(info)
+    if x.shape[1:] == shape:
         return np.ascontiguousarray(x)
     grey = x.shape[-1] == 1
     return np.stack(
-        [canonical_image(Image.fromarray(one[..., 0] if grey else one), info.shape) for one in x]
+        [canonical_image(Image.fromarray(one[..., 0] if grey else one), shape) for one in x]
     )
 
 
@@ -115,12 +127,13 @@ def canonical_labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np
         raise UserError(f"{where}: labels are {y.dtype}, wanted integers; cast them.")
     if y.shape != (n,):
         raise UserError(
-            f"{where}: shape {y.shape}, wanted ({n},), one label for each image; mend the file."
+            f"{where}: shape {y.shape}, wanted ({n},), one label for each image; correct the file."
         )
     low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= info.classes:
+    _, classes = image_form(info)
+    if low < 0 or high >= classes:
         raise UserError(
-            f"{where}: labels from {low} to {high}, wanted 0 to {info.classes - 1} "
+            f"{where}: labels from {low} to {high}, wanted 0 to {classes - 1} "
             f"for {info.title}; renumber them."
         )
     return y.astype(np.int64)
@@ -140,7 +153,7 @@ def resize_note(sizes: set[tuple[int, int]], info: DatasetInfo) -> list[str]:
         >>> resize_note({(32, 32)}, DATASETS["stl10"])
         []
     """
-    height, width, _ = info.shape
+    (height, width, _), _ = image_form(info)
     others = sorted(sizes - {(height, width)})
     if not others:
         return []

@@ -13,6 +13,7 @@ import numpy as np
 from feature_alignment.data.images import (
     canonical_images,
     canonical_labels,
+    image_form,
     natural_order,
     read_image,
     resize_note,
@@ -97,13 +98,14 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
             f"{path}: class folder {odd!r} is in {has}/ but not in {lacks}/; "
             "give both the same class folders."
         )
+    shape, _ = image_form(info)
     arrays: dict[str, np.ndarray] = {}
     sizes: set[tuple[int, int]] = set()
     digest = hashlib.sha256()
     for split in ("train", "test"):
         images, labels = [], []
         for label, file in _files_in_turn(root / split, names):
-            image, size = read_image(file, info.shape)
+            image, size = read_image(file, shape)
             images.append(image)
             labels.append(label)
             sizes.add(size)

@@ -25,7 +25,7 @@ def noisy_regression(
 ) -> NoisyRegression:
     """Draw features φ ~ N(0, 1) and φ_noise ~ N(0, I_d/d), and labels y = φ + P_noise ε.
 
-    P_noise = φ_noise φ_noiseᵀ and ε ~ N(0, σ² I_n). P_noise is no projection: the features are
+    P_noise = φ_noise φ_noiseᵀ and ε ~ N(0, σ² I_n). P_noise is not a projection: the features are
     not orthonormal over the sample.
 
     Source: baratin2021, Section 4.1.2.

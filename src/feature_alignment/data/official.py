@@ -1,6 +1,6 @@
 """The published image sets, in torchvision's folders: fetched if missing, then read.
 
-No network is touched where the files are complete. Addresses and checksums are torchvision's.
+The network is not used where the files are complete. Addresses and checksums are torchvision's.
 """
 
 import hashlib
@@ -64,10 +64,10 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
             first, *mirrors = [f"{mirror}{name}" for mirror in source.mirrors]
             fetch(first, f"md5:{md5}", packed, mirrors=mirrors, report=report)
         content = gunzipped(packed)
-        if not file.is_file() or file.read_bytes() != content:
+        if content is not None and not (file.is_file() and file.read_bytes() == content):
             with whole_file(file) as partial:
                 partial.write_bytes(content)
-    # Not through the class, which would rather read an unchecked processed/training.pt beside.
+    # Not through the class, which would prefer an unchecked processed/training.pt.
     arrays = {
         split: (
             read_image_file(str(raw / f"{prefix}-images-idx3-ubyte")).numpy(),
@@ -120,7 +120,10 @@ def _load_stl10(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
     for split in ("train", "test"):
         labelled = LabelledSTL10(str(root), split=split)
         # (n, c, h, w) -> (n, h, w, c)
-        arrays[split] = labelled.data.transpose(0, 2, 3, 1), labelled.labels.astype(np.int64)
+        arrays[split] = (
+            labelled.data.transpose(0, 2, 3, 1),
+            np.asarray(labelled.labels, dtype=np.int64),
+        )
     return _canonical(info, arrays, files)
 
 

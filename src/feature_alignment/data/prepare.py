@@ -52,11 +52,11 @@ def prepare_dataset(
     if progress:
         progress(f"{info.title}: reading from source {source!r}")
     try:
-        arrays, extra = _read(info, source, options.get("path"), progress)
+        arrays, extra = _read(info, source, options.get("path") or DOWNLOAD_FOLDER, progress)
     except OSError as error:
         raise UserError(
             f"datasets.{name}: {error.filename or error}: {error.strerror or 'not readable'}; "
-            "mend the file's or folder's access rights or free space, or choose another source."
+            "check access rights and free space there, or choose another source."
         ) from error
     stand_in = source == "embedded"
     origin_line = {
@@ -76,7 +76,7 @@ def prepare_dataset(
         "origin": extra["origin"],
         "notes": extra["notes"],
         "counts": {
-            split: len(arrays.get(f"x_{split}", arrays.get(f"text_{split}")))
+            split: len(arrays[f"{'text' if info.kind == 'text' else 'x'}_{split}"])
             for split in ("train", "test")
         },
         "class_names": class_names,
@@ -85,12 +85,12 @@ def prepare_dataset(
 
 
 def _renames_classes(info: DatasetInfo, stand_in: bool) -> bool:
-    """Whether the stand-in's classes are not the real set's: a patch of sky is no airplane."""
+    """Whether the stand-in's classes are not the real set's: a patch of sky is not an airplane."""
     return stand_in and info.name not in ("mnist", "svhn", "celeba")
 
 
 def _read(
-    info: DatasetInfo, source: str, path: str | None, progress: Callable[[str], None] | None
+    info: DatasetInfo, source: str, path: str, progress: Callable[[str], None] | None
 ) -> Loaded:
     if source == "embedded":
         return embedded_text() if info.kind == "text" else embedded_images(info.name)
@@ -100,10 +100,9 @@ def _read(
         return load_imagefolder(info, path)
     if source == "file":
         return load_text_file(path)
-    folder = path or DOWNLOAD_FOLDER
     if source == "torchvision":
-        return load_official(info, folder, progress)
-    file = Path(folder) / "tinyshakespeare" / "input.txt"
+        return load_official(info, path, progress)
+    file = Path(path) / "tinyshakespeare" / "input.txt"
     fetch(
         SHAKESPEARE_URL,
         f"sha256:{SHAKESPEARE_SHA256}",

@@ -3,6 +3,8 @@
 Axes: n samples, d input dimension.
 """
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import qr
 
@@ -37,7 +39,8 @@ def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
     Returns:
         (d, d).
     """
-    q, r = qr(generator.standard_normal((d, d)))
+    factors: Any = qr(generator.standard_normal((d, d)))  # SciPy has no types
+    q, r = factors
     return q * np.where(np.diag(r) < 0, -1.0, 1.0)
 
 
@@ -192,24 +195,6 @@ def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:
     return np.sum(chain * np.roll(chain, -1, axis=1), axis=1)
 
 
-def chain_monomial_gradient(x: np.ndarray, r: int) -> np.ndarray:
-    """Gradient of the chain-monomial target: ∂y/∂x_j = x_{j−1 mod r} + x_{j+1 mod r}, j < r.
-
-    Source: beaglehole2024, eq. 2.
-
-    Args:
-        x: (n, d).
-        r: length of the chain, 1 ≤ r ≤ d.
-
-    Returns:
-        (n, d), zero from coordinate r on.
-
-    Raises:
-        UserError: if r is not from 1 to d.
-    """
-    return x @ _neighbour_counts(x.shape[1], r)
-
-
 def chain_monomial_egop(d: int, r: int) -> np.ndarray:
     """EGOP(y, N(0, I)) = E[∇y ∇yᵀ] of the chain-monomial target, exact.
 
@@ -252,7 +237,7 @@ def _neighbour_counts(d: int, r: int) -> np.ndarray:
 
 def _check_rank(d: int, r: int) -> None:
     if not 1 <= r <= d:
-        raise UserError(f"chain length {r}: wanted 1 to the input dimension {d}; set it so.")
+        raise UserError(f"chain length {r}: wanted 1 to the input dimension {d}; correct it.")
 
 
 def high_rank_quadratic(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -8,7 +8,7 @@ import torch
 
 @dataclass(frozen=True)
 class FeaturePair:
-    """What is needed of F = WᵀW and G = WᵀKW, which are (d, d), to compare them.
+    """What it takes to compare F = WᵀW with G = WᵀKW, which are (d, d).
 
     Attributes:
         inner: tr(FG).

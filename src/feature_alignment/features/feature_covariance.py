@@ -25,7 +25,7 @@ from feature_alignment.gradients.capture import (
 )
 from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
 
-MEASURED = (nn.Linear, nn.Conv2d)
+Measured = nn.Linear | nn.Conv2d
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class FeatureMatrices:
     @property
     def centred_nfm(self) -> torch.Tensor:
         """W̄ᵀW̄ with W̄ = W − W₀, (d, d)."""
-        return neural_feature_matrix(self.weight_matrix - self._initial())
+        return neural_feature_matrix(self.weight_matrix - self.start)
 
     @property
     def centred_agop(self) -> torch.Tensor:
         """W̄ᵀKW̄ with W̄ = W − W₀ and K of the current weights, (d, d)."""
-        return average_gradient_outer_product(self.weight_matrix - self._initial(), self.covariance)
+        return average_gradient_outer_product(self.weight_matrix - self.start, self.covariance)
 
     def uncentred_correlation(self, subtract_mean: bool = False) -> float:
         """UC-NFC ρ(F, Ḡ); see `neural_feature_correlation`."""
@@ -81,10 +81,16 @@ class FeatureMatrices:
     def centred_correlation(self, subtract_mean: bool = False) -> float:
         """C-NFC ρ(W̄ᵀW̄, W̄ᵀKW̄); see `neural_feature_correlation`."""
         return neural_feature_correlation(
-            self.weight_matrix, self.covariance, self._initial(), subtract_mean
+            self.weight_matrix, self.covariance, self.start, subtract_mean
         )
 
-    def _initial(self) -> torch.Tensor:
+    @property
+    def start(self) -> torch.Tensor:
+        """W₀, (k, d).
+
+        Raises:
+            ValueError: if it was not given.
+        """
         if self.initial_weight is None:
             raise ValueError("centred matrices need the initial weights: give `initial`.")
         return self.initial_weight
@@ -106,8 +112,8 @@ def layer_feature_matrices(
 
     Args:
         model: any model in evaluation mode whose measured layers are called once; outputs (n, c)
-            or (n, …), then every entry is an output. A token model with T·V outputs wants
-            `output_samples`.
+            or (n, …), then every entry is an output. For a token model with T·V outputs
+            give `output_samples`.
         x: inputs (n, …), numbers or tokens.
         layers: names of `nn.Linear` and `nn.Conv2d` layers; None for all of the model.
         initial: W₀ by parameter name ("layers.0.weight"), e.g. from `copy_parameters`; None
@@ -190,7 +196,7 @@ def _covariance_sums(
     model: nn.Module,
     points: Sequence[Mapping[str, torch.Tensor]],
     x: torch.Tensor,
-    measured: Mapping[str, nn.Module],
+    measured: Mapping[str, Measured],
     chunk_size: int,
     output_samples: int | None,
     generator: torch.Generator | None,
@@ -221,7 +227,7 @@ def _covariance_sums(
         f = recordings[0].f
         cotangents = (
             one_hot_cotangents(f)
-            if output_samples is None
+            if output_samples is None or generator is None
             else random_sign_cotangents(f, output_samples, generator)
         )
         products: dict[str, torch.Tensor] = {}
@@ -240,11 +246,15 @@ def _covariance_sums(
     return sums, counts
 
 
-def _measured_layers(model: nn.Module, names: Sequence[str] | None) -> dict[str, nn.Module]:
+def _measured_layers(model: nn.Module, names: Sequence[str] | None) -> dict[str, Measured]:
     modules = dict(model.named_modules())
-    allowed = [name for name, module in modules.items() if type(module) in MEASURED]
-    if names is None:
-        names = allowed
+    allowed = {
+        name: module
+        for name, module in modules.items()
+        # Exact types: a subclass may compute something else.
+        if isinstance(module, Measured) and type(module) in (nn.Linear, nn.Conv2d)
+    }
+    names = list(allowed) if names is None else names
     if not names:
         raise ValueError("no layer to measure: the model has no nn.Linear and no nn.Conv2d.")
     for name in names:
@@ -254,12 +264,13 @@ def _measured_layers(model: nn.Module, names: Sequence[str] | None) -> dict[str,
                 f"layers: {name!r} is {kind}; only nn.Linear and nn.Conv2d are measured; "
                 f"{suggestion(name, allowed)}."
             )
-        if getattr(modules[name], "groups", 1) != 1:
+        layer = allowed[name]
+        if isinstance(layer, nn.Conv2d) and layer.groups != 1:
             raise ValueError(
-                f"layer {name!r} is a convolution in {modules[name].groups} groups, which has no "
+                f"layer {name!r} is a convolution in {layer.groups} groups, which has no "
                 "single weight matrix on a patch; leave it out of `layers`."
             )
-    return {name: modules[name] for name in names}
+    return {name: allowed[name] for name in names}
 
 
 def _require_one_call(recording: Recording, names: Iterable[str]) -> None:
@@ -299,7 +310,7 @@ def _matrix(weight: torch.Tensor) -> torch.Tensor:
 
 
 def _initial_weight(
-    initial: Mapping[str, torch.Tensor] | None, name: str, layer: nn.Module
+    initial: Mapping[str, torch.Tensor] | None, name: str, layer: Measured
 ) -> torch.Tensor | None:
     if initial is None:
         return None

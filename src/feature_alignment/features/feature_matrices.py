@@ -67,28 +67,6 @@ def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tenso
     return (weight * (covariance @ weight)).sum(0)
 
 
-def gradient_outer_product(gradients: torch.Tensor) -> torch.Tensor:
-    """Mean outer product (1/n) Σ_i (∂f/∂x_i)ᵀ(∂f/∂x_i) of gradients, summed over outputs.
-
-    With the gradients of a target function it is an estimate of the EGOP.
-
-    Source: beaglehole2024, Section 2.1.
-
-    Args:
-        gradients: (n, c, d).
-
-    Returns:
-        (d, d).
-
-    Example:
-        >>> gradient_outer_product(torch.tensor([[[1.0, 2.0]]]))
-        tensor([[1., 2.],
-                [2., 4.]])
-    """
-    flat = gradients.flatten(0, 1)  # (n·c, d)
-    return flat.T @ flat / gradients.shape[0]
-
-
 def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = False) -> float:
     """Correlation ρ(A, B) = tr(AᵀB) / (‖A‖_F ‖B‖_F), the plain cosine of the flattened matrices.
 

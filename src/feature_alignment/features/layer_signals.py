@@ -17,6 +17,7 @@ from feature_alignment.gradients.capture import (
     refuse_dependent_samples,
     refuse_reordered_samples,
 )
+from feature_alignment.gradients.parameter_gradients import MatrixGradients
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def layer_signals(
     found = {}
     for name, layer in layers.items():
         weight = recording.calls[name, 0].gradients(signals[name, 0])["weight"]
+        assert isinstance(weight, MatrixGradients)  # as of every linear layer
         inputs, gradients = weight.inputs.values[:, 0], weight.deltas[:, :, 0]  # one position
         found[name] = LayerSignals(inputs, gradients, has_bias=layer.bias is not None)
     return found
@@ -98,7 +100,7 @@ def _linear_layers(model: nn.Module) -> dict[str, nn.Linear]:
                     "shared weights are not supported."
                 )
             owners[parameter] = label
-        if own:
+        if own and isinstance(module, nn.Linear):
             layers[name] = module
     if not layers:
         raise ValueError("the model has no linear layer, so it has no tangent features.")

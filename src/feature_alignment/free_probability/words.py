@@ -85,29 +85,6 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
     return trace(word)
 
 
-def free_cumulants(moments: Sequence[Any]) -> list[Any]:
-    """Free cumulants κ_1, …, κ_n of one element from its moments m_1, …, m_n.
-
-    Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2.
-
-    Args:
-        moments: m_1, …, m_n.
-
-    Returns:
-        κ_1, …, κ_n.
-
-    Example:
-        >>> free_cumulants([1, 2, 5, 14])  # Catalan numbers: free Poisson of rate 1
-        [1, 1, 1, 1]
-    """
-    cumulants: list[Any] = []
-    for moment in moments:
-        # As yet without κ_n, whose coefficient is 1.
-        cumulants.append(0)
-        cumulants[-1] = moment - moments_from_cumulants(cumulants)[-1]
-    return cumulants
-
-
 def moments_from_cumulants(cumulants: Sequence[Any]) -> list[Any]:
     """Moments of one element from its free cumulants, m_n = Σ_s κ_s Σ_{i_1+…+i_s=n−s} Π_j m_{i_j}.
 
@@ -189,7 +166,7 @@ def _family_of_each_letter(families: Mapping[str, Trace]) -> dict[str, int]:
     for index, letters in enumerate(families):
         for letter in letters:
             if letter in family_of:
-                raise ValueError(f"the letter {letter} is in two families; it can be in one.")
+                raise ValueError(f"the letter {letter} is in two families; it may be in only one.")
             family_of[letter] = index
     return family_of
 

@@ -1,1 +1,1 @@
-"""The engine: how each parameter acts on each sample, captured in one forward and backward pass."""
+"""Gradients of a network's outputs by its parameters, for each sample, in a compact form."""

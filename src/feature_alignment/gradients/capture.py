@@ -1,4 +1,4 @@
-"""One forward pass with a view into chosen modules, and backward passes to what they returned.
+"""One forward pass that records chosen modules, and backward passes to their outputs.
 
 Everything this package computes from gradients inside a network starts here.
 """
@@ -86,7 +86,7 @@ def refuse_dependent_samples(model: nn.Module) -> None:
     """Refuse modules that make samples depend on each other or on chance.
 
     Raises:
-        ValueError: if there is one; the message names it and the cure.
+        ValueError: if there is one; the message names it and says what to do.
     """
     for name, module in model.named_modules():
         label = f"module {name or 'the model itself'!r} ({type(module).__name__})"
@@ -132,7 +132,7 @@ def record(
 ) -> Recording:
     """Run the model forward and record the calls of the named modules.
 
-    Every parameter is differentiated by, whether or not it requires a gradient.
+    The outputs can be differentiated by every parameter, whether or not it requires a gradient.
 
     Args:
         model: see `tangent_kernel`.
@@ -182,7 +182,7 @@ def record(
     if recording.changed_input and not copy_input:
         raise ValueError(
             "the model changed its input in place for some samples, but not for the first ones; "
-            "let it work on a copy, as by x.clone()."
+            "make it work on a copy, such as x.clone()."
         )
     if f.ndim < 2 or len(f) != len(x):
         raise ValueError(
@@ -211,10 +211,12 @@ def backpropagate(
             found = torch.autograd.grad(
                 recording.f, edges, cotangent, retain_graph=True, allow_unused=True
             )
-            for key, gradient in zip(recording.edges, found, strict=True):
-                if gradient is not None:  # the outputs depend on this call
-                    gradients[key] = gradient
-            del found, gradient
+            gradients |= {
+                key: gradient
+                for key, gradient in zip(recording.edges, found, strict=True)
+                if gradient is not None  # else the outputs do not depend on this call
+            }
+            del found
         yield gradients
         del gradients  # before the next pass makes its own
 
@@ -291,7 +293,7 @@ def _one_per_sample(
 
 @contextmanager
 def _hooks(model: nn.Module, hooks: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    # First in line, so that hooks of the user's act on what the module itself returned.
+    # Called first, so that they see what the module itself returned, before hooks of the user's.
     handles = [
         model.get_submodule(name).register_forward_hook(hook, prepend=True)
         for name, hook in hooks.items()

@@ -1,8 +1,8 @@
-"""How to capture the gradients of a model's parameters, and doing so.
+"""Planning how to capture the gradients of a model's parameters, and capturing them.
 
-Parameters whose module has a rule that a trial confirms are captured by it, the others take the
-generic way. What the trial on two samples cannot see is refused when it happens: other calls of
-modules, other uses of parameters, or another order of the samples.
+Parameters whose module has a rule that a trial confirms are captured by that rule, the others by
+automatic differentiation. What the trial on two samples cannot show is refused when it happens:
+other calls of modules, other uses of parameters, or another order of the samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ from feature_alignment.gradients.generic_jacobian import batched_gradients, loop
 from feature_alignment.gradients.module_rules import FactorsCall, merge_calls
 from feature_alignment.gradients.parameter_gradients import (
     Gradients,
-    MatrixGradients,
     VectorGradients,
+    all_factors,
     summed_features,
 )
 
-# What a backward pass holds at a time beside the graph, in gradients of all recorded outputs: the
-# gradients themselves, those between them, and copies in the layouts that convolutions want.
+# What a backward pass holds at a time, apart from the graph, in gradients of all recorded outputs:
+# the gradients themselves, those between them, and copies in the layouts that convolutions need.
 _PASSING = 4
 
 # Bytes of one round of passes: memory of this size is soon used again.
@@ -52,11 +52,11 @@ class CapturePlan:
         canonical: first name of each parameter by any of its names.
         outputs: c.
         ruled: parameters captured by rule, and how many operations each enters.
-        formed: those of them of which to hold the gradients, not the factors.
+        formed: ruled parameters whose gradients are held, not their factors.
         generic: parameters without a rule that fits.
         batched: whether the generic ones are differentiated for several samples at a time.
         calls: calls to record, expected in every forward pass.
-        held: those of them of which to hold inputs and signals.
+        held: recorded calls whose inputs and signals are held.
         spread: see `record`.
         held_bytes: memory for the captured gradients of one sample.
         passing_bytes: memory for one sample's graph and backward passes.
@@ -165,7 +165,8 @@ def capture_gradients(
         recording = _record_as_planned(plan, x[samples])
         for key in plan.held:
             call, signal = recording.calls[key], recording.nothing[key]
-            parts[key].append(call)
+            if isinstance(call, FactorsCall):  # true of every call that is held
+                parts[key].append(call)
             if key not in spaces:
                 spaces[key] = call.new_signals(signal, n, plan.outputs)
         signals = collect_signals(recording, {key: spaces[key][samples] for key in plan.held})
@@ -184,7 +185,10 @@ def capture_gradients(
         others = formed | batched_gradients(plan.model, plan.values, x, plan.generic, chunk)
     elif plan.generic:
         others = formed | looped_gradients(plan.model, plan.values, x, plan.generic)
-    return found | {name: [VectorGradients(values)] for name, values in others.items()}
+    vectors: dict[str, list[Gradients]] = {
+        name: [VectorGradients(values)] for name, values in others.items()
+    }
+    return found | vectors
 
 
 def _record_as_planned(plan: CapturePlan, x: torch.Tensor) -> Recording:
@@ -214,7 +218,7 @@ def _factors(
     return {
         name
         for name, found in uses.items()
-        if all(isinstance(use, MatrixGradients) for use in found)
+        if all_factors(found)
         and _LARGER * sum(use.numbers(outputs) for use in found) < outputs * values[name].numel()
     }
 

@@ -1,4 +1,4 @@
-"""A trial of a model on two samples: what its modules' rules explain of its gradients.
+"""A trial of a model on two samples: which of its gradients its modules' rules explain.
 
 A rule may be bypassed: a parameter used outside its module, a hook that changes its output, samples
 along another axis. So the gradients that the rules give on one sample are compared with automatic
@@ -27,8 +27,8 @@ from feature_alignment.gradients.module_rules import ModuleCall
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     Gradients,
-    MatrixGradients,
     VectorGradients,
+    all_factors,
     summed_features,
 )
 
@@ -38,7 +38,7 @@ _ROUNDINGS = 1000
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial on two samples tells.
+    """What a trial on two samples shows.
 
     Attributes:
         f: outputs of the first sample, (1, c).
@@ -49,7 +49,7 @@ class Trial:
         counts: how many operations each parameter enters.
         saved: bytes that the graph saves for one sample.
         spread: see `record`.
-        batched: whether `torch.func.vmap` differentiates by the other parameters, and rightly so.
+        batched: whether `torch.func.vmap` differentiates correctly by the other parameters.
     """
 
     f: torch.Tensor
@@ -68,7 +68,7 @@ def try_rules(
     x: torch.Tensor,
     canonical: Mapping[str, str],
 ) -> Trial:
-    """Run the model on its first two samples and check what the rules say of the first.
+    """Run the model on its first two samples and check what the rules say about the first.
 
     Args:
         model: see `tangent_kernel`.
@@ -190,7 +190,7 @@ def _record_pair(
             return record(model, values, pair, modules, spread=spread)
 
     if any(isinstance(module, nn.Embedding) for module in modules.values()):
-        # Spreading a lookup is a guess that the model broadcasts it; the outputs tell.
+        # Spreading a lookup is a guess that the model broadcasts it; the outputs confirm it.
         with contextlib.suppress(IndexError, RuntimeError, ValueError):
             recording = attempt(spread=True)
             if _close(recording.f[:1], f):
@@ -212,7 +212,7 @@ def _can_be_batched(
     expected: Mapping[str, torch.Tensor],
     names: Sequence[str],
 ) -> bool:
-    """Whether `torch.func.vmap` runs the model, and rightly so for the first of two samples."""
+    """Whether `torch.func.vmap` runs the model, and correctly for the first of two samples."""
     if not names:
         return False
     try:
@@ -223,8 +223,8 @@ def _can_be_batched(
 
 
 def _can_be_summed(uses: Sequence[Gradients]) -> bool:
-    """Whether `add_gram` knows how to add these uses of one parameter."""
-    if all(isinstance(use, MatrixGradients) for use in uses):
+    """Whether `add_gradient_gram` or `summed_features` can add these uses of one parameter."""
+    if all_factors(uses):
         return len({(use.inputs.groups, use.rows, use.inputs.columns) for use in uses}) == 1
     return all(isinstance(use, VectorGradients | BiasGradients) for use in uses)
 
@@ -232,7 +232,7 @@ def _can_be_summed(uses: Sequence[Gradients]) -> bool:
 def _agrees(uses: Sequence[Gradients], expected: torch.Tensor) -> bool:
     """Whether the gradients are the expected ones for the first sample and zero for the second."""
     found = summed_features(uses)[:, 0]  # (2, p)
-    # The key's bias of attention has no gradient but rounding errors of large terms: they differ.
+    # The bias of attention's keys has no gradient but rounding errors of large terms, which differ.
     biases = [use.deltas.abs().sum(2).max() for use in uses if isinstance(use, BiasGradients)]
     rounding = _ROUNDINGS * torch.finfo(expected.dtype).eps * float(sum(biases))
     return _close(found[0], expected.flatten(), rounding) and not found[1].any()

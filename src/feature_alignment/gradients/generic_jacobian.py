@@ -17,7 +17,7 @@ def batched_gradients(
     names: Collection[str],
     chunk: int,
 ) -> dict[str, torch.Tensor]:
-    """Gradients ∇_w f_y(x_i) by vmap of jacrev over samples; some modules cannot be run so.
+    """Gradients ∇_w f_y(x_i) by vmap of jacrev over samples; not every module can be run so.
 
     Args:
         model: the model.
@@ -58,14 +58,7 @@ def looped_gradients(
 ) -> dict[str, torch.Tensor]:
     """Gradients ∇_w f_y(x_i) by one backward pass for each sample and output: for any model.
 
-    Args:
-        model: the model.
-        values: all parameters by name, detached.
-        x: inputs (n, …).
-        names: the parameters to differentiate by, at least one.
-
-    Returns:
-        Gradients (n, c, p) by parameter name.
+    Arguments and result are as of `batched_gradients`.
     """
     leaves = {name: values[name].detach().requires_grad_() for name in names}
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in names}

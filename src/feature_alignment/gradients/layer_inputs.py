@@ -4,36 +4,49 @@ A module's weight (k, d) has the gradient Σ_t δ_t a_tᵀ for each sample and o
 positions t (one for a vector input, tokens of a sequence, output pixels of a convolution).
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch.nn import functional as F
 
 
 class Inputs(Protocol):
-    """Inputs a of a matrix-shaped parameter at every position, for n samples.
+    """Inputs a of a matrix-shaped parameter at every position, for n samples."""
 
-    Attributes:
-        values: what the module was given, samples first.
-        positions: P.
-        columns: d of one group's weight (k, d), in the order of `weight_order`.
-        groups: independent parts of the weight's rows, each with inputs of its own.
-    """
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # for dataclasses.replace
 
-    values: torch.Tensor
-    positions: int
-    columns: int
-    groups: int
+    @property
+    def values(self) -> torch.Tensor:
+        """What the module was given, samples first."""
+        ...
+
+    @property
+    def positions(self) -> int:
+        """P."""
+        ...
+
+    @property
+    def columns(self) -> int:
+        """Columns d of one group's weight (k, d), in the order of `weight_order`."""
+        ...
+
+    @property
+    def groups(self) -> int:
+        """Number of independent parts of the weight's rows, each with inputs of its own."""
+        ...
 
     def load(self, group: int, samples: slice) -> torch.Tensor:
-        """What `similarity` and `gradient_rows` take: (b, P, …) for b samples."""
+        """What `similarity` and `add_gradient_rows` take: (b, P, …) for b samples."""
+        ...
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """Inner products a_it·a_js of loaded inputs: (b, P, …), (b₂, P₂, …) → (b·P, b₂·P₂)."""
+        ...
 
     def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
         """Inner products a_it·a_is within each sample: (b, P, …) → (b, P, P)."""
+        ...
 
     def add_gradient_rows(
         self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
@@ -47,13 +60,15 @@ class Inputs(Protocol):
             rows: the rows.
             beta: 0 or 1.
         """
+        ...
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """Gradient rows (…, columns) with their entries in the order of the parameter's."""
+        ...
 
 
 class _OuterProducts:
-    """What inputs that are loaded as vectors (b, P, d) have in common."""
+    """The operations shared by inputs that are loaded as vectors (b, P, d)."""
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """See `Inputs`."""
@@ -95,7 +110,7 @@ class VectorInputs(_OuterProducts):
 
     @property
     def columns(self) -> int:
-        """D."""
+        """d, the length of an input."""
         return self.values.shape[2]
 
     def load(self, group: int, samples: slice) -> torch.Tensor:

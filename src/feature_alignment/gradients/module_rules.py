@@ -1,8 +1,8 @@
 """Which parameter gradients follow from a module's input and its output's gradient.
 
 One rule per module type. A rule sees one call of a module: its input when the forward pass gets
-there, then the gradient of each model output with respect to the call's output. Of each of these
-it keeps a signal, and from the signals of all outputs follow the gradients by the parameters.
+there, then the gradient of each model output with respect to the call's output. It keeps a signal
+of each of these, and the signals of all outputs give the gradients by the parameters.
 """
 
 from abc import ABC, abstractmethod
@@ -29,6 +29,8 @@ _PADDING_MODES = {
     "circular": "circular",
 }
 
+_Normalisation = nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | nn.modules.batchnorm._BatchNorm
+
 
 class ModuleCall(ABC):
     """One call of a module: what its parameters' gradients are made of.
@@ -38,7 +40,7 @@ class ModuleCall(ABC):
         inputs: its input, samples along the first axis, detached.
     """
 
-    # Axis of a signal before which those of all outputs are stacked in memory.
+    # In memory, the signals of all outputs are stacked along a new axis before this one.
     outputs_before = 1
 
     @abstractmethod
@@ -60,7 +62,7 @@ class ModuleCall(ABC):
 
     @abstractmethod
     def input_numbers(self) -> int:
-        """How many numbers the call holds beside the signals."""
+        """How many numbers the call holds, apart from the signals."""
 
 
 class FactorsCall(ModuleCall):
@@ -144,13 +146,9 @@ class EmbeddingCall(FactorsCall):
 class _NormalisationCall(ModuleCall):
     """h = γ ∘ â + β with normalised inputs â: gradients Σ_t δ_t∘â_t and Σ_t δ_t."""
 
-    def __init__(self, module: nn.Module, inputs: torch.Tensor) -> None:
-        self._normalised = self._normalise(module, inputs)
-        self._shape = module.weight.shape
-
-    @abstractmethod
-    def _normalise(self, module: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
-        """â, of the shape of the inputs."""
+    def __init__(self, module: _Normalisation, inputs: torch.Tensor) -> None:
+        self._normalised = _normalised(module, inputs)
+        self._size = module.weight.numel()
 
     @abstractmethod
     def _sum_positions(self, values: torch.Tensor) -> torch.Tensor:
@@ -174,32 +172,15 @@ class _NormalisationCall(ModuleCall):
 class LayerNormCall(_NormalisationCall):
     """`nn.LayerNorm` and `nn.RMSNorm`: â over the last axes, positions along the axes before."""
 
-    def _normalise(self, module: nn.LayerNorm | nn.RMSNorm, inputs: torch.Tensor) -> torch.Tensor:
-        if isinstance(module, nn.RMSNorm):
-            return F.rms_norm(inputs, module.normalized_shape, eps=module.eps)
-        return F.layer_norm(inputs, module.normalized_shape, eps=module.eps)
-
     def _sum_positions(self, values: torch.Tensor) -> torch.Tensor:
-        return values.reshape(values.shape[0], -1, self._shape.numel()).sum(1)
+        return values.reshape(values.shape[0], -1, self._size).sum(1)
 
 
-class GroupNormCall(_NormalisationCall):
-    """`nn.GroupNorm` on (n, channels, …)."""
-
-    def _normalise(self, module: nn.GroupNorm, inputs: torch.Tensor) -> torch.Tensor:
-        return F.group_norm(inputs, module.num_groups, eps=module.eps)
+class ChannelNormCall(_NormalisationCall):
+    """`nn.GroupNorm`, and `nn.BatchNorm1d`, 2d and 3d with running statistics: (n, channels, …)."""
 
     def _sum_positions(self, values: torch.Tensor) -> torch.Tensor:
         return values.reshape(*values.shape[:2], -1).sum(2)
-
-
-class BatchNormCall(GroupNormCall):
-    """`nn.BatchNorm1d`, 2d and 3d with running statistics on (n, channels, …)."""
-
-    def _normalise(
-        self, module: nn.modules.batchnorm._BatchNorm, inputs: torch.Tensor
-    ) -> torch.Tensor:
-        return F.batch_norm(inputs, module.running_mean, module.running_var, eps=module.eps)
 
 
 # Exact types: a subclass may compute something else.
@@ -211,11 +192,22 @@ RULES: dict[type[nn.Module], type[ModuleCall]] = {
     nn.Embedding: EmbeddingCall,
     nn.LayerNorm: LayerNormCall,
     nn.RMSNorm: LayerNormCall,
-    nn.GroupNorm: GroupNormCall,
-    nn.BatchNorm1d: BatchNormCall,
-    nn.BatchNorm2d: BatchNormCall,
-    nn.BatchNorm3d: BatchNormCall,
+    nn.GroupNorm: ChannelNormCall,
+    nn.BatchNorm1d: ChannelNormCall,
+    nn.BatchNorm2d: ChannelNormCall,
+    nn.BatchNorm3d: ChannelNormCall,
 }
+
+
+def _normalised(module: _Normalisation, inputs: torch.Tensor) -> torch.Tensor:
+    """â, of the shape of the inputs."""
+    if isinstance(module, nn.RMSNorm):
+        return F.rms_norm(inputs, module.normalized_shape, eps=module.eps)
+    if isinstance(module, nn.LayerNorm):
+        return F.layer_norm(inputs, module.normalized_shape, eps=module.eps)
+    if isinstance(module, nn.GroupNorm):
+        return F.group_norm(inputs, module.num_groups, eps=module.eps)
+    return F.batch_norm(inputs, module.running_mean, module.running_var, eps=module.eps)
 
 
 def _flat_positions(signals: torch.Tensor) -> torch.Tensor:
@@ -224,12 +216,12 @@ def _flat_positions(signals: torch.Tensor) -> torch.Tensor:
 
 
 def _padding(module: nn.Conv1d | nn.Conv2d | nn.Conv3d) -> tuple[tuple[int, int], ...]:
+    if not isinstance(module.padding, str):
+        return tuple((size, size) for size in module.padding)
     if module.padding == "valid":
         return tuple((0, 0) for _ in module.kernel_size)
-    if module.padding == "same":
-        totals = [
-            dilation * (kernel - 1)
-            for dilation, kernel in zip(module.dilation, module.kernel_size, strict=True)
-        ]
-        return tuple((total // 2, total - total // 2) for total in totals)
-    return tuple((size, size) for size in module.padding)
+    totals = [  # "same"
+        dilation * (kernel - 1)
+        for dilation, kernel in zip(module.dilation, module.kernel_size, strict=True)
+    ]
+    return tuple((total // 2, total - total // 2) for total in totals)

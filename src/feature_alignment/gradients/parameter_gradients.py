@@ -8,6 +8,7 @@ the gradient itself has n·c·k·d.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 import torch
 
@@ -61,7 +62,7 @@ class MatrixGradients:
             self.inputs.add_gradient_rows(out[samples], a, delta, rows, beta)
 
     def numbers(self, outputs: int) -> int:
-        """How many numbers these factors are for one sample and so many outputs."""
+        """How many numbers these factors hold for one sample, given the number of outputs."""
         return self.inputs.values[0].numel() + outputs * self.deltas[0, 0].numel()
 
     def features(self, block: int = BLOCK) -> torch.Tensor:
@@ -77,7 +78,7 @@ class MatrixGradients:
     def without_silent_positions(self) -> "MatrixGradients":
         """The same gradients without positions where δ is zero for all samples and outputs.
 
-        Where the outputs are those of a sequence's last token, say. Vector inputs only.
+        There are some where the outputs are those of a sequence's last token. Vector inputs only.
         """
         if len(self.deltas) == 0 or self.deltas[0, 0].any(1).all():
             return self  # the usual case: nothing to look for
@@ -118,6 +119,11 @@ class BiasGradients:
 
 
 Gradients = MatrixGradients | VectorGradients | BiasGradients
+
+
+def all_factors(uses: Sequence[Gradients]) -> TypeGuard[Sequence[MatrixGradients]]:
+    """Whether all uses of a parameter are kept as factors."""
+    return all(isinstance(use, MatrixGradients) for use in uses)
 
 
 def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:

@@ -94,7 +94,7 @@ def form_costs(
     groups: int = 1,
     tokens: bool = False,
 ) -> dict[str, float]:
-    """Cost of each form in multiplications, moved numbers included at their price.
+    """Cost of each form in multiplications, including that of moving numbers.
 
     Args:
         samples: n and n₂.

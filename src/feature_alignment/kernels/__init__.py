@@ -1,1 +1,1 @@
-"""What a network's gradients say: tangent kernels, pre-activation kernels, feature matrices."""
+"""Tangent kernels: their spectra, eigenfunctions, alignment, and products without the kernel."""

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from feature_alignment.kernels.centring import centre_kernel, centre_labels
-from feature_alignment.kernels.tangent import TangentKernel
 
 Matrix = torch.Tensor | np.ndarray
 
@@ -27,7 +26,7 @@ class LabelAlignmentForm(StrEnum):
         RELEASED: Y_cᵀ K_c Y_c / (‖K_c‖_F ‖Y_c‖²), as in the authors' released code and, by
             Section 3.1's centring of features, the default here.
         EQUATION_7: Yᵀ K_c Y / (‖K_c‖_F ‖CY‖²), eq. 7 on the kernel of centred features. Its
-            centring C changes K_c no more; only the labels' norm differs from RELEASED, by
+            centring C no longer changes K_c; only the labels' norm differs from RELEASED, by
             nothing for balanced classes and about 1 % on random batches of 100.
         EQUATION_7_RAW: Yᵀ CKC Y / (‖CKC‖_F ‖CY‖²), eq. 7 on the kernel of raw features: one
             mean for all classes. 20–50 % off the others.
@@ -94,30 +93,6 @@ def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
     return kernel_alignment(_centred(_square(a), outputs), _centred(_square(b), outputs))
 
 
-def class_label_kernel(y: Matrix) -> torch.Tensor:
-    """Label kernel K_Y = YYᵀ of the concatenated labels Y (n·c,).
-
-    Source: baratin2021, Section 3.3.
-
-    Args:
-        y: labels (n, c), one-hot for classes.
-
-    Returns:
-        Rank-one Gram matrix (n·c, n·c).
-
-    Raises:
-        ValueError: if the labels are not (n, c).
-
-    Example:
-        >>> class_label_kernel(np.array([[1.0, 0.0], [0.0, 1.0]]))[0].tolist()
-        [1.0, 0.0, 0.0, 1.0]
-    """
-    labels = _float64(y)
-    if labels.ndim != 2:
-        raise ValueError(f"labels of shape {tuple(labels.shape)}; they must be (n, c).")
-    return torch.outer(labels.flatten(), labels.flatten())
-
-
 def label_alignment(
     kernel: Matrix, y: Matrix, form: LabelAlignmentForm | str = LabelAlignmentForm.RELEASED
 ) -> float:
@@ -139,7 +114,7 @@ def label_alignment(
 
     Example:
         >>> y = np.array([[1.0, 0.0], [0.0, 1.0]])
-        >>> round(label_alignment(class_label_kernel(y), y), 6)
+        >>> round(label_alignment(np.outer(y, y), y), 6)
         1.0
     """
     return label_alignments(kernel, y, [form])[LabelAlignmentForm(form)]
@@ -148,7 +123,7 @@ def label_alignment(
 def label_alignments(
     kernel: Matrix, y: Matrix, forms: Iterable[LabelAlignmentForm | str] = LabelAlignmentForm
 ) -> dict[LabelAlignmentForm, float]:
-    """`label_alignment` in several forms, which share what centring they can.
+    """`label_alignment` in several forms, which share the centring where they can.
 
     Source: as `label_alignment`.
 
@@ -188,40 +163,11 @@ def label_alignments(
         size = target.norm()
         if not size > 1e-12 * labels.norm():  # also for NaN
             raise ValueError(
-                "the labels are zero once centred (all samples have the same), or not finite; "
+                "the labels are zero once centred (all samples have the same label) or not finite; "
                 "an alignment with them is not defined."
             )
         found[form] = float(square / size**2 / norm(outputs))
     return found
-
-
-def layer_label_alignments(
-    kernel: TangentKernel,
-    y: Matrix,
-    form: LabelAlignmentForm | str = LabelAlignmentForm.RELEASED,
-) -> dict[str, float]:
-    """Alignment with the labels of each layer's tangent kernel K^ℓ.
-
-    Source: baratin2021, Section 3.3 (layer-wise kernels) and Figure 3.
-
-    Args:
-        kernel: from `tangent_kernel`.
-        y: labels (n, c).
-        form: which reading of the alignment.
-
-    Returns:
-        The alignment by layer name.
-
-    Raises:
-        ValueError: as `label_alignment`, naming the layer.
-    """
-    alignments = {}
-    for name, gram in kernel.layers.items():
-        try:
-            alignments[name] = label_alignment(gram, y, form)
-        except ValueError as error:
-            raise ValueError(f"layer {name!r}: {error}") from error
-    return alignments
 
 
 def _centred(gram: torch.Tensor, outputs: int | None) -> torch.Tensor:

@@ -55,7 +55,7 @@ def eigenfunctions(
                [0.    ]])
     """
     gram = _float64(kernel)
-    size = gram.shape[0]
+    size = len(gram)
     if gram.shape != (size, size) or size % outputs:
         raise ValueError(
             f"kernel of shape {gram.shape} with {outputs} outputs; "
@@ -107,12 +107,13 @@ def label_energy(
     labels = centre_labels(labels.reshape(len(labels), -1)).flatten().numpy()  # (n·c,)
     if len(labels) != len(functions):
         raise ValueError(f"{len(labels)} label entries for functions of {len(functions)}.")
-    k = functions.shape[1] if k is None else k
-    if not 1 <= k <= functions.shape[1]:
-        raise ValueError(f"k: {k} eigenfunctions of {functions.shape[1]} given.")
+    given: int = functions.shape[1]
+    k = given if k is None else k
+    if not 1 <= k <= given:
+        raise ValueError(f"k: {k} eigenfunctions of {given} given.")
     norm = labels @ labels
     if norm <= (1e-12 * size) ** 2:
-        raise ValueError("the labels are the same for all samples, so no energy can be shared.")
+        raise ValueError("the labels are the same for all samples, so they have no energy.")
     leading = functions[:, :k] / np.linalg.norm(functions[:, :k], axis=0)
     return float(((labels @ leading) ** 2).sum() / norm)
 

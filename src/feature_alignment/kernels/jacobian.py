@@ -92,8 +92,8 @@ class Jacobian:
         for name, v in direction.items():
             if name not in self._values or v.shape != self._values[name].shape:
                 raise ValueError(
-                    f"direction: {name!r} of shape {tuple(v.shape)} is no parameter of the model; "
-                    "use the names and shapes of model.named_parameters()."
+                    f"direction: {name!r} of shape {tuple(v.shape)} is not a parameter of the "
+                    "model; use the names and shapes of model.named_parameters()."
                 )
         used = [name for name in direction if self._pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
@@ -269,12 +269,20 @@ def top_singular_directions(
         changes = centre(jacobian.times(pull_back(u.ravel())))
         return changes.flatten().double().cpu().numpy()
 
-    operator = scipy.sparse.linalg.LinearOperator((size, size), apply_kernel, dtype=np.float64)
+    # SciPy has no types, and those inferred from its source are wrong in two places.
+    operator = scipy.sparse.linalg.LinearOperator(
+        (size, size),
+        apply_kernel,
+        dtype=np.float64,  # pyright: ignore[reportCallIssue]
+    )
     start = generator.standard_normal(size)
     if not apply_kernel(start).any():
         raise ValueError("the Jacobian is zero (once centred), so it has no singular directions.")
     eigenvalues, functions = scipy.sparse.linalg.eigsh(
-        operator, number, v0=start, tol=tolerance / 10
+        operator,
+        number,
+        v0=start,
+        tol=tolerance / 10,  # pyright: ignore[reportArgumentType]
     )
     eigenvalues, functions = eigenvalues[::-1], functions[:, ::-1]
     if eigenvalues[-1] <= tolerance * eigenvalues[0]:

@@ -10,8 +10,8 @@ import scipy.linalg
 import scipy.special
 import torch
 
-# Of the largest eigenvalue: what single precision leaves of the zeros of a kernel of a few
-# thousand rows is below it.
+# Relative to the largest eigenvalue: in single precision, the zero eigenvalues of a kernel of a few
+# thousand rows come out smaller than this.
 ROUNDING = 1e-5
 
 
@@ -68,7 +68,7 @@ def kernel_eigenvalues(
     return _without_rounding(eigenvalues, tolerance)
 
 
-def effective_rank(eigenvalues: np.ndarray, tolerance: float = ROUNDING) -> float:
+def effective_rank(eigenvalues: np.ndarray) -> float:
     """Effective rank exp(H(μ)), H(μ) = −Σ_j μ_j log μ_j with μ_j = λ_j / Σ_i λ_i.
 
     As printed the normalisation sums λ_j over i, a misprint: μ must sum to one. Zero eigenvalues
@@ -78,25 +78,24 @@ def effective_rank(eigenvalues: np.ndarray, tolerance: float = ROUNDING) -> floa
 
     Args:
         eigenvalues: λ (r,), in any order.
-        tolerance: as of `kernel_eigenvalues`.
 
     Returns:
         A number in [1, r].
 
     Raises:
-        ValueError: if an eigenvalue is negative beyond the tolerance or not finite, or all of
-            them are zero.
+        ValueError: if an eigenvalue is more negative than rounding can make it or not finite, or
+            all of them are zero.
 
     Example:
         >>> effective_rank(np.array([1.0, 1.0, 0.0]))
         2.0
     """
-    shares = _shares(eigenvalues, tolerance)
+    shares = _shares(eigenvalues)
     entropy = scipy.special.entr(shares).sum()
     return float(np.clip(np.exp(entropy), 1, len(shares)))
 
 
-def trace_ratio(eigenvalues: np.ndarray, k: int, tolerance: float = ROUNDING) -> float:
+def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
     """Trace ratio T_k = Σ_{j≤k} λ_j / Σ_j λ_j: the share of the k largest eigenvalues.
 
     The paper prints j < k, and its released code reads index k of a cumulative sum, which adds
@@ -107,19 +106,18 @@ def trace_ratio(eigenvalues: np.ndarray, k: int, tolerance: float = ROUNDING) ->
     Args:
         eigenvalues: λ (r,), in any order.
         k: how many, from 1 to r.
-        tolerance: as of `kernel_eigenvalues`.
 
     Returns:
         A number in (0, 1].
 
     Raises:
-        ValueError: if k is out of range, or the eigenvalues are as `effective_rank` refuses.
+        ValueError: if k is out of range, or `effective_rank` would refuse the eigenvalues.
 
     Example:
         >>> trace_ratio(np.array([4.0, 2.0, 2.0]), 2)
         0.75
     """
-    shares = _shares(eigenvalues, tolerance)
+    shares = _shares(eigenvalues)
     if not 1 <= k <= len(shares):
         raise ValueError(f"k: {k} eigenvalues of {len(shares)} given.")
     # Partial sums of one sum, so that rounding never makes T_k fall with k.
@@ -138,7 +136,7 @@ def spectrum_size(eigenvalues: np.ndarray) -> SpectrumSize:
         The three numbers.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there are none.
     """
     if not len(eigenvalues):
         raise ValueError("an empty spectrum has no size.")
@@ -149,14 +147,14 @@ def spectrum_size(eigenvalues: np.ndarray) -> SpectrumSize:
     )
 
 
-def _shares(eigenvalues: np.ndarray, tolerance: float) -> np.ndarray:
+def _shares(eigenvalues: np.ndarray) -> np.ndarray:
     values = np.asarray(eigenvalues, dtype=np.float64)
     if values.ndim != 1 or not np.isfinite(values).all():
         raise ValueError("eigenvalues: they must be a vector of finite numbers.")
     largest = values.max(initial=0)
     if largest == 0 and not values.any():
         raise ValueError("all eigenvalues are zero; the spread of a zero kernel is not defined.")
-    values = _without_rounding(values, tolerance)
+    values = _without_rounding(values, ROUNDING)
     values = values / largest  # so that the sum cannot overflow
     return values / values.sum()
 

@@ -21,6 +21,7 @@ from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     Gradients,
     MatrixGradients,
+    all_factors,
     summed_features,
 )
 from feature_alignment.gradients.position_gram import (
@@ -192,7 +193,7 @@ def _add_layer(
     while remaining:
         name = remaining.pop(0)
         rows, columns = first[name], second[name]
-        if not all(isinstance(use, MatrixGradients) for use in rows):
+        if not (all_factors(rows) and all_factors(columns)):
             add_feature_gram(out, summed_features(rows), summed_features(columns), symmetric)
         elif len(rows) > 1:
             add_gradient_gram(out, rows, columns, symmetric=symmetric, workspace=workspace)

@@ -8,7 +8,7 @@ class SeededDropout(nn.Dropout):
     """Dropout with masks drawn from its own generator instead of PyTorch's global one.
 
     In training mode each entry is zeroed with probability p and the others are divided by 1 − p;
-    in evaluation mode nothing changes. A copy of the module repeats the masks from the first on.
+    in evaluation mode nothing changes. A copy of the module begins again with the first mask.
 
     Attributes:
         seed: seed of the masks.
@@ -28,20 +28,20 @@ class SeededDropout(nn.Dropout):
         self.seed = int(torch.randint(2**62, (), generator=generator))
         self._masks = torch.Generator().manual_seed(self.seed)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Inputs of any shape → the same shape, thinned in training mode."""
         if not self.training:
-            return x
+            return input
         # Drawn on the CPU, so that every device sees the same masks.
-        kept = torch.rand(x.shape, generator=self._masks, dtype=torch.float64) >= self.p
-        return x * kept.to(x) / (1 - self.p)
+        kept = torch.rand(input.shape, generator=self._masks, dtype=torch.float64) >= self.p
+        return input * kept.to(input) / (1 - self.p)
 
     def get_extra_state(self) -> torch.Tensor:
-        """Where the masks have come to, as part of `state_dict`."""
+        """The state of the masks' generator, as part of `state_dict`."""
         return self._masks.get_state()
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Go on with the masks from there."""
+        """Continue the masks from a state."""
         self._masks.set_state(state)
 
     def __getstate__(self) -> dict[str, object]:

@@ -6,7 +6,13 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
-from feature_alignment.models.initialisation import SCHEMES, draw_normal, new_linear
+from feature_alignment.models.initialisation import (
+    SCHEMES,
+    DrawOptions,
+    LayerOptions,
+    draw_normal,
+    new_linear,
+)
 
 INITS = ("nanogpt", *SCHEMES)
 OUTPUTS = ("every_position", "last_position")
@@ -21,7 +27,7 @@ class CausalAttention(nn.Module):
         options: the further arguments of `new_linear`.
     """
 
-    def __init__(self, n_embd: int, n_head: int, options: dict[str, object]) -> None:
+    def __init__(self, n_embd: int, n_head: int, options: LayerOptions) -> None:
         super().__init__()
         self.n_head = n_head
         self.query = new_linear(n_embd, n_embd, **options)
@@ -52,12 +58,12 @@ class Block(nn.Module):
         options: the further arguments of `new_linear`.
     """
 
-    def __init__(self, n_embd: int, n_head: int, options: dict[str, object]) -> None:
+    def __init__(self, n_embd: int, n_head: int, options: LayerOptions) -> None:
         super().__init__()
-        norm = {"bias": options["bias"], "dtype": options["dtype"]}
-        self.norm1 = nn.LayerNorm(n_embd, **norm)
+        bias, dtype = options["bias"], options["dtype"]
+        self.norm1 = nn.LayerNorm(n_embd, bias=bias, dtype=dtype)
         self.attention = CausalAttention(n_embd, n_head, options)
-        self.norm2 = nn.LayerNorm(n_embd, **norm)
+        self.norm2 = nn.LayerNorm(n_embd, bias=bias, dtype=dtype)
         self.expand = new_linear(n_embd, 4 * n_embd, **options)
         self.contract = new_linear(4 * n_embd, n_embd, **options)
 
@@ -89,7 +95,7 @@ class GPT(nn.Module):
         n_embd: d, size of a token's vector.
         block_size: longest sequence.
         generator: CPU generator of the initial weights.
-        bias: whether linear layers (but the readout) and layer norms have biases.
+        bias: whether linear layers (except the readout) and layer norms have biases.
         tie_weights: whether the readout's weight is the token embedding's.
         outputs: "every_position", or "last_position" for the kernels' outputs of (n, c).
         init: one of `INITS`.
@@ -130,15 +136,16 @@ class GPT(nn.Module):
         if init not in INITS:
             raise ValueError(f"init: {init!r} is not a scheme; {suggestion(init, INITS)}.")
         if outputs not in OUTPUTS:
-            raise ValueError(f"outputs: {outputs!r} is not one; {suggestion(outputs, OUTPUTS)}.")
+            raise ValueError(f"outputs: {outputs!r} is unknown; {suggestion(outputs, OUTPUTS)}.")
         scheme = "pytorch" if init == "nanogpt" else init
-        options = {"bias": bias, "scheme": scheme, "generator": generator, "dtype": dtype}
+        drawing: DrawOptions = {"scheme": scheme, "generator": generator, "dtype": dtype}
+        options: LayerOptions = {"bias": bias, **drawing}
         self.outputs = outputs
         self.token_embedding = _new_embedding(vocabulary, n_embd, generator, dtype)
         self.position_embedding = _new_embedding(block_size, n_embd, generator, dtype)
         self.blocks = nn.Sequential(*(Block(n_embd, n_head, options) for _ in range(n_layer)))
         self.norm = nn.LayerNorm(n_embd, bias=bias, dtype=dtype)
-        self.readout = new_linear(n_embd, vocabulary, **{**options, "bias": False})
+        self.readout = new_linear(n_embd, vocabulary, bias=False, **drawing)
         if tie_weights:
             self.readout.weight = self.token_embedding.weight
         if init == "nanogpt":

@@ -5,6 +5,7 @@ weights up to rounding.
 """
 
 import math
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -15,6 +16,20 @@ SCHEMES = ("pytorch", "kaiming", "kaiming_zero_bias", "lecun")
 
 _TRUNCATED_STD = 0.8796256610342398
 """Standard deviation of a standard normal distribution cut off at ±2."""
+
+
+class DrawOptions(TypedDict):
+    """How initial values are drawn, see `new_linear`."""
+
+    scheme: str
+    generator: torch.Generator
+    dtype: torch.dtype
+
+
+class LayerOptions(DrawOptions):
+    """Further arguments of `new_linear` and `new_conv2d`."""
+
+    bias: bool
 
 
 def new_linear(
@@ -87,7 +102,7 @@ def new_conv2d(
     return layer
 
 
-def draw_normal(parameter: nn.Parameter, std: float, generator: torch.Generator) -> None:
+def draw_normal(parameter: torch.Tensor, std: float, generator: torch.Generator) -> None:
     """Overwrite a parameter's entries with draws from N(0, std²)."""
     with torch.no_grad():
         parameter.copy_(_normal(parameter.shape, std, generator))
@@ -125,7 +140,7 @@ def _normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> t
 def _truncated_normal(
     shape: tuple[int, ...], std: float, generator: torch.Generator
 ) -> torch.Tensor:
-    """Draws of standard deviation `std` from a normal distribution cut off at two of its own."""
+    """Draws of deviation `std` from a normal distribution cut off at two of its own deviations."""
     limit = math.erf(2 / math.sqrt(2))
     draws = math.sqrt(2) * torch.erfinv(_uniform(shape, limit, generator))
     return std / _TRUNCATED_STD * draws

@@ -71,7 +71,7 @@ class MLP(nn.Module):
             )
         if activation not in ACTIVATIONS:
             raise ValueError(
-                f"activation: {activation!r} is not one; {suggestion(activation, ACTIVATIONS)}."
+                f"activation: {activation!r} is unknown; {suggestion(activation, ACTIVATIONS)}."
             )
         scales = [1.0] * (len(sizes) - 1) if layer_scales is None else list(layer_scales)
         if len(scales) != len(sizes) - 1:

@@ -59,7 +59,7 @@ class TangentModel(nn.Module):
         """Outputs (n, c)."""
         a, change = x, None
         for place, layer in self.network.named_children():
-            if place in self.updates:
+            if isinstance(layer, nn.Linear | nn.Conv2d):
                 added = self.updates[place](a)
                 change = added if change is None else _without_bias(layer, change) + added
                 a = layer(a)
@@ -70,7 +70,7 @@ class TangentModel(nn.Module):
             else:
                 change = None if change is None else layer(change)
                 a = layer(a)
-        return a + change
+        return a if change is None else a + change
 
     def deviations(self) -> dict[str, torch.Tensor]:
         """δ_W of every layer by its position, detached, in the shapes of the weights."""
@@ -107,11 +107,7 @@ class _FactorisedConvolution(nn.Module):
         super().__init__()
         k, d, *window = layer.weight.shape
         size = window[0] * window[1]
-        self.settings = {
-            "stride": layer.stride,
-            "padding": layer.padding,
-            "dilation": layer.dilation,
-        }
+        self.stride, self.padding, self.dilation = layer.stride, layer.padding, layer.dilation
         self.on_positions = nn.Parameter(torch.eye(size).to(layer.weight))
         self.on_inputs = nn.Parameter(torch.eye(d).to(layer.weight))
         self.weight = nn.Parameter(torch.zeros_like(layer.weight))
@@ -119,7 +115,8 @@ class _FactorisedConvolution(nn.Module):
         self.on_outputs = nn.Parameter(torch.eye(k).to(layer.weight))
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
-        return F.conv2d(a, self.composed(), self.on_outputs @ self.bias, **self.settings)
+        bias = self.on_outputs @ self.bias
+        return F.conv2d(a, self.composed(), bias, self.stride, self.padding, self.dilation)
 
     def composed(self) -> torch.Tensor:
         """The weight with its three factors multiplied in."""
@@ -137,8 +134,9 @@ def _update(layer: nn.Linear | nn.Conv2d, mode: str) -> nn.Module:
     if layer.bias is None:
         raise ValueError("layers without biases are not supported.")
     if mode == "factorised":
-        factorised = _FactorisedLinear if isinstance(layer, nn.Linear) else _FactorisedConvolution
-        return factorised(layer)
+        if isinstance(layer, nn.Linear):
+            return _FactorisedLinear(layer)
+        return _FactorisedConvolution(layer)
     update = copy.deepcopy(layer).requires_grad_(True)
     for parameter in update.parameters():
         nn.init.zeros_(parameter)
@@ -148,7 +146,7 @@ def _update(layer: nn.Linear | nn.Conv2d, mode: str) -> nn.Module:
 def _composed(update: nn.Module) -> torch.Tensor:
     if isinstance(update, _FactorisedLinear | _FactorisedConvolution):
         return update.composed()
-    return update.weight
+    return update.get_parameter("weight")
 
 
 def _without_bias(layer: nn.Linear | nn.Conv2d, change: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ SMALLEST_SIDE = 32
 
 
 class VGG(nn.Module):
-    """VGG11 or VGG19: 3×3 convolutions with ReLU and max pools, then a head on the mean position.
+    """VGG11 or VGG19: 3×3 convolutions with ReLU and max pools, then a head on their mean.
 
     The head `linear` is one Linear(8·base_width, c), as for CIFAR-10 in the released code of
     baratin2021 (512 units at full width). The head `two_hidden` has two ReLU layers of
@@ -70,9 +70,9 @@ class VGG(nn.Module):
     ) -> None:
         super().__init__()
         if depth not in PLANS:
-            raise ValueError(f"depth: {depth} is not one; {suggestion(depth, map(str, PLANS))}.")
+            raise ValueError(f"depth: {depth} is unknown; {suggestion(depth, map(str, PLANS))}.")
         if head not in HEADS:
-            raise ValueError(f"head: {head!r} is not one; {suggestion(head, HEADS)}.")
+            raise ValueError(f"head: {head!r} is unknown; {suggestion(head, HEADS)}.")
         sizes = {"base_width": base_width, "output_dim": output_dim, "in_channels": in_channels}
         for name, size in sizes.items():
             if size < 1:

@@ -1,1 +1,1 @@
-"""Probes: what any training can be watched with."""
+"""Probes that measure the kernels and features of a network while it trains."""

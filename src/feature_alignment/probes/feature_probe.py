@@ -51,7 +51,6 @@ class FeatureProbe:
         model: the network before training; its weights are W₀.
         x: inputs (n, …) on which K is taken, on the model's device.
         layers: names of the layers, see `layer_feature_matrices`; None for all.
-        split: name of the samples.
         references: matrices (d, d) that the first layer is compared with, by name.
         centre_tangents: whether K̄ is wanted. An MLP's δ₀ is kept; that of other networks is
             taken anew at every measurement.
@@ -59,7 +58,7 @@ class FeatureProbe:
             "nfm" and "agop".
         chunk_size: samples at a time, see `layer_feature_matrices`.
         output_samples: random backward passes instead of one for each output; see there.
-        generator: of those passes.
+        generator: source of those passes' random signs.
     """
 
     def __init__(
@@ -68,7 +67,6 @@ class FeatureProbe:
         x: torch.Tensor,
         *,
         layers: Sequence[str] | None = None,
-        split: str = "train",
         references: Mapping[str, torch.Tensor] | None = None,
         centre_tangents: bool = False,
         keep_matrices_at: Collection[int] = (),
@@ -78,7 +76,6 @@ class FeatureProbe:
     ) -> None:
         self._x = x
         self._layers = layers
-        self._split = split
         self._references = dict(references or {})
         self._keep_at = frozenset(keep_matrices_at)
         self._options = {
@@ -129,7 +126,7 @@ class FeatureProbe:
                     kept = {"nfm": layer.nfm, "agop": layer.agop}
                     measurement.arrays.update({key: m.cpu().numpy() for key, m in kept.items()})
             measurement.rows.extend(
-                Row(name, self._split, metric, value) for metric, value in values.items()
+                Row(name, "train", metric, value) for metric, value in values.items()
             )
         return measurement
 
@@ -139,7 +136,7 @@ class FeatureProbe:
         return {} if generator is None else {"generator": generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state: `state` is from `state_dict`."""
+        """Continue from a state: `state` is from `state_dict`."""
         if "generator" in state:
             self._options["generator"].set_state(state["generator"])
 
@@ -149,7 +146,7 @@ class FeatureProbe:
 
     def _matrices(self, name: str, model: nn.Module, signals: LayerSignals) -> FeatureMatrices:
         return FeatureMatrices(
-            weight_matrix=model.get_submodule(name).weight.detach(),
+            weight_matrix=model.get_parameter(f"{name}.weight").detach(),
             covariance=preactivation_feature_covariance(signals.gradients),
             positions=1,
             initial_weight=self._initial[f"{name}.weight"],
@@ -168,7 +165,7 @@ class FeatureProbe:
 def _correlations(layer: FeatureMatrices, tangents: torch.Tensor | None) -> dict[str, float]:
     """All measures of a layer; those of the tangents' change if K̄ (k, k), float64, is given."""
     # In float64, since squares of small changes would underflow in float32.
-    weight, initial = layer.weight_matrix.double(), layer.initial_weight.double()
+    weight, initial = layer.weight_matrix.double(), layer.start.double()
     change = weight - initial
     uncentred = feature_pair(weight, layer.covariance)
     centred = feature_pair(change, layer.covariance)

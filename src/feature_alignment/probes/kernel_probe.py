@@ -14,7 +14,7 @@ from feature_alignment.kernels.spectrum import (
     spectrum_size,
     trace_ratio,
 )
-from feature_alignment.kernels.tangent import DEFAULT_BUDGET, TangentKernel, tangent_kernel
+from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
@@ -59,7 +59,6 @@ class TangentKernelProbe:
         batches: what to measure on, by split.
         spectrum: whether eigenvalues are wanted, which cost (n·c)³.
         layers: whether layers' alignments are wanted.
-        memory_budget: see `tangent_kernel`.
     """
 
     def __init__(
@@ -68,12 +67,10 @@ class TangentKernelProbe:
         *,
         spectrum: bool = True,
         layers: bool = False,
-        memory_budget: int = DEFAULT_BUDGET,
     ) -> None:
         self._batches = dict(batches)
         self._spectrum = spectrum
         self._layers = layers
-        self._budget = memory_budget
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every batch, one after the other.
@@ -83,7 +80,7 @@ class TangentKernelProbe:
         """
         rows: list[Row] = []
         for split, batch in self._batches.items():
-            kernel = tangent_kernel(model, batch.x, memory_budget=self._budget)
+            kernel = tangent_kernel(model, batch.x)
             rows += self._alignments(step, split, kernel, batch.y)
             if self._spectrum:
                 rows += _spectrum(split, kernel)

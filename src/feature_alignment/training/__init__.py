@@ -1,1 +1,1 @@
-"""Training runs that are measured as they go: the loop, probes, schedules, losses, optimizers."""
+"""The training loop with its optimizers, losses, schedules, measurements and checkpoints."""

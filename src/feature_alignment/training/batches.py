@@ -21,14 +21,14 @@ class Augmentation(Stateful, Protocol):
         ...
 
 
-def steps_per_epoch(n: int, batch_size: int, drop_incomplete: bool = False) -> int:
+def steps_per_epoch(n: int, batch_size: int) -> int:
     """Updates in one epoch of n examples.
 
     Example:
-        >>> steps_per_epoch(10, 4), steps_per_epoch(10, 4, drop_incomplete=True)
-        (3, 2)
+        >>> steps_per_epoch(10, 4)
+        3
     """
-    return n // batch_size if drop_incomplete else math.ceil(n / batch_size)
+    return math.ceil(n / batch_size)
 
 
 def epoch_batches(
@@ -61,7 +61,7 @@ def epoch_batches(
 
 
 class RandomCropAndFlip:
-    """Shift every image at random and mirror every other one, the usual augmentation of CIFAR-10.
+    """Shift images at random and mirror half of them, the usual augmentation of CIFAR-10.
 
     Each image is padded by zeros, the mean colour of standardised images, cut back to its size
     at a place drawn uniformly, and mirrored left to right with probability ½.
@@ -80,9 +80,10 @@ class RandomCropAndFlip:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """New images (b, channels, height, width)."""
         b, _, height, width = x.shape
-        drawn = {"generator": self._generator}
-        top, left = torch.randint(2 * self._padding + 1, (2, b, 1), **drawn)  # each (b, 1)
-        mirrored = torch.randint(2, (b, 1), **drawn).bool()
+        generator = self._generator
+        places = torch.randint(2 * self._padding + 1, (2, b, 1), generator=generator)
+        top, left = places  # each (b, 1)
+        mirrored = torch.randint(2, (b, 1), generator=generator).bool()
         rows = top + torch.arange(height)  # (b, height)
         columns = left + torch.arange(width)  # (b, width)
         columns = torch.where(mirrored, columns.flip(1), columns)
@@ -96,5 +97,5 @@ class RandomCropAndFlip:
         return {"generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state: `state` is from `state_dict`."""
+        """Continue from a state: `state` is from `state_dict`."""
         self._generator.set_state(state["generator"])

@@ -8,8 +8,6 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from feature_alignment.errors import UserError, suggestion
-
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -102,7 +100,7 @@ def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Share of samples that are classified rightly: those whose largest output is their class's.
+    """Share of samples that are classified correctly: those whose largest output is their class's.
 
     With a single output its sign is the prediction, and zero is wrong for both labels.
 
@@ -127,20 +125,6 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if f.shape[1] == 1:
         return (f * y.reshape(f.shape) > 0).double().mean()
     return (f.argmax(dim=1) == (y if indices else y.argmax(dim=1))).double().mean()
-
-
-LOSSES: dict[str, Loss] = {"mse": mse, "bce": bce, "cross_entropy": cross_entropy}
-
-
-def loss_function(name: str) -> Loss:
-    """The loss of that name.
-
-    Raises:
-        UserError: if there is none.
-    """
-    if name not in LOSSES:
-        raise UserError(f"loss: {name!r} is not a loss; {suggestion(name, LOSSES)}.")
-    return LOSSES[name]
 
 
 def _check_same_shape(f: torch.Tensor, y: torch.Tensor) -> None:

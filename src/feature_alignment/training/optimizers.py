@@ -167,35 +167,6 @@ def slow_start_rate(updates: int, start: float) -> LearningRateSchedule:
     return lambda t: start if t < updates else 1.0
 
 
-def learning_rate_schedule(
-    name: str, steps: int, steps_per_epoch: int | None = None
-) -> LearningRateSchedule:
-    """The learning-rate schedule of that name: constant, cosine or cosine_per_epoch.
-
-    Args:
-        name: "constant"; "cosine", falling at every update; "cosine_per_epoch", falling between
-            epochs.
-        steps: updates of the whole run.
-        steps_per_epoch: updates in one epoch, needed by "cosine_per_epoch" only.
-
-    Raises:
-        UserError: if the name is unknown, or the updates per epoch are needed and not given.
-    """
-    if name == "constant":
-        return constant_rate
-    if name == "cosine":
-        return cosine_rate(steps)
-    if name == "cosine_per_epoch":
-        if steps_per_epoch is None:
-            raise UserError(
-                "schedule: 'cosine_per_epoch' needs mini-batches, and this run uses the full "
-                "batch; set batch_size, or use 'cosine'."
-            )
-        return cosine_rate(steps, steps_per_epoch)
-    known = ["constant", "cosine", "cosine_per_epoch"]
-    raise UserError(f"schedule: {name!r} is not a schedule; {suggestion(name, known)}.")
-
-
 def _speed_limited(parameters: list[nn.Parameter], options: dict[str, Any]) -> SpeedLimited:
     speeds = options.pop("speeds")
     if len(speeds) != len(parameters):

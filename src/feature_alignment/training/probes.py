@@ -106,7 +106,7 @@ class Recorder:
         return {name: dict(part) for name, part in parts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a record: `state` is from `state_dict`."""
+        """Continue a record: `state` is from `state_dict`."""
         self._values.update(state["values"])
         self.arrays.update(state["arrays"])
         self.seconds.update(state["seconds"])

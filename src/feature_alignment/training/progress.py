@@ -20,7 +20,7 @@ class Progress:
 
     Args:
         steps: updates of the whole run.
-        label: what is training, the beginning of every line.
+        label: name of the training, with which every line begins.
         interval: seconds between two lines.
         clock: returns seconds; monotonic.
         stream: where the bar goes.
@@ -40,22 +40,22 @@ class Progress:
         self._clock = clock
         self._begin = self._last = clock()
         self._first = 0
-        stream = sys.stderr if stream is None else stream
+        terminal: TextIO = sys.stderr if stream is None else stream
         self._bar = (
-            tqdm.tqdm(total=steps, desc=label, file=stream, mininterval=0.5, leave=False)
-            if stream.isatty()
+            tqdm.tqdm(total=steps, desc=label, file=terminal, mininterval=0.5, leave=False)
+            if terminal.isatty()
             else None
         )
 
     def start_after(self, step: int) -> None:
-        """Tell that `step` updates were done by an earlier attempt, in a time that is not known."""
+        """Report that an earlier attempt did `step` updates, in a time that is not known."""
         self._begin = self._last = self._clock()
         self._first = step
         if self._bar is not None:
             self._bar.update(step)
 
     def update(self, step: int, loss: torch.Tensor) -> None:
-        """Tell that `step` updates are done and the last batch had this loss."""
+        """Report that `step` updates are done and the last batch had this loss."""
         if self._bar is not None:
             self._bar.update(1)
         now = self._clock()

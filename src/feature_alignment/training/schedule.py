@@ -39,7 +39,7 @@ def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
     """
     if first < 1 or ratio <= 1:
         raise UserError(
-            f"measure_at: first {first} and ratio {ratio} make no growing schedule; "
+            f"measure_at: first {first} and ratio {ratio} do not make a growing schedule; "
             "give first at least 1 and ratio above 1."
         )
     chosen = {0}
@@ -95,7 +95,7 @@ def measurement_schedule(settings: list[int] | dict[str, Any], steps: int) -> li
         chosen = geometric(steps, **settings["geometric"])
     else:
         raise UserError(
-            f"measure_at: {settings!r} is no schedule; give a list of steps, "
+            f"measure_at: {settings!r} is not a schedule; give a list of steps, "
             "'every: k' or 'geometric: {first: 5, ratio: 1.15}'."
         )
     return sorted({*chosen, steps})

@@ -79,11 +79,11 @@ class SpeedLimited(torch.optim.Optimizer):
             group["speed"] = speed
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update.
 
         Args:
-            closure: as for every PyTorch optimizer; evaluates the loss again.
+            closure: as for every PyTorch optimizer; evaluates the loss again and returns it.
 
         Returns:
             The closure's loss, or None without one.
@@ -138,7 +138,7 @@ def _check(group: dict[str, Any]) -> None:
     relaxation = group["relaxation"]
     if relaxation not in RELAXATIONS:
         raise ValueError(
-            f"relaxation: {relaxation!r} is not a form; {suggestion(relaxation, RELAXATIONS)}."
+            f"relaxation: {relaxation!r} is unknown; {suggestion(relaxation, RELAXATIONS)}."
         )
     if not group["lr"] > 0:
         raise ValueError(f"lr: {group['lr']} is out of range; it must be above 0.")
