@@ -1,71 +1,63 @@
 """lejeune2024, Figure 1: adapted kernel and label kernel for an easy and a difficult target."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.lejeune2024.figures.digit_points import (
+    TARGETS,
+    similarity_difference,
+    target_points,
+)
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import describe, new_figure, show_matrix
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "A more difficult task yields higher label-kernel alignment"
-CAPTION = (
-    "Kernels on digit images in order of the target y, for seed 0: the initial kernel K₀, the "
-    "adapted kernel K and the label kernel of a network trained on the linear targets y (top) and "
-    "on the binarised targets sign y (bottom). Colour ranges are the paper's: 4, 10 and 2. The "
-    "cosine similarity is that of K with the label kernel, mean ± standard deviation over seeds."
-)
-EXPERIMENT = "lejeune2024_digit_regression"
-TARGETS = ("linear", "binarised")
-
-
-def points(experiments: Mapping[str, Any]) -> list[Point]:
-    """One point for each kind of target."""
-    return [Point(EXPERIMENT, targets, {"targets": targets}) for targets in TARGETS]
+KERNELS = ("initial", "adapted", "label")
 
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, the paired difference of similarities, and the kernels of seed 0."""
     metrics = runs.metrics
-    similarity = metrics[metrics["metric"] == "label_similarity"]
-    by_seed = similarity.pivot(index="seed", columns="point", values="value")
-    difference = pd.DataFrame(
-        {
-            "point": "comparison",
-            "seed": by_seed.index,
-            "step": similarity["step"].iloc[0],
-            "layer": "all",
-            "split": "train",
-            "metric": "similarity_binarised_minus_linear",
-            "value": (by_seed["binarised"] - by_seed["linear"]).to_numpy(),
-        }
-    )
+    name = "similarity_binarised_minus_linear"
+    difference = similarity_difference(metrics, name, "binarised", "linear")
     arrays = {
-        f"{targets}/{name}": runs[targets].arrays[f"seed0/kernel/{name}"]
+        f"{targets}/{kernel}": runs[targets].array(f"kernel/{kernel}")
         for targets in TARGETS
-        for name in ("initial", "adapted", "label")
+        for kernel in KERNELS
     }
     return FigureTable(pd.concat([metrics, difference], ignore_index=True), arrays)
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Heat maps of initial, adapted and label kernel (columns) for each target (rows)."""
     figure, axes = new_figure(2, 3, width=9.5, height=6.0)
-    for row, targets in zip(axes, TARGETS, strict=True):
-        initial, adapted, label = row
-        kernels = {
-            name: table.arrays[f"{targets}/{name}"] for name in ("initial", "adapted", "label")
-        }
-        show_matrix(initial, kernels["initial"], 4.0, "$K_0$")
-        show_matrix(adapted, kernels["adapted"], 10.0, "$K$")
-        show_matrix(label, kernels["label"], 2.0, "$K_{\\hat{y}}$", diverging=True)
-        similarity = table.values("label_similarity", point=targets)
-        initial.set_title("initial kernel")
-        initial.set_ylabel(f"{targets} targets")
-        adapted.set_title(f"adapted kernel\nsimilarity {describe(similarity)}")
+    for (initial, adapted, label), targets in zip(axes, TARGETS, strict=True):
+        matrices = [table.arrays[f"{targets}/{kernel}"] for kernel in KERNELS]
+        show_matrix(initial, matrices[0], 4.0, "$K_0$")
+        show_matrix(adapted, matrices[1], 10.0, "$K$")
+        show_matrix(label, matrices[2], 2.0, "$K_{\\hat{y}}$", diverging=True)
+        similarity = describe(table.values("label_similarity", point=targets))
+        initial.set(title="initial kernel", ylabel=f"{targets} targets")
+        adapted.set_title(f"adapted kernel\nsimilarity {similarity}")
         label.set_title("label kernel")
     return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig1",
+        title="A more difficult task yields higher label-kernel alignment",
+        caption="Kernels on digit images in order of the target y, for seed 0: the initial kernel "
+        "K₀, the adapted kernel K and the label kernel of a network trained on the linear targets "
+        "y (top) and on the binarised targets sign y (bottom). Colour ranges are the paper's: 4, "
+        "10 and 2. The cosine similarity is that of K with the label kernel, mean ± standard "
+        "deviation over seeds.",
+        points=target_points,
+        table=table,
+        draw=draw,
+    ),
+)

@@ -1,43 +1,28 @@
 """lejeune2024, Figure 3: the adapted kernel is large at the difficult training points."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from feature_alignment.papers.lejeune2024.figures.fig1 import EXPERIMENT, TARGETS
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.lejeune2024.figures.digit_points import target_points
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "The adapted kernel reveals difficult structure"
-CAPTION = (
-    "The network trained on binarised targets, at the kernel's training points in order of y, "
-    "for seed 0. Left: the targets sign y (solid) and y (dotted). Right: the residual sign y − y "
-    "(dashed) and the diagonal of the adapted kernel (crosses), which is large near y = 0."
-)
 METRICS = ("pearson_diagonal_residual", "diagonal_ratio_near_boundary")
-
-
-def points(experiments: Mapping[str, Any]) -> list[Point]:
-    """The points of Figure 1: the linear targets are the control."""
-    return [Point(EXPERIMENT, targets, {"targets": targets}) for targets in TARGETS]
 
 
 def table(runs: Runs) -> FigureTable:
     """The two measures of each seed, and the curves of seed 0 for the binarised targets."""
-    metrics = runs.metrics
-    chosen = metrics[metrics["metric"].isin(METRICS)].reset_index(drop=True)
-    arrays = runs["binarised"].arrays
-    return FigureTable(
-        chosen, {name: arrays[f"seed0/{name}"] for name in ("target", "kernel_diagonal")}
-    )
+    chosen = rows_where(runs.metrics, metric=METRICS).reset_index(drop=True)
+    curves = ("target", "kernel_diagonal")
+    return FigureTable(chosen, {name: runs["binarised"].array(name) for name in curves})
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Targets on the left, residual and kernel diagonal on the right."""
     y, diagonal = table.arrays["target"], table.arrays["kernel_diagonal"]
     index = np.arange(len(y))
@@ -58,3 +43,18 @@ def draw(table: FigureTable) -> "Figure":
     handles = [*right.lines, *kernel.lines]
     right.legend(handles=handles, loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
     return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig3",
+        title="The adapted kernel reveals difficult structure",
+        caption="The network trained on binarised targets, at the kernel's training points in "
+        "order of y, for seed 0. Left: the targets sign y (solid) and y (dotted). Right: the "
+        "residual sign y − y (dashed) and the diagonal of the adapted kernel (crosses), which is "
+        "large near y = 0.",
+        points=target_points,  # the linear targets are the control
+        table=table,
+        draw=draw,
+    ),
+)

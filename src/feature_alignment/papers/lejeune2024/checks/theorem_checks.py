@@ -1,0 +1,189 @@
+"""Theorems 1 and 2 and gradient flow on factors, on a small random problem.
+
+Source: lejeune2024, Theorems 1 and 2, Section 3 and Appendix A.1.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from feature_alignment.adaptive.adaptive_features import PENALTIES, AdaptiveTangentFeatures
+from feature_alignment.adaptive.adaptive_scales import SQUARE, adaptive_scales
+from feature_alignment.adaptive.factorised_flow import factorised_flow
+from feature_alignment.adaptive.feature_structures import LayerStructure, LayerTransformation
+from feature_alignment.adaptive.joint_minimisation import (
+    logarithmic_matrix_penalty,
+    minimise_jointly,
+    square_penalty,
+)
+from feature_alignment.adaptive.parameter_matrices import matrix_layout
+from feature_alignment.adaptive.penalties import logarithmic_penalty, rigid_penalty
+from feature_alignment.determinism import stream
+from feature_alignment.papers.lejeune2024.checks.problem import (
+    Check,
+    Problem,
+    deviation,
+    relative_distance,
+)
+
+
+def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
+    """M̂, its kernel and its predictions, against descents over all entries of M.
+
+    Args:
+        problem: the problem.
+        starts: number of descents.
+
+    Yields:
+        Deviations, and the label kernel's coefficients.
+    """
+    phi, phi_new, r = problem.flat, problem.flat_new, problem.residual
+    generic = minimise_jointly(
+        [phi[:, None, :]],
+        r,
+        square_penalty,
+        problem.stream("theorem1"),
+        starts,
+        [True],
+        identity_first=False,  # from M = I, every step keeps to β and predicts as ridgeless does
+    )
+    beta = torch.linalg.pinv(phi) @ r
+    norm = beta.norm()
+    scale = adaptive_scales(SQUARE, rigid_penalty, np.array(float(norm)))
+    s = float(scale.first)
+    yield deviation("theorem1_objective", abs(generic.objective / float(scale.penalty) - 1))
+    (found, _), *_ = generic.transformations
+    expected = torch.eye(len(beta)).to(beta) + (s**2 - 1) * torch.outer(beta, beta) / norm**2
+    yield deviation("theorem1_transformation", relative_distance(found.T @ found, expected))
+    change, change_new = phi @ beta, phi_new @ beta
+    kernel = phi_new @ phi.T + (s**2 - 1) / norm**2 * torch.outer(change_new, change)
+    generic_kernel = phi_new @ found.T @ found @ phi.T
+    yield deviation("theorem1_kernel", relative_distance(kernel, generic_kernel))
+    # What the transformation that was found predicts, without knowledge of β or of Theorem 1.
+    (coefficients,) = generic.coefficients
+    found_change = phi_new @ coefficients[0]
+    yield deviation("theorem1_predictions", relative_distance(found_change, change_new))
+    yield from _label_coefficients(phi)
+
+
+def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
+    """The label kernel's coefficient (s² − 1)/‖β‖² for the hardest and the easiest target.
+
+    Both targets have norm 1, so that ‖K_ŷ‖ is the same; they are the last and the first
+    eigenvector of K₀. The difference is relative to the larger one: with |v − 1| features do not
+    move at all for ‖β‖ ≤ 1/√2, and the easy target's coefficient can be 0.
+    """
+    norms = (1 / torch.linalg.svdvals(phi)).numpy()  # of β for each eigenvector as the target
+    for name, penalty in PENALTIES.items():
+        s = adaptive_scales(penalty, rigid_penalty, norms).first
+        easy, *_, hard = (s**2 - 1) / norms**2
+        yield Check("label_coefficient", easy, {"target": "easy", "penalty": name})
+        yield Check("label_coefficient", hard, {"target": "hard", "penalty": name})
+        larger = max(hard, easy)
+        difference = (hard - easy) / larger if larger > 0 else 0.0
+        yield Check("coefficient_hard_minus_easy", difference, {"penalty": name})
+
+
+def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
+    """The alternating solver against descents over all M, and both forms of the adapted kernel.
+
+    Args:
+        problem: the problem.
+        starts: number of descents, and of the solver's starts.
+
+    Yields:
+        Deviations.
+    """
+    fixed = [False] * (len(problem.features) - 1) + [True]
+    for name, penalty in (("square", square_penalty), ("logarithmic", logarithmic_matrix_penalty)):
+        generator = problem.stream(f"theorem2/{name}")
+        generic = minimise_jointly(
+            problem.features, problem.residual, penalty, generator, starts, fixed
+        )
+        model = AdaptiveTangentFeatures(
+            problem.network,
+            penalty=name,
+            starts=starts,
+            tolerance=1e-13,
+            max_iter=5000,
+            seed=problem.seed,
+        ).fit(problem.x, problem.y)
+        excess = abs(model.objective_ / generic.objective - 1)
+        yield deviation(f"theorem2_objective_{name}", excess)
+    kernel = torch.as_tensor(model.adapted_kernel(problem.x_new, problem.x))
+    for form, double in (("corrected", True), ("printed", False)):
+        found = _kernel_by_sum(problem, model.transformation_, double)
+        yield deviation("theorem2_kernel", relative_distance(found, kernel), form)
+
+
+def _kernel_by_sum(
+    problem: Problem, transformation: LayerTransformation, double: bool
+) -> torch.Tensor:
+    """K₀ + Σ (s⁽¹⁾_i² s⁽²⁾_j² − 1) φ_ij φ_ijᵀ over pairs of singular vectors, or i = j alone."""
+    kernel = problem.flat_new @ problem.flat.T
+    blocks = zip(transformation.sides, problem.features, problem.features_new, strict=True)
+    for layer, block, block_new in blocks:
+        on_inputs, on_outputs = transformation.dense(layer)
+        side = transformation.sides[layer]
+        # Complete orthogonal bases, whose further vectors have scale 1.
+        v, s1 = _complete(side.inputs, side.input_scales, len(on_inputs))
+        u, s2 = _complete(side.outputs, side.output_scales, len(on_outputs))
+        weights = torch.outer(s2**2, s1**2) - 1  # (k, d)
+        if not double:
+            weights = weights * torch.eye(*weights.shape).to(weights)
+        phi, phi_new = (u.T @ b @ v for b in (block, block_new))  # (n, k, d)
+        kernel = kernel + torch.einsum("ikd,kd,jkd->ij", phi_new, weights, phi)
+    return kernel
+
+
+def _complete(
+    vectors: torch.Tensor, scales: torch.Tensor, size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    full, _, _ = torch.linalg.svd(vectors, full_matrices=True)  # last columns: the complement
+    ones = torch.ones(size - len(scales)).to(scales)
+    return torch.cat([vectors, full[:, len(scales) :]], dim=1), torch.cat([scales, ones])
+
+
+def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
+    """What gradient flow on the factors conserves, its kernel, and its distance to the minimum.
+
+    Args:
+        problem: the problem.
+        duration: of the flow.
+
+    Yields:
+        Deviations, the remaining loss and the excess over the least penalty.
+    """
+    features, residual = [block.numpy() for block in problem.features], problem.residual.numpy()
+    models = factorised_flow(features, residual, duration)
+    blocks = list(zip(models, problem.features, strict=True))
+    f = sum(np.einsum("nkd,kd->n", block.numpy(), model.coefficients) for model, block in blocks)
+    yield Check("flow_loss", np.square(f - residual).sum() / np.square(residual).sum())
+    yield deviation("flow_conservation", max(model.conservation_error() for model in models))
+    layers = list(matrix_layout(problem.network).layers)
+    coefficients = [torch.as_tensor(model.coefficients) for model in models]
+    structure = LayerStructure(logarithmic_penalty, logarithmic_penalty)
+    adapted = structure.adapt(dict(zip(layers, coefficients, strict=True)))
+    transformed = torch.cat(
+        [
+            (torch.as_tensor(m.on_outputs).T @ block @ torch.as_tensor(m.on_inputs).T).flatten(1)
+            for m, block in blocks
+        ],
+        dim=1,
+    )
+    rows = (dict(zip(layers, row, strict=True)) for row in zip(*problem.features, strict=True))
+    expected = torch.stack(
+        [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
+    )
+    distance = relative_distance(transformed @ transformed.T, expected @ expected.T)
+    yield deviation("flow_kernel", distance)
+    minimum = minimise_jointly(
+        problem.features,
+        problem.residual,
+        logarithmic_matrix_penalty,
+        stream(0, "flow"),
+        1,
+        [False] * len(features),
+    )
+    yield Check("flow_excess_penalty", adapted.penalty / minimum.objective - 1)
