@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -160,6 +161,21 @@ def test_matrix_range_is_fixed_and_clipping_shows(matrix, diverging, limits, ext
     assert image.colorbar.ax.get_ylabel() == "entry"
 
 
+def test_a_matrix_can_show_its_entries_and_the_names_of_rows_and_columns():
+    ax = new_figure(1, 1, 2, 2)[1][0, 0]
+    rows, columns = pd.Index([0.5, 1.0], name="n"), pd.Index(["a", "b", "c"], name="d")
+    matrix = pd.DataFrame([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], rows, columns)
+    named = {"annot": True, "fmt": ".2f", "xticklabels": 2, "yticklabels": ["1/2", "1"]}
+    show_matrix(ax, matrix, 1.0, None, **named)
+    written = [text.get_text() for text in ax.texts]
+    assert written == ["0.10", "0.20", "0.30", "0.40", "0.50", "0.60"]
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["a", "c"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["1/2", "1"]
+    assert {tick.get_rotation() for tick in ax.get_yticklabels()} == {0}
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("d", "n")
+    assert len(ax.figure.axes) == 1
+
+
 @pytest.mark.parametrize("matrix", [np.zeros(3), np.array([[np.nan, 1.0]])])
 def test_a_matrix_that_cannot_be_shown_is_refused(matrix):
     _, axes = new_figure(1, 1, 2, 2)
@@ -181,6 +197,12 @@ def test_the_stamp_lies_below_everything_else():
     label_box = axes[0, 0].xaxis.label.get_window_extent(renderer)
     assert footer.get_window_extent(renderer).y1 <= label_box.y0
     assert footer.get_window_extent(renderer).y0 >= 0
+
+
+def test_the_stamp_can_name_the_seeds():
+    figure, _ = new_figure(1, 1, 6, 2)
+    stamp(figure, "smoke", "generated", "1 seed")
+    assert figure.texts[0].get_text() == "preset: smoke   data: generated   1 seed"
 
 
 def test_a_long_stamp_takes_several_lines_within_the_figure():

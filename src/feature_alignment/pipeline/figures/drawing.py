@@ -2,7 +2,7 @@
 
 From `BAND_SEEDS` seeds on, a mean is drawn with one standard deviation (n − 1) either way; of
 fewer, each seed is drawn beside the mean; of one, the seed alone. On a logarithmic axis mean and
-deviation are those of the logarithms. So an axis gets its scale before anything is drawn on it.
+deviation are those of the logarithms, so an axis needs its scale before anything is drawn on it.
 """
 
 from collections.abc import Mapping
@@ -15,56 +15,29 @@ if TYPE_CHECKING:
 BAND_SEEDS = 4
 """The smallest number of seeds whose standard deviation is drawn."""
 _CATEGORY_WIDTH = 0.8
-"""Share of a category's width over which seaborn spreads its groups."""
+"""How far seaborn spreads the groups of a category, of the distance between categories."""
 
 
 def describe_seeds(frame: "pd.DataFrame") -> str:
-    """What the lines of a figure say about its seeds, in a few words for its footer.
+    """How many seeds a figure's tidy table has and how they are drawn; empty if it has none.
 
-    Where points have different numbers of seeds, it names the range; points of one seed are left
-    out of it, since a table's derived rows often have one.
-
-    Args:
-        frame: the figure's tidy table.
-
-    Returns:
-        The words; none if the table has no column `seed`.
+    Where its points differ in this, points of one seed do not count: derived rows often have one.
 
     Example:
         >>> import pandas as pd
         >>> describe_seeds(pd.DataFrame({"seed": [0, 1, 2, 0]}))
         'n = 3 seeds; curves: mean and each seed'
-        >>> describe_seeds(pd.DataFrame({"seed": range(5)}))
-        'n = 5 seeds; curves: mean ± sd'
     """
     if "seed" not in frame:
         return ""
-    by = frame["point"] if "point" in frame else [0] * len(frame)
-    counts = frame.groupby(by)["seed"].nunique()
+    counts = frame.groupby(frame.get("point", frame["seed"] * 0))["seed"].nunique()
     least, most = counts[counts > 1].min(), counts.max()
     if not most > 1:
         return "1 seed"
-    if least >= BAND_SEEDS:
-        drawn = "mean ± sd"
-    elif most < BAND_SEEDS:
-        drawn = "mean and each seed"
-    else:
-        drawn = f"mean ± sd, of fewer than {BAND_SEEDS} mean and each seed"
-    number = f"{most}" if least == most else f"{least} to {most}"
-    return f"n = {number} seeds; curves: {drawn}"
-
-
-def rows_of(frame: "pd.DataFrame", **where: object) -> "pd.DataFrame":
-    """The rows in which the given columns have the given values.
-
-    Raises:
-        KeyError: if there is no such row.
-    """
-    for column, value in where.items():
-        frame = frame[frame[column] == value]
-    if frame.empty:
-        raise KeyError(f"the table has no rows where {where}")
-    return frame
+    words = "mean ± sd" if most >= BAND_SEEDS else "mean and each seed"
+    if least < BAND_SEEDS <= most:
+        words += f", of fewer than {BAND_SEEDS} mean and each seed"
+    return f"n = {most if least == most else f'{least} to {most}'} seeds; curves: {words}"
 
 
 def draw_curve(
@@ -77,10 +50,10 @@ def draw_curve(
     y: str = "value",
     **style: Any,
 ) -> None:
-    """Draw the mean over seeds as a line, and the seeds as a band or as thin lines.
+    """Draw the mean over seeds as a line, with a band, or few seeds as thin lines beside it.
 
     Args:
-        ax: where to draw; its scale is already set.
+        ax: where to draw.
         rows: tidy rows of one quantity, one for each seed and place on the x axis.
         colour: of everything drawn.
         label: for the legend.
@@ -89,16 +62,13 @@ def draw_curve(
         style: further properties of the line.
 
     Raises:
-        ValueError: if there is no row, several for one seed and place, or a value that is not
-            positive on a logarithmic axis.
+        ValueError: if there is no row, or several for one seed and place.
     """
     import seaborn
 
-    if rows.empty:
-        raise ValueError(f"no rows to draw for the curve {label!r}.")
     if rows.duplicated(["seed", x]).any():
         raise ValueError(f"the curve {label!r} has several values for one seed and {x}.")
-    _check_positive(rows[y], ax.get_yscale(), f"the curve {label!r}")
+    _check(rows[y], ax.get_yscale(), f"the curve {label!r}")
     labels = ax.get_xlabel(), ax.get_ylabel()
     seeds = rows["seed"].nunique()
     # Crosses consist of edges alone, and seaborn's are white.
@@ -107,9 +77,8 @@ def draw_curve(
     if 1 < seeds < BAND_SEEDS:
         thin = {**style, "linewidth": 0.6, "alpha": 0.5, "marker": ""}
         seaborn.lineplot(**common, units="seed", estimator=None, **thin)
-    errorbar = "sd" if seeds >= BAND_SEEDS else None
-    band = {"linewidth": 0} if errorbar else None
-    seaborn.lineplot(**common, errorbar=errorbar, err_kws=band, label=label, **style)
+    spread = {"errorbar": "sd", "err_kws": {"linewidth": 0}} if seeds >= BAND_SEEDS else {}
+    seaborn.lineplot(**common, **{"errorbar": None, **spread}, label=label, **style)
     _restore_labels(ax, *labels)
 
 
@@ -121,58 +90,50 @@ def draw_points(
     *,
     by: str = "point",
     group: str | None = None,
-    value: str = "value",
     horizontal: bool = False,
 ) -> None:
-    """Draw a dot for each seed and a bar at their mean, category by category.
-
-    Groups within a category stand side by side, and are named in the legend.
+    """Draw a dot for each seed and a bar at their mean, for each category.
 
     Args:
-        ax: where to draw; its scale is already set.
+        ax: where to draw.
         rows: tidy rows, one for each seed, category and group.
         places: tick labels by category, from the left or from the top.
         colours: colours by group, or by category if there are no groups.
         by: the column of the categories.
-        group: the column of the groups.
-        value: the column of the values.
+        group: the column of groups to stand side by side, named in the legend.
         horizontal: whether categories go down and values across.
-
-    Raises:
-        ValueError: if no row is of a category, or a value is not positive on a logarithmic axis.
     """
     import seaborn
 
     rows = rows[rows[by].isin(list(places))]
-    if rows.empty:
-        raise ValueError(f"no rows to draw for {by} in {list(places)}.")
-    _check_positive(rows[value], ax.get_xscale() if horizontal else ax.get_yscale(), value)
+    values, categories = (ax.xaxis, ax.yaxis) if horizontal else (ax.yaxis, ax.xaxis)
+    _check(rows["value"], values.get_scale(), f"points by {by}")
     labels = ax.get_xlabel(), ax.get_ylabel()
-    x, y = (value, by) if horizontal else (by, value)
+    x, y = ("value", by) if horizontal else (by, "value")
     common = {"data": rows, "x": x, "y": y, "hue": group or by, "orient": "xy"[horizontal]}
     common |= {"order": list(places), "hue_order": list(colours), "palette": dict(colours)}
     common |= {"legend": False, "ax": ax}
-    spread = _CATEGORY_WIDTH * (1 - 1 / len(colours)) if group else False
     seaborn.stripplot(**common, jitter=False, dodge=group is not None, size=3.5, alpha=0.6)
-    seaborn.pointplot(
-        **common,
-        dodge=spread,
-        errorbar="sd" if rows["seed"].nunique() >= BAND_SEEDS else None,
-        err_kws={"linewidth": 1},
-        linestyle="none",
-        marker="|" if horizontal else "_",
-        markersize=9,
-        markeredgewidth=2,
-    )
+    # Where stripplot puts the groups.
+    dodge = _CATEGORY_WIDTH * (1 - 1 / len(colours)) if group else False
+    bar = {"marker": "|" if horizontal else "_", "markersize": 9, "markeredgewidth": 2}
+    bar |= {"linestyle": "none", "err_kws": {"linewidth": 1}}
+    bar["errorbar"] = "sd" if rows["seed"].nunique() >= BAND_SEEDS else None
+    seaborn.pointplot(**common, dodge=dodge, **bar)
     for name, colour in colours.items() if group else ():
         ax.plot([], [], "o", color=colour, label=str(name))
-    axis = ax.yaxis if horizontal else ax.xaxis
-    axis.set_ticks(range(len(places)), list(places.values()))
+    categories.set_ticks(range(len(places)), list(places.values()))
     _restore_labels(ax, *labels)
 
 
-def _check_positive(values: "pd.Series", scale: str, what: str) -> None:
-    # seaborn would leave such values out without a word.
+def _check(values: "pd.Series", scale: str, what: str) -> None:
+    """Refuse what seaborn would leave out without a word.
+
+    Raises:
+        ValueError: if there is no value, or one that a logarithmic axis cannot show.
+    """
+    if values.empty:
+        raise ValueError(f"no rows to draw for {what}.")
     if scale == "log" and not (values > 0).all():
         raise ValueError(f"{what} is not positive, and its axis is logarithmic.")
 

@@ -27,39 +27,19 @@ OKABE_ITO = {
 }
 """The colour-blind-safe palette of Okabe and Ito."""
 
-COLOURS = {
-    "paper": OKABE_ITO["black"],
-    "reference": "#767676",
-    "train": OKABE_ITO["blue"],
-    "test": OKABE_ITO["vermillion"],
-    "inside": OKABE_ITO["vermillion"],
-    "outside": OKABE_ITO["blue"],
-    "linear": OKABE_ITO["sky blue"],
-    "binarised": OKABE_ITO["orange"],
-    "easy": OKABE_ITO["bluish green"],
-    "difficult": OKABE_ITO["reddish purple"],
-    "uncentred": OKABE_ITO["sky blue"],
-    "centred": OKABE_ITO["vermillion"],
-    "fixed": OKABE_ITO["blue"],
-    "adaptive": OKABE_ITO["orange"],
-    "full": OKABE_ITO["bluish green"],
-    "ridgeless": OKABE_ITO["blue"],
-    "solver": OKABE_ITO["vermillion"],
-    "factorised": OKABE_ITO["orange"],
-    "omega1": OKABE_ITO["blue"],
-    "omega2": OKABE_ITO["orange"],
-    "omega3": OKABE_ITO["bluish green"],
-    "gradient descent": OKABE_ITO["blue"],
-    "speed limited": OKABE_ITO["vermillion"],
-    "complexity": OKABE_ITO["vermillion"],
-    "follower": OKABE_ITO["sky blue"],
-    "supernat max": OKABE_ITO["vermillion"],
-    "supernat fixed": OKABE_ITO["orange"],
-    "supernat literal": OKABE_ITO["reddish purple"],
-    "supernat trace": OKABE_ITO["bluish green"],
-    "supernat lambda_max": OKABE_ITO["sky blue"],
-    "norm bound": OKABE_ITO["blue"],
-    "optimal bound": OKABE_ITO["vermillion"],
+COLOURS = {"reference": "#767676"} | {
+    thing: OKABE_ITO[colour]
+    for colour, things in {
+        "black": "paper",
+        "orange": "binarised, adaptive, factorised, omega2, supernat fixed",
+        "sky blue": "linear, uncentred, follower, supernat lambda_max",
+        "bluish green": "easy, full, omega3, supernat trace",
+        "blue": "train, outside, fixed, ridgeless, omega1, gradient descent, norm bound",
+        "vermillion": "test, inside, centred, solver, speed limited, complexity, supernat max, "
+        "optimal bound",
+        "reddish purple": "difficult, supernat literal",
+    }.items()
+    for thing in things.split(", ")
 }
 """One colour per thing, the same in every figure. Things never shown together may share one."""
 
@@ -111,18 +91,10 @@ def apply_style() -> None:
 
 
 def new_figure(nrows: int, ncols: int, width: float, height: float) -> "tuple[Figure, np.ndarray]":
-    """A figure with a grid of axes, laid out so that labels do not overlap.
+    """A figure, width by height inches, with a grid of axes as a 2-d array (nrows, ncols).
 
-    Applies the style first (`apply_style`). Makes no pyplot state, so nothing needs closing.
-
-    Args:
-        nrows: rows of the grid.
-        ncols: columns of the grid.
-        width: inches.
-        height: inches.
-
-    Returns:
-        The figure and its axes, always a 2-d array (nrows, ncols).
+    Applies the style first (`apply_style`), and lays the axes out so that labels do not overlap.
+    Makes no pyplot state, so nothing needs closing.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -138,17 +110,9 @@ def sequence_colours(number: int) -> list[str]:
 
     Taken evenly from the cividis map, short of its lightest end, which vanishes on white.
 
-    Args:
-        number: length of the series, at least 1.
-
-    Returns:
-        Hexadecimal colours.
-
     Example:
-        >>> sequence_colours(1)
-        ['#00224e']
-        >>> len(set(sequence_colours(6)))
-        6
+        >>> sequence_colours(2)
+        ['#00224e', '#d6c35d']
     """
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
@@ -180,30 +144,23 @@ def show_matrix(
     label: str | None,
     *,
     diverging: bool = False,
-    number_format: str | None = None,
-    ticks: int = 0,
-    square: bool = True,
+    **options: Any,
 ) -> "QuadMesh":
-    """Draw a matrix as a heat map with a labelled colour bar.
+    """Draw a matrix as a heat map with a labelled colour bar, by `seaborn.heatmap`.
 
     The colour range is [0, vmax], or [-vmax, vmax] when diverging. It does not follow the data,
     so panels with the same vmax can be compared; the bar's ends are pointed where entries fall
-    outside the range. Cells are unit squares, the first from 0 to 1.
+    outside the range.
 
     Args:
-        ax: where to draw.
-        matrix: (rows, columns), finite. The names of a data frame's rows and columns go to the
-            axes: as labels its index and its columns', as ticks those that `ticks` asks for.
+        ax: where to draw; cells are unit squares, the first from 0 to 1.
+        matrix: (rows, columns), finite; the axes of a data frame give the axes' labels.
         vmax: the entry that gets the last colour, positive, in the matrix's units.
         label: the colour bar's label: the quantity, and its unit if it has one; None for no bar,
             where a neighbour with the same range has one.
         diverging: whether entries of both signs matter.
-        number_format: how to write each entry into its cell, such as ".2f"; None to write none.
-        ticks: 1 to name every row and column, n to name each n-th from the first, 0 to name none.
-        square: whether cells are square, rather than filling the axes.
-
-    Returns:
-        The coloured cells.
+        options: of seaborn, such as `annot=True, fmt=".2f"` to write the entries into their cells
+            and `xticklabels=5` to name each fifth column.
 
     Raises:
         ValueError: if the matrix is not 2-d and finite, or vmax is not positive.
@@ -213,42 +170,29 @@ def show_matrix(
 
     values = np.asarray(matrix, dtype=float)
     if values.ndim != 2 or not np.isfinite(values).all():
-        raise ValueError(
-            f"{label}: a heat map needs a finite 2-d matrix, got shape {values.shape} with "
-            f"{np.count_nonzero(~np.isfinite(values))} non-finite entries."
-        )
+        raise ValueError(f"{label}: a heat map needs a finite 2-d matrix, got {matrix}.")
     if not vmax > 0:
         raise ValueError(f"{label}: vmax must be positive, got {vmax}.")
     vmin = -vmax if diverging else 0.0
-    outside = bool(values.min() < vmin), bool(values.max() > vmax)
-    extend = {(False, False): "neither", (True, False): "min", (False, True): "max"}
+    below, above = int(values.min() < vmin), int(values.max() > vmax)
+    extend = ("neither", "min", "max", "both")[below + 2 * above]
+    options = {"xticklabels": False, "yticklabels": False, "square": True, **options}
+    options |= {"cbar": label is not None, "annot_kws": {"fontsize": 7}}
+    options["cbar_kws"] = {"label": label, "extend": extend, "shrink": 0.8}
     # seaborn renders the figure at once to measure its labels; the layout must wait for the rest.
     layout = ax.figure.get_layout_engine()
     ax.figure.set_layout_engine("none")
     ax.grid(False)
-    seaborn.heatmap(
-        matrix,
-        vmin=vmin,
-        vmax=vmax,
-        cmap="PuOr_r" if diverging else "viridis",
-        annot=number_format is not None,
-        fmt=number_format or "",
-        annot_kws={"fontsize": 7},
-        cbar=label is not None,
-        cbar_kws={"label": label, "extend": extend.get(outside, "both"), "shrink": 0.8},
-        xticklabels=ticks,
-        yticklabels=ticks,
-        square=square,
-        rasterized=True,  # thousands of cells would make a slow PDF, with hairlines between them
-        ax=ax,
-    )
+    cmap = "PuOr_r" if diverging else "viridis"
+    # Rasterized: thousands of cells would make a slow PDF, with hairlines between them.
+    seaborn.heatmap(matrix, vmin=vmin, vmax=vmax, cmap=cmap, rasterized=True, ax=ax, **options)
     ax.figure.set_layout_engine(layout)
     ax.tick_params(length=0, labelrotation=0)
     return ax.collections[0]
 
 
 def stamp(figure: "Figure", preset: str, data: str, seeds: str = "") -> None:
-    """Write the preset, the data's source and the seeds in small grey letters at the foot of the figure.
+    """Write preset, data and seeds in small grey letters at the foot of the figure.
 
     In as many lines as the figure's width needs.
 

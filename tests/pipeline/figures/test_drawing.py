@@ -1,0 +1,173 @@
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgba
+
+from feature_alignment.pipeline.figures.drawing import describe_seeds, draw_curve, draw_points
+from feature_alignment.pipeline.figures.style import new_figure, save
+
+VALUES = {0: [1.0, 2.0, 4.0, 9.0], 5: [3.0, 3.0, 3.0, 7.0]}
+"""Four seeds at two steps: means 4 and 4, sums of squared differences 38 and 12."""
+
+
+def tidy(seeds):
+    return pd.DataFrame(
+        {"seed": seed, "step": step, "value": values[seed]}
+        for step, values in VALUES.items()
+        for seed in range(seeds)
+    )
+
+
+def one_axes(**settings):
+    ax = new_figure(1, 1, 3, 3)[1][0, 0]
+    ax.set(**settings)
+    return ax
+
+
+def band(ax):
+    """Lower and upper edge of the only band, by step."""
+    (area,) = ax.collections
+    points = area.get_paths()[0].vertices
+    edges = [points[points[:, 0] == step, 1] for step in VALUES]
+    return np.array([(edge.min(), edge.max()) for edge in edges]).T
+
+
+def test_a_band_is_one_deviation_with_n_minus_1_around_the_mean():
+    ax = one_axes()
+    draw_curve(ax, tidy(4), "#0072B2", "a")
+    (line,) = ax.lines
+    np.testing.assert_allclose(line.get_ydata(), [4, 4])
+    deviations = np.sqrt([38 / 3, 12 / 3])
+    np.testing.assert_allclose(band(ax), [4 - deviations, 4 + deviations])
+    assert ax.get_legend_handles_labels()[1] == ["a"]
+    assert ax.get_legend() is None
+
+
+def test_on_a_logarithmic_axis_the_band_is_that_of_the_logarithms():
+    ax = one_axes(yscale="log")
+    draw_curve(ax, tidy(4), "#0072B2")
+    logs = np.log(list(VALUES.values()))
+    mean, deviation = logs.mean(axis=1), logs.std(axis=1, ddof=1)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), np.exp(mean))
+    np.testing.assert_allclose(band(ax), np.exp([mean - deviation, mean + deviation]))
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize(("seeds", "lines"), [(1, 1), (2, 3), (3, 4)])
+def test_few_seeds_are_drawn_each_beside_their_mean(seeds, lines, scale):
+    ax = one_axes(yscale=scale)
+    draw_curve(ax, tidy(seeds), "#0072B2", "a", linestyle="--", marker="x")
+    assert not ax.collections
+    assert len(ax.lines) == lines
+    rows = tidy(seeds).pivot(index="step", columns="seed", values="value")
+    mean = np.exp(np.log(rows).mean(axis=1)) if scale == "log" else rows.mean(axis=1)
+    np.testing.assert_allclose(ax.lines[-1].get_ydata(), mean)
+    for line, seed in zip(ax.lines[:-1], rows, strict=False):
+        np.testing.assert_allclose(line.get_ydata(), rows[seed])
+        assert line.get_linewidth() < ax.lines[-1].get_linewidth()
+    assert {line.get_color() for line in ax.lines} == {"#0072B2"}
+    assert {line.get_linestyle() for line in ax.lines} == {"--"}
+    assert ax.get_legend_handles_labels()[1] == ["a"]
+
+
+@pytest.mark.parametrize("draw", [draw_curve, draw_points])
+def test_axis_labels_stay_the_callers(draw):
+    ax = one_axes(xlabel="epoch")
+    rows = tidy(3)
+    if draw is draw_curve:
+        draw_curve(ax, rows, "black")
+    else:
+        draw_points(ax, rows, {0: "start", 5: "end"}, {0: "black", 5: "red"}, by="step")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("epoch", "")
+    assert ax.xaxis.label.get_visible()
+
+
+def test_a_curve_that_cannot_be_drawn_is_refused():
+    rows = tidy(2)
+    with pytest.raises(ValueError, match="no rows"):
+        draw_curve(one_axes(), rows[:0], "black", "a")
+    with pytest.raises(ValueError, match="several values for one seed and step"):
+        draw_curve(one_axes(), pd.concat([rows, rows]), "black", "a")
+    with pytest.raises(ValueError, match="not positive"):
+        draw_curve(one_axes(yscale="log"), rows.assign(value=rows["value"] - 1), "black")
+
+
+@pytest.mark.parametrize("horizontal", [False, True])
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize("seeds", [1, 3, 4])
+def test_points_stand_at_their_category_with_their_mean(seeds, scale, horizontal):
+    ax = one_axes(**{"xscale" if horizontal else "yscale": scale})
+    rows = tidy(seeds)
+    colours = {0: "#D55E00", 5: "#0072B2"}
+    draw_points(ax, rows, {5: "end", 0: "start"}, colours, by="step", horizontal=horizontal)
+    dots = np.concatenate([dots.get_offsets() for dots in ax.collections])
+    drawn = sorted(map(tuple, dots[:, ::-1] if horizontal else dots))
+    places = {5: 0, 0: 1}
+    wanted = sorted((places[s], v) for s, v in zip(rows["step"], rows["value"], strict=True))
+    np.testing.assert_allclose(drawn, wanted)
+    for step, colour in colours.items():
+        values = np.array(VALUES[step][:seeds])
+        mean = np.exp(np.log(values).mean()) if scale == "log" else values.mean()
+        means = [
+            np.array(line.get_data())[0 if horizontal else 1]
+            for line in ax.lines
+            if line.get_marker() in "_|" and to_rgba(line.get_color()) == to_rgba(colour)
+        ]
+        (drawn,) = means
+        np.testing.assert_allclose(drawn[np.isfinite(drawn)], [mean])
+    ticks = ax.get_yticklabels() if horizontal else ax.get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["end", "start"]
+
+
+def test_groups_stand_side_by_side_each_mean_over_its_dots():
+    ax = one_axes()
+    rows = pd.concat([tidy(3).assign(kind=kind) for kind in "ab"])
+    colours = {"a": "#D55E00", "b": "#0072B2"}
+    draw_points(ax, rows, {0: "start", 5: "end"}, colours, by="step", group="kind")
+    dots = np.concatenate([dots.get_offsets() for dots in ax.collections])
+    assert sorted(set(dots[:, 0].round(6))) == [-0.2, 0.2, 0.8, 1.2]
+    means = [x for line in ax.lines if line.get_marker() == "_" for x in line.get_xdata()]
+    np.testing.assert_allclose(sorted(means), [-0.2, 0.2, 0.8, 1.2])
+    assert ax.get_legend_handles_labels()[1] == ["a", "b"]
+
+
+def test_points_that_cannot_be_drawn_are_refused():
+    with pytest.raises(ValueError, match="no rows"):
+        draw_points(one_axes(), tidy(2), {7: "x"}, {7: "black"}, by="step")
+    with pytest.raises(ValueError, match="not positive"):
+        draw_points(
+            one_axes(yscale="log"), tidy(2).assign(value=0), {0: "x"}, {0: "black"}, by="step"
+        )
+
+
+def test_the_same_drawing_gives_the_same_bytes(tmp_path):
+    for name in ("first", "second"):
+        figure, axes = new_figure(1, 2, 5, 2.5)
+        draw_curve(axes[0, 0], tidy(4), "#0072B2")
+        draw_points(axes[0, 1], tidy(4), {0: "a", 5: "b"}, {0: "black", 5: "red"}, by="step")
+        for suffix in (".pdf", ".png"):
+            save(figure, tmp_path / f"{name}{suffix}")
+    for suffix in (".pdf", ".png"):
+        first, second = (tmp_path / f"{name}{suffix}" for name in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ({"a": 1}, "1 seed"),
+        ({"a": 3, "derived": 1}, "n = 3 seeds; curves: mean and each seed"),
+        ({"a": 5, "b": 4}, "n = 4 to 5 seeds; curves: mean ± sd"),
+        (
+            {"a": 5, "b": 2},
+            "n = 2 to 5 seeds; curves: mean ± sd, of fewer than 4 mean and each seed",
+        ),
+    ],
+)
+def test_the_footer_says_how_seeds_are_drawn(seeds, words):
+    rows = [{"point": point, "seed": i} for point, n in seeds.items() for i in range(n)]
+    assert describe_seeds(pd.DataFrame(rows)) == words
+
+
+def test_a_table_without_seeds_has_no_words_for_them():
+    assert describe_seeds(pd.DataFrame({"v": [1.0]})) == ""
