@@ -75,7 +75,9 @@ def draw_curve(
     style = {"color": colour, "markeredgecolor": colour, **style}
     common = {"data": rows, "x": x, "y": y, "ax": ax, "legend": False}
     if 1 < seeds < BAND_SEEDS:
-        thin = {**style, "linewidth": 0.6, "alpha": 0.5, "marker": ""}
+        # At a single place a line has no length, and only dots can be seen.
+        marker = "." if rows[x].nunique() == 1 else ""
+        thin = {**style, "linewidth": 0.6, "alpha": 0.5, "marker": marker}
         seaborn.lineplot(**common, units="seed", estimator=None, **thin)
     spread = {"errorbar": "sd", "err_kws": {"linewidth": 0}} if seeds >= BAND_SEEDS else {}
     seaborn.lineplot(**common, **{"errorbar": None, **spread}, label=label, **style)
@@ -121,7 +123,7 @@ def draw_points(
     bar["errorbar"] = "sd" if rows["seed"].nunique() >= BAND_SEEDS else None
     seaborn.pointplot(**common, dodge=dodge, **bar)
     for name, colour in colours.items() if group else ():
-        ax.plot([], [], "o", color=colour, label=str(name))
+        ax.plot([], [], "o", color=colour, label=str(name), scalex=False, scaley=False)
     categories.set_ticks(range(len(places)), list(places.values()))
     _restore_labels(ax, *labels)
 
