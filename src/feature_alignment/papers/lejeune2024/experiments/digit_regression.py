@@ -3,7 +3,6 @@
 Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -54,24 +53,27 @@ def run_seed(run: "SeedRun[DigitRegression]") -> SeedResult:
     shown = slice(0, p.kernel_samples)
     order = torch.argsort(linear[shown, 0], stable=True)
     images, target = x[shown][order], linear[shown][order, 0]
-    kernels = _kernels(model, initial, images, p.path_points)
-    diagonal = kernels.adapted.total.diagonal()
+    kernels = {
+        "initial": tangent_kernel(model, images, parameters=initial),
+        "adapted": adapted_kernel(model, initial, copy_parameters(model), images, p.path_points),
+        "final": tangent_kernel(model, images),
+    }
+    with torch.no_grad():
+        change = model(images) - torch.func.functional_call(model, initial, (images,))
+    label = label_kernel(change)
+    diagonal = kernels["adapted"].total.diagonal()
     result = SeedResult()
     step = p.epochs * steps_per_epoch(len(x), p.batch_size)
     agree = (torch.sign(linear) == classes).double().mean()
     result.add("target_accuracy", agree, step=0)
     result.add("loss", evaluate(model, x, y, {"loss": mse})["loss"], step=step)
-    _compare(kernels, step, result)
+    _compare(kernels, label, step, result)
     _locate(diagonal.double(), target.double(), step, result)
     result.arrays["target"] = target.cpu().numpy()
     result.arrays["kernel_diagonal"] = diagonal.cpu().numpy()
     if run.seed == 0:  # the matrices are large, and the figure shows one seed
-        matrices = {
-            "initial": kernels.initial.total,
-            "adapted": kernels.adapted.total,
-            "label": kernels.label,
-        }
-        for name, matrix in matrices.items():
+        totals = {name: kernels[name].total for name in ("initial", "adapted")}
+        for name, matrix in {**totals, "label": label}.items():
             result.arrays[f"kernel/{name}"] = matrix.float().cpu().numpy()
     return result
 
@@ -134,49 +136,23 @@ def _fit(
     )
 
 
-@dataclass(frozen=True)
-class _Kernels:
-    """The kernels (n, n) that are compared, on the same images.
-
-    Attributes:
-        initial: K₀, at the initial parameters.
-        adapted: K, of the average tangent features.
-        final: the tangent kernel at the final parameters.
-        label: K_ŷ.
-    """
-
-    initial: TangentKernel
-    adapted: TangentKernel
-    final: TangentKernel
-    label: torch.Tensor
-
-
-def _kernels(
-    model: MLP, initial: dict[str, torch.Tensor], images: torch.Tensor, points: int
-) -> _Kernels:
-    with torch.no_grad():
-        change = model(images) - torch.func.functional_call(model, initial, (images,))
-    return _Kernels(
-        initial=tangent_kernel(model, images, parameters=initial),
-        adapted=adapted_kernel(model, initial, copy_parameters(model), images, points),
-        final=tangent_kernel(model, images),
-        label=label_kernel(change),
-    )
-
-
-def _compare(kernels: _Kernels, step: int, result: SeedResult) -> None:
+def _compare(
+    kernels: dict[str, TangentKernel], label: torch.Tensor, step: int, result: SeedResult
+) -> None:
     """How alike the kernels are, and which layers bring the change towards the label kernel."""
-    adapted, initial, final = kernels.adapted.total, kernels.initial.total, kernels.final.total
-    label = kernels.label
-    result.add("label_similarity", cosine_similarity(adapted, label), step=step)
-    result.add("initial_label_similarity", cosine_similarity(initial, label), step=step)
-    result.add("final_average_cosine", cosine_similarity(final, adapted), step=step)
-    result.add("final_average_scale", float(final.norm() / adapted.norm()), step=step)
-    result.add("average_initial_cosine", cosine_similarity(adapted, initial), step=step)
-    result.add("mixture_residual", _mixture_residual(adapted, initial, label), step=step)
+    adapted, initial, final = (kernels[name].total for name in ("adapted", "initial", "final"))
+    for metric, value in {
+        "label_similarity": cosine_similarity(adapted, label),
+        "initial_label_similarity": cosine_similarity(initial, label),
+        "final_average_cosine": cosine_similarity(final, adapted),
+        "final_average_scale": final.norm() / adapted.norm(),
+        "average_initial_cosine": cosine_similarity(adapted, initial),
+        "mixture_residual": _mixture_residual(adapted, initial, label),
+    }.items():
+        result.add(metric, value, step=step)
     change = {
-        name: float(((gram - kernels.initial.layers[name]) * label).sum())
-        for name, gram in kernels.adapted.layers.items()
+        name: float(((gram - kernels["initial"].layers[name]) * label).sum())
+        for name, gram in kernels["adapted"].layers.items()
     }
     for name, part in change.items():
         result.add("label_change_share", part / sum(change.values()), step=step, layer=name)

@@ -5,10 +5,10 @@ Source: lejeune2024, Theorems 1 and 2, Lemma 5, Propositions 3 and 4, Appendix A
 
 from typing import TYPE_CHECKING
 
-from feature_alignment.papers.lejeune2024.checks.penalty_checks import lemma_5, propositions
-from feature_alignment.papers.lejeune2024.checks.problem import random_problem
-from feature_alignment.papers.lejeune2024.checks.theorem_checks import (
+from feature_alignment.papers.lejeune2024.checks.penalties import lemma_5, propositions
+from feature_alignment.papers.lejeune2024.checks.theorems import (
     gradient_flow,
+    random_problem,
     theorem_1,
     theorem_2,
 )

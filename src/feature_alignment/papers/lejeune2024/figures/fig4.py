@@ -143,7 +143,7 @@ FIGURES = (
         caption="Smallest test error over epochs against the size n of the training set, for fixed "
         "tangent features (the linearised network), adaptive ones (its factorised update) and the "
         "network itself. Lines are means over seeds of the error's logarithm; the band is one "
-        "standard deviation either way, and of fewer than four seeds each has a thin line instead. "
+        "standard deviation either way; of fewer than four seeds, each is drawn thinly instead. "
         "Left: the n samples are the same in every epoch. Right: the released code's stream, which "
         "draws n new ones from the whole training set in every epoch. Top: MLP on MNIST, with the "
         "values of the paper's earlier version, arXiv:2308.15478, read off its figure (crosses); "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from feature_alignment.adaptive.penalties import PowerPenalty, effective_penalty, joint_penalty
-from feature_alignment.papers.lejeune2024.checks.problem import Check, deviation
+from feature_alignment.papers.lejeune2024.checks.check import Check, deviation
 
 POWERS = (0.25, 0.5, 1.0, 2.0, 4.0)
 

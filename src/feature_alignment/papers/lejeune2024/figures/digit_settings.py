@@ -1,12 +1,14 @@
-"""lejeune2024, around Figure 1: random labels, settings, layers, and the decomposition of K."""
+"""lejeune2024, around Figure 1: other settings, and the question of Section 4.
 
-from typing import TYPE_CHECKING
+That question is whether the average tangent features are near the final ones.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from feature_alignment.papers.lejeune2024.figures.digit_points import (
+from feature_alignment.papers.lejeune2024.figures.digit_kernels import (
     TARGETS,
-    fewer_images,
     similarity_difference,
 )
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
@@ -18,7 +20,7 @@ from feature_alignment.pipeline.figures.style import (
     panel_label,
     sequence_colours,
 )
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +29,30 @@ if TYPE_CHECKING:
 FLIPS = (0.0, 0.05, 0.1, 0.2)
 SETTINGS = {"figure1": "as Figure 1", "few": "fewer images", "text": "fewer images,\nno biases"}
 PAPER = {"linear": 0.17, "binarised": 0.40}
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "few-binarised": ("base: width 128, depth 3", {}),
+    "width-32": ("width 32", {"width": 32}),
+    "width-256": ("width 256", {"width": 256}),
+    "depth-2": ("depth 2", {"hidden_layers": 1}),
+    "depth-4": ("depth 4, learning rate 0.02", {"hidden_layers": 3, "learning_rate": 0.02}),
+    "rate-0.05": ("learning rate 0.05", {"learning_rate": 0.05}),
+    "rate-0.02": ("learning rate 0.02", {"learning_rate": 0.02}),
+    "kmnist": ("KMNIST", {"dataset": "kmnist"}),
+}
+PANELS = {
+    "final_average_cosine": "cosine of final and average kernel",
+    "final_average_scale": "norm of final over average kernel",
+    "average_initial_cosine": "cosine of average and initial kernel",
+}
 
 
-def points(settings: Settings) -> list[Point]:
+def fewer_images(settings: Settings) -> DigitRegression:
+    """Training on binarised targets of the kernel's images only."""
+    parameters = settings[DigitRegression]
+    return parameters.but(targets="binarised", train_samples=parameters.kernel_samples)
+
+
+def around_points(settings: Settings) -> list[Point]:
     """The points of Figure 1, each of the other settings, and the shares of flipped labels."""
     few = fewer_images(settings)
     of_settings = {
@@ -49,7 +72,7 @@ def points(settings: Settings) -> list[Point]:
     ]
 
 
-def table(runs: Runs) -> FigureTable:
+def around_table(runs: Runs) -> FigureTable:
     """All metrics, and how the similarity changes with the largest share of flipped labels."""
     metrics = runs.metrics
     name = "similarity_flipped_minus_unflipped"
@@ -57,7 +80,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(pd.concat([metrics, change], ignore_index=True))
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw_around(table: FigureTable) -> "Picture":
     """Four panels."""
     figure, axes = new_figure(2, 2, width=8.0, height=5.6)
     flips, similarity, layers, residual = axes.flat
@@ -81,7 +104,8 @@ def draw(table: FigureTable) -> "Picture":
 
 def _draw_settings(ax: "Axes", table: FigureTable, metric: str) -> None:
     rows = table.rows(metric=metric, setting=list(SETTINGS))
-    colours = {targets: COLOURS[targets] for targets in TARGETS}
+    rows = rows.assign(targets=rows["targets"] + " targets")
+    colours = {f"{targets} targets": COLOURS[targets] for targets in TARGETS}
     draw_points(ax, rows, SETTINGS, colours, by="setting", group="targets")
     ax.set_ylim(bottom=0)
 
@@ -98,6 +122,33 @@ def _draw_layers(ax: "Axes", table: FigureTable) -> None:
     ax.legend()
 
 
+def average_points(settings: Settings) -> list[Point]:
+    """One point for each changed setting."""
+    base = fewer_images(settings)
+    return [Point(name, base.but(**change)) for name, (_, change) in CHANGES.items()]
+
+
+def average_table(runs: Runs) -> FigureTable:
+    """The metrics of the panels."""
+    return FigureTable(rows_where(runs.metrics, metric=list(PANELS)).reset_index(drop=True))
+
+
+def draw_average(table: FigureTable) -> "Picture":
+    """One panel for each measure, settings as rows."""
+    figure, axes = new_figure(1, 3, width=10.0, height=3.2)
+    places = {name: text for name, (text, _) in CHANGES.items()}
+    colours = dict.fromkeys(CHANGES, COLOURS["binarised"])
+    for ax, (metric, label), letter in zip(axes[0], PANELS.items(), "ABC", strict=True):
+        draw_points(ax, table.rows(metric=metric), places, colours, horizontal=True)
+        ax.set_xlabel(label)
+        if metric.endswith("cosine"):
+            ax.set_xlim(right=1)
+        panel_label(ax, letter)
+    for ax in axes[0, 1:]:
+        ax.tick_params(labelleft=False)
+    return figure
+
+
 FIGURES = (
     Figure(
         name="fig1b",
@@ -111,8 +162,22 @@ FIGURES = (
         "The curve and the short bars are means over seeds. From four seeds on, the band and the "
         "error bars are one standard deviation either way; of fewer seeds, A has a thin line for "
         "each. Dots are seeds.",
-        points=points,
-        table=table,
-        draw=draw,
+        points=around_points,
+        table=around_table,
+        draw=draw_around,
+    ),
+    Figure(
+        name="fig1c",
+        title="Average and final tangent features",
+        caption="Kernels of the tangent features at the end of training and of their average along "
+        "its straight path, for networks trained on binarised targets of as many images as the "
+        "kernels have, the fewer images of Figure 1b. A: their cosine similarity. B: the ratio of "
+        "their Frobenius norms. C: cosine similarity of the average kernel with the initial one, "
+        "which is 1 where features do not move. Each row changes one setting of the first (at "
+        "depth 4 also the learning rate, since 0.1 can diverge). Dots are seeds, upright bars "
+        "their mean, with one standard deviation either way from four seeds on.",
+        points=average_points,
+        table=average_table,
+        draw=draw_average,
     ),
 )
