@@ -25,12 +25,17 @@ from feature_alignment.pipeline.figures.style import (
 DRAW = """
 import sys
 import numpy as np
+import pandas as pd
+from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.pipeline.figures.style import save, show_matrix, stamp
 
 figure, axes = new_figure(1, 2, 5, 2.5)
 axes[0, 0].plot([0, 1, 2], [1, 4, 2], color=COLOURS["train"], label="train $\\\\lambda_1$")
-axes[0, 0].fill_between([0, 1, 2], [0, 3, 1], [2, 5, 3], alpha=0.3, color=COLOURS["test"])
+for seeds in (3, 5):
+    rows = [(i, j, i + j * j) for i in range(seeds) for j in range(4)]
+    rows = pd.DataFrame(rows, columns=["seed", "step", "value"])
+    draw_curve(axes[0, 0], rows, COLOURS["test"], "test")
 axes[0, 0].legend()
 show_matrix(axes[0, 1], np.arange(12.0).reshape(3, 4), 11, "entry")
 panel_label(axes[0, 0], "A")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 BAND_SEEDS = 4
 """The smallest number of seeds whose standard deviation is drawn."""
-_CATEGORY_WIDTH = 0.8
-"""How far seaborn spreads the groups of a category, of the distance between categories."""
 
 
 def describe_seeds(frame: "pd.DataFrame") -> str:
@@ -62,7 +60,8 @@ def draw_curve(
         style: further properties of the line.
 
     Raises:
-        ValueError: if there is no row, or several for one seed and place.
+        ValueError: if there is no row, several for one seed and place, or a value that is not
+            positive on a logarithmic axis.
     """
     import seaborn
 
@@ -79,8 +78,8 @@ def draw_curve(
         marker = "." if rows[x].nunique() == 1 else ""
         thin = {**style, "linewidth": 0.6, "alpha": 0.5, "marker": marker}
         seaborn.lineplot(**common, units="seed", estimator=None, **thin)
-    spread = {"errorbar": "sd", "err_kws": {"linewidth": 0}} if seeds >= BAND_SEEDS else {}
-    seaborn.lineplot(**common, **{"errorbar": None, **spread}, label=label, **style)
+    common |= {"errorbar": "sd" if seeds >= BAND_SEEDS else None, "err_kws": {"linewidth": 0}}
+    seaborn.lineplot(**common, label=label, **style)
     _restore_labels(ax, *labels)
 
 
@@ -104,6 +103,9 @@ def draw_points(
         by: the column of the categories.
         group: the column of groups to stand side by side, named in the legend.
         horizontal: whether categories go down and values across.
+
+    Raises:
+        ValueError: if there is no row, or a value that is not positive on a logarithmic axis.
     """
     import seaborn
 
@@ -116,8 +118,8 @@ def draw_points(
     common |= {"order": list(places), "hue_order": list(colours), "palette": dict(colours)}
     common |= {"legend": False, "ax": ax}
     seaborn.stripplot(**common, jitter=False, dodge=group is not None, size=3.5, alpha=0.6)
-    # Where stripplot puts the groups.
-    dodge = _CATEGORY_WIDTH * (1 - 1 / len(colours)) if group else False
+    # The groups' outermost middles: stripplot spreads groups over 0.8 of a category.
+    dodge = 0.8 * (1 - 1 / len(colours)) if group else False
     bar = {"marker": "|" if horizontal else "_", "markersize": 9, "markeredgewidth": 2}
     bar |= {"linestyle": "none", "err_kws": {"linewidth": 1}}
     bar["errorbar"] = "sd" if rows["seed"].nunique() >= BAND_SEEDS else None
@@ -129,11 +131,7 @@ def draw_points(
 
 
 def _check(values: "pd.Series", scale: str, what: str) -> None:
-    """Refuse what seaborn would leave out without a word.
-
-    Raises:
-        ValueError: if there is no value, or one that a logarithmic axis cannot show.
-    """
+    """Raise a ValueError at what seaborn would leave out without a word."""  # noqa: DOC501
     if values.empty:
         raise ValueError(f"no rows to draw for {what}.")
     if scale == "log" and not (values > 0).all():
