@@ -70,6 +70,12 @@ def test_few_seeds_are_drawn_each_beside_their_mean(seeds, lines, scale):
     assert ax.get_legend_handles_labels()[1] == ["a"]
 
 
+def test_few_seeds_at_a_single_place_are_dots():
+    ax = one_axes()
+    draw_curve(ax, tidy(2).query("step == 5"), "#0072B2", marker="o")
+    assert [line.get_marker() for line in ax.lines] == [".", ".", "o"]
+
+
 @pytest.mark.parametrize("draw", [draw_curve, draw_points])
 def test_axis_labels_stay_the_callers(draw):
     ax = one_axes(xlabel="epoch")

@@ -12,20 +12,37 @@ from feature_alignment.pipeline.parameters import (
     Precision,
     Seeds,
     Several,
+    by_figure,
 )
 
+Digit = Annotated[int, Field(ge=0, le=9)]
+Sizes = Several[Annotated[int, Field(ge=25)]]
+"""Training-set sizes."""
 
-class DigitRegression(Parameters, experiment="digit_regression"):
-    """Regression of linear and of binarised targets on two digit classes, and the adapted kernel (lejeune2024, Figures 1 and 3, Appendix B.1)."""
+
+class TwoDigits(Parameters):
+    """What the experiments on two digit classes share."""
 
     dataset: Literal["mnist", "kmnist"] = Field(
         "mnist", description="The image dataset; its classes are named by `classes`."
     )
-    classes: Several[Annotated[int, Field(ge=0, le=9)]] = Field(
+    classes: Several[Digit] = Field(
         (2, 3),
         min_length=2,
         max_length=2,
         description="The two classes, labelled -1 and +1 in this order.",
+    )
+    hidden_layers: Count = Field(2, description="Hidden layers.")
+    epochs: Count = Field(500, description="Epochs of SGD.")
+    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
+
+
+class DigitRegression(TwoDigits, experiment="digit_regression"):
+    """Regression on two digit classes, and the adapted kernel (Figures 1 and 3, Appendix B.1)."""
+
+    targets: Literal["linear", "binarised"] = by_figure(
+        "binarised",
+        "What is regressed on: a linear function of a random network's features, or its sign.",
     )
     train_samples: int = Field(
         5000,
@@ -36,10 +53,9 @@ class DigitRegression(Parameters, experiment="digit_regression"):
     kernel_samples: int = Field(
         500,
         ge=8,
-        description="The first so many of the training images are those whose kernels are measured.",
+        description="The kernels of the first so many training images are measured.",
     )
-    width: Count = Field(128, description="Units of each of the two hidden layers.")
-    hidden_layers: Count = Field(2, description="Hidden layers.")
+    width: Count = Field(128, description="Units of each hidden layer.")
     bias: bool = Field(
         True,
         description="Whether layers have biases (the text says no; the published numbers need "
@@ -57,7 +73,6 @@ class DigitRegression(Parameters, experiment="digit_regression"):
     )
     momentum: Momentum = Field(0.9, description="Momentum of SGD.")
     batch_size: Count = Field(100, description="Batch size of SGD.")
-    epochs: Count = Field(500, description="Epochs of training of the two networks.")
     target_epochs: Count = Field(
         400, description="Epochs of training of the last layer that makes the linear targets."
     )
@@ -68,54 +83,54 @@ class DigitRegression(Parameters, experiment="digit_regression"):
         "tangent features are averaged, ends included.",
     )
     precision: Precision = Field("float32", description="Floating-point type of the training.")
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
 
 
-class LowRank(Parameters, experiment="low_rank"):
-    """Deviation of the weights by the adaptive solver, factorised training and full training (around lejeune2024, Section 3.2)."""
+class LowRank(TwoDigits, experiment="low_rank"):
+    """Change of the weights by the adaptive solver and by training (around Section 3.2)."""
 
-    dataset: Literal["mnist", "kmnist"] = Field(
-        "mnist", description="The image dataset of the task on digits."
-    )
-    classes: Several[Annotated[int, Field(ge=0, le=9)]] = Field(
-        (2, 3),
-        min_length=2,
-        max_length=2,
-        description="The two classes, labelled -1 and +1 in this order.",
+    task: Literal["single-index", "digits"] = by_figure(
+        "single-index",
+        "What is fitted: the second Hermite polynomial of one direction of Gaussian inputs, or "
+        "the two digit classes.",
     )
     samples: int = Field(300, ge=8, description="Training samples of each task.")
     test_samples: int = Field(
         1000, ge=8, description="Test samples; of the digits at most as many as there are."
     )
     dimension: int = Field(20, ge=2, description="Input dimension of the single-index task.")
-    width: int = Field(128, ge=2, description="Units of the hidden layers.")
-    hidden_layers: Count = Field(2, description="Hidden layers.")
+    width: int = Field(128, ge=2, description="Units of each hidden layer.")
     learning_rate: Positive = Field(
         0.05,
-        description="Initial step size of SGD with momentum 0.9, annealed to zero by a cosine, for"
-        " the two trained models.",
+        description="Initial step size of SGD with momentum 0.9, annealed to zero by a cosine, "
+        "for the two trained models.",
     )
     batch_size: Count = Field(50, description="Batch size of SGD.")
-    epochs: Count = Field(500, description="Epochs of SGD.")
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
 
 
 class SampleComplexity(Parameters, experiment="sample_complexity"):
-    """Test error over training-set sizes with fixed, adaptive and learned tangent features (lejeune2024, earlier version, Figure 4)."""
+    """Test error over training-set sizes, by kind of features (earlier version, Figure 4)."""
 
-    train_sizes: Several[Annotated[int, Field(ge=25)]] = Field(
+    dataset: Literal["mnist", "cifar10"] = by_figure("mnist", "The images that are classified.")
+    network: Literal["mlp", "cnn"] = by_figure("mlp", "The network that is trained.")
+    sampling: Literal["kept", "redrawn"] = by_figure(
+        "kept", "Whether all epochs have the same samples, or each draws new ones."
+    )
+    model: Literal["fixed", "adaptive", "full"] = by_figure(
+        "full", "Which features are learned with: fixed or adaptive tangent features, or all."
+    )
+    train_sizes: Sizes = Field(
         (125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 60000),
         description="Training-set sizes n of the MLP on MNIST.",
     )
-    cnn_train_sizes: Several[Annotated[int, Field(ge=25)]] = Field(
+    cnn_train_sizes: Sizes = Field(
         (125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 50000),
         description="Training-set sizes n of the CNN on CIFAR-10.",
     )
     test_samples: int = Field(
         10000,
         ge=10,
-        description="Test images of the MLP, drawn at random and evaluated after every epoch; with"
-        " few of them, chance ends runs early.",
+        description="Test images of the MLP, drawn at random and evaluated after every epoch; "
+        "with few of them, chance ends runs early.",
     )
     cnn_test_samples: int = Field(10000, ge=10, description="The same for the CNN.")
     mlp_width: int = Field(128, ge=2, description="Units of the MLP's hidden layers.")
@@ -133,7 +148,10 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
 
 
 class Theory(Parameters, experiment="theory"):
-    """Checks of the theorems on small random problems (lejeune2024, Theorems 1 and 2, Lemma 5, Propositions 3 and 4, Appendix A.1)."""
+    """Checks of the theorems on small random problems (Sections 2 and 3, Appendix A.1).
+
+    They are Theorems 1 and 2, Lemma 5 and Propositions 3 and 4.
+    """
 
     samples: int = Field(6, ge=2, description="Training points of the random problem.")
     dimension: Count = Field(4, description="Input dimension.")

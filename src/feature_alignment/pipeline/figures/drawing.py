@@ -74,7 +74,9 @@ def draw_curve(
     style = {"color": colour, "markeredgecolor": colour, **style}
     common = {"data": rows, "x": x, "y": y, "ax": ax, "legend": False}
     if 1 < seeds < BAND_SEEDS:
-        thin = {**style, "linewidth": 0.6, "alpha": 0.5, "marker": ""}
+        # At a single place a line has no length, and only dots can be seen.
+        marker = "." if rows[x].nunique() == 1 else ""
+        thin = {**style, "linewidth": 0.6, "alpha": 0.5, "marker": marker}
         seaborn.lineplot(**common, units="seed", estimator=None, **thin)
     common |= {"errorbar": "sd" if seeds >= BAND_SEEDS else None, "err_kws": {"linewidth": 0}}
     seaborn.lineplot(**common, label=label, **style)

@@ -6,23 +6,18 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.papers.lejeune2024.experiments.digit_regression import run_seed
+from feature_alignment.papers.lejeune2024.parameters import DigitRegression
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "classes": [2, 3],
-    "train_samples": 40,
-    "kernel_samples": 20,
-    "width": 8,
-    "hidden_layers": 2,
-    "bias": True,
-    "label_flips": 0.0,
-    "learning_rate": 0.1,
-    "momentum": 0.9,
-    "batch_size": 10,
-    "epochs": 30,
-    "target_epochs": 30,
-    "path_points": 5,
-    "precision": "float32",
-}
+PARAMETERS = DigitRegression(
+    train_samples=40,
+    kernel_samples=20,
+    width=8,
+    batch_size=10,
+    epochs=30,
+    target_epochs=30,
+    path_points=5,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +34,8 @@ def dataset():
 
 
 def run(dataset, **settings):
-    parameters = {**PARAMETERS, "targets": "binarised", **settings}
-    return run_seed(0, parameters, torch.device("cpu"), dataset, "test")
+    parameters = PARAMETERS.but(**settings)
+    return run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
 
 
 def values(result):

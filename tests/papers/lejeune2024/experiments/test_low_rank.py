@@ -12,18 +12,12 @@ from feature_alignment.papers.lejeune2024.experiments.low_rank import (
     _Task,
     run_seed,
 )
+from feature_alignment.papers.lejeune2024.parameters import LowRank
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "classes": [0, 1],
-    "samples": 24,
-    "test_samples": 30,
-    "dimension": 5,
-    "width": 16,
-    "hidden_layers": 2,
-    "learning_rate": 0.05,
-    "batch_size": 8,
-    "epochs": 40,
-}
+PARAMETERS = LowRank(
+    classes=[0, 1], samples=24, test_samples=30, dimension=5, width=16, batch_size=8, epochs=40
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +32,15 @@ def dataset():
     return Dataset(arrays, {"description": "noise"})
 
 
+def run(dataset, **settings):
+    parameters = PARAMETERS.but(**settings)
+    result = run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
+    return pd.DataFrame(result.rows)
+
+
 @pytest.mark.parametrize("task", ["single-index", "digits"])
 def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task):
-    result = run_seed(0, {**PARAMETERS, "task": task}, torch.device("cpu"), dataset, "test")
-    frame = pd.DataFrame(result.rows)
+    frame = run(dataset, task=task)
     ranks = frame[frame["metric"] == "effective_rank"].set_index(["model", "layer"])["value"]
     assert ranks["solver", "1"] < ranks["ridgeless", "1"]
     shares = frame[frame["metric"] == "norm_share"].groupby("model")["value"].sum()
@@ -70,8 +69,7 @@ def test_linear_targets_are_the_last_layers_least_squares_fit():
 
 def test_the_solver_fits_linear_targets_by_the_first_layer(dataset):
     """Though the last one alone could fit them, against Section 3.2."""
-    parameters = {**PARAMETERS, "task": "digits"}
-    frame = pd.DataFrame(run_seed(0, parameters, torch.device("cpu"), dataset, "test").rows)
+    frame = run(dataset, task="digits")
     shares = frame[frame["metric"] == "norm_share"].set_index(["model", "layer"])["value"]
     for model in ("solver-linear", "solver-own"):
         assert shares[model].idxmax() == "1"
@@ -80,10 +78,4 @@ def test_the_solver_fits_linear_targets_by_the_first_layer(dataset):
 
 def test_too_few_digits_are_refused(dataset):
     with pytest.raises(UserError, match=r"samples: found 60, but noise has only 40"):
-        run_seed(
-            0,
-            {**PARAMETERS, "task": "digits", "samples": 60},
-            torch.device("cpu"),
-            dataset,
-            "test",
-        )
+        run(dataset, task="digits", samples=60)

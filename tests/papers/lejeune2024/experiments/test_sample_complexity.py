@@ -5,26 +5,26 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
-from feature_alignment.papers.lejeune2024.experiments import (
-    sample_complexity as lejeune2024_sample_complexity,
-)
+from feature_alignment.papers.lejeune2024.experiments import sample_complexity
 from feature_alignment.papers.lejeune2024.experiments.sample_complexity import MODES, run_seed
-from feature_alignment.training.checkpoint import Checkpoints, checkpointing
+from feature_alignment.papers.lejeune2024.parameters import SampleComplexity
+from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.checkpoint import Checkpoints
 from feature_alignment.training.loop import train
 
-PARAMETERS = {
-    "train_sizes": [25, 50],
-    "test_samples": 40,
-    "mlp_width": 16,
-    "mlp_depth": 3,
-    "cnn_width": 4,
-    "sgd_rate": 0.1,
-    "momentum": 0.9,
-    "adam_rate": 0.01,
-    "batch_size": 10,
-    "patience": 3,
-    "max_epochs": 6,
-}
+SIZES = {"train_sizes": [25, 50], "test_samples": 40}
+PARAMETERS = SampleComplexity(
+    **SIZES,
+    **{f"cnn_{key}": value for key, value in SIZES.items()},
+    mlp_width=16,
+    mlp_depth=3,
+    cnn_width=4,
+    sgd_rate=0.1,
+    adam_rate=0.01,
+    batch_size=10,
+    patience=3,
+    max_epochs=6,
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,14 @@ def dataset():
     return Dataset(arrays, {"name": "mnist", "description": "noise"})
 
 
-def run(dataset, **settings):
-    parameters = {**PARAMETERS, "network": "mlp", "sampling": "kept", "model": "full", **settings}
-    result = run_seed(0, parameters, torch.device("cpu"), dataset, "test")
-    return pd.DataFrame(result.rows).pivot(index="n", columns="metric", values="value")
+def result(dataset, checkpoints=None, **settings):
+    cpu, parameters = torch.device("cpu"), PARAMETERS.but(**settings)
+    return run_seed(SeedRun(0, parameters, cpu, {"dataset": dataset}, checkpoints=checkpoints))
+
+
+def run(dataset, checkpoints=None, **settings):
+    rows = pd.DataFrame(result(dataset, checkpoints, **settings).rows)
+    return rows.pivot(index="n", columns="metric", values="value")
 
 
 @pytest.mark.parametrize("network", ["mlp", "cnn"])
@@ -75,29 +79,28 @@ def test_a_size_that_was_finished_is_not_trained_again(dataset, monkeypatch, tmp
                 raise KeyboardInterrupt
             return train(model, x, y, **further)
 
-        monkeypatch.setattr(lejeune2024_sample_complexity, "train", train_epoch)
+        monkeypatch.setattr(sample_complexity, "train", train_epoch)
 
     counted(whole, 99)
     expected = run(dataset, sampling=sampling)
     first = whole.count(25)
     store = Checkpoints(tmp_path, "a", interval=1e9)  # due never, so that only ends are saved
     counted(cut, first + 1)
-    with pytest.raises(KeyboardInterrupt), checkpointing(store, "seed0"):
-        run(dataset, sampling=sampling)
+    with pytest.raises(KeyboardInterrupt):
+        run(dataset, store, sampling=sampling)
     counted(again, 99)
-    with checkpointing(store, "seed0"):
-        found = run(dataset, sampling=sampling)
+    found = run(dataset, store, sampling=sampling)
     assert again == whole[first:]
     pd.testing.assert_frame_equal(found, expected, check_exact=True)
 
 
 def test_its_time_is_recorded_by_part(dataset):
-    parameters = {**PARAMETERS, "network": "mlp", "sampling": "kept", "model": "full"}
-    seconds = run_seed(0, parameters, torch.device("cpu"), dataset, "test").seconds
+    seconds = result(dataset).seconds
     assert seconds["training"] > 0 < seconds["evaluating"]
     assert seconds["measuring"] == 0  # the test error is all there is
 
 
-def test_too_few_images_are_refused(dataset):
-    with pytest.raises(UserError, match=r"train_sizes: found 500, but noise has only 200 training"):
-        run(dataset, train_sizes=[25, 500])
+@pytest.mark.parametrize(("network", "key"), [("mlp", "train_sizes"), ("cnn", "cnn_train_sizes")])
+def test_too_few_images_are_refused(dataset, network, key):
+    with pytest.raises(UserError, match=rf"\.{key}: found 500, but noise has only 200 training"):
+        run(dataset, network=network, **{key: [25, 500]})

@@ -8,21 +8,19 @@ from feature_alignment.adaptive.adaptive_features import PENALTIES
 from feature_alignment.adaptive.adaptive_scales import adaptive_scales
 from feature_alignment.adaptive.penalties import rigid_penalty
 from feature_alignment.papers.lejeune2024.experiments.theory import run_seed
+from feature_alignment.papers.lejeune2024.parameters import Theory
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 4,
-    "dimension": 3,
-    "width": 3,
-    "target_scale": 8.0,
-    "starts": 2,
-    "flow_time": 5.0,
-}
+PARAMETERS = Theory(samples=4, dimension=3, width=3, starts=2, flow_time=5.0)
+
+
+def run(seed):
+    return pd.DataFrame(run_seed(SeedRun(seed, PARAMETERS, torch.device("cpu"))).rows)
 
 
 @pytest.fixture(scope="module")
 def frame():
-    result = run_seed(0, PARAMETERS, torch.device("cpu"), None, "test")
-    return pd.DataFrame(result.rows).fillna("")
+    return run(0).fillna("")
 
 
 def test_every_statement_holds_but_the_printed_forms(frame):
@@ -59,8 +57,7 @@ def test_a_transformation_that_is_not_the_minimum_predicts_something_else():
             "minimize",
             lambda *given, **further: minimise(*given, **{**further, "options": one_step}),
         )
-        rows = run_seed(1, PARAMETERS, torch.device("cpu"), None, "test").rows
-    found = pd.DataFrame(rows).set_index("statement")["value"]
+        found = run(1).set_index("statement")["value"]
     assert found["theorem1_predictions"] > 1e-3
 
 
@@ -71,8 +68,8 @@ def test_flow_misses_the_minimum_and_aligned_bases_cost_more(frame):
 
 
 def test_what_is_not_random_comes_with_the_first_seed_only(frame):
-    rows = run_seed(1, PARAMETERS, torch.device("cpu"), None, "test").rows
-    statements = {row["statement"] for row in rows if "statement" in row}
+    second = run(1)
     missing = {"proposition3_increasing", "proposition3_concave", "proposition4_increasing"}
-    assert set(frame["statement"]) - statements - {""} == {*missing, "diagonal_1_norm"}
-    assert "aligned_over_swapped" not in {row["metric"] for row in rows}
+    left_out = set(frame["statement"]) - set(second["statement"]) - {""}
+    assert left_out == {*missing, "diagonal_1_norm"}
+    assert "aligned_over_swapped" not in set(second["metric"])

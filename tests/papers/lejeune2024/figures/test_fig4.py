@@ -1,9 +1,7 @@
-import re
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from feature_alignment.papers.lejeune2024.figures.fig4 import (
     DATASETS,
@@ -12,9 +10,8 @@ from feature_alignment.papers.lejeune2024.figures.fig4 import (
     SAMPLINGS,
     table,
 )
-from feature_alignment.pipeline.claims.ledger import load_ledger
+from feature_alignment.pipeline.papers import paper_folder
 
-ROOT = Path(__file__).parents[4]
 SIZES = (100, 400, 1600)
 
 
@@ -23,8 +20,16 @@ class Runs(dict):
 
     def __init__(self, **errors):
         self.metrics = pd.DataFrame(
-            {"point": f"{dataset}-{sampling}-{model}", "seed": 0, "step": 1, "layer": "all"}
-            | {"split": "test", "metric": "test_error", "n": n, "value": value}
+            {"point": "any", "dataset": dataset, "sampling": sampling, "model": model}
+            | {
+                "seed": 0,
+                "step": 1,
+                "layer": "all",
+                "split": "test",
+                "metric": "test_error",
+                "n": n,
+                "value": value,
+            }
             for dataset in DATASETS
             for sampling in SAMPLINGS
             for model in MODELS
@@ -56,9 +61,10 @@ def test_an_error_that_is_never_reached_gives_a_bound():
 
 
 def test_the_crosses_are_the_ledgers_numbers():
-    schema = ROOT / "workflow" / "schemas" / "claims.schema.yaml"
+    ledger = yaml.safe_load((paper_folder("lejeune2024") / "claims.yaml").read_text("utf-8"))
     found = {model: {} for model in MODELS}
-    for claim in load_ledger(ROOT / "claims", schema):
-        if claim.figure == "lejeune2024_fig4" and re.match("test_error", claim.select["metric"]):
-            found[claim.select["model"]][claim.select["n"]] = claim.paper_value
+    for claim in ledger["claims"]:
+        select = claim["select"]
+        if claim["figure"] == "lejeune2024_fig4" and select["metric"] == "test_error":
+            found[select["model"]][select["n"]] = claim["paper_value"]
     assert found == PUBLISHED

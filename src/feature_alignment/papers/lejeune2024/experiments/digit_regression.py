@@ -3,15 +3,10 @@
 Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import torch_stream
-from feature_alignment.errors import UserError
 from feature_alignment.features.feature_matrices import cosine_similarity
 from feature_alignment.kernels.average_features import (
     adapted_kernel,
@@ -20,30 +15,22 @@ from feature_alignment.kernels.average_features import (
 )
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.models.mlp import MLP
-from feature_alignment.pipeline.run import SeedResult, precision
+from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import evaluate, outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import cosine_rate, make_optimizer
-from feature_alignment.training.progress import Progress
+from feature_alignment.training.optimizers import cosine_rate
 
-Parameters = dict[str, Any]
-TARGETS = ("linear", "binarised")
+if TYPE_CHECKING:
+    from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[DigitRegression]") -> SeedResult:
     """Train one network on one kind of target and measure its adapted kernel.
 
-    Args:
-        seed: the seed; both kinds of target share images, targets and initial weights.
-        parameters: the section `lejeune2024_digit_regression` of the config, and `targets`, one of
-            `TARGETS`.
-        device: where to train.
-        dataset: the digits.
-        label: names the run in its progress lines.
+    Both kinds of target share images, initial weights and the linear function.
 
     Returns:
         Similarities of the adapted kernel with the label kernel and others; vectors over the
@@ -52,188 +39,120 @@ def run_seed(
     Raises:
         UserError: if the dataset has too few images of the two classes.
     """
-    x, classes = _digits(dataset, parameters, device)
-    linear = _linear_targets(seed, parameters, x, classes, label)
-    binary = parameters["targets"] == "binarised"
-    y = torch.sign(linear) if binary else linear
-    y = y * _flips(seed, len(y), parameters["label_flips"]).to(y)
-    model = _network(seed, "init", parameters, x.shape[1], bias=parameters["bias"]).to(device)
+    p = run.parameters
+    needs = ("train_samples", "kernel_samples")
+    x, classes = two_digits(run, "train", p.train_samples, needs=needs)
+    x, classes = x.to(**run.to), classes.to(**run.to)
+    linear = _linear_targets(run, x, classes)
+    y = torch.sign(linear) if p.targets == "binarised" else linear
+    y = y * _flips(run, len(y)).to(y)
+    model = _network(run, "init", x.shape[1], bias=p.bias)
     initial = copy_parameters(model)
-    _fit(model, x, y, seed, "batches", parameters, parameters["epochs"], label)
+    _fit(run, model, x, y, p.epochs, "batches", "training")
 
-    shown = slice(0, parameters["kernel_samples"])
+    shown = slice(0, p.kernel_samples)
     order = torch.argsort(linear[shown, 0], stable=True)
-    images, target = x[shown][order], linear[shown][order]
-    kernels = _kernels(model, initial, images, parameters["path_points"])
+    images, target = x[shown][order], linear[shown][order, 0]
+    kernels = {
+        "initial": tangent_kernel(model, images, parameters=initial),
+        "adapted": adapted_kernel(model, initial, copy_parameters(model), images, p.path_points),
+        "final": tangent_kernel(model, images),
+    }
+    with torch.no_grad():
+        change = model(images) - torch.func.functional_call(model, initial, (images,))
+    label = label_kernel(change)
+    diagonal = kernels["adapted"].total.diagonal()
     result = SeedResult()
-    step = parameters["epochs"] * steps_per_epoch(len(x), parameters["batch_size"])
+    step = p.epochs * steps_per_epoch(len(x), p.batch_size)
     agree = (torch.sign(linear) == classes).double().mean()
-    result.add("target_accuracy", float(agree), step=0)
+    result.add("target_accuracy", agree, step=0)
     result.add("loss", evaluate(model, x, y, {"loss": mse})["loss"], step=step)
-    _compare(kernels, step, result)
-    _locate(kernels.adapted.total.diagonal().double(), target[:, 0].double(), step, result)
-    result.arrays["target"] = target[:, 0].cpu().numpy()
-    result.arrays["kernel_diagonal"] = kernels.adapted.total.diagonal().cpu().numpy()
-    if seed == 0:  # the matrices are large, and the figure shows one seed
-        matrices = {
-            "initial": kernels.initial.total,
-            "adapted": kernels.adapted.total,
-            "label": kernels.label,
-        }
-        for name, matrix in matrices.items():
+    _compare(kernels, label, step, result)
+    _locate(diagonal.double(), target.double(), step, result)
+    result.arrays["target"] = target.cpu().numpy()
+    result.arrays["kernel_diagonal"] = diagonal.cpu().numpy()
+    if run.seed == 0:  # the matrices are large, and the figure shows one seed
+        totals = {name: kernels[name].total for name in ("initial", "adapted")}
+        for name, matrix in {**totals, "label": label}.items():
             result.arrays[f"kernel/{name}"] = matrix.float().cpu().numpy()
     return result
 
 
-@dataclass(frozen=True)
-class _Kernels:
-    """The kernels (n, n) that are compared, on the same images.
-
-    Attributes:
-        initial: K₀, at the initial parameters.
-        adapted: K, of the average tangent features.
-        final: the tangent kernel at the final parameters.
-        label: K_ŷ.
-    """
-
-    initial: TangentKernel
-    adapted: TangentKernel
-    final: TangentKernel
-    label: torch.Tensor
-
-
-def _kernels(
-    model: MLP, initial: dict[str, torch.Tensor], images: torch.Tensor, points: int
-) -> _Kernels:
-    with torch.no_grad():
-        change = model(images) - torch.func.functional_call(model, initial, (images,))
-    return _Kernels(
-        initial=tangent_kernel(model, images, parameters=initial),
-        adapted=adapted_kernel(model, initial, copy_parameters(model), images, points),
-        final=tangent_kernel(model, images),
-        label=label_kernel(change),
-    )
-
-
-def _digits(
-    dataset: Dataset, parameters: Parameters, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first images of the two classes, each with mean 0 and norm 1, and labels ±1 (n, 1).
-
-    Raises:
-        UserError: if there are not enough of them.
-    """
-    images, labels = dataset.split("train")
-    negative, positive = parameters["classes"]
-    chosen = np.flatnonzero((labels == negative) | (labels == positive))
-    wanted = parameters["train_samples"]
-    if max(wanted, parameters["kernel_samples"]) > len(chosen):
-        raise UserError(
-            f"experiments.lejeune2024_digit_regression.train_samples: found {wanted}, but "
-            f"{dataset.info['description']} has only {len(chosen)} training images of the classes "
-            f"{negative} and {positive}; lower train_samples and kernel_samples."
-        )
-    chosen = chosen[:wanted]
-    pixels = images[chosen].reshape(wanted, -1).astype(np.float64)
-    pixels -= pixels.mean(axis=1, keepdims=True)
-    pixels /= np.linalg.norm(pixels, axis=1, keepdims=True)
-    signs = np.where(labels[chosen] == positive, 1.0, -1.0)[:, None]
-    to = {"dtype": precision(parameters), "device": device}
-    return torch.tensor(pixels, **to), torch.tensor(signs, **to)
-
-
-def _flips(seed: int, n: int, share: float) -> torch.Tensor:
-    """Factors (n, 1): −1 for that share of the samples, chosen at random, and 1 for the others."""
-    order = torch.randperm(n, generator=torch_stream(seed, "targets/flips"))
+def _flips(run: "SeedRun[DigitRegression]", n: int) -> torch.Tensor:
+    """Factors (n, 1): −1 for a random share `label_flips` of the samples, 1 for the others."""
+    order = torch.randperm(n, generator=run.torch_stream("targets/flips"))
     factors = torch.ones(n, 1)
-    factors[order[: round(share * n)]] = -1
+    factors[order[: round(run.parameters.label_flips * n)]] = -1
     return factors
 
 
-def _network(
-    seed: int, stream_name: str, parameters: Parameters, input_dim: int, *, bias: bool
-) -> MLP:
-    return MLP(
-        input_dim,
-        [parameters["width"]] * parameters["hidden_layers"],
-        1,
-        "relu",
-        bias=bias,
-        generator=torch_stream(seed, stream_name),
-        init="kaiming",
-        dtype=precision(parameters),
-    )
+def _network(run: "SeedRun[DigitRegression]", stream: str, input_dim: int, *, bias: bool) -> MLP:
+    p = run.parameters
+    widths, generator = [p.width] * p.hidden_layers, run.torch_stream(stream)
+    model = MLP(input_dim, widths, 1, "relu", bias, generator, "kaiming", dtype=run.dtype)
+    return model.to(run.device)
 
 
 def _linear_targets(
-    seed: int, parameters: Parameters, x: torch.Tensor, classes: torch.Tensor, label: str
+    run: "SeedRun[DigitRegression]", x: torch.Tensor, classes: torch.Tensor
 ) -> torch.Tensor:
     """Targets y = z(x)·b*: SGD's fit of the classes by the last layer of a random network.
 
     SGD stops short of least squares, whose accuracy is .98 where the paper states .952.
     """
-    random = _network(seed, "targets/init", parameters, x.shape[1], bias=False).to(x.device)
-    *hidden, last = random.layers
+    *hidden, last = _network(run, "targets/init", x.shape[1], bias=False).layers
     features = x
     with torch.no_grad():
         for layer in hidden:
             features = torch.relu(layer(features))  # (n, width)
-    _fit(
-        last,
-        features,
-        classes,
-        seed,
-        "targets/batches",
-        parameters,
-        parameters["target_epochs"],
-        f"{label} targets",
-    )
+    _fit(run, last, features, classes, run.parameters.target_epochs, "targets/batches", "targets")
     return outputs_in_chunks(last, features)
 
 
 def _fit(
+    run: "SeedRun[DigitRegression]",
     model: torch.nn.Module,
     x: torch.Tensor,
     y: torch.Tensor,
-    seed: int,
-    stream_name: str,
-    parameters: Parameters,
     epochs: int,
-    label: str,
+    stream: str,
+    checkpoint: str,
 ) -> None:
-    per_epoch = steps_per_epoch(len(x), parameters["batch_size"])
-    settings = {
-        "name": "momentum",
-        "lr": parameters["learning_rate"],
-        "momentum": parameters["momentum"],
-    }
+    p = run.parameters
+    per_epoch = steps_per_epoch(len(x), p.batch_size)
+    steps = epochs * per_epoch
     train(
         model,
         x,
         y,
         loss=mse,
-        optimizer=make_optimizer(model.parameters(), settings),
-        steps=epochs * per_epoch,
-        batch_size=parameters["batch_size"],
-        batches=torch_stream(seed, stream_name),
-        schedule=cosine_rate(epochs * per_epoch, per_epoch),
-        progress=Progress(epochs * per_epoch, label),
+        optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
+        steps=steps,
+        batch_size=p.batch_size,
+        batches=run.torch_stream(stream),
+        schedule=cosine_rate(steps, per_epoch),
+        progress=run.progress(steps),
+        checkpoint=run.checkpoint(checkpoint),
     )
 
 
-def _compare(kernels: _Kernels, step: int, result: SeedResult) -> None:
+def _compare(
+    kernels: dict[str, TangentKernel], label: torch.Tensor, step: int, result: SeedResult
+) -> None:
     """How alike the kernels are, and which layers bring the change towards the label kernel."""
-    adapted, initial, final = kernels.adapted.total, kernels.initial.total, kernels.final.total
-    label = kernels.label
-    result.add("label_similarity", cosine_similarity(adapted, label), step=step)
-    result.add("initial_label_similarity", cosine_similarity(initial, label), step=step)
-    result.add("final_average_cosine", cosine_similarity(final, adapted), step=step)
-    result.add("final_average_scale", float(final.norm() / adapted.norm()), step=step)
-    result.add("average_initial_cosine", cosine_similarity(adapted, initial), step=step)
-    result.add("mixture_residual", _mixture_residual(adapted, initial, label), step=step)
+    adapted, initial, final = (kernels[name].total for name in ("adapted", "initial", "final"))
+    for metric, value in {
+        "label_similarity": cosine_similarity(adapted, label),
+        "initial_label_similarity": cosine_similarity(initial, label),
+        "final_average_cosine": cosine_similarity(final, adapted),
+        "final_average_scale": final.norm() / adapted.norm(),
+        "average_initial_cosine": cosine_similarity(adapted, initial),
+        "mixture_residual": _mixture_residual(adapted, initial, label),
+    }.items():
+        result.add(metric, value, step=step)
     change = {
-        name: float(((gram - kernels.initial.layers[name]) * label).sum())
-        for name, gram in kernels.adapted.layers.items()
+        name: float(((gram - kernels["initial"].layers[name]) * label).sum())
+        for name, gram in kernels["adapted"].layers.items()
     }
     for name, part in change.items():
         result.add("label_change_share", part / sum(change.values()), step=step, layer=name)

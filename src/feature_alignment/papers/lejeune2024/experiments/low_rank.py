@@ -5,48 +5,35 @@ that the deviation is nearly of low rank.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
 from feature_alignment.adaptive.adaptive_features import AdaptiveTangentFeatures
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.errors import UserError
 from feature_alignment.features.feature_matrices import cosine_similarity
 from feature_alignment.kernels.spectrum import effective_rank
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.feedforward import sequential_mlp
 from feature_alignment.models.tangent_models import TangentModel
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import cosine_rate, make_optimizer
-from feature_alignment.training.progress import Progress
+from feature_alignment.training.optimizers import cosine_rate
 
-Parameters = dict[str, Any]
-Weights = dict[str, torch.Tensor]
-TASKS = ("single-index", "digits")
+if TYPE_CHECKING:
+    from feature_alignment.papers.lejeune2024.parameters import LowRank
+
 MODELS = ("ridgeless", "solver", "factorised", "full")
 """Minimum-norm interpolation with K₀, the adaptive solver, and two networks trained by SGD."""
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[LowRank]") -> SeedResult:
     """Fit one task by each model from the same initial network.
-
-    Args:
-        seed: the seed.
-        parameters: the section `lejeune2024_low_rank` of the config, and `task`, one of `TASKS`:
-            the second Hermite polynomial of one direction of Gaussian inputs, or two digit classes.
-        device: where to compute.
-        dataset: the digits.
-        label: names the run in its progress lines.
 
     Returns:
         For each model (column `model`) the test error, nmse and share of wrong signs; for each
@@ -55,26 +42,19 @@ def run_seed(
         targets that are linear in the last layer's features, `solver-linear` in those of another
         random network and `solver-own` in those of the network itself.
     """
-    if parameters["task"] == "single-index":
-        parts = _gaussian(seed, parameters)
-    else:
-        parts = _digits(seed, parameters, dataset)
-    task = _Task(*(part.to(device, torch.float32) for part in parts))
-    widths = [parameters["width"]] * parameters["hidden_layers"]
-    network = sequential_mlp(task.x.shape[1], widths, 1, torch_stream(seed, "init"), "kaiming").to(
-        device
-    )
+    digits = run.parameters.task == "digits"
+    parts = _digits(run) if digits else _gaussian(run)
+    task = _Task(*(part.to(run.device, torch.float32) for part in parts))
+    network = _network(run, "init", task)
     result = SeedResult()
     for structure, model in (("none", "ridgeless"), ("layers", "solver")):
         _solve(network, task, structure, model, result)
-    if parameters["task"] == "digits":
-        other = sequential_mlp(
-            task.x.shape[1], widths, 1, torch_stream(seed, "targets/init"), "kaiming"
-        ).to(device)
+    if digits:
+        other = _network(run, "targets/init", task)
         for source, model in ((other, "solver-linear"), (network, "solver-own")):
             _solve(network, _linear_task(task, source), "layers", model, result)
     for model in ("factorised", "full"):
-        _train(network, task, model, seed, parameters, result, f"{label} {model}")
+        _train(run, network, task, model, result)
     return result
 
 
@@ -88,36 +68,30 @@ class _Task:
     y_test: torch.Tensor
 
 
-def _gaussian(seed: int, parameters: Parameters) -> list[torch.Tensor]:
-    n, d = parameters["samples"], parameters["dimension"]
-    generator = stream(seed, "data")
-    x = generator.standard_normal((n + parameters["test_samples"], d))
+def _gaussian(run: "SeedRun[LowRank]") -> tuple[torch.Tensor, ...]:
+    p = run.parameters
+    n, d, generator = p.samples, p.dimension, run.stream("data")
+    x = generator.standard_normal((n + p.test_samples, d))
     direction = generator.standard_normal(d)
     z = x @ direction / np.linalg.norm(direction)
     y = torch.as_tensor((z**2 - 1) / np.sqrt(2))[:, None]
     inputs = torch.as_tensor(x / np.sqrt(d))
-    return [inputs[:n], y[:n], inputs[n:], y[n:]]
+    return inputs[:n], y[:n], inputs[n:], y[n:]
 
 
-def _digits(seed: int, parameters: Parameters, dataset: Dataset) -> list[torch.Tensor]:
-    negative, positive = parameters["classes"]
-    parts = []
-    for split, wanted in (("train", parameters["samples"]), ("test", parameters["test_samples"])):
-        images, labels = dataset.split(split)
-        chosen = np.flatnonzero((labels == negative) | (labels == positive))
-        if wanted > len(chosen) and split == "train":
-            raise UserError(
-                f"experiments.lejeune2024_low_rank.samples: found {wanted}, but "
-                f"{dataset.info['description']} has only {len(chosen)} training images of the "
-                f"classes {negative} and {positive}; lower samples."
-            )
-        chosen = stream(seed, f"data/{split}").permutation(chosen)[:wanted]
-        pixels = images[chosen].reshape(len(chosen), -1).astype(np.float64)
-        pixels -= pixels.mean(axis=1, keepdims=True)
-        pixels /= np.linalg.norm(pixels, axis=1, keepdims=True)
-        signs = np.where(labels[chosen] == positive, 1.0, -1.0)
-        parts += [torch.as_tensor(pixels), torch.as_tensor(signs)[:, None]]
-    return parts
+def _digits(run: "SeedRun[LowRank]") -> tuple[torch.Tensor, ...]:
+    p = run.parameters
+    order, order_test = run.stream("data/train"), run.stream("data/test")
+    return (
+        *two_digits(run, "train", p.samples, needs=("samples",), generator=order),
+        *two_digits(run, "test", p.test_samples, generator=order_test),
+    )
+
+
+def _network(run: "SeedRun[LowRank]", stream: str, task: _Task) -> nn.Sequential:
+    widths = [run.parameters.width] * run.parameters.hidden_layers
+    generator = run.torch_stream(stream)
+    return sequential_mlp(task.x.shape[1], widths, 1, generator, "kaiming").to(run.device)
 
 
 def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
@@ -151,51 +125,46 @@ def _solve(
 
 
 def _train(
-    network: nn.Sequential,
-    task: _Task,
-    model: str,
-    seed: int,
-    parameters: Parameters,
-    result: SeedResult,
-    label: str,
+    run: "SeedRun[LowRank]", network: nn.Sequential, task: _Task, model: str, result: SeedResult
 ) -> None:
-    initial = {name: layer.weight.detach().clone() for name, layer in _linear_layers(network)}
+    p = run.parameters
+    initial = {name: weight.clone() for name, weight in _weights(network).items()}
     trained = network if model == "full" else TangentModel(network, model)
-    per_epoch = steps_per_epoch(len(task.x), parameters["batch_size"])
-    steps = parameters["epochs"] * per_epoch
-    settings = {"name": "momentum", "lr": parameters["learning_rate"], "momentum": 0.9}
+    per_epoch = steps_per_epoch(len(task.x), p.batch_size)
+    steps = p.epochs * per_epoch
+    parameters = [w for w in trained.parameters() if w.requires_grad]
     train(
         trained,
         task.x,
         task.y,
         loss=mse,
-        optimizer=make_optimizer([p for p in trained.parameters() if p.requires_grad], settings),
+        optimizer=torch.optim.SGD(parameters, lr=p.learning_rate, momentum=0.9),
         steps=steps,
-        batch_size=parameters["batch_size"],
-        batches=torch_stream(seed, "batches"),
+        batch_size=p.batch_size,
+        batches=run.torch_stream("batches"),
         schedule=cosine_rate(steps, per_epoch),
-        progress=Progress(steps, label),
+        progress=run.progress(steps),
+        checkpoint=run.checkpoint(model),
     )
     if isinstance(trained, TangentModel):
         weights = trained.deviations()
     else:
-        weights = {
-            name: layer.weight.detach() - initial[name] for name, layer in _linear_layers(network)
-        }
-    predictions = outputs_in_chunks(trained, task.x_test)
+        weights = {name: weight - initial[name] for name, weight in _weights(network).items()}
     fitted = outputs_in_chunks(trained, task.x)
     result.add("train_nmse", _nmse(fitted, task.y), step=steps, model=model)
-    _record(model, predictions, weights, task, steps, result)
+    _record(model, outputs_in_chunks(trained, task.x_test), weights, task, steps, result)
 
 
-def _linear_layers(network: nn.Sequential) -> list[tuple[str, nn.Linear]]:
-    return [(name, layer) for name, layer in network.named_children() if hasattr(layer, "weight")]
+def _weights(network: nn.Sequential) -> dict[str, torch.Tensor]:
+    """The weights of the linear layers by name."""
+    layers = network.named_children()
+    return {name: layer.weight.detach() for name, layer in layers if isinstance(layer, nn.Linear)}
 
 
 def _record(
     model: str,
     predictions: torch.Tensor,
-    weights: Weights,
+    weights: dict[str, torch.Tensor],
     task: _Task,
     step: int,
     result: SeedResult,

@@ -7,43 +7,36 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.data.canonical import Dataset, to_float
-from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.data.canonical import to_float
 from feature_alignment.errors import UserError
 from feature_alignment.models.feedforward import sequential_mlp, small_cnn
 from feature_alignment.models.tangent_models import TangentModel
-from feature_alignment.pipeline.run import SeedResult
-from feature_alignment.training.checkpoint import next_checkpoint, without_checkpoints
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
-from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.progress import Progress
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.lejeune2024.parameters import SampleComplexity
+
+Samples = tuple[torch.Tensor, torch.Tensor]
+"""Images and their labels."""
 MODES = {"fixed": "linearised", "adaptive": "factorised", "full": None}
-"""The three curves of the figure, and the tangent model of each; None is the network itself."""
+"""The tangent model of each kind of features; None is the network itself."""
 CHUNK = 500
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[SampleComplexity]") -> SeedResult:
     """Train one kind of model on every training-set size.
 
-    Args:
-        seed: the seed; the kinds of model share initial weights and samples.
-        parameters: the section `lejeune2024_sample_complexity` of the config, with `model`, one of
-            `MODES`; `sampling`, kept or redrawn; and `network`, mlp or cnn.
-        device: where to train.
-        dataset: the images.
-        label: names the run in its progress lines.
+    The kinds of model share initial weights and samples.
 
     Returns:
         For each size the test error at the best epoch, that epoch, and how many different images
@@ -52,18 +45,22 @@ def run_seed(
     Raises:
         UserError: if the dataset has too few images.
     """
-    x, y = _tensors(*dataset.split("train"), device)
-    draw = dataset.draw("test", parameters["test_samples"], stream(seed, "test"))
-    test = _tensors(*draw, device)
-    if max(parameters["train_sizes"]) > len(x):
+    p = run.parameters
+    prefix = "cnn_" if p.network == "cnn" else ""
+    sizes = p.cnn_train_sizes if prefix else p.train_sizes
+    test_samples = p.cnn_test_samples if prefix else p.test_samples
+    data = _tensors(*run.dataset.split("train"), run.device)
+    test = _tensors(*run.dataset.draw("test", test_samples, run.stream("test")), run.device)
+    available = len(data[0])
+    if max(sizes) > available:
         raise UserError(
-            f"experiments.lejeune2024_sample_complexity.train_sizes: found "
-            f"{max(parameters['train_sizes'])}, but {dataset.info['description']} has only "
-            f"{len(x)} training images; leave out larger sizes."
+            f"experiments.{p.experiment}.{prefix}train_sizes: found {max(sizes)}, but "
+            f"{run.dataset.info['description']} has only {available} training images; "
+            "leave out larger sizes."
         )
     result = SeedResult()
-    for n in parameters["train_sizes"]:
-        _train_on(n, seed, parameters, (x, y), test, result, f"{label}, n = {n}")
+    for n in sizes:
+        _train_on(run, n, data, test, result)
     return result
 
 
@@ -75,13 +72,23 @@ def _tensors(
     return x.to(device), torch.as_tensor(labels.astype(np.int64)).to(device)
 
 
-def _network(seed: int, parameters: Parameters, shape: torch.Size, classes: int) -> nn.Sequential:
-    generator, init = torch_stream(seed, "init"), "lecun"
+def _network(run: "SeedRun[SampleComplexity]", shape: torch.Size, classes: int) -> nn.Sequential:
+    p, generator, init = run.parameters, run.torch_stream("init"), "lecun"
     channels, side, _ = shape
-    if parameters["network"] == "cnn":
-        return small_cnn(side, channels, parameters["cnn_width"], classes, generator, init)
-    widths = [parameters["mlp_width"]] * (parameters["mlp_depth"] - 1)
-    return sequential_mlp(shape.numel(), widths, classes, generator, init)
+    if p.network == "cnn":
+        network = small_cnn(side, channels, p.cnn_width, classes, generator, init)
+    else:
+        widths = [p.mlp_width] * (p.mlp_depth - 1)
+        network = sequential_mlp(shape.numel(), widths, classes, generator, init)
+    return network.to(run.device)
+
+
+def _optimizer(p: "SampleComplexity", model: nn.Module) -> torch.optim.Optimizer:
+    """The released code's: SGD with momentum for the MLP, Adam for the CNN."""
+    trained = [w for w in model.parameters() if w.requires_grad]
+    if p.network == "cnn":
+        return torch.optim.Adam(trained, lr=p.adam_rate)
+    return torch.optim.SGD(trained, lr=p.sgd_rate, momentum=p.momentum)
 
 
 @dataclass
@@ -105,11 +112,11 @@ class _Course:
         """The epoch of the smallest error, from 0; the first of several."""
         return int(np.argmin(self.errors))
 
-    def ended(self, parameters: Parameters) -> bool:
+    def ended(self, p: "SampleComplexity") -> bool:
         """Whether the epochs are used up, or the error has not improved for `patience` of them."""
         epochs = len(self.errors)
-        stale = epochs > 0 and epochs - 1 - self.best >= parameters["patience"]
-        return stale or epochs >= parameters["max_epochs"]
+        stale = epochs > 0 and epochs - 1 - self.best >= p.patience
+        return stale or epochs >= p.max_epochs
 
     def state_dict(self) -> dict[str, Any]:
         """See `training.checkpoint.Stateful`."""
@@ -126,55 +133,46 @@ class _Course:
 
 
 def _train_on(
-    n: int,
-    seed: int,
-    parameters: Parameters,
-    data: tuple[torch.Tensor, torch.Tensor],
-    test: tuple[torch.Tensor, torch.Tensor],
-    result: SeedResult,
-    label: str,
+    run: "SeedRun[SampleComplexity]", n: int, data: Samples, test: Samples, result: SeedResult
 ) -> None:
     """Train until the test accuracy has not improved for `patience` epochs, and record the best.
 
     Choosing the epoch on the test set is the released code's way.
     """
-    x, y = data
-    network = _network(seed, parameters, x.shape[1:], int(y.max()) + 1).to(x.device)
-    mode = MODES[parameters["model"]]
+    p, (x, y) = run.parameters, data
+    network = _network(run, x.shape[1:], int(y.max()) + 1)
+    mode = MODES[p.model]
     model = network if mode is None else TangentModel(network, mode)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = make_optimizer(trained, _optimizer_settings(parameters))
+    optimizer = _optimizer(p, model)
     # The samples of a smaller n are among those of a larger one.
-    draws, batches = torch_stream(seed, "samples"), torch_stream(seed, f"batches/{n}")
+    draws, batches = run.torch_stream("samples"), run.torch_stream(f"batches/{n}")
     kept = torch.randperm(len(x), generator=draws)[:n]
-    batch = min(parameters["batch_size"], n // 5)
-    course = _Course(
-        {"samples": draws, "batches": batches}, seen=torch.zeros(len(x), dtype=torch.bool)
-    )
-    progress = Progress(parameters["max_epochs"], label)
+    batch = min(p.batch_size, n // 5)
+    seen = torch.zeros(len(x), dtype=torch.bool)
+    course = _Course({"samples": draws, "batches": batches}, seen)
+    progress = Progress(p.max_epochs, f"{run.label}, n = {n}")
     # Saved after epochs, since their number is found out on the way; and at the end, so that a
     # later attempt trains no finished size again.
-    checkpoint = next_checkpoint()
+    checkpoint = run.checkpoint(f"n{n}")
     parts = {"model": model, "optimizer": optimizer, "course": course}
     if checkpoint is not None:
         progress.start_after(checkpoint.restore(parts))
-    while not course.ended(parameters):
-        redrawn = parameters["sampling"] == "redrawn"
+    while not course.ended(p):
+        redrawn = p.sampling == "redrawn"
         chosen = torch.randperm(len(x), generator=draws)[:n] if redrawn else kept
         course.seen[chosen] = True
         chosen = chosen.to(x.device)
-        with without_checkpoints():
-            recorder = train(
-                model,
-                x[chosen],
-                y[chosen],
-                loss=cross_entropy,
-                optimizer=optimizer,
-                steps=n // batch,
-                batch_size=batch,
-                batches=batches,
-                drop_incomplete=True,
-            )
+        recorder = train(
+            model,
+            x[chosen],
+            y[chosen],
+            loss=cross_entropy,
+            optimizer=optimizer,
+            steps=n // batch,
+            batch_size=batch,
+            batches=batches,
+            drop_incomplete=True,
+        )
         course.seconds.update(recorder.seconds)
         begin = time.monotonic()
         right = outputs_in_chunks(model, test[0], CHUNK).argmax(dim=1) == test[1]
@@ -183,7 +181,7 @@ def _train_on(
         epochs = len(course.errors)
         progress.update(epochs, right.new_tensor(course.errors[-1], dtype=torch.float64))
         if checkpoint is not None:
-            save = checkpoint.save if course.ended(parameters) else checkpoint.save_if_due
+            save = checkpoint.save if course.ended(p) else checkpoint.save_if_due
             save(epochs, parts)
     progress.close()
     step = len(course.errors) * (n // batch)
@@ -191,10 +189,3 @@ def _train_on(
     result.add("best_epoch", course.best + 1, step=step, n=n)
     result.add("images_seen", int(course.seen.sum()), step=step, n=n)
     result.seconds.update(course.seconds)
-
-
-def _optimizer_settings(parameters: Parameters) -> dict[str, Any]:
-    """The released code's: SGD with momentum for the MLP, Adam for the CNN."""
-    if parameters["network"] == "cnn":
-        return {"name": "adam", "lr": parameters["adam_rate"]}
-    return {"name": "momentum", "lr": parameters["sgd_rate"], "momentum": parameters["momentum"]}

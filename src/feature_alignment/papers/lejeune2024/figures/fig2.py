@@ -1,7 +1,6 @@
 """lejeune2024, Figure 2: effective penalties are sub-quadratic."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,55 +16,37 @@ from feature_alignment.adaptive.penalty_closed_forms import (
     effective_joint_penalty,
     effective_square_penalty,
 )
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "Effective penalties are sub-quadratic"
-CAPTION = (
-    "Penalties ω on the singular values of a feature transformation (dashed) and the effective "
-    "penalties ω̃ on those of the coefficients that they amount to (solid), for ω₁(v) = (v − 1)², "
-    "ω₂(v) = |v − 1| and ω₃ = ω₁ ⊕ ω₂. Each ω̃ is like v² (dotted) near 0 and grows more slowly "
-    "for large v. Left: linear axes; right: logarithmic axes."
-)
 NAMES = ("omega1", "omega2", "omega3")
 LINEAR_GRID = np.linspace(0, 5, 201)
 LOGARITHMIC_GRID = np.geomspace(1e-2, 1e2, 81)
 SMALL_V, LARGE_V = 0.01, 1e4
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
-    """None: the figure is theory alone."""
-    return []
-
-
 def table(runs: Runs) -> FigureTable:
     """Penalties on two grids by numerical minimisation, and what the paper says of their ends."""
     square, absolute = PowerPenalty(2), PowerPenalty(1)
-    joint = joint_penalty(square, absolute)
-    closed_forms = {
-        "omega1": (square, effective_square_penalty),
-        "omega2": (absolute, effective_absolute_penalty),
-        "omega3": (joint, effective_joint_penalty),
-    }
+    penalties = (square, absolute, joint_penalty(square, absolute))
+    closed_forms = (effective_square_penalty, effective_absolute_penalty, effective_joint_penalty)
     v = np.union1d(LINEAR_GRID, LOGARITHMIC_GRID)
     above_one = v[v >= 1]  # where every ω is defined
     parts = []
-    for name, (omega, closed_form) in closed_forms.items():
+    for name, omega, closed_form in zip(NAMES, penalties, closed_forms, strict=True):
         effective = effective_penalty(omega)
         values = effective(v)
-        small = _at(effective, SMALL_V) / SMALL_V**2
-        error = np.abs(values - closed_form(v)).max()
         for metric, at, value in (
             ("penalty", above_one, omega(above_one)),
             ("effective", v, values),
-            ("small_v_ratio", SMALL_V, small),
+            ("small_v_ratio", SMALL_V, _at(effective, SMALL_V) / SMALL_V**2),
             ("penalty_tail_exponent", LARGE_V, _exponent(omega, LARGE_V)),
             ("tail_exponent", LARGE_V, _exponent(effective, LARGE_V)),
-            ("closed_form_error", np.nan, error),
+            ("closed_form_error", np.nan, np.abs(values - closed_form(v)).max()),
         ):
             at, value = np.atleast_1d(at), np.atleast_1d(value)
             parts.append(pd.DataFrame({"penalty": name, "v": at, "metric": metric, "value": value}))
@@ -85,18 +66,16 @@ def _exponent(penalty: Penalty, v: float) -> float:
     return float(np.log(_at(penalty, v * step) / _at(penalty, v / step)) / np.log(step**2))
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Two panels with the same curves."""
     figure, axes = new_figure(1, 2, width=8.0, height=3.2)
-    grids = (LINEAR_GRID, LOGARITHMIC_GRID)
-    for ax, grid in zip(axes[0], grids, strict=True):
+    for ax, grid in zip(axes[0], (LINEAR_GRID, LOGARITHMIC_GRID), strict=True):
         for number, name in enumerate(NAMES, start=1):
-            chosen = table.frame[table.frame["penalty"] == name]
             for metric, line, text in (
                 ("penalty", "--", f"$\\omega_{number}$"),
                 ("effective", "-", f"$\\tilde{{\\omega}}_{number}$"),
             ):
-                curve = chosen[chosen["metric"] == metric]
+                curve = table.rows(penalty=name, metric=metric)
                 curve = curve[curve["v"].between(grid[0], grid[-1])]
                 ax.plot(curve["v"], curve["value"], line, color=COLOURS[name], label=text)
         ax.plot(grid, grid**2, ":", color=COLOURS["paper"], label="$v^2$")
@@ -106,3 +85,18 @@ def draw(table: FigureTable) -> "Figure":
     right.set(xscale="log", yscale="log", ylim=(1e-4, 1e4))
     left.legend(ncols=2)
     return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig2",
+        title="Effective penalties are sub-quadratic",
+        caption="Penalties ω on the singular values of a feature transformation (dashed) and the "
+        "effective penalties ω̃ on those of the coefficients that they amount to (solid), for "
+        "ω₁(v) = (v − 1)², ω₂(v) = |v − 1| and ω₃ = ω₁ ⊕ ω₂. Each ω̃ is like v² (dotted) near 0 "
+        "and grows more slowly for large v. Left: linear axes; right: logarithmic axes.",
+        points=lambda settings: [],  # the figure is theory alone
+        table=table,
+        draw=draw,
+    ),
+)

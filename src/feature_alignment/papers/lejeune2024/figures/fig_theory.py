@@ -1,26 +1,16 @@
 """lejeune2024, theory: the theorems against a generic optimiser, and the misprints among them."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "The theorems hold, the printed adapted kernel of Theorem 2 does not"
-CAPTION = (
-    "Relative deviation between the two sides of each statement for a small random network, inputs "
-    "and targets, one dot for each seed, and one in all for the propositions and the 1-norm, where "
-    "nothing is random: the paper's form where it is right, and the printed and the corrected form "
-    "where it is a misprint. Theorems 1 and 2 are compared with descents over all entries of the "
-    "transformations. The dashed line is at 10⁻⁶."
-)
-EXPERIMENT = "lejeune2024_theory"
-POINT = "default"
 STATEMENTS = {
     "theorem1_objective": "Thm. 1: objective",
     "theorem1_transformation": "Thm. 1: $\\hat{M}\\hat{M}^\\top$",
@@ -39,22 +29,37 @@ STATEMENTS = {
 TOLERANCE = 1e-6
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point; its seeds are the random problems."""
-    return [Point(EXPERIMENT, POINT)]
+    return [Point("default", settings[Theory])]
 
 
 def table(runs: Runs) -> FigureTable:
     """All metrics."""
-    return FigureTable(runs[POINT].metrics)
+    return FigureTable(runs.metrics)
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """One row for each statement."""
     figure, axes = new_figure(1, 1, width=7.0, height=4.0)
     ax = axes[0, 0]
-    rows = table.frame[table.frame["metric"] == "relative_deviation"]
-    draw_deviations(ax, rows, STATEMENTS)
+    draw_deviations(ax, table.rows(metric="relative_deviation"), STATEMENTS)
     ax.axvline(TOLERANCE, linestyle="--", color=COLOURS["reference"])
     ax.set_xlabel("relative deviation")
     return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig_theory",
+        title="The theorems hold, the printed adapted kernel of Theorem 2 does not",
+        caption="Relative deviation between the two sides of each statement for a small random "
+        "network, inputs and targets, one dot for each seed, and one in all for the propositions "
+        "and the 1-norm, where nothing is random: the paper's form where it is right, and the "
+        "printed and the corrected form where it is a misprint. Theorems 1 and 2 are compared with "
+        "descents over all entries of the transformations. The dashed line is at 10⁻⁶.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

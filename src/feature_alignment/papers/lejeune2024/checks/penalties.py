@@ -1,0 +1,43 @@
+"""Statements on penalties and on aligned bases, in which nothing is random.
+
+Source: lejeune2024, Section 3.1, Lemma 5, Propositions 3 and 4.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from feature_alignment.adaptive.penalties import PowerPenalty, effective_penalty, joint_penalty
+from feature_alignment.papers.lejeune2024.checks.check import Check, deviation
+
+POWERS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+def propositions() -> Iterator[Check]:
+    """How far the effective and joint power penalties are from rising, being concave, or 2|β|."""
+    square = np.linspace(0, 25, 101)
+    worst_rise = worst_bend = 0.0
+    for p in POWERS:
+        values = effective_penalty(PowerPenalty(p))(np.sqrt(square))
+        worst_rise = max(worst_rise, -np.diff(values).min() / values[-1])
+        worst_bend = max(worst_bend, np.diff(values, 2).max() / values[-1])
+    yield deviation("proposition3_increasing", worst_rise)
+    yield deviation("proposition3_concave", worst_bend)
+    v = np.linspace(1, 8, 101)
+    joints = [joint_penalty(PowerPenalty(p), PowerPenalty(q))(v) for p in POWERS for q in POWERS]
+    falls = max(-np.diff(values).min() / values[-1] for values in joints)
+    starts = max(abs(values[0]) for values in joints)
+    yield deviation("proposition4_increasing", max(0.0, falls, starts))
+    beta = np.linspace(-3, 3, 13)
+    m = np.geomspace(1e-4, 1e2, 600_001)
+    cost = sum((m**2 + (b / m) ** 2).min() for b in beta[beta != 0])
+    yield deviation("diagonal_1_norm", abs(cost / np.abs(beta).sum() / 2 - 1), "corrected")
+    yield deviation("diagonal_1_norm", abs(cost / np.abs(beta).sum() - 1), "printed")
+
+
+def lemma_5() -> Iterator[Check]:
+    """A counterexample to "aligned bases are best for fixed scales": B = I, S₁ = S₂ = (2, 1)."""
+    inverse = np.diag([1 / 2, 1.0])
+    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    aligned, swapped = (np.square(inverse @ q @ inverse).sum() for q in (np.eye(2), swap))
+    yield Check("aligned_over_swapped", aligned / swapped)

@@ -1,0 +1,211 @@
+"""Theorems 1 and 2 and gradient flow on factors, on a small random problem.
+
+Source: lejeune2024, Theorems 1 and 2, Section 3 and Appendix A.1.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from feature_alignment.adaptive.adaptive_features import PENALTIES, AdaptiveTangentFeatures
+from feature_alignment.adaptive.adaptive_scales import SQUARE, adaptive_scales
+from feature_alignment.adaptive.factorised_flow import factorised_flow
+from feature_alignment.adaptive.feature_structures import LayerStructure, Sides
+from feature_alignment.adaptive.joint_minimisation import (
+    logarithmic_matrix_penalty,
+    minimise_jointly,
+    square_penalty,
+)
+from feature_alignment.adaptive.parameter_matrices import matrix_layout
+from feature_alignment.adaptive.penalties import logarithmic_penalty, rigid_penalty
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.kernels.tangent import tangent_features
+from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.lejeune2024.checks.check import Check, deviation
+
+if TYPE_CHECKING:
+    from feature_alignment.papers.lejeune2024.parameters import Theory
+
+Blocks = list[torch.Tensor]
+"""Tangent features by layer, (n, k, d) each, with the bias's column."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A random network and what is to be interpolated.
+
+    Attributes:
+        seed: of the problem, and of what is drawn to solve it.
+        network: an MLP of one output.
+        x: training inputs (n, d).
+        x_new: other inputs.
+        y: targets (n, 1).
+        features: of the training inputs.
+        features_new: of the other inputs.
+        residual: y − f_θ₀(x), (n,).
+    """
+
+    seed: int
+    network: MLP
+    x: torch.Tensor
+    x_new: torch.Tensor
+    y: torch.Tensor
+    features: Blocks
+    features_new: Blocks
+    residual: torch.Tensor
+
+
+def random_problem(seed: int, p: "Theory") -> Problem:
+    """A random problem in float64, on the CPU."""
+    generator, init = torch_stream(seed, "data"), torch_stream(seed, "init")
+    network = MLP(p.dimension, [p.width], 1, "erf", True, init, "kaiming", dtype=torch.float64)
+    shape = (2, p.samples, p.dimension)
+    x, x_new = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    y = torch.randn(p.samples, 1, generator=generator, dtype=torch.float64) * p.target_scale
+    with torch.no_grad():
+        residual = (y - network(x))[:, 0]
+    features, features_new = _blocks(network, x), _blocks(network, x_new)
+    return Problem(seed, network, x, x_new, y, features, features_new, residual)
+
+
+def _blocks(network: MLP, x: torch.Tensor) -> Blocks:
+    layout = matrix_layout(network)
+    sizes = [shape.numel() for shape in layout.shapes.values()]
+    rows = []
+    for row in tangent_features(network, x)[:, 0]:
+        parts = zip(layout.shapes.items(), row.split(sizes), strict=True)
+        rows.append(layout.join({name: part.view(shape) for (name, shape), part in parts}))
+    return [torch.stack([row[layer] for row in rows]) for layer in layout.layers]
+
+
+def _flat(blocks: Blocks) -> torch.Tensor:
+    """All features, (n, p)."""
+    return torch.cat([block.flatten(1) for block in blocks], dim=1)
+
+
+def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
+    """M̂, its kernel and its predictions, against descents over all entries of M."""
+    phi, phi_new = _flat(problem.features), _flat(problem.features_new)
+    generic = minimise_jointly(
+        [phi[:, None, :]],
+        problem.residual,
+        square_penalty,
+        stream(problem.seed, "theorem1"),
+        starts,
+        [True],
+        identity_first=False,  # from M = I, every step keeps to β and predicts as ridgeless does
+    )
+    beta = torch.linalg.pinv(phi) @ problem.residual
+    norm = beta.norm()
+    scale = adaptive_scales(SQUARE, rigid_penalty, np.array(float(norm)))
+    s = float(scale.first)
+    yield deviation("theorem1_objective", abs(generic.objective / float(scale.penalty) - 1))
+    (found, _), *_ = generic.transformations
+    expected = torch.eye(len(beta)).to(beta) + (s**2 - 1) * torch.outer(beta, beta) / norm**2
+    yield deviation("theorem1_transformation", _distance(found.T @ found, expected))
+    change, change_new = phi @ beta, phi_new @ beta
+    kernel = phi_new @ phi.T + (s**2 - 1) / norm**2 * torch.outer(change_new, change)
+    generic_kernel = phi_new @ found.T @ found @ phi.T
+    yield deviation("theorem1_kernel", _distance(kernel, generic_kernel))
+    # What the transformation that was found predicts, without knowledge of β or of Theorem 1.
+    (coefficients,) = generic.coefficients
+    found_change = phi_new @ coefficients[0]
+    yield deviation("theorem1_predictions", _distance(found_change, change_new))
+    yield from _label_coefficients(phi)
+
+
+def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
+    """The label kernel's coefficient (s² − 1)/‖β‖² for the hardest and the easiest target.
+
+    Both targets have norm 1, so that ‖K_ŷ‖ is the same; they are the last and the first
+    eigenvector of K₀. The difference is relative to the larger one: with |v − 1| features do not
+    move at all for ‖β‖ ≤ 1/√2, and the easy target's coefficient can be 0.
+    """
+    norms = (1 / torch.linalg.svdvals(phi)).numpy()  # of β for each eigenvector as the target
+    for name, penalty in PENALTIES.items():
+        s = adaptive_scales(penalty, rigid_penalty, norms).first
+        easy, *_, hard = (s**2 - 1) / norms**2
+        yield Check("label_coefficient", easy, {"target": "easy", "penalty": name})
+        yield Check("label_coefficient", hard, {"target": "hard", "penalty": name})
+        larger = max(hard, easy)
+        difference = (hard - easy) / larger if larger > 0 else 0.0
+        yield Check("coefficient_hard_minus_easy", difference, {"penalty": name})
+
+
+def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
+    """The alternating solver against descents over all M, and both forms of the adapted kernel."""
+    features, residual = problem.features, problem.residual
+    fixed = [False] * (len(features) - 1) + [True]
+    for name, penalty in (("square", square_penalty), ("logarithmic", logarithmic_matrix_penalty)):
+        generator = stream(problem.seed, f"theorem2/{name}")
+        generic = minimise_jointly(features, residual, penalty, generator, starts, fixed)
+        precise = {"starts": starts, "tolerance": 1e-13, "max_iter": 5000, "seed": problem.seed}
+        model = AdaptiveTangentFeatures(problem.network, penalty=name, **precise)
+        model.fit(problem.x, problem.y)
+        excess = abs(model.objective_ / generic.objective - 1)
+        yield deviation(f"theorem2_objective_{name}", excess)
+    kernel = torch.as_tensor(model.adapted_kernel(problem.x_new, problem.x))
+    sides = list(model.transformation_.sides.values())
+    for form, double in (("corrected", True), ("printed", False)):
+        found = _kernel_by_sum(problem, sides, double)
+        yield deviation("theorem2_kernel", _distance(found, kernel), form)
+
+
+def _kernel_by_sum(problem: Problem, sides: list[Sides], double: bool) -> torch.Tensor:
+    """K₀ + Σ (s⁽¹⁾_i² s⁽²⁾_j² − 1) φ_ij φ_ijᵀ over pairs of singular vectors, or i = j alone."""
+    kernel = _flat(problem.features_new) @ _flat(problem.features).T
+    for side, *blocks in zip(sides, problem.features, problem.features_new, strict=True):
+        # Complete orthogonal bases, whose further vectors have scale 1.
+        v, s1 = _complete(side.inputs, side.input_scales)
+        u, s2 = _complete(side.outputs, side.output_scales)
+        weights = torch.outer(s2**2, s1**2) - 1  # (k, d)
+        if not double:
+            weights = weights * torch.eye(*weights.shape).to(weights)
+        phi, phi_new = (u.T @ block @ v for block in blocks)  # (n, k, d)
+        kernel = kernel + torch.einsum("ikd,kd,jkd->ij", phi_new, weights, phi)
+    return kernel
+
+
+def _complete(vectors: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    full, _, _ = torch.linalg.svd(vectors, full_matrices=True)  # last columns: the complement
+    ones = torch.ones(len(vectors) - len(scales)).to(scales)
+    return torch.cat([vectors, full[:, len(scales) :]], dim=1), torch.cat([scales, ones])
+
+
+def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
+    """What gradient flow on the factors conserves, its kernel, and its distance to the minimum."""
+    features, residual = [block.numpy() for block in problem.features], problem.residual.numpy()
+    models = factorised_flow(features, residual, duration)
+    blocks = list(zip(models, problem.features, strict=True))
+    f = sum(np.einsum("nkd,kd->n", block.numpy(), model.coefficients) for model, block in blocks)
+    yield Check("flow_loss", np.square(f - residual).sum() / np.square(residual).sum())
+    yield deviation("flow_conservation", max(model.conservation_error() for model in models))
+    layers = list(matrix_layout(problem.network).layers)
+    coefficients = [torch.as_tensor(model.coefficients) for model in models]
+    structure = LayerStructure(logarithmic_penalty, logarithmic_penalty)
+    adapted = structure.adapt(dict(zip(layers, coefficients, strict=True)))
+    transformed = torch.cat(
+        [
+            (torch.as_tensor(m.on_outputs).T @ block @ torch.as_tensor(m.on_inputs).T).flatten(1)
+            for m, block in blocks
+        ],
+        dim=1,
+    )
+    rows = (dict(zip(layers, row, strict=True)) for row in zip(*problem.features, strict=True))
+    expected = torch.stack(
+        [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
+    )
+    distance = _distance(transformed @ transformed.T, expected @ expected.T)
+    yield deviation("flow_kernel", distance)
+    generator, free = stream(0, "flow"), [False] * len(models)
+    minimum = minimise_jointly(
+        problem.features, problem.residual, logarithmic_matrix_penalty, generator, 1, free
+    )
+    yield Check("flow_excess_penalty", adapted.penalty / minimum.objective - 1)

@@ -1,0 +1,57 @@
+"""The images of two digit classes, as both experiments on them take them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.run import SeedRun
+
+if TYPE_CHECKING:
+    from feature_alignment.papers.lejeune2024.parameters import TwoDigits
+
+P = TypeVar("P", bound="TwoDigits")
+
+
+def two_digits(
+    run: SeedRun[P],
+    split: str,
+    wanted: int,
+    *,
+    needs: Sequence[str] = (),
+    generator: np.random.Generator | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images of the two classes, each with mean 0 and norm 1, and labels ±1.
+
+    Args:
+        run: of whose dataset and classes.
+        split: "train" or "test".
+        wanted: how many images.
+        needs: the parameters that ask for so many, by name; none where fewer will do.
+        generator: of the images' random order; None to take the first.
+
+    Returns:
+        x (n, d) and y (n, 1), float64.
+
+    Raises:
+        UserError: if there are not enough images.
+    """
+    images, labels = run.dataset.split(split)
+    negative, positive = run.parameters.classes
+    chosen = np.flatnonzero((labels == negative) | (labels == positive))
+    if needs and wanted > len(chosen):
+        raise UserError(
+            f"experiments.{run.parameters.experiment}.{needs[0]}: found {wanted}, but "
+            f"{run.dataset.info['description']} has only {len(chosen)} {split}ing images of the "
+            f"classes {negative} and {positive}; lower {' and '.join(needs)}."
+        )
+    if generator is not None:
+        chosen = generator.permutation(chosen)
+    chosen = chosen[:wanted]
+    x = images[chosen].reshape(len(chosen), -1).astype(np.float64)
+    x -= x.mean(axis=1, keepdims=True)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    y = np.where(labels[chosen] == positive, 1.0, -1.0)[:, None]
+    return torch.as_tensor(x), torch.as_tensor(y)

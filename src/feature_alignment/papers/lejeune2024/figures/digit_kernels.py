@@ -1,0 +1,119 @@
+"""lejeune2024, Figures 1 and 3: kernels adapted to an easy and to a difficult target."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from feature_alignment.papers.lejeune2024.parameters import DigitRegression
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import COLOURS, describe, new_figure, show_matrix
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+TARGETS = ("linear", "binarised")
+KERNELS = ("initial", "adapted", "label")
+DIFFICULTY = ("pearson_diagonal_residual", "diagonal_ratio_near_boundary")
+
+
+def target_points(settings: Settings) -> list[Point]:
+    """One point for each kind of target; in Figure 3 the linear targets are the control."""
+    return [Point(targets, settings[DigitRegression].but(targets=targets)) for targets in TARGETS]
+
+
+def similarity_difference(
+    metrics: "pd.DataFrame", name: str, first: str, second: str
+) -> "pd.DataFrame":
+    """Rows of the metric `name`: each seed's label similarity at one point minus another's."""
+    similarity = rows_where(metrics, metric="label_similarity").set_index("seed")
+    minuend, subtrahend = (rows_where(similarity, point=point) for point in (first, second))
+    difference = minuend["value"] - subtrahend["value"]
+    rows = minuend.assign(point="comparison", metric=name, value=difference).reset_index()
+    return rows[["point", "seed", "step", "layer", "split", "metric", "value"]]
+
+
+def kernel_table(runs: Runs) -> FigureTable:
+    """All metrics, the paired difference of similarities, and the kernels of seed 0."""
+    metrics = runs.metrics
+    name = "similarity_binarised_minus_linear"
+    difference = similarity_difference(metrics, name, "binarised", "linear")
+    arrays = {
+        f"{targets}/{kernel}": runs[targets].array(f"kernel/{kernel}")
+        for targets in TARGETS
+        for kernel in KERNELS
+    }
+    return FigureTable(pd.concat([metrics, difference], ignore_index=True), arrays)
+
+
+def draw_kernels(table: FigureTable) -> "Picture":
+    """Heat maps of initial, adapted and label kernel (columns) for each target (rows)."""
+    figure, axes = new_figure(2, 3, width=9.5, height=6.0)
+    for (initial, adapted, label), targets in zip(axes, TARGETS, strict=True):
+        matrices = [table.arrays[f"{targets}/{kernel}"] for kernel in KERNELS]
+        show_matrix(initial, matrices[0], 4.0, "$K_0$")
+        show_matrix(adapted, matrices[1], 10.0, "$K$")
+        show_matrix(label, matrices[2], 2.0, "$K_{\\hat{y}}$", diverging=True)
+        similarity = describe(table.values("label_similarity", point=targets))
+        initial.set(title="initial kernel", ylabel=f"{targets} targets")
+        adapted.set_title(f"adapted kernel\nsimilarity {similarity}")
+        label.set_title("label kernel")
+    return figure
+
+
+def difficulty_table(runs: Runs) -> FigureTable:
+    """The two measures of each seed, and the curves of seed 0 for the binarised targets."""
+    chosen = rows_where(runs.metrics, metric=DIFFICULTY).reset_index(drop=True)
+    curves = ("target", "kernel_diagonal")
+    return FigureTable(chosen, {name: runs["binarised"].array(name) for name in curves})
+
+
+def draw_difficulty(table: FigureTable) -> "Picture":
+    """Targets on the left, residual and kernel diagonal on the right."""
+    y, diagonal = table.arrays["target"], table.arrays["kernel_diagonal"]
+    index = np.arange(len(y))
+    figure, axes = new_figure(1, 2, width=8.0, height=3.0)
+    left, right = axes[0]
+    left.plot(index, np.sign(y), color=COLOURS["easy"], label="sign y")
+    left.plot(index, y, ":", color=COLOURS["paper"], label="y")
+    left.set(xlabel="training point, in order of y", ylabel="target")
+    left.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
+
+    right.plot(index, np.sign(y) - y, "--", color=COLOURS["test"], label="residual sign y − y")
+    right.set(xlabel="training point, in order of y", ylabel="residual")
+    kernel = right.twinx()
+    kernel.plot(index, diagonal, "x", color=COLOURS["binarised"], markersize=2.5, label="$K(x, x)$")
+    kernel.set_ylabel("diagonal of the adapted kernel")
+    kernel.grid(False)
+    kernel.spines["right"].set_visible(True)
+    handles = [*right.lines, *kernel.lines]
+    right.legend(handles=handles, loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
+    return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig1",
+        title="A more difficult task yields higher label-kernel alignment",
+        caption="Kernels on digit images in order of the target y, for seed 0: the initial kernel "
+        "K₀, the adapted kernel K and the label kernel of a network trained on the linear targets "
+        "y (top) and on the binarised targets sign y (bottom). Colour ranges are the paper's: 4, "
+        "10 and 2. The cosine similarity is that of K with the label kernel, mean ± standard "
+        "deviation over seeds.",
+        points=target_points,
+        table=kernel_table,
+        draw=draw_kernels,
+    ),
+    Figure(
+        name="fig3",
+        title="The adapted kernel reveals difficult structure",
+        caption="The network trained on binarised targets, at the kernel's training points in "
+        "order of y, for seed 0. Left: the targets sign y (solid) and y (dotted). Right: the "
+        "residual sign y − y (dashed) and the diagonal of the adapted kernel (crosses), which is "
+        "large near y = 0.",
+        points=target_points,
+        table=difficulty_table,
+        draw=draw_difficulty,
+    ),
+)
