@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m feature_alignment", description=__doc__.partition("\n")[0]
+        prog="python -m feature_alignment",
+        description="Single experiments and figures without Snakemake, and help.",
     )
     commands = parser.add_subparsers(required=True, metavar="command")
 

@@ -45,26 +45,33 @@ Selection = Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_selecti
 class Resources(Section):
     """What each training run asks of a cluster's scheduler."""
 
-    mem_mb: int = Field(8000, ge=500, le=4_000_000, description="Memory of a run, in MB.")
-    runtime: int = Field(240, ge=1, le=100_000, description="Time limit of a run, in minutes.")
+    mem_mb: int = Field(default=8000, ge=500, le=4_000_000, description="Memory of a run, in MB.")
+    runtime: int = Field(
+        default=240, ge=1, le=100_000, description="Time limit of a run, in minutes."
+    )
 
 
 class _General(Section):
     """Everything a user can set; presets, config.yaml, --configfile and --config change it."""
 
     preset: Preset = Field("quick", description="Sizes of all experiments.")
-    papers: Selection = Field("all", description='Papers to replicate: citation keys, or "all".')
+    papers: Selection = Field(
+        default="all", description='Papers to replicate: citation keys, or "all".'
+    )
     figures: Selection = Field(
-        "all", description='Figures to make: names such as <paper>_fig1, or "all".'
+        default="all", description='Figures to make: names such as <paper>_fig1, or "all".'
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Where networks train: auto takes a GPU where there is one."
+        default="auto", description="Where networks train: auto takes a GPU where there is one."
     )
     threads: int = Field(
-        1, ge=1, le=256, description="CPU threads of each run; they change the last bits of sums."
+        default=1,
+        ge=1,
+        le=256,
+        description="CPU threads of each run; they change the last bits of sums.",
     )
     resources: Resources = Field(
-        Resources(), description="What each training run asks of a cluster's scheduler."
+        default=Resources(), description="What each training run asks of a cluster's scheduler."
     )
 
 
@@ -86,15 +93,15 @@ class Config(_General):
 @cache
 def config_model() -> type[Config]:
     """The model of the configuration: every key with its type, bounds, default and description."""
-    datasets = {
+    datasets: dict[str, Any] = {
         name: (
             kind := _dataset_model(name),
-            Field(kind(), description=f"Source of {info.title}: {info.real}."),
+            Field(default=kind(), description=f"Source of {info.title}: {info.real}."),
         )
         for name, info in DATASETS.items()
     }
-    experiments = {
-        name: (kind, Field(kind(), description=_first_line(kind)))
+    experiments: dict[str, Any] = {
+        name: (kind, Field(default_factory=kind, description=_first_line(kind)))
         for name, kind in all_parameters().items()
     }
     parts = {
@@ -105,8 +112,9 @@ def config_model() -> type[Config]:
         "datasets": "Where each dataset comes from; see the README's section on data.",
         "experiments": "Parameters of each experiment; the defaults are the papers' settings.",
     }
-    fields = {
-        part: (model, Field(model(), description=about[part])) for part, model in parts.items()
+    fields: dict[str, Any] = {
+        part: (model, Field(default=model(), description=about[part]))
+        for part, model in parts.items()
     }
     return create_model("Configuration", __base__=Config, **fields)
 
@@ -123,19 +131,21 @@ _SOURCES = {
 
 def _dataset_model(name: str) -> type[Section]:
     info = DATASETS[name]
-    source = (
-        Literal[info.sources],
-        Field("embedded", description=_SOURCES[info.kind]),
-    )
-    path = (
-        Annotated[str, Field(min_length=1)] | None,
-        Field(
-            None,
-            description="The file or folder that the source reads; for a download its folder, null "
-            "for 'data'. Relative to the working directory.",
+    fields: dict[str, Any] = {
+        "source": (
+            Literal[info.sources],
+            Field(default="embedded", description=_SOURCES[info.kind]),
         ),
-    )
-    return create_model(f"Dataset_{name}", __base__=Section, source=source, path=path)
+        "path": (
+            Annotated[str | None, Field(min_length=1)],
+            Field(
+                default=None,
+                description="The file or folder that the source reads; for a download its folder, "
+                "null for 'data'. Relative to the working directory.",
+            ),
+        ),
+    }
+    return create_model(f"Dataset_{name}", __base__=Section, **fields)
 
 
 def _first_line(kind: type) -> str:
@@ -173,7 +183,8 @@ def resolve_config(
     refuse_what_figures_set(model, merged, source_of)
     # Onto the defaults, so that of a section whose defaults differ from its class's own, such as a
     # geometric schedule, the keys that are not given keep them.
-    return check(model, _merge(model().plain(), merged), source_of)
+    defaults = model.model_validate({}).plain()
+    return check(model, _merge(defaults, merged), source_of)
 
 
 def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dict[str, Path]]:

@@ -77,7 +77,7 @@ class Parameters(Section):
     """
 
     experiment: ClassVar[str] = ""
-    seeds: Seeds = Field(1, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: Seeds = Field(default=1, description="Number of seeds; seed i is the integer i, from 0.")
 
     def __init_subclass__(cls, experiment: str = "", **options: Any) -> None:
         """Give the subclass the full name of its experiment, `<paper>_<experiment>`."""
@@ -103,7 +103,7 @@ def by_figure(default: Any, description: str) -> Any:
         default: the value of a point that does not set it.
         description: what it is.
     """
-    return Field(default, description=description, json_schema_extra=dict(SET_BY_FIGURES))
+    return Field(default=default, description=description, json_schema_extra=dict(SET_BY_FIGURES))
 
 
 @cache
@@ -119,8 +119,8 @@ def keys_of(section: type[BaseModel]) -> tuple[str, ...]:
 class Geometric(Section):
     """Step 0, and the integer parts of first·ratio^j for j = 0, 1 and so on."""
 
-    first: float = Field(5, ge=1, description="First step after step 0.")
-    ratio: float = Field(1.15, gt=1, description="Ratio of a step to the one before it.")
+    first: float = Field(default=5, ge=1, description="First step after step 0.")
+    ratio: float = Field(default=1.15, gt=1, description="Ratio of a step to the one before it.")
 
 
 Schedule = Geometric | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]

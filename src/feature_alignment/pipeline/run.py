@@ -127,7 +127,8 @@ class SeedResult:
             prefix: put before the arrays' names, for a seed that trains several networks.
             further: columns that tell those networks apart, with their values.
         """
-        self.rows.extend({**row, **further} for row in recorder.frame().to_dict("records"))
+        for row in recorder.frame().to_dict("records"):
+            self.rows.append({**{str(column): value for column, value in row.items()}, **further})
         self.arrays.update({prefix + name: array for name, array in recorder.arrays.items()})
         self.seconds.update(recorder.seconds)
 
@@ -221,4 +222,5 @@ def precision(parameters: Parameters) -> torch.dtype:
 def write_result(result: Result, metrics_file: Path, arrays_file: Path) -> None:
     """Write a result as CSV and NPZ; the same result gives the same bytes."""
     result.metrics.to_csv(metrics_file, index=False)
-    np.savez_compressed(arrays_file, **result.arrays)
+    arrays: dict[str, Any] = result.arrays
+    np.savez_compressed(arrays_file, **arrays)

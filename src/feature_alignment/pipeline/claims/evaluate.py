@@ -141,8 +141,8 @@ def _judge(claim: Claim, criterion: Criterion, values: pd.Series) -> tuple[Outco
 
 def _judge_one_draw(claim: Claim, criterion: Criterion, values: pd.Series) -> tuple[Outcome, str]:
     mean, sd, _ = _summary(values, by_draw=True)
-    distance = abs(mean - claim.paper_value)
-    reach = DRAW_DEVIATIONS * sd + criterion.tolerance
+    distance = abs(mean - _given(claim.paper_value))
+    reach = DRAW_DEVIATIONS * _given(sd) + _given(criterion.tolerance)
     passed = _at_most(distance, reach)
     reason = (
         f"as one draw from ours ({mean:.4g} ± {sd:.2g}, {len(values)} draws), the paper's "
@@ -155,14 +155,25 @@ def _judge_one_draw(claim: Claim, criterion: Criterion, values: pd.Series) -> tu
 def _holds(claim: Claim, criterion: Criterion, value: float) -> bool:
     match criterion.comparator:
         case "near":
-            return _at_most(abs(value - claim.paper_value), criterion.tolerance)
+            return _at_most(abs(value - _given(claim.paper_value)), _given(criterion.tolerance))
         case "above":
-            return value > criterion.low
+            return value > _given(criterion.low)
         case "below":
-            return value < criterion.high
+            return value < _given(criterion.high)
         case "between":
-            return criterion.low <= value <= criterion.high
+            return _given(criterion.low) <= value <= _given(criterion.high)
     raise ValueError(f"claim {claim.id}: {criterion.comparator} does not judge single values")
+
+
+def _given(number: float | None) -> float:
+    """A number that the reading of the ledger has made sure of.
+
+    Raises:
+        ValueError: if there is none all the same.
+    """
+    if number is None:
+        raise ValueError("a claim lacks a number that its comparator needs")
+    return number
 
 
 def _at_most(distance: float, limit: float) -> bool:

@@ -65,7 +65,7 @@ class Criterion(Section):
     comparator: Literal["near", "one_draw", "above", "below", "between"]
     why: Text
     each: Literal[True, False, "seed"] = False
-    tolerance: float | None = Field(None, ge=0)
+    tolerance: float | None = Field(default=None, ge=0)
     low: float | None = None
     high: float | None = None
 

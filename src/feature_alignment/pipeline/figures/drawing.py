@@ -123,7 +123,8 @@ def draw_points(
     bar = {"marker": "|" if horizontal else "_", "markersize": 9, "markeredgewidth": 2}
     bar |= {"linestyle": "none", "err_kws": {"linewidth": 1}}
     bar["errorbar"] = "sd" if rows["seed"].nunique() >= BAND_SEEDS else None
-    seaborn.pointplot(**common, dodge=dodge, **bar)
+    bar["dodge"] = dodge
+    seaborn.pointplot(**common, **bar)
     for name, colour in colours.items() if group else ():
         ax.plot([], [], "o", color=colour, label=str(name), scalex=False, scaley=False)
     categories.set_ticks(range(len(places)), list(places.values()))

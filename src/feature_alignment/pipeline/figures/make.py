@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,8 @@ def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Pat
     runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in spec["points"]})
     made = figure_named(spec["figure"]).table(runs)
     made.frame.to_csv(table, index=False)
-    np.savez_compressed(arrays, **made.arrays)
+    named: dict[str, Any] = dict(made.arrays)
+    np.savez_compressed(arrays, **named)
     return made
 
 

@@ -6,7 +6,7 @@ modules for their experiment points and must stay quick.
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from feature_alignment.files import whole_file
 
@@ -178,15 +178,17 @@ def show_matrix(
     options |= {"cbar": label is not None, "annot_kws": {"fontsize": 7}}
     options["cbar_kws"] = {"label": label, "extend": extend, "shrink": 0.8}
     # seaborn renders the figure at once to measure its labels; the layout must wait for the rest.
-    layout = ax.figure.get_layout_engine()
-    ax.figure.set_layout_engine("none")
+    figure = ax.get_figure(root=True)
+    assert figure is not None, "an axis of no figure"
+    layout = figure.get_layout_engine()
+    figure.set_layout_engine("none")
     ax.grid(False)
     cmap = "PuOr_r" if diverging else "viridis"
     # Rasterized: thousands of cells would make a slow PDF, with hairlines between them.
     seaborn.heatmap(matrix, vmin=vmin, vmax=vmax, cmap=cmap, rasterized=True, ax=ax, **options)
-    ax.figure.set_layout_engine(layout)
+    figure.set_layout_engine(layout)
     ax.tick_params(length=0, labelrotation=0)
-    return ax.collections[0]
+    return cast("QuadMesh", ax.collections[0])
 
 
 def stamp(figure: "Figure", preset: str, data: str, seeds: str = "") -> None:
@@ -205,9 +207,14 @@ def stamp(figure: "Figure", preset: str, data: str, seeds: str = "") -> None:
     lines = textwrap.wrap("   ".join(filter(None, words)), columns)
     line = 1.2 * _FOOTER_POINTS / 72 / figure.get_figheight()
     height = (len(lines) + 0.5) * line
-    figure.get_layout_engine().set(rect=(0, height, 1, 1 - height))
+    figure.set_layout_engine("constrained", rect=(0, height, 1, 1 - height))
     small = {"fontsize": _FOOTER_POINTS, "color": COLOURS["reference"]}
     figure.text(0.995, 0.375 * line, "\n".join(lines), ha="right", va="bottom", **small)
+
+
+def _rounded(bounds: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    left, bottom, width, height = (round(edge, 6) for edge in bounds)
+    return left, bottom, width, height
 
 
 def save(figure: "Figure", path: "Path | str") -> None:
@@ -230,6 +237,6 @@ def save(figure: "Figure", path: "Path | str") -> None:
     figure.set_layout_engine("none")
     # The layout solver's last bit varies between processes; a PDF's ten digits would show it.
     for ax in figure.axes:
-        ax.set_position([round(edge, 6) for edge in ax.get_position(original=True).bounds])
+        ax.set_position(_rounded(ax.get_position(original=True).bounds))
     with whole_file(path) as partial:
         figure.savefig(partial, format=path.suffix[1:], metadata=_METADATA[path.suffix])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -143,7 +143,7 @@ def rows_where(frame: pd.DataFrame, **where: object) -> pd.DataFrame:
     """
     found = frame
     for column, value in where.items():
-        several = isinstance(value, Sequence | set | frozenset) and not isinstance(value, str)
+        several = isinstance(value, list | tuple | set | frozenset | range)
         found = found[found[column].isin(list(value)) if several else found[column] == value]
     if found.empty:
         raise KeyError(f"the table has no rows where {where}")
