@@ -13,7 +13,7 @@ import torch
 from feature_alignment.adaptive.adaptive_features import PENALTIES, AdaptiveTangentFeatures
 from feature_alignment.adaptive.adaptive_scales import SQUARE, adaptive_scales
 from feature_alignment.adaptive.factorised_flow import factorised_flow
-from feature_alignment.adaptive.feature_structures import LayerStructure, Sides
+from feature_alignment.adaptive.feature_structures import LayerStructure, LayerTransformation, Sides
 from feature_alignment.adaptive.joint_minimisation import (
     logarithmic_matrix_penalty,
     minimise_jointly,
@@ -146,12 +146,18 @@ def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
     for name, penalty in (("square", square_penalty), ("logarithmic", logarithmic_matrix_penalty)):
         generator = stream(problem.seed, f"theorem2/{name}")
         generic = minimise_jointly(features, residual, penalty, generator, starts, fixed)
-        precise = {"starts": starts, "tolerance": 1e-13, "max_iter": 5000, "seed": problem.seed}
-        model = AdaptiveTangentFeatures(problem.network, penalty=name, **precise)
-        model.fit(problem.x, problem.y)
+        model = AdaptiveTangentFeatures(
+            problem.network,
+            penalty=name,
+            starts=starts,
+            tolerance=1e-13,
+            max_iter=5000,
+            seed=problem.seed,
+        ).fit(problem.x, problem.y)
         excess = abs(model.objective_ / generic.objective - 1)
         yield deviation(f"theorem2_objective_{name}", excess)
     kernel = torch.as_tensor(model.adapted_kernel(problem.x_new, problem.x))
+    assert isinstance(model.transformation_, LayerTransformation)
     sides = list(model.transformation_.sides.values())
     for form, double in (("corrected", True), ("printed", False)):
         found = _kernel_by_sum(problem, sides, double)

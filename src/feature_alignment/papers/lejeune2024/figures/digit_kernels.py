@@ -31,7 +31,7 @@ def similarity_difference(
     minuend, subtrahend = (rows_where(similarity, point=point) for point in (first, second))
     difference = minuend["value"] - subtrahend["value"]
     rows = minuend.assign(point="comparison", metric=name, value=difference).reset_index()
-    return rows[["point", "seed", "step", "layer", "split", "metric", "value"]]
+    return rows.filter(["point", "seed", "step", "layer", "split", "metric", "value"])
 
 
 def kernel_table(runs: Runs) -> FigureTable:

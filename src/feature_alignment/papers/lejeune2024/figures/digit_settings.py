@@ -116,7 +116,7 @@ def _draw_layers(ax: "Axes", table: FigureTable) -> None:
     names = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
     colours = dict(zip(names.values(), sequence_colours(len(names)), strict=True))
     places = {targets: f"{targets} targets" for targets in TARGETS}
-    rows = rows.assign(layer=rows["layer"].map(names))
+    rows = rows.assign(layer=rows["layer"].map(names.get))
     draw_points(ax, rows, places, colours, by="targets", group="layer")
     ax.set_ylabel("share of the change along $K_{\\hat{y}}$")
     ax.legend()

@@ -53,7 +53,7 @@ def table(runs: Runs) -> FigureTable:
     frame = pd.concat(parts, ignore_index=True)
     frame = frame.assign(point="theory", seed=0, step=0, layer="all", split="all")
     columns = ["point", "seed", "step", "layer", "split", "penalty", "v", "metric", "value"]
-    return FigureTable(frame[columns])
+    return FigureTable(frame.filter(columns))
 
 
 def _at(penalty: Penalty, v: float) -> float:

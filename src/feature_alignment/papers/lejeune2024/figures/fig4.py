@@ -81,15 +81,16 @@ def _saving(by_size: pd.DataFrame) -> float:
 
 def _needed(errors: pd.Series, wanted: float) -> float:
     """The size at which errors by size, in increasing order, first come down to the one wanted."""
-    sizes, values = np.log(errors.index.to_numpy(float)), np.log(np.maximum(errors, LEAST_ERROR))
+    sizes = np.log(errors.index.to_numpy(float))
+    values = np.log(np.maximum(errors.to_numpy(float), LEAST_ERROR))
     level = np.log(max(wanted, LEAST_ERROR))
-    reached = np.flatnonzero(values.to_numpy() <= level)
+    reached = np.flatnonzero(values <= level)
     if not len(reached):
         return float(errors.index[-1])
     after = int(reached[0])
     if after == 0:
         return float(errors.index[0])
-    high, low = values.iloc[after - 1], values.iloc[after]
+    high, low = values[after - 1], values[after]
     share = (high - level) / (high - low)
     return float(np.exp((1 - share) * sizes[after - 1] + share * sizes[after]))
 

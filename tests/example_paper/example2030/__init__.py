@@ -1,0 +1,1 @@
+"""A made-up paper: the smallest folder that is a paper."""
