@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from feature_alignment import papers
 from feature_alignment.determinism import configure
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
+# The made-up paper, which is found as every paper is; tests of the pipeline name no other.
+papers.__path__.append(str(ROOT / "tests" / "example_paper"))
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,16 @@ import pytest
 import yaml
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.config import PRESETS, load_schema, read_yaml, resolve_config
+from feature_alignment.pipeline.config import (
+    PRESETS,
+    config_model,
+    describe_keys,
+    load_preset,
+    read_yaml,
+    resolve_config,
+)
+from feature_alignment.pipeline.parameters import Geometric, Section, Several, check
 from feature_alignment.pipeline.plan import make_plan
-
-CHAIN = "beaglehole2024_chain_monomial"
 
 MALFORMED = yaml.safe_load((Path(__file__).parent / "malformed_configs.yaml").read_text())
 
@@ -23,6 +29,16 @@ def test_a_malformed_config_is_one_clear_sentence(root, case):
     assert re.search(MALFORMED[case]["says"], sentence), sentence
     assert "\n" not in sentence
     assert sentence.endswith(".")
+
+
+def test_a_figure_must_be_of_a_selected_paper(root):
+    user = {"papers": ["example2030"], "figures": ["baz2000_fig1"]}
+    with pytest.raises(UserError, match="figures: unknown figure 'baz2000_fig1'"):
+        make_plan(resolve_config(user, root / "workflow"))
+    first = make_plan(resolve_config({}, root / "workflow")).figures[0]
+    user = {"papers": ["example2030"], "figures": [first]}
+    with pytest.raises(UserError, match=rf"{first} is not a figure of the selected papers"):
+        make_plan(resolve_config(user, root / "workflow"))
 
 
 def test_the_sentence_names_the_file_that_holds_the_mistake(root, tmp_path):
@@ -45,49 +61,84 @@ def test_a_key_given_twice_is_refused_and_a_merge_is_not(tmp_path):
 
 
 def test_later_settings_win(root):
-    workflow = root / "workflow"
-    default = resolve_config({"preset": "paper"}, workflow)["experiments"][CHAIN]
-    preset = resolve_config({"preset": "smoke"}, workflow)["experiments"][CHAIN]
-    user = resolve_config({"preset": "smoke", "experiments": {CHAIN: {"width": 7}}}, workflow)[
-        "experiments"
-    ][CHAIN]
-    assert (default["samples"], default["width"]) == (384, 128)
-    assert preset["width"] < default["width"]
-    assert user["width"] == 7
-    assert {**user, "width": preset["width"]} == preset
+    def descent(**user):
+        return resolve_config(user, root / "workflow").experiments.example2030_descent
+
+    default, preset = descent(preset="paper"), descent(preset="smoke")
+    user = descent(preset="smoke", experiments={"example2030_descent": {"steps": 7}})
+    assert (default.samples, default.steps, preset.steps, user.steps) == (50, 100, 20, 7)
+    assert user.but(steps=20) == preset
+
+
+class Nested(Section):
+    """A section whose schedule has other defaults than the schedule's own."""
+
+    measure_at: Geometric = Geometric(first=10, ratio=2.0)
+    widths: Several[int] = (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"measure_at": {"ratio": 0.5}}, r"measure_at\.ratio: found 0.5, a value above 1"),
+        ({"widths": [1, 1]}, r"widths: found \(1, 1\), in which an item is repeated"),
+        ({"widths": []}, "widths: found an empty list, at least one item"),
+        ({"widths": [1, 2.0]}, r"widths\.1: found 2.0 \(number\), .*integer"),
+        ([1], r"holds \[1\] \(list\) where a mapping of keys is needed"),
+    ],
+)
+def test_sections_and_lists_are_checked_inside(values, says):
+    with pytest.raises(UserError, match=says):
+        check(Nested, values, lambda _: "mine.yaml")
+
+
+def test_a_section_that_is_changed_is_checked_again():
+    assert Nested().but(widths=[3]).widths == (3,)
+    assert Nested().measure_at.first == 10
+    with pytest.raises(ValueError, match="extra"):
+        Nested().but(hights=[3])
+
+
+def test_keys_of_a_section_that_are_not_given_keep_its_defaults(root):
+    model = config_model()
+    for name, field in model.model_fields["experiments"].annotation.model_fields.items():
+        section = field.get_default(call_default_factory=True)
+        schedule = getattr(section, "measure_at", None)
+        if isinstance(schedule, Geometric):
+            user = {"preset": "paper", "experiments": {name: {"measure_at": {"ratio": 1.7}}}}
+            found = getattr(resolve_config(user, root / "workflow").experiments, name)
+            assert found.measure_at == schedule.but(ratio=1.7)
 
 
 def test_sections_with_every_line_commented_out_are_empty(root):
     settings = yaml.safe_load("experiments:\n#  x: 1\ndatasets:\nresources: {mem_mb: 900}")
     merged = resolve_config(settings, root / "workflow")
-    assert merged["resources"]["mem_mb"] == 900
-    assert merged["experiments"][CHAIN]["samples"] == 384
+    assert merged.resources.mem_mb == 900
+    assert merged.experiments.example2030_descent.samples == 50
 
 
 def test_figures_may_be_listed_with_commas(root):
-    merged = resolve_config({"figures": "lejeune2024_fig2, baratin2021_fig1"}, root / "workflow")
-    assert make_plan(merged).figures == ("baratin2021_fig1", "lejeune2024_fig2")
+    user = {"figures": "example2030_fig2, example2030_fig1"}
+    merged = resolve_config(user, root / "workflow")
+    assert make_plan(merged).figures == ("example2030_fig1", "example2030_fig2")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_change_sizes_never_science(root, preset):
-    settings = yaml.safe_load((root / "workflow" / "presets" / f"{preset}.yaml").read_text())
+    settings, origin = load_preset(root / "workflow", preset)
     science = re.compile(r"learning_rate|momentum|scale|bias|activation|rank|classes|precision")
-    for name, section in (settings.get("experiments") or {}).items():
-        assert not [key for key in section if science.search(key)], name
+    for name, section in settings["experiments"].items():
+        assert not [key for key in section if science.search(key)], origin[name]
 
 
-def schema_nodes(schema, path=""):
-    yield path, schema
-    for key, value in schema.get("properties", {}).items():
-        yield from schema_nodes(value, f"{path}.{key}")
+def test_every_key_has_a_description_and_a_default():
+    for line in describe_keys():
+        assert re.match(r"[\w.]+( = .+)?: \S", line), line
+        assert "PydanticUndefined" not in line, line
 
 
-def test_the_schema_is_closed_and_every_key_is_described_and_has_a_default(root):
-    schema = load_schema(root / "workflow" / "schemas" / "config.schema.yaml")
-    for path, node in schema_nodes(schema):
-        assert node.get("description"), path
-        if "properties" in node:
-            assert node["additionalProperties"] is False, path
-        else:
-            assert "default" in node, path
+def test_the_schema_for_editors_is_closed():
+    schema = config_model().model_json_schema()
+    for name, part in {"": schema, **schema["$defs"]}.items():
+        if part.get("type") == "object":
+            assert part["additionalProperties"] is False, name
