@@ -3,7 +3,7 @@
 That question is whether the average tangent features are near the final ones.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FLIPS = (0.0, 0.05, 0.1, 0.2)
 SETTINGS = {"figure1": "as Figure 1", "few": "fewer images", "text": "fewer images,\nno biases"}
 PAPER = {"linear": 0.17, "binarised": 0.40}
-CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+CHANGES: dict[str, tuple[str, dict[str, str | float]]] = {
     "few-binarised": ("base: width 128, depth 3", {}),
     "width-32": ("width 32", {"width": 32}),
     "width-256": ("width 256", {"width": 256}),
