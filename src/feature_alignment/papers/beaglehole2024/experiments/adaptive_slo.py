@@ -13,10 +13,12 @@ from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_network,
     chain_task,
-    hidden_layers,
     train_on_chain,
 )
-from feature_alignment.papers.beaglehole2024.experiments.layerwise_speeds import speed_limited
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
+    hidden_layers,
+    speed_limited,
+)
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.schedule import measurement_schedule
@@ -38,12 +40,13 @@ def run_seed(run: "SeedRun[AdaptiveSLO]") -> SeedResult:
     """
     p = run.parameters
     task = chain_task(run)
+    x, _ = task["train"]
     inner = p.initial_scale if p.scaled_layers == "all" else 1.0
     scales = [p.initial_scale, *[inner] * (p.hidden_layers - 1), p.initial_scale]
     model = chain_network(run, scales)
-    probe = FeatureProbe(model, task.x, layers=hidden_layers(p.hidden_layers))
+    probe = FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))
     measured = measurement_schedule({"every": p.measure_every}, p.steps)
-    optimizer = _optimizer(model, task.x, p)
+    optimizer = _optimizer(model, x, p)
     result = SeedResult()
     result.extend(train_on_chain(run, model, task, optimizer, probe, measured))
     return result

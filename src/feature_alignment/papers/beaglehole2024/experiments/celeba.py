@@ -18,6 +18,7 @@ from feature_alignment.features.feature_matrices import (
     spectrum_preserving_rotation,
 )
 from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import relu_network
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.batches import steps_per_epoch
@@ -51,16 +52,8 @@ def run_seed(run: "SeedRun[CelebA]") -> SeedResult:
     y, y_test = (torch.tensor(2 * part[:, None] - 1, **run.to) for _, part in (faces, test_faces))
 
     steps = p.epochs * (steps_per_epoch(len(x), p.batch_size) if p.batch_size else 1)
-    model = MLP(
-        x.shape[1],
-        [p.width] * p.hidden_layers,
-        1,
-        "relu",
-        bias=False,
-        generator=run.torch_stream("init"),
-        layer_scales=[p.first_layer_scale] + [1.0] * p.hidden_layers,
-        dtype=run.dtype,
-    ).to(run.device)
+    scales = [p.first_layer_scale] + [1.0] * p.hidden_layers
+    model = relu_network(run, [x.shape[1], *[p.width] * p.hidden_layers, 1], scales)
     recorder = train(
         model,
         x,

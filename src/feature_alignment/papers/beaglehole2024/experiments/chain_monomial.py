@@ -42,19 +42,21 @@ def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
     """
     p = run.parameters
     task = chain_task(run)
+    x, _ = task["train"]
     model = chain_network(run, [p.first_layer_scale] + [1.0] * p.hidden_layers)
-    egop = torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(task.x)
+    egop = torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x)
     probe = FeatureProbe(
         model,
-        task.x,
+        x,
         layers=[FIRST_LAYER],
         references={"egop": egop},
         keep_matrices_at=[p.steps],
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
-    result = SeedResult(arrays={"egop": egop.cpu().numpy()})
+    result = SeedResult()
     result.extend(train_on_chain(run, model, task, optimizer, probe, [p.steps]))
-    _randomise(run, model, task.x, result)
+    _randomise(run, model, x, result)
+    result.arrays["egop"] = egop.cpu().numpy()
     return result
 
 

@@ -1,7 +1,6 @@
 """The chain-monomial task and the networks trained on it, for every experiment that uses them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ from feature_alignment.data.synthetic import (
 )
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits, relu_network
 from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
@@ -24,25 +24,10 @@ if TYPE_CHECKING:
     from feature_alignment.papers.beaglehole2024.parameters import ChainParameters
 
 
-@dataclass(frozen=True)
-class ChainTask:
-    """Samples of the chain-monomial task; labels are divided by the training labels' deviation.
+def chain_task(run: "SeedRun[ChainParameters]", decay: float | None = None) -> Splits:
+    """Draw training and test samples of the task: inputs (n, d) and labels (n, 1).
 
-    Attributes:
-        x: training inputs (n, d).
-        y: training labels (n, 1).
-        x_test: test inputs (m, d).
-        y_test: test labels (m, 1).
-    """
-
-    x: torch.Tensor
-    y: torch.Tensor
-    x_test: torch.Tensor
-    y_test: torch.Tensor
-
-
-def chain_task(run: "SeedRun[ChainParameters]", decay: float | None = None) -> ChainTask:
-    """Draw training and test samples of the task.
+    Labels are divided by the training labels' deviation.
 
     Source: beaglehole2024, eq. 2; Appendix H (decaying spectra), J (labels of deviation 1).
 
@@ -68,35 +53,19 @@ def chain_task(run: "SeedRun[ChainParameters]", decay: float | None = None) -> C
     labels = chain_monomial(inputs, p.rank)[:, np.newaxis]
     # Training and test labels share one scale, or the test loss would measure another task.
     x, y = (torch.tensor(array, **run.to) for array in (inputs, labels / labels[:n].std()))
-    return ChainTask(x[:n], y[:n], x[n:], y[n:])
+    return {"train": (x[:n], y[:n]), "test": (x[n:], y[n:])}
 
 
 def chain_network(run: "SeedRun[ChainParameters]", layer_scales: Sequence[float]) -> MLP:
-    """ReLU network without biases, one output, each layer's initial weights times a factor.
-
-    Source: beaglehole2024, eq. 1 and Appendix J.
-
-    Args:
-        run: the seed.
-        layer_scales: factors on PyTorch's default initialisation, input to readout.
-    """
+    """A network of the task's size, see `relu_network`."""
     p = run.parameters
-    return MLP(
-        p.dimension,
-        [p.width] * p.hidden_layers,
-        1,
-        "relu",
-        bias=False,
-        generator=run.torch_stream("init"),
-        layer_scales=layer_scales,
-        dtype=run.dtype,
-    ).to(run.device)
+    return relu_network(run, [p.dimension, *[p.width] * p.hidden_layers, 1], layer_scales)
 
 
 def train_on_chain(
     run: "SeedRun[ChainParameters]",
     model: MLP,
-    task: ChainTask,
+    task: Splits,
     optimizer: torch.optim.Optimizer,
     probe: FeatureProbe,
     measure_at: Iterable[int],
@@ -115,24 +84,13 @@ def train_on_chain(
     """
     return train(
         model,
-        task.x,
-        task.y,
+        *task["train"],
         loss=mse,
         optimizer=optimizer,
         steps=run.parameters.steps,
         measure_at=measure_at,
-        evaluate_on={"train": (task.x, task.y), "test": (task.x_test, task.y_test)},
+        evaluate_on=task,
         probes=[probe],
         progress=run.progress(run.parameters.steps),
         checkpoint=run.checkpoint(name),
     )
-
-
-def hidden_layers(number: int) -> list[str]:
-    """Names of a fully connected network's hidden layers.
-
-    Example:
-        >>> hidden_layers(2)
-        ['layers.0', 'layers.1']
-    """
-    return [f"layers.{layer}" for layer in range(number)]

@@ -5,11 +5,13 @@ Source: beaglehole2024, Figures 2A, 2B, 13 and 14, Appendix J.
 
 from typing import TYPE_CHECKING
 
-from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.experiments.chain_task import hidden_layers
 from feature_alignment.papers.beaglehole2024.experiments.image_task import (
     image_task,
     train_on_images,
+)
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
+    hidden_layers,
+    relu_network,
 )
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
@@ -28,13 +30,6 @@ def run_seed(run: "SeedRun[ImageMLP]") -> SeedResult:
     """
     p = run.parameters
     task = image_task(run)
-    model = MLP(
-        task.x[0].numel(),
-        [p.width] * p.hidden_layers,
-        task.y.shape[1],
-        "relu",
-        bias=False,
-        generator=run.torch_stream("init"),
-        dtype=run.dtype,
-    ).to(run.device)
+    x, y = task["train"]
+    model = relu_network(run, [x[0].numel(), *[p.width] * p.hidden_layers, y.shape[1]])
     return train_on_images(run, model, task, hidden_layers(p.hidden_layers))

@@ -1,7 +1,6 @@
 """Image classification by mean squared error, as in Figure 2 of beaglehole2024."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +8,7 @@ from torch import nn
 
 from feature_alignment.data.registry import dataset_info
 from feature_alignment.data.standardise import standardise
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.batches import steps_per_epoch
@@ -21,25 +21,11 @@ if TYPE_CHECKING:
     from feature_alignment.papers.beaglehole2024.parameters import ImageParameters
 
 
-@dataclass(frozen=True)
-class ImageTask:
-    """Images with mean 0 and deviation 1 in each channel, and centred one-hot targets.
-
-    Attributes:
-        x: training images (n, channels, height, width).
-        y: their targets (n, c): 1 for the class and 0 for the others, minus 1/c.
-        x_test: test images.
-        y_test: their targets.
-    """
-
-    x: torch.Tensor
-    y: torch.Tensor
-    x_test: torch.Tensor
-    y_test: torch.Tensor
-
-
-def image_task(run: "SeedRun[ImageParameters]") -> ImageTask:
+def image_task(run: "SeedRun[ImageParameters]") -> Splits:
     """Draw the images of a seed; a dataset smaller than what is asked for gives all it has.
+
+    Images (n, channels, height, width) have mean 0 and deviation 1 in each channel; targets (n, c)
+    are 1 for the class and 0 for the others, minus 1/c.
 
     Source: beaglehole2024, released code for Figure 2.
     """
@@ -49,12 +35,13 @@ def image_task(run: "SeedRun[ImageParameters]") -> ImageTask:
         dataset.draw(split, min(number, len(dataset.split(split)[1])), rng)
         for split, number in wanted.items()
     ]
-    x, x_test = (
-        torch.tensor(part, **run.to) for part in standardise(*(images for images, _ in drawn))
-    )
-    outputs = dataset_info(dataset.info["name"]).classes
-    y, y_test = (centred_one_hot(torch.tensor(classes), outputs).to(x) for _, classes in drawn)
-    return ImageTask(x, y, x_test, y_test)
+    images = standardise(*(images for images, _ in drawn))
+    outputs = dataset_info(run.dataset.info["name"]).classes
+    task = {}
+    for split, x, (_, classes) in zip(wanted, images, drawn, strict=True):
+        targets = centred_one_hot(torch.tensor(classes), outputs)
+        task[split] = (torch.tensor(x, **run.to), targets.to(**run.to))
+    return task
 
 
 def centred_one_hot(classes: torch.Tensor, number: int) -> torch.Tensor:
@@ -68,7 +55,7 @@ def centred_one_hot(classes: torch.Tensor, number: int) -> torch.Tensor:
 
 
 def train_on_images(
-    run: "SeedRun[ImageParameters]", model: nn.Module, task: ImageTask, layers: Sequence[str]
+    run: "SeedRun[ImageParameters]", model: nn.Module, task: Splits, layers: Sequence[str]
 ) -> SeedResult:
     """Train by stochastic gradient descent and measure the layers after whole epochs.
 
@@ -91,7 +78,8 @@ def train_on_images(
         TrainingDivergedError: if training diverged or left every ReLU of a layer dead.
     """
     p = run.parameters
-    epoch = steps_per_epoch(len(task.x), p.batch_size)
+    x, y = task["train"]
+    epoch = steps_per_epoch(len(x), p.batch_size)
     if p.first_epoch_rate is None:
         epochs, schedule = p.epochs, constant_rate
     else:
@@ -100,8 +88,8 @@ def train_on_images(
     measured = {1, *measurement_schedule({"every": p.measure_every}, epochs)}
     recorder = train(
         model,
-        task.x,
-        task.y,
+        x,
+        y,
         loss=mse,
         optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
         steps=epochs * epoch,
@@ -109,9 +97,9 @@ def train_on_images(
         batches=run.torch_stream("batches"),
         schedule=schedule,
         measure_at=[number * epoch for number in measured],
-        evaluate_on={"train": (task.x, task.y), "test": (task.x_test, task.y_test)},
+        evaluate_on=task,
         metrics={"accuracy": accuracy},
-        probes=[FeatureProbe(model, task.x[: p.probe_samples], layers=layers)],
+        probes=[FeatureProbe(model, x[: p.probe_samples], layers=layers)],
         progress=run.progress(epochs * epoch),
         checkpoint=run.checkpoint(),
     )

@@ -29,15 +29,16 @@ def run_seed(run: "SeedRun[ImageVGG]") -> SeedResult:
         TrainingDivergedError: if training diverged or left every ReLU of a layer dead.
     """
     task = image_task(run)
+    x, y = task["train"]
     model = VGG(
         11,
         run.parameters.base_width,
-        task.y.shape[1],
+        y.shape[1],
         run.torch_stream("init"),
         bias=False,
         head="two_hidden",
         dropout=run.parameters.dropout,
-        in_channels=task.x.shape[1],
+        in_channels=x.shape[1],
         dtype=run.dtype,
     ).to(run.device)
     layers = [

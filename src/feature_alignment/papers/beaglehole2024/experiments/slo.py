@@ -14,7 +14,7 @@ from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_task,
     train_on_chain,
 )
-from feature_alignment.papers.beaglehole2024.experiments.layerwise_speeds import speed_limited
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import speed_limited
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.schedule import measurement_schedule
@@ -40,9 +40,10 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
     """
     p = run.parameters
     task = chain_task(run)
+    x, _ = task["train"]
     references = {
-        "egop": torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(task.x),
-        "identity": torch.eye(p.dimension).to(task.x),
+        "egop": torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x),
+        "identity": torch.eye(p.dimension).to(x),
     }
     measured = measurement_schedule({"every": p.measure_every}, p.steps)
     result = SeedResult()
@@ -54,7 +55,7 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
         initial_norm = weight.detach().norm()
         probe = FeatureProbe(
             model,
-            task.x,
+            x,
             layers=[FIRST_LAYER],
             references=references,
             keep_matrices_at=[p.steps],

@@ -10,9 +10,9 @@ import torch
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_network,
     chain_task,
-    hidden_layers,
     train_on_chain,
 )
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import hidden_layers
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.schedule import measurement_schedule
@@ -33,12 +33,13 @@ def run_seed(run: "SeedRun[Spectra]") -> SeedResult:
     """
     p = run.parameters
     task = chain_task(run, p.decay)
+    x, _ = task["train"]
     measured = measurement_schedule({"every": p.measure_every}, p.steps)
     result = SeedResult()
     for scale in p.first_layer_scales:
         model = chain_network(run, [scale] + [1.0] * p.hidden_layers)
         layers = hidden_layers(p.hidden_layers)
-        probe = FeatureProbe(model, task.x, layers=layers, centre_tangents=True)
+        probe = FeatureProbe(model, x, layers=layers, centre_tangents=True)
         optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
         name = f"scale{scale:g}"
         recorder = train_on_chain(run, model, task, optimizer, probe, measured, name)

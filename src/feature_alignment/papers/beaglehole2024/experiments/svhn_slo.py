@@ -15,9 +15,12 @@ from feature_alignment.features.feature_matrices import (
     nfm_diagonal,
 )
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.experiments.chain_task import hidden_layers
 from feature_alignment.papers.beaglehole2024.experiments.image_task import centred_one_hot
-from feature_alignment.papers.beaglehole2024.experiments.layerwise_speeds import speed_limited
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
+    hidden_layers,
+    relu_network,
+    speed_limited,
+)
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
@@ -50,16 +53,8 @@ def run_seed(run: "SeedRun[SVHNSLO]") -> SeedResult:
         centred_one_hot(torch.tensor(part), outputs).to(x) for part in (classes, test_classes)
     )
 
-    model = MLP(
-        x.shape[1],
-        [p.width] * p.hidden_layers,
-        outputs,
-        "relu",
-        bias=False,
-        generator=run.torch_stream("init"),
-        layer_scales=[p.initial_scale] * (p.hidden_layers + 1),
-        dtype=run.dtype,
-    ).to(run.device)
+    scales = [p.initial_scale] * (p.hidden_layers + 1)
+    model = relu_network(run, [x.shape[1], *[p.width] * p.hidden_layers, outputs], scales)
     recorder = train(
         model,
         x,
