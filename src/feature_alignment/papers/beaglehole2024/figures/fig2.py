@@ -114,7 +114,8 @@ def draw(table: FigureTable) -> "Picture":
     gpt = rows_where(frame, network="gpt")
     for row, ax_row in enumerate(axes[1:]):
         for ax, name in zip(ax_row[3:], ATTENTION, strict=True):
-            draw_both_correlations(ax, rows_where(gpt, layer=f"blocks.{row}.attention.{name}"))
+            layer = f"blocks.{row}.attention.{name}"
+            draw_both_correlations(ax, gpt[gpt["layer"] == layer])  # maybe none: fewer blocks
             ax.set(title=f"block {row + 1}, {name}", xlabel="step")
     for ax, letter in zip((axes[0, 0], axes[0, 5], axes[1, 0], axes[1, 3]), "ABCD", strict=True):
         panel_label(ax, letter)
