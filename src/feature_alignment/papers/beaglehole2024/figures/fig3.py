@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
@@ -101,8 +100,10 @@ def draw(table: FigureTable) -> "Picture":
     figure, axes = new_figure(len(READINGS), 3, width=9.0, height=10.0)
     for row, (name, (title, _)) in zip(axes, READINGS.items(), strict=True):
         rows = table.rows(point=name)
-        draw_curve(row[0], _of_first_network(rows, "predicted"), COLOURS["reference"], x="balance")
-        _draw_observed(row[1], rows)
+        _draw_draws(row[0], rows, "predicted", COLOURS["reference"])
+        _draw_draws(row[1], rows, "observed", COLOURS["train"])
+        mean, deviation = _curves(rows, "observed").mean(), _network_deviations(rows).mean()
+        row[1].errorbar(mean.index, mean, deviation, fmt="none", color=COLOURS["train"], capsize=2)
         _draw_scatter(row[2], rows)
         for ax in row[:2]:
             ax.set(ylim=(0, 1.03), ylabel="correlation ρ")
@@ -122,10 +123,10 @@ def _agreement(table: FigureTable, point: str) -> str:
     return (f"$R^2$ = {r2:.3f}, " if r2 > 0 else "flat, ") + f"error ≤ {error:.3f}"
 
 
-def _draw_observed(ax: "Axes", rows: pd.DataFrame) -> None:
-    draw_curve(ax, _of_first_network(rows, "observed"), COLOURS["train"], x="balance")
-    mean, deviation = _curves(rows, "observed").mean(), _network_deviations(rows).mean()
-    ax.errorbar(mean.index, mean, deviation, fmt="none", color=COLOURS["train"], capsize=2)
+def _draw_draws(ax: "Axes", rows: pd.DataFrame, metric: str, colour: str) -> None:
+    """All draws beside their mean: under some readings they differ in shape, not only in size."""
+    draw_curve(ax, _of_first_network(rows, metric), colour, x="balance")
+    ax.plot(_curves(rows, metric).T, color=colour, linewidth=0.6, alpha=0.5)
 
 
 def _draw_scatter(ax: "Axes", rows: pd.DataFrame) -> None:
@@ -144,9 +145,10 @@ FIGURES = (
         "on the alignment reversing data set, n = d = k, against the balance γ, the share of label "
         "1. Left: predicted from moments of R averaged over 30 networks. Middle: observed with one "
         "network; bars: standard deviation over networks, mean over draws of the data (seeds). "
-        f"{OVER_SEEDS} Right: mean observed against mean predicted, one point for each γ. Rows: "
-        "readings of the data set's construction, whose text cannot be followed to the letter: "
-        "tempered with δ = 10⁻³ and 10⁻², square, compact.",
+        "Thin lines: single draws; thick: their mean, from four draws on with a band of one "
+        "standard deviation either way. Right: mean observed against mean predicted, one point for "
+        "each γ. Rows: readings of the data set's construction, whose text cannot be followed to "
+        "the letter: tempered with δ = 10⁻³ and 10⁻², square, compact.",
         points=points,
         table=table,
         draw=draw,

@@ -20,10 +20,10 @@ TARGETS = ("low_rank", "high_rank")
 LAST_IN_THE_MIDDLE = 3.0
 """Decay rates from 0 up to here, both left out, count as intermediate."""
 LINES = {
-    "smaller": (OKABE_ITO["sky blue"], "--", "o"),
-    "larger": (OKABE_ITO["vermillion"], "-", "s"),
+    "smaller": (OKABE_ITO["sky blue"], "--", "o", -0.04),
+    "larger": (OKABE_ITO["vermillion"], "-", "s", 0.04),
 }
-"""Colour, line and symbol of the two widths."""
+"""Colour, line, symbol and shift in α of the two widths."""
 
 
 def points(settings: Settings) -> list[Point]:
@@ -137,8 +137,9 @@ def _draw_panel(ax: "Axes", rows: pd.DataFrame) -> None:
     by = {"x": "decay_rate"}
     predicted = rows_where(rows, metric="predicted")
     draw_curve(ax, predicted, COLOURS["paper"], "predicted, first order", **by, linestyle=":")
-    for width, (colour, line, marker) in zip(_widths(rows), LINES.values(), strict=True):
+    for width, (colour, line, marker, shift) in zip(_widths(rows), LINES.values(), strict=True):
         seen = rows_where(rows, metric="observed", width=width)
+        seen = seen.assign(decay_rate=seen["decay_rate"] + shift)
         by_draw = seen.groupby(["seed", "decay_rate"], as_index=False)["value"].mean()
         label = f"observed, k = {width:.0f}"
         draw_curve(ax, by_draw, colour, label, **by, linestyle=line, marker=marker)
@@ -158,7 +159,8 @@ FIGURES = (
         "rate α of the data's covariance, whose eigenvalues are 1/(1 + k^α). Dotted: first-order "
         "prediction, from the expected PTK at infinite width in closed form. Symbols: observed at "
         "the smaller (dashed) and the larger width (solid), mean over networks; bars: standard "
-        "deviation between networks, mean over draws of the data (seeds). Thinner lines without "
+        "deviation between networks, mean over draws of the data (seeds). The widths are drawn a "
+        "little to the left and right of their α. Thinner lines without "
         "symbols in the widths' colours: predicted with the networks' mean 𝒦² in place of the "
         f"squared mean. {OVER_SEEDS}",
         points=points,

@@ -184,12 +184,12 @@ FIGURES = (
         "d of data on the sphere, ReLU kernel at infinite width, for numbers of samples and "
         "targets (z² − 1 has no linear part: the theorem does not speak of it). B: the same for "
         "n = 4d log d, a linear target and the kernels of several activations; the quadratic's "
-        "vanishes at right angles, which the theorem excludes. Symbols: a wide ReLU network, by "
-        "how its initial outputs are made zero. C: size of the formula for E[ẆᵀKẆ] over that of a "
-        "Monte-Carlo mean, as printed in Proposition 16 and corrected, against the width k. D: "
-        "spectral norm of the exponential's kernel minus its linearisation by eq. 10, as printed "
-        "and with h″(0)/2, for n = 4d log d, and the norm of Lemma 13 for n = d log³d. E, F: "
-        "relative difference of both sides, a dot for each seed and a bar at their mean: by "
+        "vanishes at right angles, which the theorem excludes. Symbols: a wide ReLU network, mean "
+        "over seeds, by how its initial outputs are made zero. C: size of the formula for E[ẆᵀKẆ] "
+        "over that of a Monte-Carlo mean, as printed in Proposition 16 and corrected, against the "
+        "width k. D: spectral norm of the exponential's kernel minus its linearisation by eq. 10, "
+        "as printed and with h″(0)/2, for n = 4d log d, and the norm of Lemma 13 for n = d log³d. "
+        "E, F: relative difference of both sides, a dot for each seed and a bar at their mean: by "
         "automatic differentiation (2, 12) and finite differences (3), and against traces in large "
         f"random matrices (equations). {OVER_SEEDS} On logarithmic axes they are of the logarithm.",
         points=points,
