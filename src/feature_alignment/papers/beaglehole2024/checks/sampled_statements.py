@@ -3,7 +3,8 @@
 Source: beaglehole2024, Section 2.1 (EGOP), eq. 10, 20, 22 and 28, Lemma 13, Proposition 16.
 """
 
-from collections import Counter
+from collections import defaultdict
+from functools import partial
 from math import e
 
 import numpy as np
@@ -97,13 +98,13 @@ def proposition_16(
     Returns:
         For each formula its norm over that of the sampled mean, and the cosine of both.
     """
-    rng = {"generator": generator, "dtype": x.dtype}
+    normal = partial(torch.randn, generator=generator, dtype=x.dtype)
     label_weighted, gram = x.T @ (y[:, None] * x), x.T @ x
     nfm, agop = torch.zeros_like(gram), torch.zeros_like(gram)
     for start in range(0, networks, BATCH):
         batch = min(BATCH, networks - start)
-        weight = torch.randn(batch, width, x.shape[1], **rng).to(x.device) / width**0.5
-        scaled = torch.randn(batch, width, 1, **rng).to(x.device) * weight
+        weight = normal(batch, width, x.shape[1]).to(x.device) / width**0.5
+        scaled = normal(batch, width, 1).to(x.device) * weight
         r = scaled.mT @ scaled  # (batch, d, d)
         nfm += r.sum(dim=0) / networks
         agop += (r @ gram @ r).sum(dim=0) / networks
@@ -142,7 +143,7 @@ def trace_errors(
         "equation_22": (NFM_WORD, first_denominator_as_printed),
         "equation_28": (AGOP_WORD, second_denominator_as_printed),
     }
-    sampled, formulas = Counter[str](), Counter[tuple[str, str]]()
+    sampled, formulas = defaultdict[str, float](float), defaultdict[tuple[str, str], float](float)
     for _ in range(networks):
         r = sample_r(size, size, generator, x.device)
         # With each network's own moments, so that the formulas alone are tested.

@@ -4,6 +4,7 @@ Source: beaglehole2024, Theorem 9.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import log
 
 import torch
@@ -71,9 +72,9 @@ def network_deviations(
         generator: on the CPU; draws the weights.
     """
     d = x.shape[1]
-    rng = {"generator": generator, "dtype": x.dtype}
-    weight = (torch.randn(width, d, **rng) / d**0.5).to(x.device)
-    readout = (torch.randn(width, **rng) / width**0.5).to(x.device)
+    normal = partial(torch.randn, generator=generator, dtype=x.dtype)
+    weight = (normal(width, d) / d**0.5).to(x.device)
+    readout = (normal(width) / width**0.5).to(x.device)
     h = (x @ weight.T).requires_grad_()  # (n, k)
     activations = ACTIVATIONS[activation](h)
     (slopes,) = torch.autograd.grad(activations.sum(), h)

@@ -3,7 +3,7 @@
 Source: beaglehole2024, Figure 3, Section 4.4 and Appendices F and G.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,15 +60,15 @@ def run_seed(run: "SeedRun[AlignmentReversing]") -> SeedResult:
     for gamma in p.balances:
         x, y = (torch.tensor(array, device=run.device) for array in data.sample(gamma))
         matrices = data_matrices(x, y)
-        where = {"step": 0, "balance": gamma}
+        add = partial(result.add, step=0, balance=gamma)
         for index, r in enumerate(networks):
-            result.add("observed", observed_correlation(matrices, r), **where, network=index)
+            add("observed", observed_correlation(matrices, r), network=index)
         trace = matrix_trace(matrices)
-        result.add("predicted", predicted_correlation(trace, sampled), **where)
-        result.add("predicted_from_limits", predicted_correlation(trace, limit), **where)
+        add("predicted", predicted_correlation(trace, sampled))
+        add("predicted_from_limits", predicted_correlation(trace, limit))
         label_weighted = x.T @ (y[:, None] * x)
         unique = label_weighted @ matrices["B"] @ label_weighted
-        result.add("unique_term_identity", _similarity_to_identity(unique), **where)
+        add("unique_term_identity", _similarity_to_identity(unique))
     for power, (mean, limiting) in enumerate(zip(sampled, limit, strict=True), start=1):
         result.add("sampled_moment", mean, step=0, power=power)
         result.add("limiting_moment", limiting, step=0, power=power)

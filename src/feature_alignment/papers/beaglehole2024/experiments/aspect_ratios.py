@@ -3,6 +3,7 @@
 Goes beyond beaglehole2024, Figure 3, which has n = d = k and the quadratic activation.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,21 +54,20 @@ def run_seed(run: "SeedRun[AspectRatios]") -> SeedResult:
         first_order = velocity_correlation(x, y, expected)
         trace = matrix_trace(data_matrices(x, y))
         for psi2 in p.width_ratios:
-            where = {"step": 0, "psi1": psi1, "psi2": psi2}
-            result.add("predicted_first_order", first_order, **where)
+            add = partial(result.add, step=0, psi1=psi1, psi2=psi2)
+            add("predicted_first_order", first_order)
             if phi == "quadratic":
                 moments = limiting_moments(1 / psi2, gaussian_even_moments(4))
-                result.add("predicted", predicted_correlation(trace, moments), **where)
+                add("predicted", predicted_correlation(trace, moments))
             generator = run.torch_stream(f"networks/{psi2:g}")
             for network in range(p.networks):
-                where["network"] = network
                 model = _network(x, max(round(psi2 * d), 1), phi, variance, generator)
                 gradients = layer_signals(model, x)["layers.0"].gradients
                 kernel = preactivation_tangent_kernel(gradients)
-                result.add("observed", velocity_correlation(x, y, kernel), **where)
+                add("observed", velocity_correlation(x, y, kernel), network=network)
                 if phi == "quadratic":
                     own = predicted_correlation(trace, matrix_moments(_r(model)))
-                    result.add("predicted_from_own_moments", own, **where)
+                    add("predicted_from_own_moments", own, network=network)
     return result
 
 

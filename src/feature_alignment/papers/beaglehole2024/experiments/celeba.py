@@ -3,6 +3,7 @@
 Source: beaglehole2024, Figure 16 and Appendices J and M.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -137,16 +138,14 @@ def _compare_diagonals(
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
     nfm, agop = nfm_diagonal(weight), agop_diagonal(weight, covariance)
-    correlation = cosine_similarity(nfm, agop, subtract_mean=True)
-    result.add("diagonal_correlation", correlation, step=step, layer=FIRST_LAYER)
+    add = partial(result.add, step=step, layer=FIRST_LAYER)
+    add("diagonal_correlation", cosine_similarity(nfm, agop, subtract_mean=True))
     diagonals = {"nfm": nfm, "agop": agop}
     rng = run.stream("probe/random_conjugates")
     for draw in range(run.parameters.random_conjugates):
         other = agop_diagonal(weight, spectrum_preserving_rotation(covariance, rng))
         correlation = cosine_similarity(nfm, other, subtract_mean=True)
-        result.add(
-            "diagonal_correlation_random", correlation, step=step, layer=FIRST_LAYER, draw=draw
-        )
+        add("diagonal_correlation_random", correlation, draw=draw)
         diagonals.setdefault("random_conjugate", other)
     for name, diagonal in diagonals.items():
         result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(shape)

@@ -3,6 +3,7 @@
 Source: beaglehole2024, Figure 1, Section 2.1-2.2 and Appendix J.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,17 +65,15 @@ def _randomise(
     run: "SeedRun[ChainMonomial]", model: MLP, x: torch.Tensor, result: SeedResult
 ) -> None:
     """The spectrum of K, and the correlation with matrices Q of that spectrum in its place."""
-    step = run.parameters.steps
+    add = partial(result.add, step=run.parameters.steps, layer=FIRST_LAYER)
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix, layer.covariance
     spectrum = np.linalg.eigvalsh(covariance.double().cpu().numpy())
-    spread = spectrum.std() / spectrum.mean()
-    result.add("ptk_spectrum_std_over_mean", spread, step=step, layer=FIRST_LAYER)
+    add("ptk_spectrum_std_over_mean", spectrum.std() / spectrum.mean())
     rng = run.stream("probe/random_conjugates")
     for draw in range(run.parameters.random_conjugates):
         conjugate = spectrum_preserving_rotation(covariance, rng)
-        value = neural_feature_correlation(weight, conjugate)
-        result.add("nfc_random_conjugate", value, step=step, layer=FIRST_LAYER, draw=draw)
+        add("nfc_random_conjugate", neural_feature_correlation(weight, conjugate), draw=draw)
         if draw == 0:
             agop = average_gradient_outer_product(weight, conjugate)
             result.arrays["random_conjugate_agop"] = agop.cpu().numpy()

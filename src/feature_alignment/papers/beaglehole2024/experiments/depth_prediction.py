@@ -3,6 +3,7 @@
 Source: beaglehole2024, Figure 7 and Appendices E and J.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,19 +42,18 @@ def run_seed(run: "SeedRun[DepthPrediction]") -> SeedResult:
         inputs = power_law_gaussian(p.samples, p.dimension, alpha, run.stream("data"))
         x, y = torch.tensor(inputs, **run.to), torch.tensor(_labels(run, inputs), **run.to)
         expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, PYTORCH_VARIANCE)
-        where = {"step": 0, "layer": "layers.0", "decay_rate": alpha}
-        result.add("predicted", velocity_correlation(x, y, expected), **where)
+        add = partial(result.add, step=0, layer="layers.0", decay_rate=alpha)
+        add("predicted", velocity_correlation(x, y, expected))
         for width in p.widths:
-            where["width"] = width
             square = torch.zeros_like(expected)
             generator = run.torch_stream(f"networks of width {width}")
             for network in range(p.networks):
                 kernel = _kernel(x, width, p, generator)
                 square += kernel @ kernel / p.networks
                 observed = velocity_correlation(x, y, kernel)
-                result.add("observed", observed, **where, network=network)
+                add("observed", observed, width=width, network=network)
             second_order = velocity_correlation(x, y, expected, square)
-            result.add("predicted_with_mean_square", second_order, **where)
+            add("predicted_with_mean_square", second_order, width=width)
     return result
 
 

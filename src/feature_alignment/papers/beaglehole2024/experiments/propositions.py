@@ -4,7 +4,7 @@ Source: beaglehole2024, Propositions 2, 3, 12 and 16, Lemma 13, eq. 10, 20, 22 a
 EGOP of Section 2.1.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -72,6 +72,6 @@ def _normal(run: "SeedRun[Propositions]", generator: torch.Generator, *shape: in
     return torch.randn(*shape, generator=generator, dtype=run.dtype).to(run.device)
 
 
-def _add(result: SeedResult, found: dict[str, float], **where: float) -> None:
+def _add(result: SeedResult, found: dict[str, float], **where: Any) -> None:
     for metric, value in found.items():
         result.add(metric, value, step=0, **where)

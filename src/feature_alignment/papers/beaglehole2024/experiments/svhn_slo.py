@@ -3,6 +3,7 @@
 Source: beaglehole2024, Figure 17 and Appendix J and M.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -104,10 +105,10 @@ def _describe_diagonals(
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
     diagonals = {"nfm": nfm_diagonal(weight), "agop": agop_diagonal(weight, covariance)}
-    where = {"step": step, "layer": FIRST_LAYER}
+    add = partial(result.add, step=step, layer=FIRST_LAYER)
     for name, diagonal in diagonals.items():
         contrast = diagonal.std(correction=0) / diagonal.mean()
-        result.add(f"{name}_diagonal_contrast", float(contrast), **where)
+        add(f"{name}_diagonal_contrast", contrast)
         result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(shape)
     correlation = cosine_similarity(*diagonals.values(), subtract_mean=True)
-    result.add("diagonal_correlation", correlation, **where)
+    add("diagonal_correlation", correlation)

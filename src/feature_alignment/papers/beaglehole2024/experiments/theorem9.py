@@ -3,6 +3,7 @@
 Source: beaglehole2024, Theorem 9.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -39,16 +40,16 @@ def run_seed(run: "SeedRun[Theorem9]") -> SeedResult:
             x = _sphere(run, n, d)
             targets = {name: target(x[:, 0]) for name, target in TARGETS.items()}
             for name, value in deviations(x, targets, p.activation).items():
-                where = {"dimension": d, "sample_size": size, "target": name, "samples": n}
-                result.add(METRIC, value, step=0, **where)
+                add = partial(result.add, step=0, dimension=d, sample_size=size)
+                add(METRIC, value, target=name, samples=n)
     if p.activation in ACTIVATIONS:
         d, size = p.network_dimension, "4d log d"
         x = _sphere(run, round(SAMPLE_SIZES[size](d)), d)
         generator = run.torch_stream("init")
         found = network_deviations(x, x[:, 0], p.network_width, p.activation, generator)
         for method, value in found.items():
-            where = {"dimension": d, "sample_size": size, "target": "linear", "samples": len(x)}
-            result.add(f"{METRIC}_of_network", value, step=0, **where, method=method)
+            add = partial(result.add, step=0, dimension=d, sample_size=size, target="linear")
+            add(f"{METRIC}_of_network", value, samples=len(x), method=method)
     return result
 
 
