@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 # The tidy columns that every metrics table has; experiments may add others behind them.
 COLUMNS = ["seed", "step", "layer", "split", "metric", "value"]
 
-P = TypeVar("P", bound=Parameters)
+P = TypeVar("P", bound=Parameters, covariant=True)
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,141 @@ from feature_alignment.pipeline.parameters import (
     Values,
 )
 
+ImageDataset = Literal["cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"]
+Activation = Literal["quadratic", "relu", "erf"]
+Optimizer = Annotated[
+    Literal["gd", "slo"],
+    Field(description="gd: gradient descent; slo: Speed Limited Optimization (SLO)."),
+]
+Relaxation = Annotated[
+    Literal["additive", "multiplicative"],
+    Field(
+        description="Whether SLO divides by norm + epsilon (additive) or by norm * epsilon "
+        "(multiplicative, as printed in Appendix K, which diverges there)."
+    ),
+]
+Width = Annotated[Count, Field(description="Width k of every hidden layer.")]
+HiddenLayers = Annotated[Count, Field(description="Number of hidden layers.")]
+Steps = Annotated[Count, Field(description="Steps of the optimizer.")]
+MeasureEvery = Annotated[Count, Field(description="Steps between two measurements.")]
+TrainingPrecision = Annotated[Precision, Field(description="Floating-point type of the training.")]
+OwnSeeds = Annotated[Seeds, Field(description="Number of seeds; seed i is the integer i, from 0.")]
+DataSeeds = Annotated[
+    Seeds,
+    Field(description="Number of draws of data and networks; seed i is the integer i, from 0."),
+]
 
-class AdaptiveSLO(Parameters, experiment="adaptive_slo"):
-    """Speed Limited Optimization (SLO) that speeds up the least aligned layer, on the chain-monomial task (beaglehole2024, Figure 12)."""
+
+class ChainParameters(Parameters):
+    """The chain-monomial task, and the networks that are trained on it."""
 
     samples: int = Field(256, ge=8, description="Training samples n.")
     test_samples: int = Field(
         1024, ge=8, description="Fresh samples on which the test loss is measured."
     )
     dimension: int = Field(32, ge=3, description="Input dimension d; must be at least the rank.")
+    rank: int = Field(5, ge=3, description="Number r of coordinates that the target depends on.")
+    width: Width = 256
+    hidden_layers: HiddenLayers = 2
+    steps: Steps = 600
+    precision: TrainingPrecision = "float64"
+    seeds: OwnSeeds = 5
+
+
+class ChainMonomial(ChainParameters, experiment="chain_monomial"):
+    """Full-batch gradient descent on the chain-monomial task (Figure 1 and Appendix J)."""
+
+    samples: int = Field(384, ge=8, description="Training samples n.")
+    test_samples: int = Field(
+        4096, ge=8, description="Fresh samples on which the test loss is measured."
+    )
+    width: Width = 128
+    first_layer_scale: Positive = Field(
+        0.01, description="Multiplier on PyTorch's default initialisation, first layer only."
+    )
+    learning_rate: Positive = Field(
+        0.05,
+        description="Step size of gradient descent (not stated for Figure 1; results are "
+        "insensitive within 0.02 to 0.2).",
+    )
+    steps: Steps = 800
+    random_conjugates: Count = Field(
+        20,
+        description="Draws of the matrix Q that has the spectrum of K and Haar-random "
+        "eigenvectors.",
+    )
+    seeds: OwnSeeds = 10
+
+
+class Spectra(ChainParameters, experiment="spectra"):
+    """The chain-monomial task for several initialisation scales and data spectra.
+
+    Figures 5, 6 and 8-10.
+    """
+
+    samples: int = Field(
+        384,
+        ge=8,
+        description="Training samples n (not stated for these figures; that of Figure 1, as are "
+        "dimension, rank and width).",
+    )
+    decay: NotNegative | None = Field(
+        None,
+        description="Exponent a of the data covariance's eigenvalues 1/(1 + k^a), k from 1; null "
+        "for the identity.",
+    )
+    width: Width = 128
+    first_layer_scales: Several[Positive] = Field(
+        (1.0, 0.1, 0.01),
+        description="Multipliers on PyTorch's default initialisation, first layer only; a network "
+        "is trained for each (not stated).",
+    )
+    learning_rate: Positive = Field(0.05, description="Step size of gradient descent.")
+    steps: Steps = 800
+    measure_every: MeasureEvery = 5
+
+
+class Initialisation(Section):
+    """One initialisation scale of the first layer, and its learning rate."""
+
+    first_layer_scale: Positive = Field(
+        ..., description="Multiplier on PyTorch's default initialisation, first layer only."
+    )
+    learning_rate: Positive = Field(..., description="Step size, of gradient descent and of SLO.")
+
+
+class SLO(ChainParameters, experiment="slo"):
+    """Gradient descent and SLO on the chain-monomial task (Figures 4 and 11)."""
+
+    initialisations: Several[Initialisation] = Field(
+        (
+            Initialisation(first_layer_scale=1.0, learning_rate=0.03),
+            Initialisation(first_layer_scale=0.1, learning_rate=0.1),
+            Initialisation(first_layer_scale=0.01, learning_rate=0.2),
+            Initialisation(first_layer_scale=0.001, learning_rate=0.4),
+        ),
+        description="Initialisation scales of the first layer, each with its learning rate; a "
+        "network is trained for each.",
+    )
+    readout_scale: Positive = Field(
+        0.01,
+        description="Multiplier on the readout's default initialisation (the text divides by it, "
+        "which diverges).",
+    )
+    optimizer: Optimizer = "gd"
+    speeds: Values[NotNegative] = Field(
+        (500.0, 0.002, 0.002), description="SLO's speed of each layer, input to readout."
+    )
+    epsilon: NotNegative = Field(0.1, description="SLO's relaxation of the gradient norm.")
+    relaxation: Relaxation = "additive"
+    measure_every: MeasureEvery = 5
+
+
+class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
+    """SLO that speeds up the least aligned layer, on the chain-monomial task (Figure 12)."""
+
     rank: int = Field(3, ge=3, description="Number r of coordinates that the target depends on.")
-    width: Count = Field(256, description="Width k of every hidden layer.")
-    hidden_layers: Count = Field(3, description="Number of hidden layers.")
+    hidden_layers: HiddenLayers = 3
     initial_scale: Positive = Field(
         0.1, description="Multiplier on PyTorch's default initialisation."
     )
@@ -37,9 +160,7 @@ class AdaptiveSLO(Parameters, experiment="adaptive_slo"):
         description="Layers that the multiplier is for, which the text leaves open: all, or the "
         "first layer and the readout (ends).",
     )
-    optimizer: Literal["gd", "slo"] = Field(
-        "gd", description="gd: gradient descent; slo: adaptive Speed Limited Optimization."
-    )
+    optimizer: Optimizer = "gd"
     learning_rate: Positive = Field(
         0.25, description="Step size; the figure gives each optimizer its own."
     )
@@ -49,29 +170,185 @@ class AdaptiveSLO(Parameters, experiment="adaptive_slo"):
         "1/s.",
     )
     epsilon: NotNegative = Field(0.01, description="SLO's relaxation of the gradient norm.")
-    relaxation: Literal["additive", "multiplicative"] = Field(
-        "additive",
-        description="Whether SLO divides by norm + epsilon (additive) or by norm * epsilon "
-        "(multiplicative, as printed, which diverges).",
+    relaxation: Relaxation = "additive"
+    steps: Steps = 500
+    measure_every: MeasureEvery = 10
+
+
+class ImageParameters(Parameters):
+    """Training on images by stochastic gradient descent."""
+
+    samples: int = Field(
+        50000,
+        ge=8,
+        description="Training images, drawn at random; a smaller dataset gives all it has.",
     )
-    steps: Count = Field(500, description="Steps of the optimizer.")
-    measure_every: Count = Field(10, description="Steps between two measurements.")
-    precision: Precision = Field("float64", description="Floating-point type of the training.")
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
+    test_samples: int = Field(
+        10000, ge=8, description="Test images, drawn at random; a smaller dataset gives all it has."
+    )
+    learning_rate: Positive = Field(
+        0.2,
+        description="Step size; the figures give each dataset and each of the two settings its "
+        "own.",
+    )
+    first_epoch_rate: Positive | None = Field(
+        None,
+        description="Step size of one more epoch that comes before the others, as in the released "
+        "code; null for none, as in the text.",
+    )
+    momentum: Momentum = Field(0.0, description="Momentum of the gradient descent.")
+    batch_size: Count = Field(128, description="Batch size.")
+    epochs: Count = Field(150, description="Epochs at the learning rate.")
+    measure_every: Count = Field(
+        1,
+        description="Epochs between two measurements; the start and the first epoch are always "
+        "measured.",
+    )
+    probe_samples: int = Field(
+        1000, ge=2, description="Training images on which the feature covariance is taken."
+    )
+    precision: TrainingPrecision = "float32"
+    seeds: OwnSeeds = 3
+
+
+class ImageMLP(ImageParameters, experiment="image_mlp"):
+    """Fully connected networks on image datasets (Figures 2A, 2B, 13 and 14)."""
+
+    dataset: ImageDataset = Field(
+        "cifar10",
+        description="The image dataset of one run; the figures make runs for each of `datasets`.",
+    )
+    datasets: Several[ImageDataset] = Field(
+        ("cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"),
+        description="The datasets of the figures and of their averages; Figure 2A shows the "
+        "first. Leave out what is not available; figures and claims then name what is missing.",
+    )
+    width: Width = 256
+    hidden_layers: HiddenLayers = 5
+    epochs: Count = Field(
+        150, description="Epochs at the learning rate; the figures take 50 at most for MNIST."
+    )
+
+
+class ImageVGG(ImageParameters, experiment="image_vgg"):
+    """VGG-11 without batch norm on CIFAR-10 (Figures 2C and 15A)."""
+
+    dataset: Literal["cifar10"] = Field("cifar10", description="The image dataset.")
+    base_width: Count = Field(
+        64,
+        description="Channels of the first convolution; the others have 2, 4 and 8 times as many, "
+        "the two hidden linear layers 64 times.",
+    )
+    dropout: Momentum = Field(
+        0.5, description="Probability of dropout after each hidden linear layer."
+    )
+    learning_rate: Positive = Field(1.0, description="Step size.")
+    batch_size: Count = Field(256, description="Batch size.")
+    epochs: Count = Field(50, description="Epochs at the learning rate.")
+
+
+class CharacterGPT(Parameters, experiment="character_gpt"):
+    """A character-level transformer (Figures 2D and 15B).
+
+    Sizes and schedule are nanoGPT's for Shakespeare, but for 3 blocks.
+    """
+
+    dataset: Literal["shakespeare"] = Field("shakespeare", description="The text.")
+    blocks: Count = Field(3, description="Transformer blocks.")
+    heads: Count = Field(6, description="Attention heads of each block, a divisor of the width.")
+    width: Count = Field(384, description="Size of a character's vector.")
+    context: int = Field(256, ge=2, description="Characters of one text.")
+    learning_rate: Positive = Field(0.005, description="Largest step size of Adam.")
+    batch_size: Count = Field(64, description="Texts in a batch.")
+    steps: Steps = 5000
+    warmup_steps: int = Field(
+        100,
+        ge=0,
+        description="Steps during which the step size rises; it then falls to a fiftieth by a "
+        "cosine.",
+    )
+    measure_every: MeasureEvery = 250
+    loss_samples: Count = Field(256, description="Texts on which either loss is measured.")
+    probe_samples: Count = Field(
+        64, description="Training texts on which the feature covariance is taken."
+    )
+    output_samples: Count = Field(
+        8,
+        description="Random backward passes that estimate its sum over all positions and "
+        "characters.",
+    )
+    precision: TrainingPrecision = "float32"
+    seeds: OwnSeeds = 1
+
+
+class CelebA(Parameters, experiment="celeba"):
+    """A network that recognises eyeglasses, and its first layer's feature matrices (Figure 16)."""
+
+    dataset: Literal["celeba"] = Field("celeba", description="The image dataset.")
+    samples: int = Field(7500, ge=8, description="Training images, half of them with eyeglasses.")
+    test_samples: int = Field(2000, ge=8, description="Test images, half of them with eyeglasses.")
+    shrink: Count = Field(
+        1, description="Squares of so many pixels a side are averaged into one, before training."
+    )
+    width: Width = 128
+    hidden_layers: HiddenLayers = 2
+    first_layer_scale: Positive = Field(
+        0.02, description="Multiplier on PyTorch's default initialisation, first layer."
+    )
+    learning_rate: Positive = Field(0.0001, description="Step size of Adam.")
+    batch_size: Count | None = Field(
+        None, description="Batch size (not stated); null for all images at once."
+    )
+    epochs: Count = Field(500, description="Epochs of training.")
+    random_conjugates: Count = Field(20, description="Random matrices Q with the spectrum of K.")
+    precision: TrainingPrecision = "float32"
+    seeds: OwnSeeds = 3
+
+
+class SVHNSLO(Parameters, experiment="svhn_slo"):
+    """Gradient descent and SLO on SVHN (Figure 17)."""
+
+    dataset: Literal["svhn"] = Field("svhn", description="The image dataset.")
+    samples: int = Field(
+        4000, ge=8, description="Training images n, drawn at random; every step uses all of them."
+    )
+    test_samples: int = Field(4000, ge=8, description="Test images, drawn at random.")
+    width: Width = 256
+    hidden_layers: HiddenLayers = 4
+    initial_scale: Positive = Field(
+        1.0, description="Multiplier on PyTorch's default initialisation, all layers."
+    )
+    optimizer: Optimizer = "gd"
+    learning_rate: Positive = Field(
+        0.2, description="Step size; the figure gives each optimizer its own."
+    )
+    first_speed: NotNegative = Field(2.5, description="SLO's speed of the first layer.")
+    other_speed: NotNegative = Field(
+        0.4,
+        description="SLO's speed of every other layer (the text gives it for the second and "
+        "third).",
+    )
+    epsilon: NotNegative = Field(
+        0.2, description="SLO's relaxation, added to the gradient norm of each layer."
+    )
+    steps: Count = Field(3000, description="Steps of the optimizer, which are epochs.")
+    measure_every: MeasureEvery = 50
+    precision: TrainingPrecision = "float32"
+    seeds: OwnSeeds = 3
 
 
 class AlignmentReversing(Parameters, experiment="alignment_reversing"):
-    """C-NFC at initialisation on the alignment reversing data set, predicted and observed (beaglehole2024, Figure 3)."""
+    """C-NFC at initialisation on the alignment reversing data set (Figure 3)."""
 
     size: int = Field(
         1024, ge=8, description="Samples n, input dimension d and width k, all equal."
     )
     reading: Literal["tempered", "square", "compact"] = Field(
         "tempered",
-        description="How Appendix G is read, see docs/deviations.md; each of the figure's points "
+        description="How Appendix G is read, see deviations.md; each of the figure's points "
         "sets its own.",
     )
-    balances: Several[Annotated[float, Field(le=1, gt=0)]] = Field(
+    balances: Several[Annotated[float, Field(gt=0, le=1)]] = Field(
         (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
         min_length=2,
         description="Values of the balance γ, the share of label 1 (the paper's are not stated).",
@@ -88,7 +365,8 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
     label_shift: float = Field(1e-05, description="Added to every label.")
     observed_networks: Count = Field(
         4,
-        description="Networks on which the correlation is observed; the paper shows one, the first.",
+        description="Networks on which the correlation is observed; the paper shows one, the "
+        "first.",
     )
     moment_networks: Count = Field(
         30, description="Networks over which the moments of R are averaged for the prediction."
@@ -100,123 +378,16 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
     )
 
 
-class AspectRatios(Parameters, experiment="aspect_ratios"):
-    """Predicted and observed C-NFC at initialisation of one hidden layer on the high-rank task of Figure 7, for any n/d and k/d (beyond beaglehole2024, Figures 3 and 7)."""
-
-    dimension: int = Field(256, ge=4, description="Input dimension d.")
-    samples_ratios: Several[Positive] = Field(
-        (0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₁ = n/d."
-    )
-    width_ratios: Several[Positive] = Field(
-        (0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₂ = k/d."
-    )
-    activation: Literal["quadratic", "relu", "erf"] = Field(
-        "quadratic", description="Activation; each of the figure's points sets its own."
-    )
-    weight_variance: Positive = Field(
-        1.0,
-        description="Variance of the weights times their fan-in; ρ depends on it for erf only, "
-        "whose point sets its own.",
-    )
-    networks: Count = Field(3, description="Networks observed for each draw of the data.")
-    seeds: Seeds = Field(
-        3, description="Number of draws of data and networks; seed i is the integer i, from 0."
-    )
-
-
-class CelebA(Parameters, experiment="celeba"):
-    """A network that recognises eyeglasses, and the diagonals of its first layer's feature matrices (beaglehole2024, Figure 16)."""
-
-    dataset: Literal["celeba"] = Field("celeba", description="The image dataset.")
-    samples: int = Field(7500, ge=8, description="Training images, half of them with eyeglasses.")
-    test_samples: int = Field(2000, ge=8, description="Test images, half of them with eyeglasses.")
-    shrink: Count = Field(
-        1, description="Squares of so many pixels a side are averaged into one, before training."
-    )
-    width: Count = Field(128, description="Width k of every hidden layer.")
-    hidden_layers: Count = Field(2, description="Number of hidden layers.")
-    first_layer_scale: Positive = Field(
-        0.02, description="Multiplier on PyTorch's default initialisation, first layer."
-    )
-    learning_rate: Positive = Field(0.0001, description="Step size of Adam.")
-    batch_size: Count | None = Field(
-        None, description="Batch size (not stated); null for all images at once."
-    )
-    epochs: Count = Field(500, description="Epochs of training.")
-    random_conjugates: Count = Field(20, description="Random matrices Q with the spectrum of K.")
-    precision: Precision = Field("float32", description="Floating-point type of the training.")
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
-
-
-class ChainMonomial(Parameters, experiment="chain_monomial"):
-    """Full-batch gradient descent on the chain-monomial task (beaglehole2024, Figure 1 and Appendix J)."""
-
-    samples: int = Field(384, ge=8, description="Training samples n.")
-    test_samples: int = Field(
-        4096, ge=8, description="Fresh samples on which the test loss is measured."
-    )
-    dimension: int = Field(32, ge=3, description="Input dimension d; must be at least the rank.")
-    rank: int = Field(5, ge=3, description="Number r of coordinates that the target depends on.")
-    width: Count = Field(128, description="Width k of every hidden layer.")
-    hidden_layers: Count = Field(2, description="Number of hidden layers.")
-    first_layer_scale: Positive = Field(
-        0.01, description="Multiplier on PyTorch's default initialisation, first layer only."
-    )
-    learning_rate: Positive = Field(
-        0.05,
-        description="Step size of gradient descent (not stated for Figure 1; results are "
-        "insensitive within 0.02 to 0.2).",
-    )
-    steps: Count = Field(800, description="Gradient-descent steps.")
-    random_conjugates: Count = Field(
-        20,
-        description="Draws of the matrix Q that has the spectrum of K and Haar-random eigenvectors.",
-    )
-    precision: Precision = Field("float64", description="Floating-point type of the training.")
-    seeds: Seeds = Field(10, description="Number of seeds; seed i is the integer i, from 0.")
-
-
-class CharacterGPT(Parameters, experiment="character_gpt"):
-    """Feature correlations of a character-level transformer (beaglehole2024, Figures 2D and 15B); sizes and schedule are nanoGPT's for Shakespeare, but for 3 blocks."""
-
-    dataset: Literal["shakespeare"] = Field("shakespeare", description="The text.")
-    blocks: Count = Field(3, description="Transformer blocks.")
-    heads: Count = Field(6, description="Attention heads of each block, a divisor of the width.")
-    width: Count = Field(384, description="Size of a character's vector.")
-    context: int = Field(256, ge=2, description="Characters of one text.")
-    learning_rate: Positive = Field(0.005, description="Largest step size of Adam.")
-    batch_size: Count = Field(64, description="Texts in a batch.")
-    steps: Count = Field(5000, description="Steps of Adam.")
-    warmup_steps: int = Field(
-        100,
-        ge=0,
-        description="Steps during which the step size rises; it then falls to a fiftieth by a "
-        "cosine.",
-    )
-    measure_every: Count = Field(250, description="Steps between two measurements.")
-    loss_samples: Count = Field(256, description="Texts on which either loss is measured.")
-    probe_samples: Count = Field(
-        64, description="Training texts on which the feature covariance is taken."
-    )
-    output_samples: Count = Field(
-        8,
-        description="Random backward passes that estimate its sum over all positions and "
-        "characters.",
-    )
-    precision: Precision = Field("float32", description="Floating-point type of the training.")
-    seeds: Seeds = Field(1, description="Number of seeds; seed i is the integer i, from 0.")
-
-
 class DepthPrediction(Parameters, experiment="depth_prediction"):
-    """First-order predicted and observed C-NFC at initialisation of networks with two hidden layers (beaglehole2024, Figure 7)."""
+    """C-NFC at initialisation with two hidden layers, predicted to first order (Figure 7)."""
 
     samples: int = Field(128, ge=8, description="Samples n.")
     dimension: int = Field(128, ge=3, description="Input dimension d; must be at least the rank.")
     widths: Several[Count] = Field(
         (128, 1024), min_length=2, description="Widths k of both hidden layers."
     )
-    hidden_layers: Count = Field(2, description="Number of hidden layers.")
-    activation: Literal["quadratic", "relu", "erf"] = Field(
+    hidden_layers: HiddenLayers = 2
+    activation: Activation = Field(
         "quadratic", description="Activation; each of the figure's points sets its own."
     )
     target: Literal["low_rank", "high_rank"] = Field(
@@ -236,108 +407,54 @@ class DepthPrediction(Parameters, experiment="depth_prediction"):
         description="Networks observed for each draw of the data (the paper's number is not "
         "stated).",
     )
-    seeds: Seeds = Field(
-        5, description="Number of draws of data and networks; seed i is the integer i, from 0."
-    )
+    seeds: DataSeeds = 5
 
 
-class ImageMLP(Parameters, experiment="image_mlp"):
-    """Feature correlations of fully connected networks on image datasets (beaglehole2024, Figures 2A, 2B, 13 and 14)."""
+class AspectRatios(Parameters, experiment="aspect_ratios"):
+    """C-NFC at initialisation of one hidden layer, for any n/d and k/d (beyond Figures 3 and 7)."""
 
-    dataset: Literal["cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"] = Field(
-        "cifar10",
-        description="The image dataset of one run; the figures make runs for each of `datasets`.",
+    dimension: int = Field(256, ge=4, description="Input dimension d.")
+    samples_ratios: Several[Positive] = Field(
+        (0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₁ = n/d."
     )
-    datasets: Several[Literal["cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"]] = Field(
-        ("cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"),
-        description="The datasets of the figures and of their averages; Figure 2A shows the first."
-        " Leave out what is not available; figures and claims then name what is "
-        "missing.",
+    width_ratios: Several[Positive] = Field(
+        (0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₂ = k/d."
     )
-    samples: int = Field(
-        50000,
-        ge=8,
-        description="Training images, drawn at random; a smaller dataset gives all it has.",
+    activation: Activation = Field(
+        "quadratic", description="Activation; each of the figure's points sets its own."
     )
-    test_samples: int = Field(
-        10000, ge=8, description="Test images, drawn at random; a smaller dataset gives all it has."
-    )
-    width: Count = Field(256, description="Width k of every hidden layer.")
-    hidden_layers: Count = Field(5, description="Number of hidden layers.")
-    learning_rate: Positive = Field(
-        0.2,
-        description="Step size; the figures give each dataset and each of the two settings its own.",
-    )
-    first_epoch_rate: Positive | None = Field(
-        None,
-        description="Step size of one more epoch that comes before the others, as in the released "
-        "code; null for none, as in the text.",
-    )
-    momentum: Momentum = Field(0.0, description="Momentum of the gradient descent.")
-    batch_size: Count = Field(128, description="Batch size.")
-    epochs: Count = Field(
-        150, description="Epochs at the learning rate; the figures take 50 at most for MNIST."
-    )
-    measure_every: Count = Field(
-        1,
-        description="Epochs between two measurements; the start and the first epoch are always "
-        "measured.",
-    )
-    probe_samples: int = Field(
-        1000, ge=2, description="Training images on which the feature covariance is taken."
-    )
-    precision: Precision = Field("float32", description="Floating-point type of the training.")
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
-
-
-class ImageVGG(Parameters, experiment="image_vgg"):
-    """Feature correlations of VGG-11 without batch norm on CIFAR-10 (beaglehole2024, Figures 2C and 15A)."""
-
-    dataset: Literal["cifar10"] = Field("cifar10", description="The image dataset.")
-    samples: int = Field(
-        50000,
-        ge=8,
-        description="Training images, drawn at random; a smaller dataset gives all it has.",
-    )
-    test_samples: int = Field(
-        10000, ge=8, description="Test images, drawn at random; a smaller dataset gives all it has."
-    )
-    base_width: Count = Field(
-        64,
-        description="Channels of the first convolution; the others have 2, 4 and 8 times as many, "
-        "the two hidden linear layers 64 times.",
-    )
-    dropout: Momentum = Field(
-        0.5, description="Probability of dropout after each hidden linear layer."
-    )
-    learning_rate: Positive = Field(
+    weight_variance: Positive = Field(
         1.0,
-        description="Step size; the figures give each dataset and each of the two settings its own.",
+        description="Variance of the weights times their fan-in; ρ depends on it for erf only, "
+        "whose point sets its own.",
     )
-    first_epoch_rate: Positive | None = Field(
-        None,
-        description="Step size of one more epoch that comes before the others, as in the released "
-        "code; null for none, as in the text.",
+    networks: Count = Field(3, description="Networks observed for each draw of the data.")
+    seeds: DataSeeds = 3
+
+
+class Theorem9(Parameters, experiment="theorem9"):
+    """C-NFC at initialisation for data on the sphere in growing dimension (Theorem 9)."""
+
+    activation: Literal["relu", "erf", "exponential", "quadratic"] = Field(
+        "relu", description="Activation; each of the figure's points sets its own."
     )
-    momentum: Momentum = Field(0.0, description="Momentum of the gradient descent.")
-    batch_size: Count = Field(256, description="Batch size.")
-    epochs: Count = Field(50, description="Epochs at the learning rate.")
-    measure_every: Count = Field(
-        1,
-        description="Epochs between two measurements; the start and the first epoch are always "
-        "measured.",
+    dimensions: Several[Annotated[int, Field(ge=4)]] = Field(
+        (16, 32, 64, 128, 256), min_length=2, description="Input dimensions d."
     )
-    probe_samples: int = Field(
-        1000, ge=2, description="Training images on which the feature covariance is taken."
+    most_samples: Count = Field(
+        50000, description="Sample sizes above this are left out; d log³d is 43656 at d = 256."
     )
-    precision: Precision = Field("float32", description="Floating-point type of the training.")
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
+    network_dimension: int = Field(
+        32, ge=4, description="Input dimension of the network whose initial outputs are made zero."
+    )
+    network_width: Count = Field(4096, description="Width k of that network.")
+    seeds: DataSeeds = 3
 
 
 class Propositions(Parameters, experiment="propositions"):
-    """Numerical checks of beaglehole2024's Propositions 2, 3, 12 and 16, Lemma 13, eq.
+    """Numerical checks of Propositions 2, 3, 12 and 16, of Lemma 13 and of equations.
 
-    10, 20, 22 and 28, and of the EGOP in its Section 2.1.
+    Eq. 10, 20, 22 and 28, and what Section 2.1 says of the EGOP.
     """
 
     samples: int = Field(24, ge=2, description="Samples n for the propositions.")
@@ -361,146 +478,4 @@ class Propositions(Parameters, experiment="propositions"):
     matrix_networks: Count = Field(
         8, description="Networks over which the sampled traces are averaged for the equations."
     )
-    seeds: Seeds = Field(
-        3, description="Number of draws of data and networks; seed i is the integer i, from 0."
-    )
-
-
-class Initialisation(Section):
-    """."""
-
-    first_layer_scale: Positive = Field(
-        ..., description="Multiplier on PyTorch's default initialisation, first layer only."
-    )
-    learning_rate: Positive = Field(..., description="Step size, of gradient descent and of SLO.")
-
-
-class SLO(Parameters, experiment="slo"):
-    """Gradient descent and Speed Limited Optimization (SLO) on the chain-monomial task (beaglehole2024, Figures 4 and 11)."""
-
-    samples: int = Field(256, ge=8, description="Training samples n.")
-    test_samples: int = Field(
-        1024, ge=8, description="Fresh samples on which the test loss is measured."
-    )
-    dimension: int = Field(32, ge=3, description="Input dimension d; must be at least the rank.")
-    rank: int = Field(5, ge=3, description="Number r of coordinates that the target depends on.")
-    width: Count = Field(256, description="Width k of every hidden layer.")
-    hidden_layers: Count = Field(2, description="Number of hidden layers.")
-    initialisations: Several[Initialisation] = Field(
-        (
-            Initialisation(first_layer_scale=1.0, learning_rate=0.03),
-            Initialisation(first_layer_scale=0.1, learning_rate=0.1),
-            Initialisation(first_layer_scale=0.01, learning_rate=0.2),
-            Initialisation(first_layer_scale=0.001, learning_rate=0.4),
-        ),
-        description="Initialisation scales of the first layer, each with its learning rate; a "
-        "network is trained for each.",
-    )
-    readout_scale: Positive = Field(
-        0.01,
-        description="Multiplier on the readout's default initialisation (the text divides by it, "
-        "which diverges).",
-    )
-    optimizer: Literal["gd", "slo"] = Field(
-        "gd", description="gd: gradient descent; slo: Speed Limited Optimization."
-    )
-    speeds: Values[NotNegative] = Field(
-        (500.0, 0.002, 0.002), description="SLO's speed of each layer, input to readout."
-    )
-    epsilon: NotNegative = Field(0.1, description="SLO's relaxation of the gradient norm.")
-    relaxation: Literal["additive", "multiplicative"] = Field(
-        "additive",
-        description="Whether SLO divides by norm + epsilon (additive) or by norm * epsilon "
-        "(multiplicative).",
-    )
-    steps: Count = Field(600, description="Steps of the optimizer.")
-    measure_every: Count = Field(5, description="Steps between two measurements.")
-    precision: Precision = Field("float64", description="Floating-point type of the training.")
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
-
-
-class Spectra(Parameters, experiment="spectra"):
-    """Feature correlations on the chain-monomial task for several initialisation scales and data spectra (beaglehole2024, Figures 5, 6 and 8-10)."""
-
-    samples: int = Field(
-        384,
-        ge=8,
-        description="Training samples n (not stated for these figures; that of Figure 1, as are "
-        "dimension, rank and width).",
-    )
-    test_samples: int = Field(
-        1024, ge=8, description="Fresh samples on which the test loss is measured."
-    )
-    dimension: int = Field(32, ge=3, description="Input dimension d; must be at least the rank.")
-    rank: int = Field(5, ge=3, description="Number r of coordinates that the target depends on.")
-    decay: NotNegative | None = Field(
-        None,
-        description="Exponent a of the data covariance's eigenvalues 1/(1 + k^a), k from 1; null "
-        "for the identity.",
-    )
-    width: Count = Field(128, description="Width k of every hidden layer.")
-    hidden_layers: Count = Field(2, description="Number of hidden layers.")
-    first_layer_scales: Several[Positive] = Field(
-        (1.0, 0.1, 0.01),
-        description="Multipliers on PyTorch's default initialisation, first layer only; a network "
-        "is trained for each (not stated).",
-    )
-    learning_rate: Positive = Field(0.05, description="Step size of gradient descent.")
-    steps: Count = Field(800, description="Gradient-descent steps.")
-    measure_every: Count = Field(5, description="Steps between two measurements.")
-    precision: Precision = Field("float64", description="Floating-point type of the training.")
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
-
-
-class SVHNSLO(Parameters, experiment="svhn_slo"):
-    """Gradient descent and Speed Limited Optimization (SLO) on SVHN (beaglehole2024, Figure 17)."""
-
-    dataset: Literal["svhn"] = Field("svhn", description="The image dataset.")
-    samples: int = Field(
-        4000, ge=8, description="Training images n, drawn at random; every step uses all of them."
-    )
-    test_samples: int = Field(4000, ge=8, description="Test images, drawn at random.")
-    width: Count = Field(256, description="Width k of every hidden layer.")
-    hidden_layers: Count = Field(4, description="Number of hidden layers.")
-    initial_scale: Positive = Field(
-        1.0, description="Multiplier on PyTorch's default initialisation, all layers."
-    )
-    optimizer: Literal["gd", "slo"] = Field(
-        "gd", description="gd: gradient descent; slo: Speed Limited Optimization."
-    )
-    learning_rate: Positive = Field(
-        0.2, description="Step size; the figure gives each optimizer its own."
-    )
-    first_speed: NotNegative = Field(2.5, description="SLO's speed of the first layer.")
-    other_speed: NotNegative = Field(
-        0.4,
-        description="SLO's speed of every other layer (the text gives it for the second and third).",
-    )
-    epsilon: NotNegative = Field(
-        0.2, description="SLO's relaxation, added to the gradient norm of each layer."
-    )
-    steps: Count = Field(3000, description="Steps of the optimizer, which are epochs.")
-    measure_every: Count = Field(50, description="Steps between two measurements.")
-    precision: Precision = Field("float32", description="Floating-point type of the training.")
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
-
-
-class Theorem9(Parameters, experiment="theorem9"):
-    """C-NFC at initialisation for data on the sphere in growing dimension (beaglehole2024, Theorem 9)."""
-
-    activation: Literal["relu", "erf", "exponential", "quadratic"] = Field(
-        "relu", description="Activation; each of the figure's points sets its own."
-    )
-    dimensions: Several[Annotated[int, Field(ge=4)]] = Field(
-        (16, 32, 64, 128, 256), min_length=2, description="Input dimensions d."
-    )
-    most_samples: Count = Field(
-        50000, description="Sample sizes above this are left out; d log³d is 43656 at d = 256."
-    )
-    network_dimension: int = Field(
-        32, ge=4, description="Input dimension of the network whose initial outputs are made zero."
-    )
-    network_width: Count = Field(4096, description="Width k of that network.")
-    seeds: Seeds = Field(
-        3, description="Number of draws of data and network; seed i is the integer i, from 0."
-    )
+    seeds: DataSeeds = 3

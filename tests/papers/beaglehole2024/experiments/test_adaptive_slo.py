@@ -3,29 +3,23 @@ import pytest
 import torch
 
 from feature_alignment.papers.beaglehole2024.experiments.adaptive_slo import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 64,
-    "test_samples": 50,
-    "dimension": 8,
-    "rank": 3,
-    "width": 32,
-    "hidden_layers": 3,
-    "initial_scale": 0.1,
-    "scaled_layers": "ends",
-    "optimizer": "slo",
-    "learning_rate": 0.05,
-    "speed": 20.0,
-    "epsilon": 0.01,
-    "relaxation": "additive",
-    "steps": 1,
-    "measure_every": 1,
-    "precision": "float64",
-}
+PARAMETERS = AdaptiveSLO(
+    samples=64,
+    test_samples=50,
+    dimension=8,
+    width=32,
+    optimizer="slo",
+    learning_rate=0.05,
+    steps=1,
+    measure_every=1,
+)
 
 
 def run(**changes):
-    result = run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), None, "test")
+    result = run_seed(SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu")))
     return pd.DataFrame(result.rows)
 
 

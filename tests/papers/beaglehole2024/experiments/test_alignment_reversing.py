@@ -3,25 +3,19 @@ import pandas as pd
 import pytest
 import torch
 
-from feature_alignment.data.alignment_reversing import AlignmentReversing
+from feature_alignment.data.alignment_reversing import AlignmentReversing as Data
 from feature_alignment.determinism import stream
 from feature_alignment.papers.beaglehole2024.experiments.alignment_reversing import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "size": 96,
-    "reading": "tempered",
-    "balances": [0.25, 0.75],
-    "epsilon1": 0.5,
-    "epsilon2": 1e-2,
-    "delta": 1e-2,
-    "label_shift": 1e-5,
-    "observed_networks": 3,
-    "moment_networks": 20,
-}
+PARAMETERS = AlignmentReversing(
+    size=96, balances=[0.25, 0.75], delta=1e-2, observed_networks=3, moment_networks=20
+)
 
 
 def run(seed=0, **changes):
-    result = run_seed(seed, PARAMETERS | changes, torch.device("cpu"), None, "test")
+    result = run_seed(SeedRun(seed, PARAMETERS.but(**changes), torch.device("cpu")))
     return pd.DataFrame(result.rows)
 
 
@@ -54,7 +48,7 @@ def test_moments_are_near_their_exact_values():
 def test_with_all_labels_one_the_term_of_the_agop_alone_is_a_cube():
     rows = run(epsilon2=0.0, label_shift=0.0, balances=[0.5, 1.0])
     found = rows[(rows["metric"] == "unique_term_identity") & (rows["balance"] == 1)]["value"]
-    x, _ = AlignmentReversing(96, stream(0, "data"), delta=1e-2, epsilon2=0.0).sample(1.0)
+    x, _ = Data(96, stream(0, "data"), delta=1e-2, epsilon2=0.0).sample(1.0)
     eigenvalues = np.linalg.svd(x)[1] ** 6  # of (XᵀX)³
     expected = eigenvalues.sum() / np.linalg.norm(eigenvalues) / 96**0.5
     assert found.item() == pytest.approx(expected)

@@ -3,19 +3,14 @@ import pytest
 import torch
 
 from feature_alignment.papers.beaglehole2024.experiments.aspect_ratios import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "dimension": 80,
-    "samples_ratios": [0.5, 2],
-    "width_ratios": [0.5, 4],
-    "activation": "quadratic",
-    "weight_variance": 1.0,
-    "networks": 4,
-}
+PARAMETERS = AspectRatios(dimension=80, samples_ratios=[0.5, 2], width_ratios=[0.5, 4], networks=4)
 
 
 def maps(**changes):
-    result = run_seed(0, PARAMETERS | changes, torch.device("cpu"), None, "test")
+    result = run_seed(SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu")))
     return pd.DataFrame(result.rows).pivot_table(
         index=["psi1", "psi2"], columns="metric", values="value"
     )
@@ -31,8 +26,11 @@ def test_free_probability_predicts_every_ratio():
 def test_the_first_order_holds_for_many_units_only(activation):
     variance = 100.0 if activation == "erf" else 1.0
     values = maps(
-        activation=activation, weight_variance=variance, width_ratios=[0.25, 16], samples_ratios=[2]
+        activation=activation,
+        weight_variance=variance,
+        width_ratios=[0.25, 16],
+        samples_ratios=[1, 2],
     )
-    error = abs(values["observed"] - values["predicted_first_order"]).droplevel("psi1")
+    error = abs(values["observed"] - values["predicted_first_order"]).xs(2, level="psi1")
     assert error[16] < 0.06
     assert error[16] < error[0.25]

@@ -6,20 +6,19 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.experiments.celeba import run_seed, shrunk
+from feature_alignment.papers.beaglehole2024.parameters import CelebA
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 40,
-    "test_samples": 20,
-    "shrink": 2,
-    "width": 16,
-    "hidden_layers": 2,
-    "first_layer_scale": 0.02,
-    "learning_rate": 0.003,
-    "batch_size": None,
-    "epochs": 150,
-    "random_conjugates": 3,
-    "precision": "float64",
-}
+PARAMETERS = CelebA(
+    samples=40,
+    test_samples=20,
+    shrink=2,
+    width=16,
+    learning_rate=0.003,
+    epochs=150,
+    random_conjugates=3,
+    precision="float64",
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,7 @@ def faces():
 
 
 def run(faces, **changes):
-    return run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), faces, "test")
+    return run_seed(SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu"), {"dataset": faces}))
 
 
 def test_nfm_and_agop_look_at_the_glasses_and_random_matrices_less(faces):

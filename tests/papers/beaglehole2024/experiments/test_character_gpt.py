@@ -8,22 +8,24 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.experiments.character_gpt import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "blocks": 1,
-    "heads": 2,
-    "width": 8,
-    "context": 6,
-    "learning_rate": 0.02,
-    "batch_size": 8,
-    "steps": 40,
-    "warmup_steps": 5,
-    "measure_every": 20,
-    "loss_samples": 12,
-    "probe_samples": 5,
-    "output_samples": 2,
-    "precision": "float64",
-}
+PARAMETERS = CharacterGPT(
+    blocks=1,
+    heads=2,
+    width=8,
+    context=6,
+    learning_rate=0.02,
+    batch_size=8,
+    steps=40,
+    warmup_steps=5,
+    measure_every=20,
+    loss_samples=12,
+    probe_samples=5,
+    output_samples=2,
+    precision="float64",
+)
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def alphabet():
 
 
 def run(dataset, **changes):
-    result = run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), dataset, "test")
+    result = run_seed(
+        SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu"), {"dataset": dataset})
+    )
     return pd.DataFrame(result.rows)
 
 

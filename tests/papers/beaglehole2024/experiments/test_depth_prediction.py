@@ -3,22 +3,16 @@ import pytest
 import torch
 
 from feature_alignment.papers.beaglehole2024.experiments.depth_prediction import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 24,
-    "dimension": 24,
-    "widths": [24, 600],
-    "hidden_layers": 2,
-    "activation": "quadratic",
-    "target": "low_rank",
-    "rank": 5,
-    "decay_rates": [0.0, 1.0, 6.0],
-    "networks": 4,
-}
+PARAMETERS = DepthPrediction(
+    samples=24, dimension=24, widths=[24, 600], decay_rates=[0.0, 1.0, 6.0], networks=4
+)
 
 
 def curves(**changes):
-    result = run_seed(0, PARAMETERS | changes, torch.device("cpu"), None, "test")
+    result = run_seed(SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu")))
     rows = pd.DataFrame(result.rows)
     observed = rows[rows["metric"] == "observed"]
     predicted = rows[rows["metric"] == "predicted"].set_index("decay_rate")["value"]

@@ -5,29 +5,14 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream
-from feature_alignment.papers.beaglehole2024.experiments import (
-    image_mlp as beaglehole2024_image_mlp,
-)
-from feature_alignment.papers.beaglehole2024.experiments import (
-    image_vgg as beaglehole2024_image_vgg,
-)
+from feature_alignment.papers.beaglehole2024.experiments import image_mlp, image_vgg
 from feature_alignment.papers.beaglehole2024.experiments.image_task import image_task
+from feature_alignment.papers.beaglehole2024.parameters import ImageMLP, ImageVGG
+from feature_alignment.pipeline.run import SeedRun
 
-TRAINING = {
-    "samples": 30,
-    "test_samples": 20,
-    "learning_rate": 0.02,
-    "first_epoch_rate": None,
-    "momentum": 0.0,
-    "batch_size": 8,
-    "epochs": 3,
-    "measure_every": 2,
-    "probe_samples": 6,
-    "precision": "float64",
-}
-MLP = {**TRAINING, "width": 12, "hidden_layers": 2}
-VGG = {**TRAINING, "base_width": 1, "dropout": 0.5, "epochs": 1}
-CPU = torch.device("cpu")
+TRAINING = {"samples": 30, "test_samples": 20, "learning_rate": 0.02, "batch_size": 8}
+TRAINING |= {"epochs": 3, "measure_every": 2, "probe_samples": 6, "precision": "float64"}
+MLP = ImageMLP(**TRAINING, width=12, hidden_layers=2)
 
 
 @pytest.fixture(scope="module")
@@ -42,38 +27,42 @@ def dataset():
     return Dataset(arrays, {"name": "cifar10", "description": "toy"})
 
 
-def run(experiment, parameters, dataset):
-    return pd.DataFrame(experiment.run_seed(0, parameters, CPU, dataset, "test").rows)
+def seed_run(dataset, parameters):
+    return SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset})
+
+
+def run_mlp(dataset, **changes):
+    return pd.DataFrame(image_mlp.run_seed(seed_run(dataset, MLP.but(**changes))).rows)
 
 
 def test_channels_are_standardised_and_targets_centred(dataset):
-    task = image_task(0, MLP, CPU, dataset)
-    assert task.x.shape == (30, 3, 32, 32)
-    assert task.x.mean(dim=(0, 2, 3)).abs().max() < 1e-5
-    assert (task.x.std(dim=(0, 2, 3), correction=0) - 1).abs().max() < 1e-5
-    assert task.y.sum(dim=1).abs().max() < 1e-12
-    assert task.y.unique().tolist() == pytest.approx([-0.1, 0.9])
+    task = image_task(seed_run(dataset, MLP))
+    x, y = task["train"]
+    assert x.shape == (30, 3, 32, 32)
+    assert x.mean(dim=(0, 2, 3)).abs().max() < 1e-5
+    assert (x.std(dim=(0, 2, 3), correction=0) - 1).abs().max() < 1e-5
+    assert y.sum(dim=1).abs().max() < 1e-12
+    assert y.unique().tolist() == pytest.approx([-0.1, 0.9])
     rng = stream(0, "data")
-    for split, y in (("train", task.y), ("test", task.y_test)):
-        _, classes = dataset.draw(split, len(y), rng)
-        assert y.argmax(dim=1).tolist() == classes.tolist()
+    for split, (_, targets) in task.items():
+        _, classes = dataset.draw(split, len(targets), rng)
+        assert targets.argmax(dim=1).tolist() == classes.tolist()
 
 
 def test_a_small_dataset_gives_all_it_has(dataset):
-    task = image_task(0, {**MLP, "samples": 1000, "test_samples": 1000}, CPU, dataset)
-    assert len(task.x) == 40
-    assert len(task.x_test) == 20
+    task = image_task(seed_run(dataset, MLP.but(samples=1000, test_samples=1000)))
+    assert [len(x) for x, _ in task.values()] == [40, 20]
 
 
 def test_steps_of_the_rows_are_epochs_and_the_first_is_always_there(dataset):
-    rows = run(beaglehole2024_image_mlp, MLP, dataset)
+    rows = run_mlp(dataset)
     assert sorted(rows["step"].unique()) == [0, 1, 2, 3]
     assert set(rows["layer"]) == {"all", "layers.0", "layers.1"}
     assert {"accuracy", "loss", "nfc", "centred_nfc", "weight_change"} <= set(rows["metric"])
 
 
 def test_the_slow_epoch_comes_before_the_others_and_hardly_moves_the_weights(dataset):
-    slow = run(beaglehole2024_image_mlp, {**MLP, "first_epoch_rate": 1e-4}, dataset)
+    slow = run_mlp(dataset, first_epoch_rate=1e-4)
     assert slow["step"].max() == 4
     change = slow[(slow["metric"] == "weight_change") & (slow["layer"] == "layers.0")]
     change = change.set_index("step")["value"]
@@ -81,15 +70,14 @@ def test_the_slow_epoch_comes_before_the_others_and_hardly_moves_the_weights(dat
 
 
 def test_a_first_epoch_at_the_same_rate_is_an_epoch_like_the_others(dataset):
-    same = {**MLP, "first_epoch_rate": MLP["learning_rate"], "epochs": 1}
-    longer = run(beaglehole2024_image_mlp, {**MLP, "epochs": 2}, dataset)
-    pd.testing.assert_frame_equal(run(beaglehole2024_image_mlp, same, dataset), longer)
+    same = run_mlp(dataset, first_epoch_rate=MLP.learning_rate, epochs=1)
+    pd.testing.assert_frame_equal(same, run_mlp(dataset, epochs=2))
 
 
 def test_vgg_measures_its_convolutions_and_hidden_linear_layers(dataset):
-    rows = run(beaglehole2024_image_vgg, VGG, dataset)
+    run = seed_run(dataset, ImageVGG(**TRAINING | {"epochs": 1}, base_width=1))
+    rows, again = (pd.DataFrame(image_vgg.run_seed(run).rows) for _ in range(2))
     layers = set(rows["layer"]) - {"all"}
     assert sum(name.startswith("features.") for name in layers) == 8
     assert {name for name in layers if name.startswith("head.")} == {"head.0", "head.3"}
-    again = run(beaglehole2024_image_vgg, VGG, dataset)  # dropout's masks are the seed's
-    pd.testing.assert_frame_equal(rows, again)
+    pd.testing.assert_frame_equal(rows, again)  # dropout's masks are the seed's

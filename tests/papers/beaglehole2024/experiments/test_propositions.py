@@ -3,20 +3,17 @@ import pytest
 import torch
 
 from feature_alignment.papers.beaglehole2024.experiments.propositions import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import Propositions
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 9,
-    "dimension": 5,
-    "widths": [1, 6],
-    "networks": 20000,
-    "matrix_size": 200,
-    "matrix_networks": 20,
-}
+PARAMETERS = Propositions(
+    samples=9, dimension=5, widths=[1, 6], matrix_size=200, matrix_networks=20
+)
 
 
 @pytest.fixture(scope="module")
 def frame():
-    return pd.DataFrame(run_seed(0, PARAMETERS, torch.device("cpu"), None, "test").rows)
+    return pd.DataFrame(run_seed(SeedRun(0, PARAMETERS, torch.device("cpu"))).rows)
 
 
 @pytest.fixture(scope="module")

@@ -6,31 +6,31 @@ import torch
 from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import chain_network
 from feature_alignment.papers.beaglehole2024.experiments.slo import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import SLO
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 64,
-    "test_samples": 50,
-    "dimension": 8,
-    "rank": 3,
-    "width": 32,
-    "hidden_layers": 2,
-    "initialisations": [
+PARAMETERS = SLO(
+    samples=64,
+    test_samples=50,
+    dimension=8,
+    rank=3,
+    width=32,
+    initialisations=[
         {"first_layer_scale": 1.0, "learning_rate": 0.03},
         {"first_layer_scale": 0.1, "learning_rate": 0.1},
     ],
-    "readout_scale": 0.01,
-    "optimizer": "slo",
-    "speeds": [500.0, 0.002, 0.002],
-    "epsilon": 0.1,
-    "relaxation": "additive",
-    "steps": 60,
-    "measure_every": 30,
-    "precision": "float64",
-}
+    optimizer="slo",
+    steps=60,
+    measure_every=30,
+)
+
+
+def seed_run(**changes):
+    return SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu"))
 
 
 def run(**changes):
-    return run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), None, "test")
+    return run_seed(seed_run(**changes))
 
 
 def last(result, metric, scale):
@@ -50,7 +50,7 @@ def test_slo_moves_the_first_layer_far_and_gradient_descent_hardly():
 def test_the_initial_norm_is_compared_with_the_last(optimizer):
     result = run(optimizer=optimizer)
     final = float(np.trace(result.arrays["scale1/nfm/step60"])) ** 0.5  # ‖W‖² = Tr WᵀW
-    initial = chain_network(0, PARAMETERS, [1.0, 1.0, 0.01], torch.device("cpu"))
+    initial = chain_network(seed_run(), [1.0, 1.0, 0.01])
     norm = initial.get_submodule("layers.0").weight.norm().item()
     assert last(result, "initial_over_final_norm", 1.0) == pytest.approx(norm / final)
 
@@ -64,5 +64,5 @@ def test_the_last_matrices_are_kept_for_each_scale():
 
 
 def test_there_must_be_a_speed_for_every_layer():
-    with pytest.raises(UserError, match=r"optimizer\.speeds: 2 speeds for 3 layers"):
+    with pytest.raises(UserError, match="speeds: 2 speeds for 3 layers"):
         run(speeds=[500.0, 0.002])

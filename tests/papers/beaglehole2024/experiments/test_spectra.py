@@ -2,25 +2,23 @@ import pandas as pd
 import torch
 
 from feature_alignment.papers.beaglehole2024.experiments.spectra import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import Spectra
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 40,
-    "test_samples": 50,
-    "dimension": 6,
-    "rank": 3,
-    "decay": 1.0,
-    "width": 16,
-    "hidden_layers": 2,
-    "first_layer_scales": [1.0, 0.1],
-    "learning_rate": 0.05,
-    "steps": 12,
-    "measure_every": 5,
-    "precision": "float64",
-}
+PARAMETERS = Spectra(
+    samples=40,
+    test_samples=50,
+    dimension=6,
+    rank=3,
+    decay=1.0,
+    width=16,
+    first_layer_scales=[1.0, 0.1],
+    steps=12,
+)
 
 
 def run(**changes):
-    result = run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), None, "test")
+    result = run_seed(SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu")))
     return pd.DataFrame(result.rows)
 
 

@@ -5,22 +5,21 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.papers.beaglehole2024.experiments.svhn_slo import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 40,
-    "test_samples": 20,
-    "width": 12,
-    "hidden_layers": 2,
-    "initial_scale": 1.0,
-    "optimizer": "slo",
-    "learning_rate": 0.3,
-    "first_speed": 2.5,
-    "other_speed": 0.4,
-    "epsilon": 0.0,
-    "steps": 1,
-    "measure_every": 1,
-    "precision": "float64",
-}
+PARAMETERS = SVHNSLO(
+    samples=40,
+    test_samples=20,
+    width=12,
+    hidden_layers=2,
+    optimizer="slo",
+    learning_rate=0.3,
+    epsilon=0.0,
+    steps=1,
+    measure_every=1,
+    precision="float64",
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +35,9 @@ def dataset():
 
 
 def run(dataset, **changes):
-    result = run_seed(0, {**PARAMETERS, **changes}, torch.device("cpu"), dataset, "test")
+    result = run_seed(
+        SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu"), {"dataset": dataset})
+    )
     return result, pd.DataFrame(result.rows)
 
 

@@ -1,22 +1,23 @@
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from feature_alignment.data.synthetic import uniform_sphere
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
 from feature_alignment.free_probability.first_order_correlation import velocity_correlation
-from feature_alignment.papers.beaglehole2024.experiments import theorem9 as experiment
+from feature_alignment.papers.beaglehole2024.checks import theorem9 as check
+from feature_alignment.papers.beaglehole2024.experiments.theorem9 import run_seed
+from feature_alignment.papers.beaglehole2024.parameters import Theorem9
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "activation": "relu",
-    "dimensions": [8, 32],
-    "most_samples": 1000,
-    "network_dimension": 16,
-    "network_width": 2000,
-}
+PARAMETERS = Theorem9(
+    dimensions=[8, 32], most_samples=1000, network_dimension=16, network_width=2000
+)
 
 
 def rows(**changes):
-    result = experiment.run_seed(0, PARAMETERS | changes, torch.device("cpu"), None, "test")
+    result = run_seed(SeedRun(0, PARAMETERS.but(**changes), torch.device("cpu")))
     return pd.DataFrame(result.rows)
 
 
@@ -41,15 +42,15 @@ def test_sizes_above_the_limit_are_left_out():
 
 def test_blocks_change_nothing(monkeypatch):
     whole = rows()["value"]
-    monkeypatch.setattr(experiment, "BLOCK", 7)
+    monkeypatch.setattr(check, "BLOCK", 7)
     assert rows()["value"].tolist() == pytest.approx(whole.tolist(), abs=1e-9)
 
 
 def test_the_deviation_is_that_of_the_expected_kernel():
-    x, z = experiment._sphere(0, 40, 8, torch.device("cpu"))
+    x = torch.tensor(uniform_sphere(40, 8, 8**0.5, np.random.default_rng(0)))
     kernel = expected_preactivation_kernel(x, "relu", 1, 1.0)
-    found = experiment._deviations(x, {"linear": z}, "relu")["linear"]
-    assert found == pytest.approx(1 - velocity_correlation(x, z, kernel), abs=1e-9)
+    found = check.deviations(x, {"linear": x[:, 0]}, "relu")["linear"]
+    assert found == pytest.approx(1 - velocity_correlation(x, x[:, 0], kernel), abs=1e-9)
 
 
 def test_both_methods_are_alike_and_the_exponential_is_of_infinite_width_only():

@@ -5,19 +5,28 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from feature_alignment.papers.beaglehole2024.figures import fig2 as beaglehole2024_fig2
-from feature_alignment.papers.beaglehole2024.figures import fig13 as beaglehole2024_fig13
+from feature_alignment.papers.beaglehole2024.figures import fig2, fig13_14_15
 from feature_alignment.papers.beaglehole2024.figures.networks import (
-    GPT,
-    MLP,
     TEXT_RATES,
-    VGG,
     left_out,
     mlp_points,
-    vgg_points,
+    other_points,
 )
+from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
+from feature_alignment.pipeline.figures.figure import Settings
 
-COLUMNS = ["point", "seed", "step", "layer", "split", "metric", "value"]
+COLUMNS = [
+    "point",
+    "network",
+    "dataset",
+    "settings",
+    "seed",
+    "step",
+    "layer",
+    "split",
+    "metric",
+    "value",
+]
 NETWORKS = {
     "mlp_mnist_released": ("layers.0", "layers.1"),
     "mlp_svhn_released": ("layers.0", "layers.1"),
@@ -41,42 +50,45 @@ def runs():
             deep = 0.3 if layer in ("layers.1", "features.3") or "blocks.1" in layer else 0.0
             first = 2 if point.endswith("released") else 1
             values = [(0, "nfc", 0.2), (first, "nfc", 0.2), (last, "nfc", 0.6)]
+            values += [(first, "weight_change", 0.1), (last, "weight_change", 0.2)]
             values += [(first, "centred_nfc", 0.5 + deep), (last, "centred_nfc", 0.65 + deep)]
             if first == 2:
                 values += [(1, "nfc", 0.85), (1, "centred_nfc", 0.9)]
             rows += [
-                (point, seed, step, layer, "train", metric, value)
+                (point, *point.split("_"), seed, step, layer, "train", metric, value)
                 for seed in (0, 1)
                 for step, metric, value in values
             ]
     return SimpleNamespace(metrics=pd.DataFrame(rows, columns=COLUMNS))
 
 
-def section(datasets, epochs=150):
-    return {MLP: {"datasets": datasets, "epochs": epochs}, VGG: {}, GPT: {}}
+def settings(*datasets):
+    kinds = ImageMLP(datasets=datasets), ImageVGG(), CharacterGPT()
+    return Settings({kind.experiment: kind for kind in kinds})
 
 
 def test_released_settings_scale_the_rate_by_classes_and_begin_slowly():
-    points = {point.name: point.overrides for point in mlp_points(section(["cifar100", "mnist"]))}
-    assert points["mlp_cifar100_released"]["learning_rate"] == pytest.approx(20)
-    assert points["mlp_cifar100_released"]["first_epoch_rate"] == 1e-4
-    assert points["mlp_cifar100_text"]["learning_rate"] == 0.2
-    assert points["mlp_cifar100_text"]["first_epoch_rate"] is None
-    assert points["mlp_cifar100_text"]["epochs"] == 150
-    assert points["mlp_mnist_text"]["epochs"] == 50
-    assert [point.overrides["momentum"] for point in vgg_points()] == [0.9, 0.0]
+    points = {point.name: point.parameters for point in mlp_points(settings("cifar100", "mnist"))}
+    assert points["mlp_cifar100_released"].learning_rate == pytest.approx(20)
+    assert points["mlp_cifar100_released"].first_epoch_rate == pytest.approx(1e-4)
+    assert points["mlp_cifar100_text"].learning_rate == pytest.approx(0.2)
+    assert points["mlp_cifar100_text"].first_epoch_rate is None
+    assert points["mlp_cifar100_text"].epochs == 150
+    assert points["mlp_mnist_text"].epochs == 50
+    vgg = [point.parameters for point in other_points(settings("mnist"))[:2]]
+    assert [parameters.momentum for parameters in vgg] == pytest.approx([0.9, 0.0])
 
 
 def test_a_run_does_not_depend_on_the_other_datasets():
     (alone, *_), (among, *_) = (
-        mlp_points(section(datasets)) for datasets in (["svhn"], ["svhn", "mnist"])
+        mlp_points(settings(*datasets)) for datasets in (["svhn"], ["svhn", "mnist"])
     )
     assert alone == among
 
 
 def test_what_an_average_lacks_is_named_for_the_verdicts(runs):
     assert left_out(list(TEXT_RATES)) == ""
-    table = beaglehole2024_fig2.table(runs)
+    table = fig2.table(runs)
     expected = "without CIFAR-10, CIFAR-100, STL-10, GTSRB"
     mlp = table.frame["network"] == "mlp"
     assert set(table.frame.loc[mlp, "remark"]) == {expected}
@@ -85,13 +97,13 @@ def test_what_an_average_lacks_is_named_for_the_verdicts(runs):
 
 @pytest.mark.slow
 def test_the_panel_of_an_average_says_what_is_missing(runs):
-    figure = beaglehole2024_fig2.draw(beaglehole2024_fig2.table(runs))
+    figure = fig2.draw(fig2.table(runs))
     expected = "mean of 2 datasets,\nwithout CIFAR-10, CIFAR-100, STL-10, GTSRB"
     assert expected in [ax.get_title() for ax in figure.axes]
 
 
 def test_excess_is_centred_minus_uncentred_after_the_start(runs):
-    table = beaglehole2024_fig13.table(
+    table = fig13_14_15.excess_table(
         SimpleNamespace(metrics=runs.metrics[runs.metrics["point"].str.startswith("mlp")])
     )
     rows = table.frame[table.frame["metric"] == "centred_excess"]
@@ -102,7 +114,7 @@ def test_excess_is_centred_minus_uncentred_after_the_start(runs):
 
 
 def test_early_is_after_the_first_full_epoch_and_late_the_end_of_each_run(runs):
-    table = beaglehole2024_fig2.table(runs)
+    table = fig2.table(runs)
     for point in ("mlp_mnist_released", "mlp_svhn_released", "mean"):
         early = table.values("nfc_early", point=point, layer="layers.0")
         late = table.values("centred_excess_late", point=point, layer="layers.1")
@@ -111,12 +123,12 @@ def test_early_is_after_the_first_full_epoch_and_late_the_end_of_each_run(runs):
 
 
 def test_of_vgg_only_the_convolutions_count(runs):
-    frame = beaglehole2024_fig2.table(runs).frame
+    frame = fig2.table(runs).frame
     assert set(frame.loc[frame["network"] == "vgg", "layer"]) == {"features.0", "features.3", "all"}
 
 
 def test_depth_gain_compares_last_with_first_layer_or_block(runs):
-    table = beaglehole2024_fig2.table(runs)
+    table = fig2.table(runs)
     for network, per_seed in (("mlp", 2), ("vgg", 1), ("gpt", 2)):
         gains = table.values("depth_gain_early", network=network)
         assert len(gains) == 2 * per_seed
@@ -124,5 +136,5 @@ def test_depth_gain_compares_last_with_first_layer_or_block(runs):
 
 
 def test_converged_share_counts_layers_whose_correlations_meet(runs):
-    shares = beaglehole2024_fig2.table(runs).values("converged_share", network="mlp")
-    assert shares.tolist() == pytest.approx([0.5, 0.5])
+    shares = fig2.table(runs).values("converged_share", network="mlp")
+    assert shares.tolist() == [0.5, 0.5]

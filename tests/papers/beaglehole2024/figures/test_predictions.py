@@ -62,7 +62,8 @@ def figure_7():
     rows = []
     for phi, target in itertools.product(fig7.ACTIVATIONS, fig7.TARGETS):
         for alpha, said in ((0.0, 0.8), (1.0, 0.5), (4.0, 1.0)):
-            where = {"point": f"{phi}_{target}", "seed": 0, "decay_rate": alpha}
+            where = {"point": f"{phi}_{target}", "activation": phi, "target": target}
+            where |= {"seed": 0, "decay_rate": alpha}
             rows.append({**where, "metric": "predicted", "value": said})
             for width in (8, 64):
                 wide = {**where, "width": width}

@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from feature_alignment.papers.beaglehole2024.figures import fig4 as beaglehole2024_fig4
-from feature_alignment.papers.beaglehole2024.figures import fig5 as beaglehole2024_fig5
-from feature_alignment.papers.beaglehole2024.figures import fig6 as beaglehole2024_fig6
-from feature_alignment.papers.beaglehole2024.figures import fig11 as beaglehole2024_fig11
-from feature_alignment.papers.beaglehole2024.figures import fig12 as beaglehole2024_fig12
-from feature_alignment.papers.beaglehole2024.figures.spectra import correlation_table
+from feature_alignment.papers.beaglehole2024.figures import fig4_11, fig12
+from feature_alignment.papers.beaglehole2024.figures import fig5_6_8_9_10 as by_spectrum
+from feature_alignment.papers.beaglehole2024.figures.curves import (
+    change_between,
+    last_rows,
+    spread_over,
+)
 
 COLUMNS = ["point", "seed", "step", "layer", "split", "metric", "value", "scale"]
 
@@ -21,7 +22,11 @@ class Runs(dict):
 
     def __init__(self, rows, arrays=()):
         self.metrics = pd.DataFrame(rows, columns=COLUMNS)
-        super().__init__({point: SimpleNamespace(arrays=stored) for point, stored in arrays})
+        runs = {
+            point: SimpleNamespace(array=stored.__getitem__, parameters={"steps": 600})
+            for point, stored in arrays
+        }
+        super().__init__(runs)
 
 
 def derived(table, metric, **where):
@@ -41,7 +46,7 @@ def test_spreads_compare_time_means_and_early_values_among_scales():
     nfc |= {(0, 0.1): 0.1, (20, 0.1): 0.7, (800, 0.1): 0.9}
     centred = {key: 0.9 for key in nfc if key[0] > 0}
     rows = spectra_rows("nfc", nfc) + spectra_rows("centred_nfc", centred)
-    table = correlation_table(Runs(rows))
+    table = by_spectrum.correlation_table(Runs(rows))
     assert derived(table, "nfc_scale_spread") == pytest.approx([0.5])
     assert derived(table, "nfc_scale_spread_early") == pytest.approx([0.5])
     assert derived(table, "centred_nfc_scale_spread") == pytest.approx([0.0])
@@ -51,13 +56,13 @@ def test_spreads_compare_time_means_and_early_values_among_scales():
 
 def test_early_is_the_first_measurement_from_step_20_on():
     values = {(5, 1.0): 0.1, (25, 1.0): 0.2, (30, 1.0): 0.3, (800, 1.0): 0.4}
-    table = beaglehole2024_fig5.table(Runs(spectra_rows("double_centred_ratio", values)))
-    assert derived(table, "double_centred_ratio_early") == pytest.approx([0.2])
+    table = by_spectrum.ratio_table(Runs(spectra_rows("double_centred_ratio", values)))
+    assert derived(table, "double_centred_ratio_early") == [0.2]
 
 
 def test_ptk_centred_change_is_from_the_first_to_the_last_measurement():
     values = {(5, 1.0): 0.8, (10, 1.0): 0.1, (800, 1.0): 0.3}
-    table = beaglehole2024_fig6.table(Runs(spectra_rows("ptk_centred_nfc", values)))
+    table = by_spectrum.ptk_centred_table(Runs(spectra_rows("ptk_centred_nfc", values)))
     assert derived(table, "ptk_centred_nfc_change") == pytest.approx([-0.5])
 
 
@@ -76,7 +81,7 @@ def slo_runs():
         for scale, value in ((1.0, 0.0), (0.1, 0.6), (0.01, 0.9))
     ]
     arrays = {
-        f"seed0/scale{scale}/{name}/step600": np.eye(2) * float(scale)
+        f"scale{scale}/{name}/step600": np.eye(2) * float(scale)
         for scale in ("1", "0.1", "0.01")
         for name in ("nfm", "agop")
     }
@@ -84,7 +89,7 @@ def slo_runs():
 
 
 def test_figure_4_compares_scales_and_shows_the_largest(slo_runs):
-    table = beaglehole2024_fig4.table(slo_runs)
+    table = fig4_11.curves_table(slo_runs)
     assert derived(table, "nfc_gain", point="gd") == pytest.approx([0.3])
     step_up = "centred_uncentred_ratio_step_up"
     assert derived(table, step_up, point="gd", scale=0.1) == pytest.approx([0.6])
@@ -93,7 +98,7 @@ def test_figure_4_compares_scales_and_shows_the_largest(slo_runs):
 
 
 def test_figure_11_measures_the_spread_over_scales(slo_runs):
-    table = beaglehole2024_fig11.table(slo_runs)
+    table = fig4_11.matrices_table(slo_runs)
     assert derived(table, "nfm_egop_scale_spread", point="slo") == pytest.approx([0.4])
     assert derived(table, "agop_egop_gain", point="gd") == pytest.approx([0.3])
     assert table.arrays["gd/agop/0.01"][0, 0] == pytest.approx(0.01)
@@ -105,7 +110,7 @@ def test_figure_12_compares_the_layers_last_values():
         for step in (0, 500)
         for layer, value in (("layers.0", 0.2), ("layers.1", 0.4), ("layers.2", 0.3))
     ]
-    table = beaglehole2024_fig12.table(Runs(rows))
+    table = fig12.table(Runs(rows))
     for name, value in {"min": 0.7, "mean": 0.8, "max": 0.9, "spread": 0.2}.items():
         assert derived(table, f"nfc_layers_{name}") == pytest.approx([value])
 
@@ -116,6 +121,26 @@ def test_figure_12_finds_the_highest_value_of_any_layer_at_any_time():
         for layer, values in (("layers.0", (0.2, 0.95, 0.9)), ("layers.1", (0.3, 0.4, 0.5)))
         for step, value in zip((0, 250, 500), values, strict=True)
     ]
-    table = beaglehole2024_fig12.table(Runs(rows))
-    assert derived(table, "nfc_layers_highest", step=500) == pytest.approx([0.95])
-    assert derived(table, "nfc_layers_max") == pytest.approx([0.9])
+    table = fig12.table(Runs(rows))
+    assert derived(table, "nfc_layers_highest", step=500) == [0.95]
+    assert derived(table, "nfc_layers_max") == [0.9]
+
+
+def test_changes_and_spreads_are_taken_within_groups():
+    values = {(0, 1.0): 0.2, (0, 0.1): 0.5, (8, 1.0): 0.3, (8, 0.1): 0.9}
+    rows = [
+        {"seed": seed, "step": step, "scale": scale, "metric": "nfc", "value": value}
+        | ({"value": value + seed} if (step, scale) == (8, 0.1) else {})
+        for seed in (0, 1)
+        for (step, scale), value in values.items()
+    ]
+    frame = pd.DataFrame(rows)
+    change = change_between(frame, "step", 0, 8, ["seed", "scale", "metric"], "rise")
+    assert set(change["metric"]) == {"nfc_rise"}
+    assert set(change["step"]) == {8}
+    by_group = change.set_index(["seed", "scale"])["value"]
+    assert by_group[1, 0.1] == pytest.approx(1.4)
+    assert by_group[0, 1.0] == pytest.approx(0.1)
+    spread = spread_over(last_rows(frame), "scale", ["seed", "metric"])
+    assert spread["metric"].tolist() == ["nfc_scale_spread"] * 2
+    assert spread["value"].tolist() == pytest.approx([0.6, 1.6])

@@ -1,4 +1,7 @@
-"""Formulas of beaglehole2024 as printed, and the corrections of those that do not hold."""
+"""Formulas of beaglehole2024 as printed, and the corrections of those that do not hold.
+
+Those of traces take the traces of words in A and B, and tr(R), tr(R²) and so on.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +14,9 @@ from feature_alignment.free_probability.words import Trace
 def expected_agop_derivative_as_printed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """3 Tr(B) C² + 6 CBC with C = XᵀYX and B = XᵀX, said to be E[ẆᵀKẆ].
 
+    X is (n, d), y (n,), the result (d, d).
+
     Source: beaglehole2024, Proposition 16, second statement.
-
-    Args:
-        x: inputs, (n, d).
-        y: labels, (n,).
-
-    Returns:
-        (d, d).
     """
     c, b = x.T @ (y[:, None] * x), x.T @ x
     return 3 * b.trace() * c @ c + 6 * c @ b @ c
@@ -33,14 +31,6 @@ def expected_agop_derivative(x: torch.Tensor, y: torch.Tensor, width: int) -> to
     3 (Tr(B) I + 2B)/k² by Wick's theorem. The printed formula lacks the pairs s ≠ t and the 1/k.
 
     Source: this project's, in place of beaglehole2024, Proposition 16, second statement.
-
-    Args:
-        x: inputs, (n, d).
-        y: labels, (n,).
-        width: k.
-
-    Returns:
-        (d, d).
     """
     c, b = x.T @ (y[:, None] * x), x.T @ x
     same = b.trace() * torch.eye(len(b), dtype=b.dtype, device=b.device) + 2 * b
@@ -80,9 +70,6 @@ def linearised_kernel(
         d: input dimension.
         h: the kernel function's values.
         as_printed: whether to take γ = h(0) + h″(0)/d.
-
-    Returns:
-        (n, n).
     """
     gamma = h.at_zero + h.curvature / (d if as_printed else 2 * d)
     identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
@@ -94,13 +81,6 @@ def numerator_as_printed(data_trace: Trace, moments: Sequence[float]) -> float:
     """tr(ARARBR) by eq. 20.
 
     Source: beaglehole2024, eq. 20; it holds as printed.
-
-    Args:
-        data_trace: traces of words in A and B.
-        moments: tr(R), tr(R²), tr(R³) and any further ones.
-
-    Returns:
-        The formula's value.
     """
     r1, r2, r3, *_ = moments
     a, b = data_trace("A"), data_trace("B")
@@ -114,13 +94,6 @@ def first_denominator_as_printed(data_trace: Trace, moments: Sequence[float]) ->
     """tr(ARAR) by eq. 22.
 
     Source: beaglehole2024, eq. 22; it holds as printed.
-
-    Args:
-        data_trace: traces of words in A.
-        moments: tr(R), tr(R²) and any further ones.
-
-    Returns:
-        The formula's value.
     """
     r1, r2, *_ = moments
     a = data_trace("A")
@@ -133,13 +106,6 @@ def second_denominator_as_printed(data_trace: Trace, moments: Sequence[float]) -
     It should be tr[Ā²] tr[B]² tr[R²]², as `free_probability_formulas` derives.
 
     Source: beaglehole2024, eq. 28.
-
-    Args:
-        data_trace: traces of words in A and B.
-        moments: tr(R), …, tr(R⁴).
-
-    Returns:
-        The formula's value.
     """
     r1, r2, r3, r4 = moments
     a, b = data_trace("A"), data_trace("B")

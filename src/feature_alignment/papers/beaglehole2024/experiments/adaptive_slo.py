@@ -3,39 +3,33 @@
 Source: beaglehole2024, Figure 12 and Appendix K.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from feature_alignment.features.correlation import feature_pair
 from feature_alignment.features.feature_covariance import layer_feature_matrices
+from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
-    Parameters,
     chain_network,
     chain_task,
+    train_on_chain,
 )
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
+    hidden_layers,
+    speed_limited,
+)
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.loop import train
-from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import make_optimizer
-from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
 from feature_alignment.training.speed_limited import SpeedLimited, adaptive_speeds
 
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
+
+def run_seed(run: "SeedRun[AdaptiveSLO]") -> SeedResult:
     """Train one network by gradient descent or adaptive SLO.
-
-    Args:
-        seed: the seed.
-        parameters: the section `beaglehole2024_adaptive_slo` of the config.
-        device: where to train.
-        dataset: none is used.
-        label: names the run in its progress lines.
 
     Returns:
         Losses, and the measures of `FeatureProbe` in the hidden layers.
@@ -44,54 +38,34 @@ def run_seed(
         UserError: if the task needs more coordinates than the inputs have.
         TrainingDivergedError: if training diverged or left every ReLU dead.
     """
-    task = chain_task(seed, parameters, device)
-    steps, hidden = parameters["steps"], parameters["hidden_layers"]
-    model = chain_network(seed, parameters, _layer_scales(parameters), device)
-    measured = [f"layers.{number}" for number in range(hidden)]
-    recorder = train(
-        model,
-        task.x,
-        task.y,
-        loss=mse,
-        optimizer=_optimizer(model, task.x, parameters),
-        steps=steps,
-        measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
-        evaluate_on=task.splits,
-        probes=[
-            FeatureProbe(model, task.x, layers=measured),
-        ],
-        progress=Progress(steps, label),
-    )
+    p = run.parameters
+    task = chain_task(run)
+    x, _ = task["train"]
+    inner = p.initial_scale if p.scaled_layers == "all" else 1.0
+    scales = [p.initial_scale, *[inner] * (p.hidden_layers - 1), p.initial_scale]
+    model = chain_network(run, scales)
+    probe = FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))
+    measured = measurement_schedule({"every": p.measure_every}, p.steps)
+    optimizer = _optimizer(model, x, p)
     result = SeedResult()
-    result.extend(recorder)
+    result.extend(train_on_chain(run, model, task, optimizer, probe, measured))
     return result
 
 
-def _layer_scales(parameters: Parameters) -> list[float]:
-    scale, hidden = parameters["initial_scale"], parameters["hidden_layers"]
-    if parameters["scaled_layers"] == "all":
-        return [scale] * (hidden + 1)
-    return [scale, *[1.0] * (hidden - 1), scale]
+def _optimizer(model: MLP, x: torch.Tensor, p: "AdaptiveSLO") -> torch.optim.Optimizer:
+    if p.optimizer == "gd":
+        return torch.optim.SGD(model.parameters(), lr=p.learning_rate)
+    speeds = [1.0] * (p.hidden_layers + 1)
+    optimizer = speed_limited(model, p.learning_rate, speeds, p.epsilon, p.relaxation)
 
-
-def _optimizer(model: nn.Module, x: torch.Tensor, parameters: Parameters) -> torch.optim.Optimizer:
-    rate = parameters["learning_rate"]
-    if parameters["optimizer"] == "gd":
-        return make_optimizer(model.parameters(), {"name": "gd", "lr": rate})
-    settings = {key: parameters[key] for key in ("epsilon", "relaxation")}
-    speeds = [1.0] * (parameters["hidden_layers"] + 1)
-    optimizer = make_optimizer(
-        model.parameters(), {"name": "slo", "lr": rate, "speeds": speeds, **settings}
-    )
-
-    def choose_speeds(optimizer: SpeedLimited, *arguments: Any) -> None:
+    def choose_speeds(optimizer: SpeedLimited, *arguments: object) -> None:
         # The readout of a single output takes part: both of its matrices are multiples of wᵀw, so
         # its UC-NFC is 1 and it never is the least aligned layer.
         correlations = [
             feature_pair(layer.weight_matrix, layer.covariance).correlation()
             for layer in layer_feature_matrices(model, x).values()
         ]
-        optimizer.set_speeds(adaptive_speeds(correlations, parameters["speed"]))
+        optimizer.set_speeds(adaptive_speeds(correlations, p.speed))
 
     optimizer.register_step_pre_hook(choose_speeds)
     return optimizer

@@ -3,7 +3,8 @@
 Goes beyond beaglehole2024, Figure 3, which has n = d = k and the quadratic activation.
 """
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,7 +13,6 @@ from feature_alignment.data.synthetic import (
     isotropic_gaussian,
     unit_deviation,
 )
-from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.features.layer_signals import layer_signals
 from feature_alignment.features.preactivation import preactivation_tangent_kernel
 from feature_alignment.free_probability.centred_correlation import (
@@ -29,55 +29,45 @@ from feature_alignment.free_probability.random_features import (
 from feature_alignment.free_probability.words import matrix_trace
 from feature_alignment.models.initialisation import draw_normal
 from feature_alignment.models.mlp import MLP
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[AspectRatios]") -> SeedResult:
     """Predict and observe ρ for each pair ψ₁ = n/d, ψ₂ = k/d.
-
-    Args:
-        seed: of data and networks.
-        parameters: the section `beaglehole2024_aspect_ratios` of the config.
-        device: where to compute.
-        dataset: none is used.
-        label: names the run in its progress lines.
 
     Returns:
         By ψ₁ and ψ₂: ρ observed (column `network`), predicted to first order from the expected
         PTK, and for the quadratic activation predicted by free probability, from the limiting
         moments of R and from each network's own.
     """
-    result = SeedResult()
-    to = {"dtype": torch.float64, "device": device}
-    d, phi, variance = (parameters[k] for k in ("dimension", "activation", "weight_variance"))
-    for psi1 in parameters["samples_ratios"]:
-        rng = stream(seed, f"data/{psi1}")
+    p, result = run.parameters, SeedResult()
+    d, phi, variance = p.dimension, p.activation, p.weight_variance
+    for psi1 in p.samples_ratios:
+        rng = run.stream(f"data/{psi1:g}")
         inputs = isotropic_gaussian(max(round(psi1 * d), 2), d, rng)
-        labels = unit_deviation(high_rank_quadratic(inputs, stream(seed, "target")))
-        x, y = torch.tensor(inputs, **to), torch.tensor(labels, **to)
+        labels = unit_deviation(high_rank_quadratic(inputs, run.stream("target")))
+        x, y = torch.tensor(inputs, **run.to), torch.tensor(labels, **run.to)
         expected = expected_preactivation_kernel(x, phi, 1, variance)
         first_order = velocity_correlation(x, y, expected)
         trace = matrix_trace(data_matrices(x, y))
-        for psi2 in parameters["width_ratios"]:
-            where = {"step": 0, "psi1": psi1, "psi2": psi2}
-            result.add("predicted_first_order", first_order, **where)
+        for psi2 in p.width_ratios:
+            add = partial(result.add, step=0, psi1=psi1, psi2=psi2)
+            add("predicted_first_order", first_order)
             if phi == "quadratic":
                 moments = limiting_moments(1 / psi2, gaussian_even_moments(4))
-                result.add("predicted", predicted_correlation(trace, moments), **where)
-            generator = torch_stream(seed, f"networks/{psi2}")
-            for network in range(parameters["networks"]):
-                where["network"] = network
+                add("predicted", predicted_correlation(trace, moments))
+            generator = run.torch_stream(f"networks/{psi2:g}")
+            for network in range(p.networks):
                 model = _network(x, max(round(psi2 * d), 1), phi, variance, generator)
                 gradients = layer_signals(model, x)["layers.0"].gradients
                 kernel = preactivation_tangent_kernel(gradients)
-                result.add("observed", velocity_correlation(x, y, kernel), **where)
+                add("observed", velocity_correlation(x, y, kernel), network=network)
                 if phi == "quadratic":
                     own = predicted_correlation(trace, matrix_moments(_r(model)))
-                    result.add("predicted_from_own_moments", own, **where)
+                    add("predicted_from_own_moments", own, network=network)
     return result
 
 

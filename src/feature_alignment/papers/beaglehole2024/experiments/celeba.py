@@ -3,13 +3,13 @@
 Source: beaglehole2024, Figure 16 and Appendices J and M.
 """
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from feature_alignment.data.canonical import Dataset, to_float
-from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.errors import UserError
 from feature_alignment.features.feature_covariance import layer_feature_matrices
 from feature_alignment.features.feature_matrices import (
@@ -19,29 +19,21 @@ from feature_alignment.features.feature_matrices import (
     spectrum_preserving_rotation,
 )
 from feature_alignment.models.mlp import MLP
-from feature_alignment.pipeline.run import SeedResult, precision
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import relu_network
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
-from feature_alignment.training.optimizers import make_optimizer
-from feature_alignment.training.progress import Progress
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import CelebA
+
 FIRST_LAYER = "layers.0"
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[CelebA]") -> SeedResult:
     """Train one network with labels ±1 and compare the diagonals of its first layer's matrices.
-
-    Args:
-        seed: the seed; it chooses images, initial weights and matrices Q.
-        parameters: the section `beaglehole2024_celeba` of the config.
-        device: where to train.
-        dataset: faces without (0) and with (1) eyeglasses.
-        label: names the run in its progress lines.
 
     Returns:
         After training: losses, test accuracy, the measures of `FeatureProbe` in the first layer,
@@ -53,48 +45,35 @@ def run_seed(
         UserError: if the dataset has too few faces of a class.
         TrainingDivergedError: if training diverged or left every ReLU dead.
     """
-    rng = stream(seed, "data")
-    faces, test_faces = (
-        _balanced(dataset, split, parameters[wanted], rng)
-        for split, wanted in (("train", "samples"), ("test", "test_samples"))
-    )
-    to = {"dtype": precision(parameters), "device": device}
-    images, images_test = (shrunk(part, parameters["shrink"]) for part, _ in (faces, test_faces))
-    x, x_test = (torch.tensor(part, **to).flatten(1) for part in (images, images_test))
-    y, y_test = (torch.tensor(2 * part[:, None] - 1, **to) for _, part in (faces, test_faces))
+    p, rng = run.parameters, run.stream("data")
+    faces = _balanced(run.dataset, "train", p.samples, rng)
+    test_faces = _balanced(run.dataset, "test", p.test_samples, rng)
+    images, images_test = (shrunk(part, p.shrink) for part, _ in (faces, test_faces))
+    x, x_test = (torch.tensor(part, **run.to).flatten(1) for part in (images, images_test))
+    y, y_test = (torch.tensor(2 * part[:, None] - 1, **run.to) for _, part in (faces, test_faces))
 
-    hidden, batch_size = parameters["hidden_layers"], parameters["batch_size"]
-    steps = parameters["epochs"] * (steps_per_epoch(len(x), batch_size) if batch_size else 1)
-    model = MLP(
-        x.shape[1],
-        [parameters["width"]] * hidden,
-        1,
-        "relu",
-        bias=False,
-        generator=torch_stream(seed, "init"),
-        layer_scales=[parameters["first_layer_scale"]] + [1.0] * hidden,
-        dtype=x.dtype,
-    ).to(device)
+    steps = p.epochs * (steps_per_epoch(len(x), p.batch_size) if p.batch_size else 1)
+    scales = [p.first_layer_scale] + [1.0] * p.hidden_layers
+    model = relu_network(run, [x.shape[1], *[p.width] * p.hidden_layers, 1], scales)
     recorder = train(
         model,
         x,
         y,
         loss=mse,
-        optimizer=make_optimizer(
-            model.parameters(), {"name": "adam", "lr": parameters["learning_rate"]}
-        ),
+        optimizer=torch.optim.Adam(model.parameters(), lr=p.learning_rate),
         steps=steps,
-        batch_size=batch_size,
-        batches=torch_stream(seed, "batches"),
+        batch_size=p.batch_size,
+        batches=run.torch_stream("batches"),
         measure_at=[0, steps],
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=[FIRST_LAYER])],
-        progress=Progress(steps, label),
+        progress=run.progress(steps),
+        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(recorder)
-    _compare_diagonals(model, x, seed, parameters, images.shape[1:], result, steps)
+    _compare_diagonals(run, model, x, images.shape[1:], steps, result)
     return result
 
 
@@ -149,26 +128,24 @@ def _balanced(
 
 
 def _compare_diagonals(
+    run: "SeedRun[CelebA]",
     model: MLP,
     x: torch.Tensor,
-    seed: int,
-    parameters: Parameters,
     shape: tuple[int, ...],
-    result: SeedResult,
     step: int,
+    result: SeedResult,
 ) -> None:
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
     nfm, agop = nfm_diagonal(weight), agop_diagonal(weight, covariance)
-    where = {"step": step, "layer": FIRST_LAYER}
-    correlation = cosine_similarity(nfm, agop, subtract_mean=True)
-    result.add("diagonal_correlation", correlation, **where)
+    add = partial(result.add, step=step, layer=FIRST_LAYER)
+    add("diagonal_correlation", cosine_similarity(nfm, agop, subtract_mean=True))
     diagonals = {"nfm": nfm, "agop": agop}
-    rng = stream(seed, "probe/random_conjugates")
-    for draw in range(parameters["random_conjugates"]):
+    rng = run.stream("probe/random_conjugates")
+    for draw in range(run.parameters.random_conjugates):
         other = agop_diagonal(weight, spectrum_preserving_rotation(covariance, rng))
         correlation = cosine_similarity(nfm, other, subtract_mean=True)
-        result.add("diagonal_correlation_random", correlation, **where, draw=draw)
+        add("diagonal_correlation_random", correlation, draw=draw)
         diagonals.setdefault("random_conjugate", other)
     for name, diagonal in diagonals.items():
         result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(shape)

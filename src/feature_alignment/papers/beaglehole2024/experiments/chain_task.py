@@ -1,8 +1,7 @@
 """The chain-monomial task and the networks trained on it, for every experiment that uses them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,93 +11,86 @@ from feature_alignment.data.synthetic import (
     isotropic_gaussian,
     power_law_gaussian,
 )
-from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
-from feature_alignment.pipeline.run import precision
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits, relu_network
+from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.probes.feature_probe import FeatureProbe
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import mse
+from feature_alignment.training.probes import Recorder
 
-Parameters = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class ChainTask:
-    """Samples of the chain-monomial task; labels are divided by the training labels' deviation.
-
-    Attributes:
-        x: training inputs (n, d).
-        y: training labels (n, 1).
-        x_test: test inputs (m, d).
-        y_test: test labels (m, 1).
-    """
-
-    x: torch.Tensor
-    y: torch.Tensor
-    x_test: torch.Tensor
-    y_test: torch.Tensor
-
-    @property
-    def splits(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Inputs and labels by split."""
-        return {"train": (self.x, self.y), "test": (self.x_test, self.y_test)}
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import ChainParameters
 
 
-def chain_task(
-    seed: int, parameters: Parameters, device: torch.device, decay: float | None = None
-) -> ChainTask:
-    """Draw training and test samples of the task.
+def chain_task(run: "SeedRun[ChainParameters]", decay: float | None = None) -> Splits:
+    """Draw training and test samples of the task: inputs (n, d) and labels (n, 1).
+
+    Labels are divided by the training labels' deviation.
 
     Source: beaglehole2024, eq. 2; Appendix H (decaying spectra), J (labels of deviation 1).
 
     Args:
-        seed: the seed.
-        parameters: `samples`, `test_samples`, `dimension`, `rank` and `precision` are used.
-        device: where the samples go.
+        run: the seed.
         decay: α of the inputs' covariance, with eigenvalues 1/(1 + k^α) and random eigenvectors,
             the same for training and test; None for x ~ N(0, I).
 
     Raises:
         UserError: if the task needs more coordinates than the inputs have.
     """
-    n, m, d, r = (parameters[key] for key in ("samples", "test_samples", "dimension", "rank"))
-    if r > d:
+    p = run.parameters
+    if p.rank > p.dimension:
         raise UserError(
-            f"rank: found {r}, above the dimension {d}; lower the rank or raise the dimension."
+            f"rank: found {p.rank}, above the dimension {p.dimension}; lower the rank or raise "
+            "the dimension."
         )
-    rng = stream(seed, "data")
+    n, total, rng = p.samples, p.samples + p.test_samples, run.stream("data")
     if decay is None:
-        inputs = isotropic_gaussian(n + m, d, rng)
+        inputs = isotropic_gaussian(total, p.dimension, rng)
     else:
-        inputs = power_law_gaussian(n + m, d, decay, rng)
-    labels = chain_monomial(inputs, r)[:, np.newaxis]
+        inputs = power_law_gaussian(total, p.dimension, decay, rng)
+    labels = chain_monomial(inputs, p.rank)[:, np.newaxis]
     # Training and test labels share one scale, or the test loss would measure another task.
-    labels = labels / labels[:n].std()
-    x, y = (
-        torch.tensor(array, dtype=precision(parameters), device=device)
-        for array in (inputs, labels)
-    )
-    return ChainTask(x[:n], y[:n], x[n:], y[n:])
+    x, y = (torch.tensor(array, **run.to) for array in (inputs, labels / labels[:n].std()))
+    return {"train": (x[:n], y[:n]), "test": (x[n:], y[n:])}
 
 
-def chain_network(
-    seed: int, parameters: Parameters, layer_scales: Sequence[float], device: torch.device
-) -> MLP:
-    """ReLU network without biases, one output, each layer's initial weights times a factor.
+def chain_network(run: "SeedRun[ChainParameters]", layer_scales: Sequence[float]) -> MLP:
+    """A network of the task's size, see `relu_network`."""
+    p = run.parameters
+    return relu_network(run, [p.dimension, *[p.width] * p.hidden_layers, 1], layer_scales)
 
-    Source: beaglehole2024, eq. 1 and Appendix J.
+
+def train_on_chain(
+    run: "SeedRun[ChainParameters]",
+    model: MLP,
+    task: Splits,
+    optimizer: torch.optim.Optimizer,
+    probe: FeatureProbe,
+    measure_at: Iterable[int],
+    name: str = "training",
+) -> Recorder:
+    """Train on all samples at once, and measure losses and what the probe measures.
 
     Args:
-        seed: the seed.
-        parameters: `dimension`, `width`, `hidden_layers` and `precision` are used.
-        layer_scales: factors on PyTorch's default initialisation, input to readout.
-        device: where the network goes.
+        run: the seed.
+        model: the network; trained in place.
+        task: the samples.
+        optimizer: holds the model's parameters.
+        probe: what is measured besides the losses.
+        measure_at: the measured steps.
+        name: tells the training from the seed's others.
     """
-    return MLP(
-        parameters["dimension"],
-        [parameters["width"]] * parameters["hidden_layers"],
-        1,
-        "relu",
-        bias=False,
-        generator=torch_stream(seed, "init"),
-        layer_scales=layer_scales,
-        dtype=precision(parameters),
-    ).to(device)
+    return train(
+        model,
+        *task["train"],
+        loss=mse,
+        optimizer=optimizer,
+        steps=run.parameters.steps,
+        measure_at=measure_at,
+        evaluate_on=task,
+        probes=[probe],
+        progress=run.progress(run.parameters.steps),
+        checkpoint=run.checkpoint(name),
+    )

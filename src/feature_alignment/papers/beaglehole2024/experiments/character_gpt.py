@@ -3,24 +3,23 @@
 Source: beaglehole2024, Figures 2D and 15B, Appendix J.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.errors import UserError
 from feature_alignment.models.gpt import GPT
-from feature_alignment.pipeline.run import SeedResult, precision
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import sequence_cross_entropy
-from feature_alignment.training.optimizers import make_optimizer, warmup_cosine_rate
-from feature_alignment.training.progress import Progress
+from feature_alignment.training.optimizers import warmup_cosine_rate
 from feature_alignment.training.schedule import measurement_schedule
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT
+
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 LEAST_RATE = 0.02
@@ -30,17 +29,8 @@ CHUNK = 32
 """Texts that are measured at a time: attention over 256 characters takes memory."""
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[CharacterGPT]") -> SeedResult:
     """Train one network to predict the next character, with nanoGPT's settings but for Adam's.
-
-    Args:
-        seed: the seed; it chooses initial weights, batches and the measured texts.
-        parameters: the section `beaglehole2024_character_gpt` of the config.
-        device: where to train.
-        dataset: the text.
-        label: names the run in its progress lines.
 
     Returns:
         Training and test loss per character in nats, each on `loss_samples` texts, and the
@@ -51,66 +41,65 @@ def run_seed(
         UserError: if the text is shorter than the context.
         TrainingDivergedError: if training diverged.
     """
-    context, steps = parameters["context"], parameters["steps"]
-    x, y = _texts(dataset, "train", context, device)
-    measured, measured_test = (
-        _some(_texts(dataset, split, context, device), parameters["loss_samples"], seed, split)
-        for split in ("train", "test")
-    )
-    probed, _ = _some((x, y), parameters["probe_samples"], seed, "probe")
-    blocks = parameters["blocks"]
+    p = run.parameters
+    x, y = train_texts = _texts(run, "train")
+    measured = {
+        "train": _some(run, "train", train_texts, p.loss_samples),
+        "test": _some(run, "test", _texts(run, "test"), p.loss_samples),
+    }
+    probed, _ = _some(run, "probe", train_texts, p.probe_samples)
     model = GPT(
-        len(dataset.vocabulary),
-        blocks,
-        parameters["heads"],
-        parameters["width"],
-        context,
-        torch_stream(seed, "init"),
-        dtype=precision(parameters),
-    ).to(device)
+        len(run.dataset.vocabulary),
+        p.blocks,
+        p.heads,
+        p.width,
+        p.context,
+        run.torch_stream("init"),
+        dtype=run.dtype,
+    ).to(run.device)
     recorder = train(
         model,
         x,
         y,
         loss=sequence_cross_entropy,
-        optimizer=make_optimizer(
-            model.parameters(), {"name": "adam", "lr": parameters["learning_rate"]}
-        ),
-        steps=steps,
-        batch_size=parameters["batch_size"],
-        batches=torch_stream(seed, "batches"),
-        schedule=warmup_cosine_rate(steps, parameters["warmup_steps"], LEAST_RATE),
+        optimizer=torch.optim.Adam(model.parameters(), lr=p.learning_rate),
+        steps=p.steps,
+        batch_size=p.batch_size,
+        batches=run.torch_stream("batches"),
+        schedule=warmup_cosine_rate(p.steps, p.warmup_steps, LEAST_RATE),
         largest_gradient=LARGEST_GRADIENT,
-        measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
-        evaluate_on={"train": measured, "test": measured_test},
+        measure_at=measurement_schedule({"every": p.measure_every}, p.steps),
+        evaluate_on=measured,
         probes=[
             FeatureProbe(
                 model,
                 probed,
                 layers=[
                     f"blocks.{block}.attention.{name}"
-                    for block in range(blocks)
+                    for block in range(p.blocks)
                     for name in ("query", "key", "value")
                 ],
                 chunk_size=CHUNK,
-                output_samples=parameters["output_samples"],
-                generator=torch_stream(seed, "probe/outputs"),
+                output_samples=p.output_samples,
+                generator=run.torch_stream("probe/outputs"),
             ),
         ],
-        progress=Progress(steps, label),
+        progress=run.progress(p.steps),
+        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(recorder)
     return result
 
 
-def _texts(dataset: Dataset, split: str, context: int, device: torch.device) -> Pair:
+def _texts(run: "SeedRun[CharacterGPT]", split: str) -> Pair:
     """All texts of `context` characters, and the characters that follow: views (n, context).
 
     Raises:
         UserError: if the text is not longer than the context.
     """
-    codes = torch.as_tensor(dataset.text(split).astype(np.int64), device=device)
+    dataset, context = run.dataset, run.parameters.context
+    codes = torch.as_tensor(dataset.text(split).astype(np.int64), device=run.device)
     if len(codes) <= context:
         raise UserError(
             f"context: {context} characters, but the {split} part of "
@@ -120,8 +109,8 @@ def _texts(dataset: Dataset, split: str, context: int, device: torch.device) -> 
     return windows[:, :-1], windows[:, 1:]
 
 
-def _some(texts: Pair, number: int, seed: int, purpose: str) -> Pair:
+def _some(run: "SeedRun[CharacterGPT]", purpose: str, texts: Pair, number: int) -> Pair:
     """So many of the texts, drawn with replacement."""
-    chosen = torch.as_tensor(stream(seed, f"texts/{purpose}").integers(len(texts[0]), size=number))
+    chosen = torch.as_tensor(run.stream(f"texts/{purpose}").integers(len(texts[0]), size=number))
     x, y = (part.index_select(0, chosen.to(part.device)) for part in texts)
     return x, y

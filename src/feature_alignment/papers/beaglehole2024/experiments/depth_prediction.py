@@ -3,7 +3,8 @@
 Source: beaglehole2024, Figure 7 and Appendices E and J.
 """
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,76 +15,63 @@ from feature_alignment.data.synthetic import (
     power_law_gaussian,
     unit_deviation,
 )
-from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.features.layer_signals import layer_signals
 from feature_alignment.features.preactivation import preactivation_tangent_kernel
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
 from feature_alignment.free_probability.first_order_correlation import velocity_correlation
 from feature_alignment.models.mlp import MLP
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
+
 PYTORCH_VARIANCE = 1 / 3
 """Variance of PyTorch's default weights, uniform on ±1/√fan_in, times fan_in."""
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[DepthPrediction]") -> SeedResult:
     """Predict and observe ρ of the first layer for each decay rate of the data's spectrum.
-
-    Args:
-        seed: of data and networks.
-        parameters: the section `beaglehole2024_depth_prediction` of the config.
-        device: where to compute.
-        dataset: none is used.
-        label: names the run in its progress lines.
 
     Returns:
         By decay rate: ρ from the expected PTK at infinite width, and by width ρ observed with
         each network (column `network`) and predicted with E[𝒦²], averaged over the networks, in
         place of E[𝒦]².
     """
-    result = SeedResult()
-    to = {"dtype": torch.float64, "device": device}
-    n, d = parameters["samples"], parameters["dimension"]
-    for alpha in parameters["decay_rates"]:
-        inputs = power_law_gaussian(n, d, alpha, stream(seed, "data"))
-        x, y = torch.tensor(inputs, **to), torch.tensor(_labels(inputs, seed, parameters), **to)
-        expected = expected_preactivation_kernel(
-            x, parameters["activation"], parameters["hidden_layers"], PYTORCH_VARIANCE
-        )
-        where = {"step": 0, "layer": "layers.0", "decay_rate": alpha}
-        result.add("predicted", velocity_correlation(x, y, expected), **where)
-        for width in parameters["widths"]:
-            where["width"] = width
+    p, result = run.parameters, SeedResult()
+    for alpha in p.decay_rates:
+        inputs = power_law_gaussian(p.samples, p.dimension, alpha, run.stream("data"))
+        x, y = torch.tensor(inputs, **run.to), torch.tensor(_labels(run, inputs), **run.to)
+        expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, PYTORCH_VARIANCE)
+        add = partial(result.add, step=0, layer="layers.0", decay_rate=alpha)
+        add("predicted", velocity_correlation(x, y, expected))
+        for width in p.widths:
             square = torch.zeros_like(expected)
-            generator = torch_stream(seed, f"networks of width {width}")
-            for network in range(parameters["networks"]):
-                kernel = _kernel(x, width, parameters, generator)
-                square += kernel @ kernel / parameters["networks"]
+            generator = run.torch_stream(f"networks of width {width}")
+            for network in range(p.networks):
+                kernel = _kernel(x, width, p, generator)
+                square += kernel @ kernel / p.networks
                 observed = velocity_correlation(x, y, kernel)
-                result.add("observed", observed, **where, network=network)
+                add("observed", observed, width=width, network=network)
             second_order = velocity_correlation(x, y, expected, square)
-            result.add("predicted_with_mean_square", second_order, **where)
+            add("predicted_with_mean_square", second_order, width=width)
     return result
 
 
-def _labels(x: np.ndarray, seed: int, parameters: Parameters) -> np.ndarray:
-    if parameters["target"] == "low_rank":
-        return unit_deviation(chain_monomial(x, parameters["rank"]))
-    return unit_deviation(high_rank_quadratic(x, stream(seed, "target")))
+def _labels(run: "SeedRun[DepthPrediction]", x: np.ndarray) -> np.ndarray:
+    if run.parameters.target == "low_rank":
+        return unit_deviation(chain_monomial(x, run.parameters.rank))
+    return unit_deviation(high_rank_quadratic(x, run.stream("target")))
 
 
 def _kernel(
-    x: torch.Tensor, width: int, parameters: Parameters, generator: torch.Generator
+    x: torch.Tensor, width: int, p: "DepthPrediction", generator: torch.Generator
 ) -> torch.Tensor:
     """PTK of the first layer of a new network."""
     model = MLP(
         x.shape[1],
-        [width] * parameters["hidden_layers"],
+        [width] * p.hidden_layers,
         1,
-        parameters["activation"],
+        p.activation,
         bias=False,
         generator=generator,
         dtype=x.dtype,

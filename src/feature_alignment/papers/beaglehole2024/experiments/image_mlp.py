@@ -3,30 +3,24 @@
 Source: beaglehole2024, Figures 2A, 2B, 13 and 14, Appendix J.
 """
 
-import torch
+from typing import TYPE_CHECKING
 
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import torch_stream
-from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.image_task import (
-    Parameters,
     image_task,
     train_on_images,
 )
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
+    hidden_layers,
+    relu_network,
+)
+from feature_alignment.pipeline.run import SeedResult, SeedRun
+
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import ImageMLP
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[ImageMLP]") -> SeedResult:
     """Train one network from PyTorch's default initialisation, without biases.
-
-    Args:
-        seed: the seed; it chooses images, initial weights and batches.
-        parameters: the section `beaglehole2024_image_mlp` of the config.
-        device: where to train.
-        dataset: the images.
-        label: names the run in its progress lines.
 
     Returns:
         What `train_on_images` measures, in the hidden layers.
@@ -34,16 +28,8 @@ def run_seed(
     Raises:
         TrainingDivergedError: if training diverged or left every ReLU of a layer dead.
     """
-    task = image_task(seed, parameters, device, dataset)
-    hidden = parameters["hidden_layers"]
-    model = MLP(
-        task.x[0].numel(),
-        [parameters["width"]] * hidden,
-        task.y.shape[1],
-        "relu",
-        bias=False,
-        generator=torch_stream(seed, "init"),
-        dtype=task.x.dtype,
-    ).to(device)
-    layers = [f"layers.{number}" for number in range(hidden)]
-    return train_on_images(model, task, parameters, layers, seed, label)
+    p = run.parameters
+    task = image_task(run)
+    x, y = task["train"]
+    model = relu_network(run, [x[0].numel(), *[p.width] * p.hidden_layers, y.shape[1]])
+    return train_on_images(run, model, task, hidden_layers(p.hidden_layers))

@@ -3,31 +3,23 @@
 Source: beaglehole2024, Figures 2C and 15A, Appendix J.
 """
 
-import torch
+from typing import TYPE_CHECKING
+
 from torch import nn
 
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import torch_stream
 from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.beaglehole2024.experiments.image_task import (
-    Parameters,
     image_task,
     train_on_images,
 )
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.pipeline.run import SeedResult, SeedRun
+
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import ImageVGG
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[ImageVGG]") -> SeedResult:
     """Train one VGG-11 without batch norm and biases, from PyTorch's default initialisation.
-
-    Args:
-        seed: the seed; it chooses images, initial weights, dropout masks and batches.
-        parameters: the section `beaglehole2024_image_vgg` of the config.
-        device: where to train.
-        dataset: the images.
-        label: names the run in its progress lines.
 
     Returns:
         What `train_on_images` measures, in the convolutions ("features.…") and in the hidden
@@ -36,19 +28,20 @@ def run_seed(
     Raises:
         TrainingDivergedError: if training diverged or left every ReLU of a layer dead.
     """
-    task = image_task(seed, parameters, device, dataset)
+    task = image_task(run)
+    x, y = task["train"]
     model = VGG(
         11,
-        parameters["base_width"],
-        task.y.shape[1],
-        torch_stream(seed, "init"),
+        run.parameters.base_width,
+        y.shape[1],
+        run.torch_stream("init"),
         bias=False,
         head="two_hidden",
-        dropout=parameters["dropout"],
-        in_channels=task.x.shape[1],
-        dtype=task.x.dtype,
-    ).to(device)
+        dropout=run.parameters.dropout,
+        in_channels=x.shape[1],
+        dtype=run.dtype,
+    ).to(run.device)
     layers = [
         name for name, module in model.named_modules() if isinstance(module, (nn.Conv2d, nn.Linear))
     ]
-    return train_on_images(model, task, parameters, layers[:-1], seed, label)
+    return train_on_images(run, model, task, layers[:-1])

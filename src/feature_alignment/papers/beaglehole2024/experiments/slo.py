@@ -3,36 +3,30 @@
 Source: beaglehole2024, Figures 4 and 11, Section 5 and Appendix J.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
+from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
-    Parameters,
     chain_network,
     chain_task,
+    train_on_chain,
 )
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import speed_limited
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.loop import train
-from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import make_optimizer
-from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
+
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import SLO
 
 FIRST_LAYER = "layers.0"
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[SLO]") -> SeedResult:
     """Train one network for each initialisation scale, on the same samples.
-
-    Args:
-        seed: the seed.
-        parameters: the section `beaglehole2024_slo` of the config.
-        device: where to train.
-        dataset: none is used.
-        label: names the run in its progress lines.
 
     Returns:
         Losses and the measures of `FeatureProbe` in the first layer, with the column `scale`; the
@@ -44,50 +38,38 @@ def run_seed(
             speeds is not that of the layers.
         TrainingDivergedError: if training diverged or left every ReLU dead.
     """
-    task = chain_task(seed, parameters, device)
-    steps, d = parameters["steps"], parameters["dimension"]
+    p = run.parameters
+    task = chain_task(run)
+    x, _ = task["train"]
     references = {
-        "egop": torch.as_tensor(chain_monomial_egop(d, parameters["rank"])).to(task.x),
-        "identity": torch.eye(d).to(task.x),
+        "egop": torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x),
+        "identity": torch.eye(p.dimension).to(x),
     }
+    measured = measurement_schedule({"every": p.measure_every}, p.steps)
     result = SeedResult()
-    for initialisation in parameters["initialisations"]:
-        scale, rate = initialisation["first_layer_scale"], initialisation["learning_rate"]
-        inner = [1.0] * (parameters["hidden_layers"] - 1)
-        scales = [scale, *inner, parameters["readout_scale"]]
-        model = chain_network(seed, parameters, scales, device)
+    for initialisation in p.initialisations:
+        scale = initialisation.first_layer_scale
+        scales = [scale, *[1.0] * (p.hidden_layers - 1), p.readout_scale]
+        model = chain_network(run, scales)
         weight = model.get_submodule(FIRST_LAYER).weight
         initial_norm = weight.detach().norm()
-        recorder = train(
+        probe = FeatureProbe(
             model,
-            task.x,
-            task.y,
-            loss=mse,
-            optimizer=_optimizer(model, parameters, rate),
-            steps=steps,
-            measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
-            evaluate_on=task.splits,
-            probes=[
-                FeatureProbe(
-                    model,
-                    task.x,
-                    layers=[FIRST_LAYER],
-                    references=references,
-                    keep_matrices_at=[steps],
-                ),
-            ],
-            progress=Progress(steps, f"{label}, scale {scale:g}"),
+            x,
+            layers=[FIRST_LAYER],
+            references=references,
+            keep_matrices_at=[p.steps],
         )
-        result.extend(recorder, prefix=f"scale{scale:g}/", scale=scale)
-        share = float(initial_norm / weight.detach().norm())
-        result.add("initial_over_final_norm", share, step=steps, layer=FIRST_LAYER, scale=scale)
+        optimizer = _optimizer(model, p, initialisation.learning_rate)
+        name = f"scale{scale:g}"
+        recorder = train_on_chain(run, model, task, optimizer, probe, measured, name)
+        result.extend(recorder, prefix=f"{name}/", scale=scale)
+        share = initial_norm / weight.detach().norm()
+        result.add("initial_over_final_norm", share, step=p.steps, layer=FIRST_LAYER, scale=scale)
     return result
 
 
-def _optimizer(
-    model: torch.nn.Module, parameters: Parameters, rate: float
-) -> torch.optim.Optimizer:
-    if parameters["optimizer"] == "gd":
-        return make_optimizer(model.parameters(), {"name": "gd", "lr": rate})
-    settings = {key: parameters[key] for key in ("speeds", "epsilon", "relaxation")}
-    return make_optimizer(model.parameters(), {"name": "slo", "lr": rate, **settings})
+def _optimizer(model: MLP, p: "SLO", learning_rate: float) -> torch.optim.Optimizer:
+    if p.optimizer == "gd":
+        return torch.optim.SGD(model.parameters(), lr=learning_rate)
+    return speed_limited(model, learning_rate, p.speeds, p.epsilon, p.relaxation)

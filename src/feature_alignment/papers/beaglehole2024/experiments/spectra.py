@@ -3,33 +3,26 @@
 Source: beaglehole2024, Figures 5, 6 and 8-10, Appendices D, H and J.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
-    Parameters,
     chain_network,
     chain_task,
+    train_on_chain,
 )
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import hidden_layers
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.loop import train
-from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import make_optimizer
-from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
 
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import Spectra
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
+
+def run_seed(run: "SeedRun[Spectra]") -> SeedResult:
     """Train one network for each initialisation scale, on the same samples.
-
-    Args:
-        seed: the seed.
-        parameters: the section `beaglehole2024_spectra` of the config.
-        device: where to train.
-        dataset: none is used.
-        label: names the run in its progress lines.
 
     Returns:
         Losses and the measures of `FeatureProbe` in the hidden layers, with the column `scale`.
@@ -38,30 +31,17 @@ def run_seed(
         UserError: if the task needs more coordinates than the inputs have.
         TrainingDivergedError: if training diverged or left every ReLU dead.
     """
-    task = chain_task(seed, parameters, device, parameters["decay"])
-    hidden, steps = parameters["hidden_layers"], parameters["steps"]
+    p = run.parameters
+    task = chain_task(run, p.decay)
+    x, _ = task["train"]
+    measured = measurement_schedule({"every": p.measure_every}, p.steps)
     result = SeedResult()
-    for scale in parameters["first_layer_scales"]:
-        model = chain_network(seed, parameters, [scale] + [1.0] * hidden, device)
-        probe = FeatureProbe(
-            model,
-            task.x,
-            layers=[f"layers.{number}" for number in range(hidden)],
-            centre_tangents=True,
-        )
-        recorder = train(
-            model,
-            task.x,
-            task.y,
-            loss=mse,
-            optimizer=make_optimizer(
-                model.parameters(), {"name": "gd", "lr": parameters["learning_rate"]}
-            ),
-            steps=steps,
-            measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
-            evaluate_on=task.splits,
-            probes=[probe],
-            progress=Progress(steps, f"{label}, scale {scale:g}"),
-        )
-        result.extend(recorder, prefix=f"scale{scale:g}/", scale=scale)
+    for scale in p.first_layer_scales:
+        model = chain_network(run, [scale] + [1.0] * p.hidden_layers)
+        layers = hidden_layers(p.hidden_layers)
+        probe = FeatureProbe(model, x, layers=layers, centre_tangents=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
+        name = f"scale{scale:g}"
+        recorder = train_on_chain(run, model, task, optimizer, probe, measured, name)
+        result.extend(recorder, prefix=f"{name}/", scale=scale)
     return result

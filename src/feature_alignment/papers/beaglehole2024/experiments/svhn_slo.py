@@ -3,13 +3,12 @@
 Source: beaglehole2024, Figure 17 and Appendix J and M.
 """
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.features.feature_covariance import layer_feature_matrices
 from feature_alignment.features.feature_matrices import (
     agop_diagonal,
@@ -18,29 +17,25 @@ from feature_alignment.features.feature_matrices import (
 )
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.image_task import centred_one_hot
-from feature_alignment.pipeline.run import SeedResult, precision
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
+    hidden_layers,
+    relu_network,
+    speed_limited,
+)
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
-from feature_alignment.training.optimizers import make_optimizer
-from feature_alignment.training.progress import Progress
 from feature_alignment.training.schedule import measurement_schedule
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
+
 FIRST_LAYER = "layers.0"
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[SVHNSLO]") -> SeedResult:
     """Train one network on all images at once, and measure its layers' feature correlations.
-
-    Args:
-        seed: the seed; it chooses the images and the initial weights.
-        parameters: the section `beaglehole2024_svhn_slo` of the config.
-        device: where to train.
-        dataset: the house numbers.
-        label: names the run in its progress lines.
 
     Returns:
         Losses, accuracies and the measures of `FeatureProbe` in the hidden layers; the diagonals
@@ -50,45 +45,34 @@ def run_seed(
         UserError: if the dataset has too few images.
         TrainingDivergedError: if training diverged or left every ReLU dead.
     """
-    rng = stream(seed, "data")
-    images, classes = dataset.draw("train", parameters["samples"], rng)
-    test_images, test_classes = dataset.draw("test", parameters["test_samples"], rng)
-    to = {"dtype": precision(parameters), "device": device}
-    x, x_test = (torch.tensor(part, **to) for part in _standardised(images, test_images))
+    p, dataset, rng = run.parameters, run.dataset, run.stream("data")
+    images, classes = dataset.draw("train", p.samples, rng)
+    test_images, test_classes = dataset.draw("test", p.test_samples, rng)
+    x, x_test = (torch.tensor(part, **run.to) for part in _standardised(images, test_images))
     outputs = len(dataset.info["class_names"])
     y, y_test = (
         centred_one_hot(torch.tensor(part), outputs).to(x) for part in (classes, test_classes)
     )
 
-    hidden, steps = parameters["hidden_layers"], parameters["steps"]
-    model = MLP(
-        x.shape[1],
-        [parameters["width"]] * hidden,
-        outputs,
-        "relu",
-        bias=False,
-        generator=torch_stream(seed, "init"),
-        layer_scales=[parameters["initial_scale"]] * (hidden + 1),
-        dtype=x.dtype,
-    ).to(device)
+    scales = [p.initial_scale] * (p.hidden_layers + 1)
+    model = relu_network(run, [x.shape[1], *[p.width] * p.hidden_layers, outputs], scales)
     recorder = train(
         model,
         x,
         y,
         loss=mse,
-        optimizer=_optimizer(model, parameters),
-        steps=steps,
-        measure_at=measurement_schedule({"every": parameters["measure_every"]}, steps),
+        optimizer=_optimizer(model, p),
+        steps=p.steps,
+        measure_at=measurement_schedule({"every": p.measure_every}, p.steps),
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
-        probes=[
-            FeatureProbe(model, x, layers=[f"layers.{number}" for number in range(hidden)]),
-        ],
-        progress=Progress(steps, label),
+        probes=[FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))],
+        progress=run.progress(p.steps),
+        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(recorder)
-    _describe_diagonals(model, x, images.shape[1:], result, steps)
+    _describe_diagonals(model, x, images.shape[1:], p.steps, result)
     return result
 
 
@@ -103,18 +87,15 @@ def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.n
     return (pixels - mean) / deviation, (test.reshape(len(test), -1) - mean) / deviation
 
 
-def _optimizer(model: MLP, parameters: Parameters) -> torch.optim.Optimizer:
-    rate = parameters["learning_rate"]
-    if parameters["optimizer"] == "gd":
-        return make_optimizer(model.parameters(), {"name": "gd", "lr": rate})
-    others = len(model.layers) - 1
-    speeds = [parameters["first_speed"], *[parameters["other_speed"]] * others]
-    settings = {"name": "slo", "lr": rate, "speeds": speeds, "epsilon": parameters["epsilon"]}
-    return make_optimizer(model.parameters(), settings)
+def _optimizer(model: MLP, p: "SVHNSLO") -> torch.optim.Optimizer:
+    if p.optimizer == "gd":
+        return torch.optim.SGD(model.parameters(), lr=p.learning_rate)
+    speeds = [p.first_speed, *[p.other_speed] * p.hidden_layers]
+    return speed_limited(model, p.learning_rate, speeds, p.epsilon)
 
 
 def _describe_diagonals(
-    model: MLP, x: torch.Tensor, shape: tuple[int, ...], result: SeedResult, step: int
+    model: MLP, x: torch.Tensor, shape: tuple[int, ...], step: int, result: SeedResult
 ) -> None:
     """Diagonals (d,) of the first layer's F = WᵀW and G = WᵀKW, without the matrices.
 
@@ -124,10 +105,10 @@ def _describe_diagonals(
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
     diagonals = {"nfm": nfm_diagonal(weight), "agop": agop_diagonal(weight, covariance)}
-    where = {"step": step, "layer": FIRST_LAYER}
+    add = partial(result.add, step=step, layer=FIRST_LAYER)
     for name, diagonal in diagonals.items():
         contrast = diagonal.std(correction=0) / diagonal.mean()
-        result.add(f"{name}_diagonal_contrast", float(contrast), **where)
+        add(f"{name}_diagonal_contrast", contrast)
         result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(shape)
     correlation = cosine_similarity(*diagonals.values(), subtract_mean=True)
-    result.add("diagonal_correlation", correlation, **where)
+    add("diagonal_correlation", correlation)

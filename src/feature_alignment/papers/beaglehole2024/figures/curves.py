@@ -1,48 +1,16 @@
-"""Curves over training with their spread over seeds, and numbers derived from such curves."""
+"""Curves over training: what captions say of them, and numbers derived from them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
-
-def draw_curve(
-    ax: "Axes", rows: "pd.DataFrame", colour: str, label: str | None = None, **style: Any
-) -> None:
-    """Draw the mean over seeds against the step, in a band of one standard deviation either way.
-
-    On an axis that is already logarithmic, mean and deviation are those of the logarithms, or the
-    band could reach below zero. The deviation has n − 1 in its denominator; of a single seed
-    there is no band.
-
-    Args:
-        ax: where to draw.
-        rows: tidy rows of one quantity, one for each seed and step.
-        colour: of line and band.
-        label: for the legend.
-        style: further properties of the line.
-
-    Raises:
-        ValueError: if there is no row, several for one seed and step, or a value that is not
-            positive on a logarithmic axis.
-    """
-    import numpy as np
-
-    if rows.empty:
-        raise ValueError(f"no rows to draw for the curve {label!r}.")
-    if rows.duplicated(["seed", "step"]).any():
-        raise ValueError(f"the curve {label!r} has several values for one seed and step.")
-    logarithmic = ax.get_yscale() == "log"
-    if logarithmic and not (rows["value"] > 0).all():
-        raise ValueError(f"the curve {label!r} is not positive, and its axis is logarithmic.")
-    forward, back = (np.log, np.exp) if logarithmic else (np.asarray, np.asarray)
-    by_step = rows.assign(value=forward(rows["value"])).groupby("step")["value"]
-    mean, deviation = by_step.mean(), by_step.std(ddof=1).fillna(0.0)
-    ax.plot(mean.index, back(mean), color=colour, label=label, **style)
-    low, high = back(mean - deviation), back(mean + deviation)
-    ax.fill_between(mean.index, low, high, color=colour, alpha=0.2, linewidth=0)
+OVER_SEEDS = (
+    "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
+    "for each of fewer than four seeds."
+)
+"""For captions: the convention of `feature_alignment.pipeline.figures.drawing`."""
 
 
 def last_rows(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -69,7 +37,7 @@ def spread_over(frame: "pd.DataFrame", column: str, by: Sequence[str]) -> "pd.Da
 
 
 def change_between(
-    frame: "pd.DataFrame", column: str, first: Any, second: Any, by: Sequence[str], name: str
+    frame: "pd.DataFrame", column: str, first: float, second: float, by: Sequence[str], name: str
 ) -> "pd.DataFrame":
     """How much a metric's value changes from one value of a column to another.
 

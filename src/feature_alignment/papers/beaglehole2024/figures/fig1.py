@@ -1,58 +1,60 @@
 """beaglehole2024, Figure 1: EGOP, NFM, AGOP and a randomised AGOP on the chain-monomial task."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
-from feature_alignment.pipeline.figures.style import describe, new_figure, show_matrix
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
+from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import describe, new_figure
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "The NFM and the AGOP find the task's low-rank structure"
-CAPTION = (
-    "First-layer feature matrices of a ReLU network with two hidden layers, trained by gradient "
-    "descent on the chain-monomial task, each divided by its largest entry (seed 0). From left: "
-    "the EGOP of the target; the NFM F = WᵀW; the AGOP G = WᵀKW; the same with K replaced by a "
-    "matrix Q of equal spectrum and Haar-random eigenvectors (first draw). Titles give mean ± "
-    "standard deviation over seeds of the cosine similarity with the NFM."
-)
-EXPERIMENT = "beaglehole2024_chain_monomial"
 POINT = "default"
+PANELS = {
+    "egop": ("EGOP", "nfm_egop"),
+    "nfm": ("NFM  $F = W^\\top W$", None),
+    "agop": ("AGOP  $G = W^\\top K W$", "nfc"),
+    "random_conjugate_agop": ("$W^\\top Q W$", "nfc_random_conjugate"),
+}
+"""Titles, and the metric of the similarity with the NFM."""
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point: the paper's setting."""
-    return [Point(EXPERIMENT, POINT)]
+    return [Point(POINT, settings[ChainMonomial])]
 
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the four matrices of seed 0."""
     run = runs[POINT]
-    last = f"step{run.metrics['step'].max()}"
-    names = {name: name for name in ("egop", "random_conjugate_agop")}
-    names |= {name: f"{name}/{last}" for name in ("nfm", "agop")}
-    matrices = {name: run.arrays[f"seed0/{stored}"] for name, stored in names.items()}
-    return FigureTable(run.metrics, matrices)
+    arrays = {name: run.array(name) for name in ("egop", "random_conjugate_agop")}
+    arrays |= {name: run.array(f"{name}/step{run.parameters['steps']}") for name in ("nfm", "agop")}
+    return FigureTable(run.metrics, arrays)
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Four heat maps in a row, as in the paper."""
-    panels = [
-        ("egop", "EGOP", "nfm_egop"),
-        ("nfm", "NFM  $F = W^\\top W$", None),
-        ("agop", "AGOP  $G = W^\\top K W$", "nfc"),
-        ("random_conjugate_agop", "$W^\\top Q W$", "nfc_random_conjugate"),
-    ]
     figure, axes = new_figure(1, 4, width=11.0, height=3.5)
-    for ax, (name, title, metric) in zip(axes[0], panels, strict=True):
-        matrix = table.arrays[name]
-        label = "entry / largest entry" if ax is axes[0, -1] else None
-        show_matrix(ax, matrix / matrix.max(), 1.0, label, diverging=True)
-        ax.set_title(title + (_similarity(table, metric) if metric else "\n"))
+    show_row(axes[0], [table.arrays[name] for name in PANELS])
+    for ax, (title, metric) in zip(axes[0], PANELS.values(), strict=True):
+        similarity = f"$\\rho(F, \\cdot)$ = {describe(table.values(metric))}" if metric else ""
+        ax.set_title(f"{title}\n{similarity}")
     return figure
 
 
-def _similarity(table: FigureTable, metric: str) -> str:
-    return f"\n$\\rho(F, \\cdot)$ = {describe(table.values(metric))}"
+FIGURES = (
+    Figure(
+        name="fig1",
+        title="The NFM and the AGOP find the task's low-rank structure",
+        caption="First-layer feature matrices of a ReLU network with two hidden layers, trained by "
+        "gradient descent on the chain-monomial task, each divided by its largest entry (seed 0). "
+        "From left: the EGOP of the target; the NFM F = WᵀW; the AGOP G = WᵀKW; the same with K "
+        "replaced by a matrix Q of equal spectrum and Haar-random eigenvectors (first draw). "
+        "Titles give mean ± standard deviation over seeds of the cosine similarity with the NFM.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

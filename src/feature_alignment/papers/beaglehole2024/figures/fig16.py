@@ -1,50 +1,57 @@
 """beaglehole2024, Figure 16: what a network that recognises eyeglasses attends to."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
-from feature_alignment.pipeline.figures.style import describe, new_figure, show_matrix
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
+from feature_alignment.papers.beaglehole2024.parameters import CelebA
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import describe, new_figure
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "NFM and AGOP of a network that recognises eyeglasses"
-CAPTION = (
-    "Diagonals of the first layer's NFM F = WᵀW, its AGOP G = WᵀKW, and WᵀQW with a random "
-    "symmetric Q of the spectrum of K (seed 0), as images, mean over channels, each divided by its "
-    "largest entry. Titles give Pearson's correlation of each diagonal with that of F, mean ± "
-    "standard deviation over seeds, and for Q over several draws."
-)
-EXPERIMENT = "beaglehole2024_celeba"
 POINT = "glasses"
-PANELS = {"nfm": "F", "agop": "G", "random_conjugate": "WᵀQW"}
-CORRELATIONS = {
-    "agop": "diagonal_correlation",
-    "random_conjugate": "diagonal_correlation_random",
+PANELS = {
+    "nfm": ("F", None),
+    "agop": ("G", "diagonal_correlation"),
+    "random_conjugate": ("WᵀQW", "diagonal_correlation_random"),
 }
+"""Matrices, and the metric of the correlation with the first."""
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """The one point."""
-    return [Point(EXPERIMENT, POINT)]
+    return [Point(POINT, settings[CelebA])]
 
 
 def table(runs: Runs) -> FigureTable:
     """All that was measured, and the diagonals of seed 0."""
-    arrays = {name: runs[POINT].arrays[f"seed0/{name}_diagonal"] for name in PANELS}
-    return FigureTable(runs.metrics, arrays)
+    run = runs[POINT]
+    return FigureTable(run.metrics, {name: run.array(f"{name}_diagonal") for name in PANELS})
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Three images side by side."""
     figure, axes = new_figure(1, len(PANELS), width=9.0, height=3.2)
-    for ax, (name, title) in zip(axes[0], PANELS.items(), strict=True):
-        image = table.arrays[name].mean(axis=-1)  # (height, width)
-        label = "entry / largest entry" if ax is axes[0, -1] else None
-        show_matrix(ax, image / image.max(), 1.0, label)
-        if name in CORRELATIONS:
-            title += f", correlation {describe(table.values(CORRELATIONS[name]))}"
-        ax.set_title(f"diagonal of {title}")
+    images = [table.arrays[name].mean(axis=-1) for name in PANELS]  # (height, width)
+    show_row(axes[0], images, diverging=False)
+    for ax, (matrix, metric) in zip(axes[0], PANELS.values(), strict=True):
+        correlation = f", correlation {describe(table.values(metric))}" if metric else ""
+        ax.set_title(f"diagonal of {matrix}{correlation}")
     return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig16",
+        title="NFM and AGOP of a network that recognises eyeglasses",
+        caption="Diagonals of the first layer's NFM F = WᵀW, its AGOP G = WᵀKW, and WᵀQW with a "
+        "random symmetric Q of the spectrum of K (seed 0), as images, mean over channels, each "
+        "divided by its largest entry. Titles give Pearson's correlation of each diagonal with "
+        "that of F, mean ± standard deviation over seeds, and for Q over several draws.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

@@ -1,54 +1,42 @@
 """beaglehole2024, Figure 2: centred and uncentred correlations across architectures."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
+from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
 from feature_alignment.papers.beaglehole2024.figures.networks import (
     ATTENTION,
     CORRELATION_COLOURS,
-    CORRELATIONS,
+    MEASURES,
     centred_excess,
-    chosen_rows,
     datasets_of,
     draw_both_correlations,
     ends,
-    gpt_points,
     layers_of,
     left_out,
     mlp_points,
-    rows_of,
-    vgg_points,
+    other_points,
 )
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "The centred correlation is above the uncentred one across architectures"
-CAPTION = (
-    "UC-NFC and C-NFC (A) in each layer of a ReLU network with five hidden layers on the first "
-    "dataset of the average; (B) in its layers, averaged over the datasets named above the panel, "
-    "early, at the first measurement after an epoch at the full learning rate, and late, at the "
-    "last; (C) in the convolutions of VGG-11 without batch norm on CIFAR-10; (D) in the query, key "
-    "and value layers of a transformer on Shakespeare characters, one block a row. A-C with the "
-    "settings of the released code, whose first epoch is at learning rate 1e-4. Lines are means "
-    "over seeds, bands, where there are several seeds, one standard deviation either way."
-)
 SETTINGS = {"mlp": "released", "vgg": "released", "gpt": "text"}
 CONVERGED = 0.1
 WHEN = {"early": ("o", "-"), "late": ("s", ":")}
 """Marker and line in panel B."""
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """The networks of Figures 13-15."""
-    return [*mlp_points(experiments), *vgg_points(), *gpt_points()]
+    return [*mlp_points(settings), *other_points(settings)]
 
 
 def table(runs: Runs) -> FigureTable:
@@ -60,12 +48,11 @@ def table(runs: Runs) -> FigureTable:
     network in which UC-NFC ends within 0.1 of C-NFC. Averages over datasets have the point "mean",
     and in `remark` the datasets that they lack.
     """
-    metrics = [*CORRELATIONS, *(f"{name}_mean_subtracted" for name in CORRELATIONS)]
-    rows = chosen_rows(runs, [*metrics, "centred_uncentred_ratio"])
+    rows = rows_where(runs.metrics, metric=MEASURES)
     rows = rows[~rows["layer"].str.startswith("head.")]  # of VGG-11 the convolutions alone
     excess = centred_excess(rows)
     both = ends(pd.concat([rows, excess], ignore_index=True))
-    averages = _average(rows_of(both, network="mlp"))
+    averages = _average(rows_where(both, network="mlp"))
     parts = [rows, excess, both, averages, _depth_gains(both), _converged_shares(both)]
     frame = pd.concat(parts, ignore_index=True)
     remark = left_out(datasets_of(frame))
@@ -81,7 +68,7 @@ def _average(both: pd.DataFrame) -> pd.DataFrame:
 
 def _depth_gains(both: pd.DataFrame) -> pd.DataFrame:
     """How much more C-NFC exceeds UC-NFC early in the last layer, or block, than in the first."""
-    rows = rows_of(both, metric="centred_excess_early").copy()
+    rows = rows_where(both, metric="centred_excess_early").copy()
     # Of a transformer the block counts: "blocks.0.attention.query" -> 0, and query.
     block = rows["layer"].str.extract(r"blocks\.(\d+)\.attention\.(\w+)")
     order = pd.factorize(rows["layer"])[0]
@@ -96,7 +83,7 @@ def _depth_gains(both: pd.DataFrame) -> pd.DataFrame:
 
 
 def _converged_shares(both: pd.DataFrame) -> pd.DataFrame:
-    rows = rows_of(both, metric="centred_excess_late")
+    rows = rows_where(both, metric="centred_excess_late")
     group = ["network", "settings", "seed", "split"]
     near = rows.assign(value=(rows["value"].abs() < CONVERGED).astype(float))
     shares = near.groupby(group, sort=False)["value"].mean().reset_index()
@@ -105,29 +92,30 @@ def _converged_shares(both: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """A and B in a first row, C and D beside each other below."""
     frame = table.frame
     figure, axes = new_figure(4, 6, width=12.0, height=8.0)
     datasets = datasets_of(frame)
-    first = rows_of(frame, network="mlp", dataset=datasets[0], settings=SETTINGS["mlp"])
+    first = rows_where(frame, network="mlp", dataset=datasets[0], settings=SETTINGS["mlp"])
     layers = layers_of(first, "layers.")
     for number, (ax, layer) in enumerate(zip(axes[0], layers, strict=False), start=1):
-        draw_both_correlations(ax, rows_of(first, layer=layer))
+        draw_both_correlations(ax, rows_where(first, layer=layer))
         ax.set(title=f"{DATASETS[datasets[0]].title}, layer {number}", xlabel="epoch")
     _draw_average(axes[0, 5], frame, datasets)
-    vgg = rows_of(frame, network="vgg", settings=SETTINGS["vgg"])
+    vgg = rows_where(frame, network="vgg", settings=SETTINGS["vgg"])
     cells = [axes[row, column] for row in (1, 2, 3) for column in (0, 1, 2)]
     convolutions = layers_of(vgg, "features.")
     for number, (ax, layer) in enumerate(zip(cells, convolutions, strict=False), start=1):
-        draw_both_correlations(ax, rows_of(vgg, layer=layer))
+        draw_both_correlations(ax, rows_where(vgg, layer=layer))
         ax.set(title=f"VGG-11, conv. {number}", xlabel="epoch")
     cells[-1].axis("off")
     _draw_legend(cells[-1], axes[0, 0])
-    gpt = rows_of(frame, network="gpt")
+    gpt = rows_where(frame, network="gpt")
     for row, ax_row in enumerate(axes[1:]):
         for ax, name in zip(ax_row[3:], ATTENTION, strict=True):
-            draw_both_correlations(ax, rows_of(gpt, layer=f"blocks.{row}.attention.{name}"))
+            layer = f"blocks.{row}.attention.{name}"
+            draw_both_correlations(ax, gpt[gpt["layer"] == layer])  # maybe none: fewer blocks
             ax.set(title=f"block {row + 1}, {name}", xlabel="step")
     for ax, letter in zip((axes[0, 0], axes[0, 5], axes[1, 0], axes[1, 3]), "ABCD", strict=True):
         panel_label(ax, letter)
@@ -137,20 +125,14 @@ def draw(table: FigureTable) -> "Figure":
 
 
 def _draw_average(ax: "Axes", frame: pd.DataFrame, datasets: list[str]) -> None:
-    """Means over datasets by layer, early and late, with their deviation over seeds."""
-    rows = rows_of(frame, point="mean", settings=SETTINGS["mlp"])
-    for metric in CORRELATIONS:
-        for when, (marker, style) in WHEN.items():
-            values = rows_of(rows, metric=f"{metric}_{when}").groupby("layer")["value"]
-            mean, deviation = values.mean(), values.std(ddof=1).fillna(0.0)
-            ax.errorbar(
-                range(1, len(mean) + 1),
-                mean,
-                deviation,
-                color=COLOURS[CORRELATION_COLOURS[metric]],
-                marker=marker,
-                linestyle=style,
-            )
+    """Means over datasets by layer, early and late."""
+    rows = rows_where(frame, point="mean", settings=SETTINGS["mlp"])
+    numbers = {layer: number for number, layer in enumerate(layers_of(rows, "layers."), start=1)}
+    rows = rows.assign(number=rows["layer"].map(numbers))
+    for metric, colour in CORRELATION_COLOURS.items():
+        for when, (marker, line) in WHEN.items():
+            chosen = rows_where(rows, metric=f"{metric}_{when}")
+            draw_curve(ax, chosen, colour, x="number", marker=marker, linestyle=line)
     missing = left_out(datasets)
     ax.set(ylim=(0, 1.02), xlabel="layer")
     ax.set_title(f"mean of {len(datasets)} datasets" + (f",\n{missing}" if missing else ""))
@@ -165,3 +147,21 @@ def _draw_legend(ax: "Axes", curves: "Axes") -> None:
         handles.append(Line2D([], [], color=COLOURS["reference"], marker=marker, linestyle=style))
         labels.append(f"B, {when}")
     ax.legend(handles, labels, loc="center")
+
+
+FIGURES = (
+    Figure(
+        name="fig2",
+        title="The centred correlation is above the uncentred one across architectures",
+        caption="UC-NFC and C-NFC (A) in each layer of a ReLU network with five hidden layers on "
+        "the first dataset of the average; (B) in its layers, averaged over the datasets named "
+        "above the panel, early, at the first measurement after an epoch at the full learning "
+        "rate, and late, at the last; (C) in the convolutions of VGG-11 without batch norm on "
+        "CIFAR-10; (D) in the query, key and value layers of a transformer on Shakespeare "
+        "characters, one block a row. A-C with the settings of the released code, whose first "
+        f"epoch is at learning rate 1e-4. {OVER_SEEDS}",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

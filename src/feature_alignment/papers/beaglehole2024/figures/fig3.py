@@ -1,29 +1,19 @@
 """beaglehole2024, Figure 3: predicted and observed C-NFC on the alignment reversing data set."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "The C-NFC at initialisation, predicted by random matrix theory and observed"
-CAPTION = (
-    "Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation on the "
-    "alignment reversing data set, n = d = k, against the balance γ, the share of label 1. Left: "
-    "predicted from moments of R averaged over 30 networks. Middle: observed with one network. "
-    "Thin lines: draws of the data (seeds); thick: their mean; bars: standard deviation over "
-    "networks, mean over draws. Right: mean observed against mean predicted, one point "
-    "for each γ. Rows: readings of the data set's construction, whose text cannot be followed to "
-    "the letter: tempered with δ = 10⁻³ and 10⁻², square, compact."
-)
-EXPERIMENT = "beaglehole2024_alignment_reversing"
 READINGS = {
     "tempered": ("tempered, δ = 10⁻³", {"reading": "tempered", "delta": 1e-3}),
     "softer": ("tempered, δ = 10⁻²", {"reading": "tempered", "delta": 1e-2}),
@@ -35,19 +25,18 @@ _BELOW_ONE = 0.999
 """At γ = 1 there is no second subset, and no adversary."""
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point for each reading of Appendix G."""
-    return [Point(EXPERIMENT, name, overrides) for name, (_, overrides) in READINGS.items()]
+    own = settings[AlignmentReversing]
+    return [Point(name, own.but(**changes)) for name, (_, changes) in READINGS.items()]
 
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, and for each reading how well prediction and observation agree."""
-    metrics = runs.metrics
-    parts = [metrics]
+    parts = [runs.metrics]
     for name in READINGS:
-        rows = metrics[metrics["point"] == name]
-        parts.append(_by_seed(rows, name))
-        parts.append(_over_seeds(rows, name))
+        rows = rows_where(runs.metrics, point=name)
+        parts += [_by_seed(rows, name), _over_seeds(rows, name)]
     return FigureTable(pd.concat(parts, ignore_index=True))
 
 
@@ -85,14 +74,19 @@ def _over_seeds(rows: pd.DataFrame, point: str) -> pd.DataFrame:
 
 def _network_deviations(rows: pd.DataFrame) -> pd.DataFrame:
     """Standard deviation between networks, seeds down and balances across."""
-    observed = rows[rows["metric"] == "observed"].groupby(["seed", "balance"])["value"]
+    observed = rows_where(rows, metric="observed").groupby(["seed", "balance"])["value"]
     return observed.std(ddof=0).unstack()
 
 
 def _curves(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """A metric with the first network, seeds down and balances across."""
-    chosen = rows[(rows["metric"] == metric) & ~(rows["network"] > 0)]
+    chosen = _of_first_network(rows, metric)
     return chosen.pivot(index="seed", columns="balance", values="value")
+
+
+def _of_first_network(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    chosen = rows_where(rows, metric=metric)
+    return chosen[~(chosen["network"] > 0)]
 
 
 def _summary(values: pd.DataFrame, point: str) -> pd.DataFrame:
@@ -101,14 +95,18 @@ def _summary(values: pd.DataFrame, point: str) -> pd.DataFrame:
     return tidy.assign(point=point, step=0, layer="all", split="train")
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """A row for each reading, with the three panels of the paper."""
     figure, axes = new_figure(len(READINGS), 3, width=9.0, height=10.0)
     for row, (name, (title, _)) in zip(axes, READINGS.items(), strict=True):
-        rows = table.frame[table.frame["point"] == name]
-        _draw_curves(row[0], rows, "predicted", COLOURS["reference"])
-        _draw_curves(row[1], rows, "observed", COLOURS["train"])
+        rows = table.rows(point=name)
+        _draw_draws(row[0], rows, "predicted", COLOURS["reference"])
+        _draw_draws(row[1], rows, "observed", COLOURS["train"])
+        mean, deviation = _curves(rows, "observed").mean(), _network_deviations(rows).mean()
+        row[1].errorbar(mean.index, mean, deviation, fmt="none", color=COLOURS["train"], capsize=2)
         _draw_scatter(row[2], rows)
+        for ax in row[:2]:
+            ax.set(ylim=(0, 1.03), ylabel="correlation ρ")
         row[0].set_title(f"{title}: predicted")
         row[1].set_title("observed")
         row[2].set_title(_agreement(table, name))
@@ -119,23 +117,16 @@ def draw(table: FigureTable) -> "Figure":
 
 
 def _agreement(table: FigureTable, point: str) -> str:
-    r2 = table.values("scatter_r2", point=point).iloc[0]
-    error = table.values("largest_error_of_mean", point=point).iloc[0]
+    r2 = table.values("scatter_r2", point=point).item()
+    error = table.values("largest_error_of_mean", point=point).item()
     # Of a flat curve R² says nothing: it compares the error with the curve's variance.
     return (f"$R^2$ = {r2:.3f}, " if r2 > 0 else "flat, ") + f"error ≤ {error:.3f}"
 
 
-def _draw_curves(ax: "Axes", rows: pd.DataFrame, metric: str, colour: str) -> None:
-    curves = _curves(rows, metric)
-    for _, curve in curves.iterrows():
-        ax.plot(curve.index, curve, color=colour, alpha=0.35, linewidth=0.8)
-    mean = curves.mean()
-    if metric == "observed":
-        error = _network_deviations(rows).mean()
-        ax.errorbar(mean.index, mean, yerr=error, color=colour, linewidth=2, capsize=2)
-    else:
-        ax.plot(mean.index, mean, color=colour, linewidth=2)
-    ax.set(ylim=(0, 1.03), ylabel="correlation ρ")
+def _draw_draws(ax: "Axes", rows: pd.DataFrame, metric: str, colour: str) -> None:
+    """All draws beside their mean: under some readings they differ in shape, not only in size."""
+    draw_curve(ax, _of_first_network(rows, metric), colour, x="balance")
+    ax.plot(_curves(rows, metric).T, color=colour, linewidth=0.6, alpha=0.5)
 
 
 def _draw_scatter(ax: "Axes", rows: pd.DataFrame) -> None:
@@ -144,3 +135,22 @@ def _draw_scatter(ax: "Axes", rows: pd.DataFrame) -> None:
     ax.plot([low, 1], [low, 1], ":", color=COLOURS["reference"])
     ax.plot(predicted, observed, "o", color=COLOURS["train"])
     ax.set(xlim=(low, 1.005), ylim=(low, 1.005), ylabel="observed ρ", aspect="equal")
+
+
+FIGURES = (
+    Figure(
+        name="fig3",
+        title="The C-NFC at initialisation, predicted by random matrix theory and observed",
+        caption="Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation "
+        "on the alignment reversing data set, n = d = k, against the balance γ, the share of label "
+        "1. Left: predicted from moments of R averaged over 30 networks. Middle: observed with one "
+        "network; bars: standard deviation over networks, mean over draws of the data (seeds). "
+        "Thin lines: single draws; thick: their mean, from four draws on with a band of one "
+        "standard deviation either way. Right: mean observed against mean predicted, one point for "
+        "each γ. Rows: readings of the data set's construction, whose text cannot be followed to "
+        "the letter: tempered with δ = 10⁻³ and 10⁻², square, compact.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

@@ -1,41 +1,39 @@
 """beaglehole2024, Figure 7: first-order predicted and observed C-NFC with two hidden layers."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
+from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "A first-order prediction of the C-NFC extends to depth and other activations"
-CAPTION = (
-    "Correlation ρ of the second derivatives of centred NFM and AGOP at initialisation, at the "
-    "first layer of networks with two hidden layers, against the decay rate α of the data's "
-    "covariance, whose eigenvalues are 1/(1 + k^α). Dotted: first-order prediction, from the "
-    "expected PTK at infinite width in closed form. Symbols: observed at the smaller (dashed) and "
-    "the larger width (solid), mean over networks and draws of the data; bars: standard deviation "
-    "between networks, mean over draws. The widths are drawn a little to the left and right of "
-    "their α. Thin lines in the widths' colours: predicted with the networks' mean 𝒦² in place of "
-    "the squared mean."
-)
-EXPERIMENT = "beaglehole2024_depth_prediction"
 ACTIVATIONS = ("quadratic", "relu")
 TARGETS = ("low_rank", "high_rank")
 LAST_IN_THE_MIDDLE = 3.0
 """Decay rates from 0 up to here, both left out, count as intermediate."""
-LINES = {"smaller": ("sky blue", "--", "o", -0.04), "larger": ("vermillion", "-", "s", 0.04)}
+LINES = {
+    "smaller": (OKABE_ITO["sky blue"], "--", "o", -0.04),
+    "larger": (OKABE_ITO["vermillion"], "-", "s", 0.04),
+}
 """Colour, line, symbol and shift in α of the two widths."""
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point for each activation and target."""
     return [
-        Point(EXPERIMENT, f"{phi}_{target}", {"activation": phi, "target": target})
+        Point(
+            f"{phi}_{target}",
+            settings[DepthPrediction].but(activation=phi, target=target),
+            {"activation": phi, "target": target},
+        )
         for phi in ACTIVATIONS
         for target in TARGETS
     ]
@@ -52,13 +50,15 @@ def table(runs: Runs) -> FigureTable:
     """
     metrics = runs.metrics
     parts = [metrics]
-    for point, rows in metrics.groupby("point", sort=False):
-        first_order = _curve(rows[rows["metric"] == "predicted"])
+    for (point, phi, target), rows in metrics.groupby(
+        ["point", "activation", "target"], sort=False
+    ):
+        first_order = _curve(rows_where(rows, metric="predicted"))
         for size, width in zip(LINES, _widths(rows), strict=True):
-            here = rows[rows["width"] == width]
-            seen = here[here["metric"] == "observed"]
+            here = rows_where(rows, width=width)
+            seen = rows_where(here, metric="observed")
             observed, between_networks = _curve(seen), _network_deviation(seen)
-            second_order = _curve(here[here["metric"] == "predicted_with_mean_square"])
+            second_order = _curve(rows_where(here, metric="predicted_with_mean_square"))
             values = {
                 "largest_error": abs(observed - first_order).max(axis=1),
                 "largest_error_with_mean_square": abs(observed - second_order).max(axis=1),
@@ -69,7 +69,8 @@ def table(runs: Runs) -> FigureTable:
             }
             if size == "larger":  # the prediction is of infinite width
                 values |= _dip(first_order, between_networks, "dip_of_predicted")
-            parts += [_summary(column, name, point, size) for name, column in values.items()]
+            where = {"point": point, "activation": phi, "target": target, "size": size}
+            parts += [_summary(column, name, **where) for name, column in values.items()]
     frame = pd.concat(parts, ignore_index=True)
     return FigureTable(pd.concat([frame, _relu_against_quadratic(frame)], ignore_index=True))
 
@@ -82,13 +83,11 @@ def _error_over_constant(observed: pd.DataFrame, predicted: pd.DataFrame) -> pd.
 
 def _relu_against_quadratic(frame: pd.DataFrame) -> pd.DataFrame:
     """Largest errors at the larger width, mean over targets: ReLU's minus the quadratic's."""
-    rows = frame[(frame["metric"] == "largest_error") & (frame["size"] == "larger")]
-    errors = rows.pivot(index="seed", columns="point", values="value")
-    means = {
-        phi: errors[[f"{phi}_{target}" for target in TARGETS]].mean(axis=1) for phi in ACTIVATIONS
-    }
+    rows = rows_where(frame, metric="largest_error", size="larger")
+    means = rows.pivot_table(index="seed", columns="activation", values="value")
     difference = means["relu"] - means["quadratic"]
-    return _summary(difference, "relu_error_minus_quadratic_error", "comparison", "larger")
+    metric = "relu_error_minus_quadratic_error"
+    return _summary(difference, metric, point="comparison", size="larger")
 
 
 def _widths(rows: pd.DataFrame) -> tuple[float, float]:
@@ -114,52 +113,58 @@ def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str,
     return {metric: dip, f"{metric}_margin": dip - noise}
 
 
-def _summary(values: pd.Series, metric: str, point: str, size: str) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "point": point,
-            "seed": values.index,
-            "step": 0,
-            "layer": "layers.0",
-            "split": "train",
-            "metric": metric,
-            "value": values.to_numpy(),
-            "size": size,
-        }
-    )
+def _summary(values: pd.Series, metric: str, **where: str) -> pd.DataFrame:
+    """Tidy rows of one value for each seed."""
+    rows = values.rename("value").rename_axis("seed").reset_index()
+    return rows.assign(step=0, layer="layers.0", split="train", metric=metric, **where)
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """A panel for each activation (columns) and target (rows)."""
     figure, axes = new_figure(len(TARGETS), len(ACTIVATIONS), width=8.5, height=6.0)
     for row, target in zip(axes, TARGETS, strict=True):
         for ax, phi in zip(row, ACTIVATIONS, strict=True):
-            rows = table.frame[table.frame["point"] == f"{phi}_{target}"]
-            rows = rows[rows["decay_rate"].notna()]
-            predicted = rows[rows["metric"] == "predicted"].groupby("decay_rate")["value"].mean()
-            ax.plot(predicted, ":", color=COLOURS["paper"], label="predicted, first order")
-            for width, (name, line, marker, shift) in zip(
-                _widths(rows), LINES.values(), strict=True
-            ):
-                here = rows[rows["width"] == width]
-                seen = here[here["metric"] == "observed"]
-                observed, bars = _curve(seen).mean(), _network_deviation(seen).mean()
-                ax.errorbar(
-                    observed.index + shift,
-                    observed,
-                    yerr=bars,
-                    linestyle=line,
-                    marker=marker,
-                    color=OKABE_ITO[name],
-                    capsize=2,
-                    label=f"observed, k = {width:.0f}",
-                )
-                second = _curve(here[here["metric"] == "predicted_with_mean_square"]).mean()
-                label = f"predicted with mean 𝒦², k = {width:.0f}".replace("𝒦", r"$\mathcal{K}$")
-                ax.plot(second, line, color=OKABE_ITO[name], linewidth=0.8, label=label)
+            _draw_panel(ax, table.rows(activation=phi, target=target))
             ax.set(ylim=(0.5, 1.02), title=f"{phi}, {target.replace('_', ' ')} target")
         row[0].set_ylabel("correlation ρ")
     for ax in axes[-1]:
         ax.set_xlabel("data decay rate α")
     axes[0, 0].legend()
     return figure
+
+
+def _draw_panel(ax: "Axes", rows: pd.DataFrame) -> None:
+    by = {"x": "decay_rate"}
+    predicted = rows_where(rows, metric="predicted")
+    draw_curve(ax, predicted, COLOURS["paper"], "predicted, first order", **by, linestyle=":")
+    for width, (colour, line, marker, shift) in zip(_widths(rows), LINES.values(), strict=True):
+        seen = rows_where(rows, metric="observed", width=width)
+        seen = seen.assign(decay_rate=seen["decay_rate"] + shift)
+        by_draw = seen.groupby(["seed", "decay_rate"], as_index=False)["value"].mean()
+        label = f"observed, k = {width:.0f}"
+        draw_curve(ax, by_draw, colour, label, **by, linestyle=line, marker=marker)
+        mean, bars = _curve(seen).mean(), _network_deviation(seen).mean()
+        ax.errorbar(mean.index, mean, bars, fmt="none", color=colour, capsize=2)
+        second = rows_where(rows, metric="predicted_with_mean_square", width=width)
+        label = f"predicted with mean $\\mathcal{{K}}^2$, k = {width:.0f}"
+        draw_curve(ax, second, colour, label, **by, linestyle=line, linewidth=0.8)
+
+
+FIGURES = (
+    Figure(
+        name="fig7",
+        title="A first-order prediction of the C-NFC extends to depth and other activations",
+        caption="Correlation ρ of the second derivatives of centred NFM and AGOP at "
+        "initialisation, at the first layer of networks with two hidden layers, against the decay "
+        "rate α of the data's covariance, whose eigenvalues are 1/(1 + k^α). Dotted: first-order "
+        "prediction, from the expected PTK at infinite width in closed form. Symbols: observed at "
+        "the smaller (dashed) and the larger width (solid), mean over networks; bars: standard "
+        "deviation between networks, mean over draws of the data (seeds). The widths are drawn a "
+        "little to the left and right of their α. Thinner lines without "
+        "symbols in the widths' colours: predicted with the networks' mean 𝒦² in place of the "
+        f"squared mean. {OVER_SEEDS}",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

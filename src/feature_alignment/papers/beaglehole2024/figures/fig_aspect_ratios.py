@@ -1,35 +1,23 @@
 """Beyond beaglehole2024, Figure 3: the predicted C-NFC for any number of samples and units."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
     sequence_colours,
     show_matrix,
 )
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "The predicted C-NFC for any ratio of samples, inputs and units"
-CAPTION = (
-    "Not in the paper. Correlation ρ of the second derivatives of centred NFM and AGOP at "
-    "initialisation of one hidden layer on the high-rank task of Figure 7 with isotropic data, "
-    "over ψ₁ = n/d and ψ₂ = k/d, means over networks and draws. Left: observed. Middle: predicted, "
-    "for the quadratic activation by free probability with the limiting moments of R, for ReLU "
-    "and erf to first order, from the expected PTK, which does not depend on ψ₂. Right: observed "
-    "against predicted, dark to light by growing ψ₂. For the quadratic also: plus signs, free "
-    "probability with each network's own moments of R; crosses, first order. The first layer's "
-    "pre-activations have standard deviation 10 for erf, which would be linear in effect at 1."
-)
-EXPERIMENT = "beaglehole2024_aspect_ratios"
 PREDICTIONS = {
     "quadratic": "predicted",
     "relu": "predicted_first_order",
@@ -37,12 +25,13 @@ PREDICTIONS = {
 }
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point for each activation."""
+    own = settings[AspectRatios]
     return [
-        Point(EXPERIMENT, "quadratic", {"activation": "quadratic"}),
-        Point(EXPERIMENT, "relu", {"activation": "relu"}),
-        Point(EXPERIMENT, "erf", {"activation": "erf", "weight_variance": 100.0}),
+        Point("quadratic", own.but(activation="quadratic")),
+        Point("relu", own.but(activation="relu")),
+        Point("erf", own.but(activation="erf", weight_variance=100.0)),
     ]
 
 
@@ -63,15 +52,14 @@ def table(runs: Runs) -> FigureTable:
 
 def _map(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Means over networks and draws: ψ₁ down, ψ₂ across."""
-    chosen = rows[rows["metric"] == metric]
-    return chosen.pivot_table(index="psi1", columns="psi2", values="value")
+    return rows_where(rows, metric=metric).pivot_table(index="psi1", columns="psi2", values="value")
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """A row for each activation: two maps and their comparison."""
     figure, axes = new_figure(len(PREDICTIONS), 3, width=9.5, height=9.0)
     for row, (phi, prediction) in zip(axes, PREDICTIONS.items(), strict=True):
-        rows = table.frame[table.frame["point"] == phi]
+        rows = table.rows(point=phi)
         observed = _map(rows, "observed")
         _draw_map(row[0], observed, f"{phi}: observed")
         kind = "free probability" if prediction == "predicted" else "first order"
@@ -81,12 +69,8 @@ def draw(table: FigureTable) -> "Figure":
 
 
 def _draw_map(ax: "Axes", values: pd.DataFrame, title: str) -> None:
-    show_matrix(ax, values.to_numpy(), 1.0, None)
-    for i, row in enumerate(values.to_numpy()):
-        for j, value in enumerate(row):
-            ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7)
-    ax.set_xticks(range(values.shape[1]), [f"{psi:g}" for psi in values.columns])
-    ax.set_yticks(range(values.shape[0]), [f"{psi:g}" for psi in values.index])
+    named = values.rename(index="{:g}".format, columns="{:g}".format)
+    show_matrix(ax, named, 1.0, None, number_format=".2f", ticks=1)
     ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
 
 
@@ -105,3 +89,23 @@ def _draw_comparison(ax: "Axes", rows: pd.DataFrame, prediction: str) -> None:
             ax.plot(maps[name][psi2], observed[psi2], marker, color=colour, label=label)
     ax.set(xlabel="predicted ρ", ylabel="observed ρ", aspect="equal")
     ax.legend(title="$\\psi_2$", loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+FIGURES = (
+    Figure(
+        name="fig_aspect_ratios",
+        title="The predicted C-NFC for any ratio of samples, inputs and units",
+        caption="Not in the paper. Correlation ρ of the second derivatives of centred NFM and AGOP "
+        "at initialisation of one hidden layer on the high-rank task of Figure 7 with isotropic "
+        "data, over ψ₁ = n/d and ψ₂ = k/d, means over networks and draws. Left: observed. Middle: "
+        "predicted, for the quadratic activation by free probability with the limiting moments of "
+        "R, for ReLU and erf to first order, from the expected PTK, which does not depend on ψ₂. "
+        "Right: observed against predicted, dark to light by growing ψ₂. For the quadratic also: "
+        "plus signs, free probability with each network's own moments of R; crosses, first order. "
+        "The first layer's pre-activations have standard deviation 10 for erf, which would be "
+        "linear in effect at 1.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

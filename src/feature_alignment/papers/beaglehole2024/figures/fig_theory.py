@@ -2,35 +2,22 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
+from feature_alignment.papers.beaglehole2024.parameters import Propositions, Theorem9
+from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure, panel_label
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "What the theorem and the propositions say, measured"
-CAPTION = (
-    "Checks of Theorem 9, Propositions 2, 3, 12 and 16, Lemma 13, and eq. 10, 20, 22 and 28; means "
-    "over seeds. A: 1 − ρ of the second derivatives of centred NFM and AGOP against the dimension "
-    "d of data on the sphere, ReLU kernel at infinite width, for numbers of samples and targets "
-    "(z² − 1 has no linear part: the theorem does not speak of it). B: the same for n = 4d log d, "
-    "a linear target and the kernels of several activations; the quadratic's vanishes at right "
-    "angles, which the theorem excludes. Symbols: a wide ReLU network, by how its initial outputs "
-    "are made zero. C: size of the formula for E[ẆᵀKẆ] over that of a Monte-Carlo mean, as printed "
-    "in Proposition 16 and corrected, against the width k. D: spectral norm of the exponential's "
-    "kernel minus its linearisation by eq. 10, as printed and with h″(0)/2, for n = 4d log d, and "
-    "the norm of Lemma 13 for n = d log³d. E, F: relative difference of both sides, one symbol per "
-    "seed: by automatic differentiation (2, 12) and finite differences (3), and against traces in "
-    "large random matrices (equations)."
-)
-THEOREM, PROPOSITIONS = "beaglehole2024_theorem9", "beaglehole2024_propositions"
 KERNELS = {
     "relu": "blue",
     "erf": "orange",
@@ -66,10 +53,10 @@ REMAINDERS = {
 """What should vanish as d grows."""
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point for each kernel of the theorem, one for all propositions."""
-    theorem = [Point(THEOREM, phi, {"activation": phi}) for phi in KERNELS]
-    return [*theorem, Point(PROPOSITIONS, "propositions")]
+    theorem = [Point(phi, settings[Theorem9].but(activation=phi)) for phi in KERNELS]
+    return [*theorem, Point("propositions", settings[Propositions])]
 
 
 def table(runs: Runs) -> FigureTable:
@@ -81,7 +68,7 @@ def table(runs: Runs) -> FigureTable:
     """
     metrics = runs.metrics
     metrics["extent"] = ""
-    growing = metrics[metrics["metric"].isin(["one_minus_correlation", *REMAINDERS])]
+    growing = rows_where(metrics, metric=["one_minus_correlation", *REMAINDERS])
     group = ["point", "metric", "sample_size", "target"]
     largest = growing.groupby(group, dropna=False)["dimension"].transform("max")
     metrics.loc[growing.index[growing["dimension"] == largest], "extent"] = "largest"
@@ -107,34 +94,29 @@ def _slope(rows: pd.DataFrame) -> float:
     return float(np.polyfit(log_d, log_value, 1)[0])
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Theorem 9 above; Proposition 16 and what vanishes with d; relative differences."""
     figure, axes = new_figure(3, 2, width=9.5, height=9.0)
-    frame = table.frame
-    _draw_targets(axes[0, 0], frame[frame["point"] == "relu"])
-    _draw_kernels(axes[0, 1], frame)
-    _draw_proposition_16(axes[1, 0], frame)
-    _draw_remainders(axes[1, 1], frame)
-    _draw_differences(axes[2, 0], frame, IDENTITIES, "identities")
-    _draw_differences(axes[2, 1], frame, EQUATIONS, "traces of large matrices")
+    for ax in (*axes[0], *axes[1]):
+        ax.set(xscale="log", yscale="log")
+    _draw_targets(axes[0, 0], table)
+    _draw_kernels(axes[0, 1], table)
+    _draw_proposition_16(axes[1, 0], table)
+    _draw_remainders(axes[1, 1], table)
+    _draw_differences(axes[2, 0], table, IDENTITIES, "identities")
+    _draw_differences(axes[2, 1], table, EQUATIONS, "traces of large matrices")
     for ax, letter in zip(axes.flat, "ABCDEF", strict=True):
         panel_label(ax, letter)
     return figure
 
 
-def _curve(rows: pd.DataFrame, by: str, **where: str) -> pd.Series:
-    """Mean over seeds of the chosen rows, by a column."""
-    for column, value in where.items():
-        rows = rows[rows[column] == value]
-    return rows.groupby(by)["value"].mean()
-
-
-def _draw_targets(ax: "Axes", rows: pd.DataFrame) -> None:
-    rows = rows[rows["metric"] == "one_minus_correlation"]
+def _draw_targets(ax: "Axes", table: FigureTable) -> None:
+    rows = table.rows(metric="one_minus_correlation", point="relu")
     for target, (_, colour) in TARGETS.items():
         for size, line in SAMPLE_SIZES.items():
-            curve = _curve(rows, "dimension", target=target, sample_size=size)
-            ax.plot(curve, line, color=OKABE_ITO[colour], marker=".")
+            curve = rows_where(rows, target=target, sample_size=size)
+            curve = curve[curve["value"] > 0]  # of a single sample ρ is 1
+            draw_curve(ax, curve, OKABE_ITO[colour], x="dimension", linestyle=line, marker=".")
     for formula, colour in TARGETS.values():
         ax.plot([], [], color=OKABE_ITO[colour], label=f"y = {formula}")
     for size, line in SAMPLE_SIZES.items():
@@ -142,55 +124,76 @@ def _draw_targets(ax: "Axes", rows: pd.DataFrame) -> None:
     _label_dimensions(ax, rows, "1 − ρ", "ReLU kernel")
 
 
-def _draw_kernels(ax: "Axes", frame: pd.DataFrame) -> None:
-    rows = frame[(frame["sample_size"] == "4d log d") & (frame["target"] == "linear")]
+def _draw_kernels(ax: "Axes", table: FigureTable) -> None:
+    rows = table.rows(sample_size="4d log d", target="linear")
     for phi, colour in KERNELS.items():
-        infinite = rows[rows["metric"] == "one_minus_correlation"]
-        curve = _curve(infinite, "dimension", point=phi)
-        ax.plot(curve, color=OKABE_ITO[colour], marker=".", label=phi)
+        curve = rows_where(rows, metric="one_minus_correlation", point=phi)
+        draw_curve(ax, curve, OKABE_ITO[colour], phi, x="dimension", marker=".")
     for method, marker in METHODS.items():
-        network = _curve(rows, "dimension", point="relu", method=method)
-        ax.plot(network, marker, color=COLOURS["paper"], fillstyle="none", label=method)
+        network = rows_where(rows, point="relu", method=method)
+        style = {"marker": marker, "linestyle": "none", "fillstyle": "none"}
+        draw_curve(ax, network, COLOURS["paper"], method, x="dimension", **style)
     _label_dimensions(ax, rows, "1 − ρ", "linear target, n = 4d log d")
 
 
 def _label_dimensions(ax: "Axes", rows: pd.DataFrame, ylabel: str, title: str) -> None:
-    ax.set(xscale="log", yscale="log", xlabel="input dimension d", ylabel=ylabel, title=title)
+    ax.set(xlabel="input dimension d", ylabel=ylabel, title=title)
     dimensions = sorted(rows["dimension"].dropna().unique())
     ax.set_xticks(dimensions, [f"{d:.0f}" for d in dimensions], minor=False)
     ax.set_xticks([], minor=True)
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _draw_proposition_16(ax: "Axes", frame: pd.DataFrame) -> None:
+def _draw_proposition_16(ax: "Axes", table: FigureTable) -> None:
     for formula, colour, marker in (
         ("as_printed", "vermillion", "o"),
         ("corrected", "blue", "s"),
     ):
-        metric = f"proposition_16_agop_{formula}_norm_ratio"
-        curve = _curve(frame, "width", metric=metric)
+        rows = table.rows(metric=f"proposition_16_agop_{formula}_norm_ratio")
         label = formula.replace("_", " ")
-        ax.plot(curve, marker=marker, color=OKABE_ITO[colour], label=label)
+        draw_curve(ax, rows, OKABE_ITO[colour], label, x="width", marker=marker)
     ax.axhline(1, linestyle=":", color=COLOURS["reference"])
-    ax.set(xscale="log", yscale="log", xlabel="width k", ylabel="‖formula‖ / ‖Monte-Carlo mean‖")
+    ax.set(xlabel="width k", ylabel="‖formula‖ / ‖Monte-Carlo mean‖")
     ax.set_title("Proposition 16, $E[\\dot W^\\top K \\dot W]$")
     ax.legend()
 
 
-def _draw_remainders(ax: "Axes", frame: pd.DataFrame) -> None:
+def _draw_remainders(ax: "Axes", table: FigureTable) -> None:
+    rows = table.rows(metric=list(REMAINDERS))
     for metric, (label, colour, marker) in REMAINDERS.items():
-        curve = _curve(frame, "dimension", metric=metric)
-        ax.plot(curve, marker=marker, color=OKABE_ITO[colour], label=label)
-    rows = frame[frame["metric"].isin(REMAINDERS)]
+        curve = rows_where(rows, metric=metric)
+        draw_curve(ax, curve, OKABE_ITO[colour], label, x="dimension", marker=marker)
     _label_dimensions(ax, rows, "norm of what is left", "should vanish as d grows")
 
 
 def _draw_differences(
-    ax: "Axes", frame: pd.DataFrame, statements: Mapping[str, str], title: str
+    ax: "Axes", table: FigureTable, statements: Mapping[str, str], title: str
 ) -> None:
-    for position, metric in enumerate(statements):
-        values = frame.loc[frame["metric"] == metric, "value"]
-        ax.plot(values, [position] * len(values), "o", color=COLOURS["train"], fillstyle="none")
-    ax.set_yticks(range(len(statements)), list(statements.values()))
-    ax.invert_yaxis()
-    ax.set(xscale="log", xlabel="relative difference, one symbol per seed", title=title)
+    ax.set(xscale="log", xlabel="relative difference", title=title)
+    colours = dict.fromkeys(statements, COLOURS["train"])
+    rows = table.rows(metric=list(statements))
+    draw_points(ax, rows, statements, colours, by="metric", horizontal=True)
+
+
+FIGURES = (
+    Figure(
+        name="fig_theory",
+        title="What the theorem and the propositions say, measured",
+        caption="Checks of Theorem 9, Propositions 2, 3, 12 and 16, Lemma 13, and eq. 10, 20, 22 "
+        "and 28. A: 1 − ρ of the second derivatives of centred NFM and AGOP against the dimension "
+        "d of data on the sphere, ReLU kernel at infinite width, for numbers of samples and "
+        "targets (z² − 1 has no linear part: the theorem does not speak of it). B: the same for "
+        "n = 4d log d, a linear target and the kernels of several activations; the quadratic's "
+        "vanishes at right angles, which the theorem excludes. Symbols: a wide ReLU network, mean "
+        "over seeds, by how its initial outputs are made zero. C: size of the formula for E[ẆᵀKẆ] "
+        "over that of a Monte-Carlo mean, as printed in Proposition 16 and corrected, against the "
+        "width k. D: spectral norm of the exponential's kernel minus its linearisation by eq. 10, "
+        "as printed and with h″(0)/2, for n = 4d log d, and the norm of Lemma 13 for n = d log³d. "
+        "E, F: relative difference of both sides, a dot for each seed and a bar at their mean: by "
+        "automatic differentiation (2, 12) and finite differences (3), and against traces in large "
+        f"random matrices (equations). {OVER_SEEDS} On logarithmic axes they are of the logarithm.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

@@ -1,0 +1,160 @@
+"""Statements on means and large matrices, against samples.
+
+Source: beaglehole2024, Section 2.1 (EGOP), eq. 10, 20, 22 and 28, Lemma 13, Proposition 16.
+"""
+
+from collections import defaultdict
+from functools import partial
+from math import e
+
+import numpy as np
+import torch
+from scipy.sparse.linalg import eigsh
+
+from feature_alignment.data.synthetic import chain_monomial, isotropic_gaussian, uniform_sphere
+from feature_alignment.features.feature_matrices import cosine_similarity
+from feature_alignment.free_probability.centred_correlation import (
+    AGOP_WORD,
+    NFM_WORD,
+    NUMERATOR,
+    data_matrices,
+)
+from feature_alignment.free_probability.random_features import matrix_moments, sample_r
+from feature_alignment.free_probability.words import free_trace, matrix_trace, moment_trace
+from feature_alignment.papers.beaglehole2024.checks.printed_statements import (
+    Expansion,
+    expected_agop_derivative,
+    expected_agop_derivative_as_printed,
+    first_denominator_as_printed,
+    linearised_kernel,
+    numerator_as_printed,
+    second_denominator_as_printed,
+)
+
+BATCH = 500
+"""Networks of Proposition 16 that are in memory at a time."""
+EGOP_SAMPLES = 200_000
+EXPONENTIAL = Expansion(at_zero=e, slope=e, curvature=e, at_one=e**2)
+"""Of the kernel e^(1+u) of φ = exp, which fulfils the paper's Assumption 6."""
+
+
+def egop_of_chain(rank: int, dimension: int, rng: np.random.Generator) -> dict[str, float]:
+    """Diagonal, off-diagonal entries and rank of the chain-monomial task's EGOP, from samples.
+
+    Gradients are central differences of labels, exact for a polynomial of second degree.
+    """
+    d = max(dimension, rank + 1)  # at least one coordinate outside
+    x = isotropic_gaussian(EGOP_SAMPLES, d, rng)
+    gradient = np.stack(
+        [
+            (chain_monomial(x + unit, rank) - chain_monomial(x - unit, rank)) / 2
+            for unit in np.eye(d)
+        ],
+        axis=1,
+    )  # (n, d)
+    egop = gradient.T @ gradient / len(x)
+    block = egop[:rank, :rank]
+    off_diagonal = block[~np.eye(rank, dtype=bool)]
+    return {
+        "egop_diagonal": block.diagonal().mean(),
+        "egop_off_diagonal_distance": np.minimum(abs(off_diagonal), abs(off_diagonal - 1)).max(),
+        "egop_outside_max": max(abs(egop[rank:]).max(), abs(egop[:, rank:]).max()),
+        "egop_rank_minus_length": np.linalg.matrix_rank(egop, rtol=1e-6) - rank,
+    }
+
+
+def linearisation_rests(n: int, d: int, rng: np.random.Generator) -> dict[str, float]:
+    """Spectral norm of the exponential's kernel minus its linearisation by eq. 10."""
+    x = torch.tensor(uniform_sphere(n, d, d**0.5, rng))
+    gram = x @ x.T
+    kernel = torch.exp(1 + gram / d)
+    start = rng.standard_normal(n)  # ARPACK's own start is not ours to seed
+    rests = {}
+    for form, as_printed in (("as_printed", True), ("corrected", False)):
+        rest = kernel - linearised_kernel(gram, d, EXPONENTIAL, as_printed=as_printed)
+        (largest,) = eigsh(rest.numpy(), k=1, v0=start, tol=1e-4, return_eigenvectors=False)
+        rests[f"equation_10_rest_{form}"] = abs(largest)
+    return rests
+
+
+def lemma_13_deviation(n: int, d: int, rng: np.random.Generator) -> float:
+    """‖Xᵀy/n − E[xy]‖ for y = x₁ on the sphere, where E[xy] = e₁."""
+    x = uniform_sphere(n, d, d**0.5, rng)
+    return float(np.linalg.norm(x.T @ x[:, 0] / n - np.eye(d)[0]))
+
+
+def proposition_16(
+    x: torch.Tensor, y: torch.Tensor, width: int, networks: int, generator: torch.Generator
+) -> dict[str, float]:
+    """Means of ẆᵀẆ and ẆᵀKẆ over networks, against the formulas as printed and corrected.
+
+    Args:
+        x: inputs (n, d).
+        y: labels (n,).
+        width: k.
+        networks: how many are drawn.
+        generator: on the CPU; draws their weights.
+
+    Returns:
+        For each formula its norm over that of the sampled mean, and the cosine of both.
+    """
+    normal = partial(torch.randn, generator=generator, dtype=x.dtype)
+    label_weighted, gram = x.T @ (y[:, None] * x), x.T @ x
+    nfm, agop = torch.zeros_like(gram), torch.zeros_like(gram)
+    for start in range(0, networks, BATCH):
+        batch = min(BATCH, networks - start)
+        weight = normal(batch, width, x.shape[1]).to(x.device) / width**0.5
+        scaled = normal(batch, width, 1).to(x.device) * weight
+        r = scaled.mT @ scaled  # (batch, d, d)
+        nfm += r.sum(dim=0) / networks
+        agop += (r @ gram @ r).sum(dim=0) / networks
+    sampled_agop = label_weighted @ agop @ label_weighted
+    pairs = {
+        "nfm": (label_weighted @ label_weighted, label_weighted @ nfm @ label_weighted),
+        "agop_as_printed": (expected_agop_derivative_as_printed(x, y), sampled_agop),
+        "agop_corrected": (expected_agop_derivative(x, y, width), sampled_agop),
+    }
+    found = {}
+    for name, (formula, sampled) in pairs.items():
+        found[f"proposition_16_{name}_norm_ratio"] = float(formula.norm() / sampled.norm())
+        found[f"proposition_16_{name}_cosine"] = cosine_similarity(formula, sampled)
+    return found
+
+
+def trace_errors(
+    x: torch.Tensor, y: torch.Tensor, networks: int, generator: torch.Generator
+) -> dict[str, float]:
+    """Relative errors of traces of words in large matrices, n = d = k, by eq. 20, 22 and 28.
+
+    Args:
+        x: inputs (n, n).
+        y: labels (n,).
+        networks: how many are drawn.
+        generator: on the CPU; draws their weights.
+
+    Returns:
+        For each equation the error of its derivation, and of the printed formula.
+    """
+    size = len(x)
+    data = {word: m / m.norm() * size**0.5 for word, m in data_matrices(x, y).items()}
+    data_trace = matrix_trace(data)
+    equations = {
+        "equation_20": (NUMERATOR, numerator_as_printed),
+        "equation_22": (NFM_WORD, first_denominator_as_printed),
+        "equation_28": (AGOP_WORD, second_denominator_as_printed),
+    }
+    sampled, formulas = defaultdict[str, float](float), defaultdict[tuple[str, str], float](float)
+    for _ in range(networks):
+        r = sample_r(size, size, generator, x.device)
+        # With each network's own moments, so that the formulas alone are tested.
+        moments = matrix_moments(r)
+        families = {"R": moment_trace(moments), "AB": data_trace}
+        products = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
+        for equation, (word, printed) in equations.items():
+            sampled[equation] += products(word.replace("AR", "P").replace("BR", "Q")) / networks
+            formulas[equation, "derived"] += free_trace(word, families) / networks
+            formulas[equation, "as_printed"] += printed(data_trace, moments) / networks
+    return {
+        f"{equation}_{form}": abs(value / sampled[equation] - 1)
+        for (equation, form), value in formulas.items()
+    }

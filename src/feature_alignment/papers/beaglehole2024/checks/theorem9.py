@@ -1,0 +1,98 @@
+"""Theorem 9 in numbers: how far ρ of the second derivatives of NFM and AGOP is from 1.
+
+Source: beaglehole2024, Theorem 9.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import log
+
+import torch
+
+from feature_alignment.features.feature_matrices import cosine_similarity
+from feature_alignment.free_probability.dual_kernels import DUALS
+from feature_alignment.models.mlp import ACTIVATIONS
+
+BLOCK = 2048
+"""Rows of the kernel matrix that are in memory at a time."""
+SAMPLE_SIZES: dict[str, Callable[[int], float]] = {
+    "d/4": lambda d: d / 4,
+    "d": lambda d: d,
+    "4d log d": lambda d: 4 * d * log(d),
+    "d log³d": lambda d: d * log(d) ** 3,
+}
+"""Numbers of samples n by their names. The theorem asks for more than d log³d, for l = 1."""
+TARGETS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "linear": lambda z: z,
+    "non-linear": lambda z: z + z**2 - 1,
+    "no linear part": lambda z: z**2 - 1,
+}
+"""Targets as functions of z = βᵀx with ‖β‖ = 1."""
+SMALL_READOUT = 1e-3
+
+
+def deviations(
+    x: torch.Tensor, targets: Mapping[str, torch.Tensor], activation: str
+) -> dict[str, float]:
+    """1 − ρ(XᵀY𝒦YX, XᵀY𝒦²YX) for each target, without ever holding 𝒦 as a whole.
+
+    𝒦 is the kernel of infinite width. W has variance 1/d: with variance O(1/k), as the theorem
+    says, the pre-activations vanish as k → ∞ and the kernel is trivially of rank one.
+
+    Args:
+        x: inputs (n, d), on the sphere of radius √d.
+        targets: labels (n,) by name.
+        activation: one of `DUALS`.
+    """
+    d = x.shape[1]
+    weighted = torch.cat([y[:, None] * x for y in targets.values()], dim=1)  # (n, targets·d)
+    one = x.new_ones(())
+    images = torch.cat(
+        [
+            DUALS[activation].derivative(one, one, rows @ x.T / d) @ weighted
+            for rows in x.split(BLOCK)
+        ]
+    )
+    parts = zip(targets, weighted.split(d, dim=1), images.split(d, dim=1), strict=True)
+    return {name: _deviation(part, image) for name, part, image in parts}
+
+
+def network_deviations(
+    x: torch.Tensor, y: torch.Tensor, width: int, activation: str, generator: torch.Generator
+) -> dict[str, float]:
+    """1 − ρ of one wide network, by how its initial outputs are made zero.
+
+    Source: beaglehole2024, Methods 7 and 8, and neither.
+
+    Args:
+        x: inputs (n, d), on the sphere of radius √d.
+        y: labels (n,).
+        width: k.
+        activation: one of `ACTIVATIONS`.
+        generator: on the CPU; draws the weights.
+    """
+    d = x.shape[1]
+    normal = partial(torch.randn, generator=generator, dtype=x.dtype)
+    weight = (normal(width, d) / d**0.5).to(x.device)
+    readout = (normal(width) / width**0.5).to(x.device)
+    h = (x @ weight.T).requires_grad_()  # (n, k)
+    activations = ACTIVATIONS[activation](h)
+    (slopes,) = torch.autograd.grad(activations.sum(), h)
+    outputs = activations.detach() @ readout
+    # The kernel of the second is the first's times ε².
+    residuals = {
+        "copy subtracted": y,
+        "small readout": y - SMALL_READOUT * outputs,
+        "neither": y - outputs,
+    }
+    features = slopes * readout  # ∂f/∂h, (n, k)
+    weighted = {method: residual[:, None] * x for method, residual in residuals.items()}
+    return {
+        method: _deviation(part, features @ (features.T @ part))
+        for method, part in weighted.items()
+    }
+
+
+def _deviation(weighted: torch.Tensor, image: torch.Tensor) -> float:
+    """1 − ρ from YX and 𝒦YX, both (n, d)."""
+    return 1 - cosine_similarity(weighted.T @ image, image.T @ image)

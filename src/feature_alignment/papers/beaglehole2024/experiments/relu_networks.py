@@ -1,0 +1,74 @@
+"""ReLU networks without biases, their layers, and samples to train them on."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from feature_alignment.errors import UserError
+from feature_alignment.models.mlp import MLP
+from feature_alignment.pipeline.parameters import Parameters
+from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.speed_limited import SpeedLimited
+
+Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
+"""Inputs and targets, (n, …) both, of the splits "train" and "test"."""
+
+
+def relu_network(
+    run: SeedRun[Parameters], sizes: Sequence[int], layer_scales: Sequence[float] | None = None
+) -> MLP:
+    """A new fully connected network.
+
+    Source: beaglehole2024, eq. 1 and Appendix J.
+
+    Args:
+        run: the seed.
+        sizes: of the inputs, the hidden layers and the outputs.
+        layer_scales: factors on PyTorch's default initialisation, input to readout; None for 1.
+    """
+    first, *hidden, last = sizes
+    generator = run.torch_stream("init")
+    model = MLP(
+        first, hidden, last, "relu", False, generator, layer_scales=layer_scales, dtype=run.dtype
+    )
+    return model.to(run.device)
+
+
+def hidden_layers(number: int) -> list[str]:
+    """Names of a fully connected network's hidden layers.
+
+    Example:
+        >>> hidden_layers(2)
+        ['layers.0', 'layers.1']
+    """
+    return [f"layers.{layer}" for layer in range(number)]
+
+
+def speed_limited(
+    model: nn.Module,
+    learning_rate: float,
+    speeds: Sequence[float],
+    epsilon: float,
+    relaxation: str = "additive",
+) -> SpeedLimited:
+    """Speed Limited Optimization of a network, each of whose weight matrices is a layer.
+
+    Args:
+        model: the network.
+        learning_rate: η.
+        speeds: C_ℓ, input to readout.
+        epsilon: see `SpeedLimited`.
+        relaxation: see `SpeedLimited`.
+
+    Raises:
+        UserError: if the number of speeds is not that of the layers, or ε is out of range.
+    """
+    weights = list(model.parameters())
+    if len(speeds) != len(weights):
+        raise UserError(f"speeds: {len(speeds)} speeds for {len(weights)} layers; give one each.")
+    groups = [{"params": [w], "speed": s} for w, s in zip(weights, speeds, strict=True)]
+    try:
+        return SpeedLimited(groups, learning_rate, epsilon=epsilon, relaxation=relaxation)
+    except ValueError as error:
+        raise UserError(str(error)) from error

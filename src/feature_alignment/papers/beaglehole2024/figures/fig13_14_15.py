@@ -1,0 +1,168 @@
+"""beaglehole2024, Figures 13-15: correlations, losses and weight changes over training."""
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
+from feature_alignment.papers.beaglehole2024.figures.networks import (
+    ATTENTION,
+    centred_excess,
+    datasets_of,
+    draw_both_correlations,
+    draw_losses,
+    draw_weight_changes,
+    layers_of,
+    left_out,
+    mlp_points,
+    other_points,
+    trajectories,
+)
+from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.style import new_figure, panel_label
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+
+def excess_table(runs: Runs) -> FigureTable:
+    """What `trajectories` gathers, and C-NFC minus UC-NFC (`centred_excess`).
+
+    `centred_excess_mean` is its mean over layers and measurements of a network.
+    """
+    frame = trajectories(runs)
+    excess = centred_excess(frame)
+    group = ["point", "network", "dataset", "settings", "seed", "split"]
+    means = excess.groupby(group, sort=False)["value"].mean().reset_index()
+    means = means.assign(metric="centred_excess_mean", layer="all", step=0)
+    table = pd.concat([frame, excess, means], ignore_index=True)
+    return FigureTable(table.assign(remark=left_out(datasets_of(frame))))
+
+
+def mlp_table(runs: Runs) -> FigureTable:
+    """What `trajectories` gathers; `remark` names the paper's datasets that are left out."""
+    frame = trajectories(runs)
+    return FigureTable(frame.assign(remark=left_out(datasets_of(frame))))
+
+
+def other_table(runs: Runs) -> FigureTable:
+    """What `trajectories` gathers."""
+    return FigureTable(trajectories(runs))
+
+
+def draw_correlations(table: FigureTable) -> "Picture":
+    """Datasets down, layers across."""
+    frame = table.frame
+    datasets, layers = datasets_of(frame), layers_of(frame, "layers.")
+    figure, axes = new_figure(
+        len(datasets), len(layers), width=2.2 * len(layers), height=1.9 * len(datasets) + 0.4
+    )
+    for row, dataset in zip(axes, datasets, strict=True):
+        for number, (ax, layer) in enumerate(zip(row, layers, strict=True), start=1):
+            draw_both_correlations(ax, table.rows(dataset=dataset, layer=layer))
+            ax.set_title(f"{DATASETS[dataset].title}, layer {number}")
+        row[0].set_ylabel("correlation")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    for ax in axes[-1]:
+        ax.set_xlabel("epoch")
+    return figure
+
+
+def draw_mlp(table: FigureTable) -> "Picture":
+    """Datasets down; losses and weight changes across, for both settings."""
+    datasets = datasets_of(table.frame)
+    layers = _numbered(layers_of(table.frame, "layers."))
+    figure, axes = new_figure(len(datasets), 4, width=11.0, height=2.1 * len(datasets) + 0.4)
+    for row, dataset in zip(axes, datasets, strict=True):
+        for pair, settings in ((row[:2], "released"), (row[2:], "text")):
+            rows = table.rows(dataset=dataset, settings=settings)
+            draw_losses(pair[0], rows)
+            draw_weight_changes(pair[1], rows, layers)
+            for ax in pair:
+                ax.set_title(f"{DATASETS[dataset].title}, {settings} settings")
+    axes[0, 0].legend()
+    axes[0, 3].legend(title="hidden layer", loc="upper left")
+    for ax in axes[-1]:
+        ax.set_xlabel("epoch")
+    return figure
+
+
+def draw_others(table: FigureTable) -> "Picture":
+    """VGG-11 in two rows, the transformer in a third."""
+    figure, axes = new_figure(3, 4, width=11.0, height=6.6)
+    convolutions = layers_of(table.frame, "features.")
+    half = len(convolutions) // 2
+    groups = {
+        f"convolutions 1-{half}": _numbered(convolutions[:half]),
+        f"convolutions {half + 1}-{2 * half}": _numbered(convolutions[half:], half + 1),
+        "hidden linear layers": _numbered(layers_of(table.frame, "head.")),
+    }
+    for row, settings in zip(axes, ("released", "text"), strict=False):
+        rows = table.rows(network="vgg", settings=settings)
+        draw_losses(row[0], rows)
+        row[0].set_title(f"VGG-11, {settings} settings")
+        for ax, (title, layers) in zip(row[1:], groups.items(), strict=True):
+            draw_weight_changes(ax, rows, layers)
+            ax.set_title(title)
+            ax.legend()
+        for ax in row:
+            ax.set_xlabel("epoch")
+    rows = table.rows(network="gpt")
+    draw_losses(axes[2, 0], rows)
+    axes[2, 0].set(title="transformer", ylabel="loss (nats per character)")
+    for ax, name in zip(axes[2, 1:], ATTENTION, strict=True):
+        layers = [layer for layer in layers_of(rows, "blocks.") if layer.endswith(name)]
+        draw_weight_changes(ax, rows, _numbered(layers))
+        ax.set_title(f"{name} layers")
+    axes[2, 1].legend(title="block")
+    axes[0, 0].legend()
+    for ax in axes[2]:
+        ax.set_xlabel("step")
+    panel_label(axes[0, 0], "A")
+    panel_label(axes[2, 0], "B")
+    return figure
+
+
+def _numbered(layers: list[str], first: int = 1) -> dict[str, str]:
+    return {layer: str(number) for number, layer in enumerate(layers, start=first)}
+
+
+FIGURES = (
+    Figure(
+        name="fig13",
+        title="Centred and uncentred correlations of fully connected networks on image datasets",
+        caption="ReLU networks with five hidden layers, trained from PyTorch's default "
+        "initialisation on image datasets (rows): UC-NFC and C-NFC of each hidden layer (columns), "
+        "with the settings of the released code (solid; its first epoch is at learning rate 1e-4) "
+        f"and of the text (dashed). {OVER_SEEDS}",
+        points=mlp_points,
+        table=excess_table,
+        draw=draw_correlations,
+    ),
+    Figure(
+        name="fig14",
+        title="Weights of fully connected networks leave their initialisation",
+        caption="ReLU networks with five hidden layers on image datasets (rows), with the settings "
+        "of the released code (left) and of the text (right): mean squared error on training and "
+        "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer. Every panel has a vertical range of "
+        f"its own. {OVER_SEEDS}",
+        points=mlp_points,
+        table=mlp_table,
+        draw=draw_mlp,
+    ),
+    Figure(
+        name="fig15",
+        title="Weights of VGG-11 and of a transformer leave their initialisation",
+        caption="(A) VGG-11 without batch norm on CIFAR-10, with the settings of the released code "
+        "(its first epoch is at learning rate 1e-4) and of the text: mean squared error, and "
+        "‖W − W₀‖ / ‖W‖ of convolutions and of the hidden linear layers. (B) Transformer on "
+        "Shakespeare characters: cross-entropy per character in nats, and ‖W − W₀‖ / ‖W‖ of its "
+        f"query, key and value layers. Every panel has a vertical range of its own. {OVER_SEEDS}",
+        points=other_points,
+        table=other_table,
+        draw=draw_others,
+    ),
+)

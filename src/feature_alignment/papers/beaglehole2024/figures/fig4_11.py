@@ -1,0 +1,192 @@
+"""beaglehole2024, Figures 4 and 11: the first layer under gradient descent and SLO."""
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from feature_alignment.papers.beaglehole2024.figures.curves import (
+    OVER_SEEDS,
+    change_between,
+    last_rows,
+    spread_over,
+)
+from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
+from feature_alignment.papers.beaglehole2024.parameters import SLO
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import (
+    describe,
+    new_figure,
+    panel_label,
+    sequence_colours,
+)
+from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs, rows_where
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+OPTIMIZERS = {"gd": "gradient descent", "slo": "SLO"}
+MATRICES = ("nfm", "agop")
+PANELS = tuple(itertools.product(OPTIMIZERS, MATRICES))
+CURVES = {
+    "nfc": "UC-NFC",
+    "centred_nfc": "C-NFC",
+    "centred_uncentred_ratio": "C/UC ratio",
+    "loss": "training loss",
+}
+FURTHER = (
+    "nfc_mean_subtracted",
+    "centred_nfc_mean_subtracted",
+    "nfm_egop",
+    "agop_egop",
+    "nfm_identity",
+    "agop_identity",
+    "weight_change",
+    "initial_over_final_norm",
+)
+ONE_VALUE = ["point", "seed", "layer", "split", "metric"]
+"""Columns that tell the last values apart at one initialisation scale."""
+
+
+def points(settings: Settings) -> list[Point]:
+    """One point for each optimizer, with all initialisation scales."""
+    return [Point(name, settings[SLO].but(optimizer=name)) for name in OPTIMIZERS]
+
+
+def _scales_of(frame: pd.DataFrame) -> list[float]:
+    """The initialisation scales of the first layer, from large to small."""
+    return sorted(frame["scale"].dropna().unique(), reverse=True)
+
+
+def _effect_of_scale(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """How the last values of some metrics depend on the initialisation scale.
+
+    Returns:
+        Rows `<metric>_gain`, the value at the smallest scale minus that at the largest, and
+        `<metric>_scale_spread`, the largest minus the smallest value among all scales.
+    """
+    last = last_rows(rows_where(frame, metric=metrics))
+    scales = _scales_of(frame)
+    gain = change_between(last, "scale", scales[0], scales[-1], ONE_VALUE, "gain")
+    return pd.concat([gain, spread_over(last, "scale", ONE_VALUE)], ignore_index=True)
+
+
+def _last_matrix(run: Run, scale: float, name: str) -> "np.ndarray":
+    """A matrix of seed 0 after the last step, for one scale."""
+    return run.array(f"scale{scale:g}/{name}/step{run.parameters['steps']}")
+
+
+def curves_table(runs: Runs) -> FigureTable:
+    """Measures of the first layer, how they depend on the scale, and the largest scale's matrices.
+
+    `centred_uncentred_ratio_step_up`: how much the last C/UC ratio grows from one scale to the
+    next smaller one, which the column `scale` names.
+    """
+    rows = rows_where(runs.metrics, metric=[*CURVES, *FURTHER])
+    ratio = last_rows(rows_where(rows, metric="centred_uncentred_ratio"))
+    scales = _scales_of(rows)
+    steps_up = [
+        change_between(ratio, "scale", large, small, ONE_VALUE, "step_up").assign(scale=small)
+        for large, small in itertools.pairwise(scales)
+    ]
+    effect = _effect_of_scale(rows, ["nfc", "centred_nfc"])
+    arrays = {
+        f"{optimizer}/{name}": _last_matrix(runs[optimizer], scales[0], name)
+        for optimizer, name in PANELS
+    }
+    return FigureTable(pd.concat([rows, *steps_up, effect], ignore_index=True), arrays)
+
+
+def matrices_table(runs: Runs) -> FigureTable:
+    """Final similarities, how they depend on the scale, and the matrices of seed 0."""
+    metrics = ["nfc", *(f"{name}_egop" for name in MATRICES)]
+    rows = last_rows(rows_where(runs.metrics, metric=metrics))
+    arrays = {
+        f"{optimizer}/{name}/{scale:g}": _last_matrix(runs[optimizer], scale, name)
+        for optimizer, name in PANELS
+        for scale in _scales_of(rows)
+    }
+    effect = _effect_of_scale(rows, metrics)
+    return FigureTable(pd.concat([rows, effect], ignore_index=True), arrays)
+
+
+def draw_curves(table: FigureTable) -> "Picture":
+    """Curves of both optimizers in two rows, their matrices in a third."""
+    figure, axes = new_figure(3, 4, width=11.0, height=8.0)
+    scales = _scales_of(table.frame)
+    colours = sequence_colours(len(scales))
+    for row, letter, (optimizer, title) in zip(axes, "AB", OPTIMIZERS.items(), strict=False):
+        for ax, (metric, name) in zip(row, CURVES.items(), strict=True):
+            set_vertical_axis(ax, metric)
+            for scale, colour in zip(scales, colours, strict=True):
+                rows = table.rows(point=optimizer, metric=metric, split="train", scale=scale)
+                draw_curve(ax, rows, colour, f"{scale:g}")
+            ax.set(title=f"{name}, {title}", ylabel=name)
+        panel_label(row[0], letter)
+    for ax in axes[1]:
+        ax.set_xlabel("step")
+    axes[0, 0].legend(title="scale of layer 1", ncols=2)
+    show_row(axes[2], [table.arrays[f"{optimizer}/{name}"] for optimizer, name in PANELS])
+    for ax, (optimizer, name) in zip(axes[2], PANELS, strict=True):
+        rows = table.rows(point=optimizer, metric=f"{name}_egop", scale=scales[0])
+        ax.set_title(
+            f"{name.upper()}, {OPTIMIZERS[optimizer]}\n"
+            f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(last_rows(rows)['value'])}"
+        )
+    panel_label(axes[2, 0], "C")
+    panel_label(axes[2, 2], "D")
+    return figure
+
+
+def set_vertical_axis(ax: "Axes", metric: str) -> None:
+    """A logarithmic axis for losses, from 0 to 1 for all else."""
+    if metric == "loss":
+        ax.set_yscale("log")
+    else:
+        ax.set_ylim(0, 1.02)
+
+
+def draw_matrices(table: FigureTable) -> "Picture":
+    """Four rows of heat maps, scales across."""
+    scales = _scales_of(table.frame)
+    figure, axes = new_figure(len(PANELS), len(scales), width=2.4 * len(scales) + 1.0, height=10.0)
+    for row, letter, (optimizer, name) in zip(axes, "abcd", PANELS, strict=True):
+        show_row(row, [table.arrays[f"{optimizer}/{name}/{scale:g}"] for scale in scales])
+        for ax, scale in zip(row, scales, strict=True):
+            similarity = table.values(f"{name}_egop", point=optimizer, scale=scale)
+            ax.set_title(f"$s_0$ = {scale:g}\n{describe(similarity)}")
+        row[0].set_ylabel(f"{name.upper()}, {OPTIMIZERS[optimizer]}")
+        panel_label(row[0], letter)
+    return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig4",
+        title="Speed Limited Optimization learns features at every initialisation scale",
+        caption="First layer of a ReLU network on the chain-monomial task, for several scales of "
+        "its initialisation, with gradient descent (A) and SLO (B): UC-NFC, C-NFC, the C/UC ratio "
+        "tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) and the training loss (mean and deviation of its logarithm). "
+        f"{OVER_SEEDS} NFM and AGOP after training at the largest scale (seed 0), each divided by "
+        "its largest entry, with gradient descent (C) and SLO (D); titles give mean ± standard "
+        "deviation over seeds of their cosine similarity with the EGOP.",
+        points=points,
+        table=curves_table,
+        draw=draw_curves,
+    ),
+    Figure(
+        name="fig11",
+        title="With SLO, learned features hardly depend on the initialisation scale",
+        caption="First-layer NFM and AGOP after training on the chain-monomial task (seed 0), each "
+        "divided by its largest entry, with gradient descent (a, b) and SLO (c, d); columns are "
+        "scales s₀ of the first layer's initialisation. Titles give mean ± standard deviation over "
+        "seeds of the cosine similarity with the EGOP.",
+        points=points,
+        table=matrices_table,
+        draw=draw_matrices,
+    ),
+)

@@ -1,0 +1,181 @@
+"""beaglehole2024, Figures 5, 6 and 8-10: correlations in training, by spectrum of the data."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from feature_alignment.papers.beaglehole2024.figures.curves import (
+    OVER_SEEDS,
+    change_between,
+    spread_over,
+)
+from feature_alignment.papers.beaglehole2024.parameters import Spectra
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import new_figure, sequence_colours
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+SPECTRA = {
+    "flat": (None, r"$\lambda_k = 1$"),
+    "inverse": (1, r"$\lambda_k = 1/(1+k)$"),
+    "inverse_square": (2, r"$\lambda_k = 1/(1+k^2)$"),
+}
+"""Decay rate and formula, by point."""
+LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
+EARLY = 20
+"""The step that stands for "early in training", or the first measured one after it; the paper does
+not say. All figures' runs have 800."""
+CORRELATIONS = {"nfc": "UC-NFC", "centred_nfc": "C-NFC"}
+ONE_VALUE = ["point", "seed", "layer", "split", "metric"]
+"""Columns that tell values apart at one step and initialisation scale."""
+
+
+def points(settings: Settings, spectra: Sequence[str] = tuple(SPECTRA)) -> list[Point]:
+    """One point for each spectrum, with all initialisation scales."""
+    return [Point(name, settings[Spectra].but(decay=SPECTRA[name][0])) for name in spectra]
+
+
+def _chosen_rows(runs: Runs, metrics: Sequence[str]) -> pd.DataFrame:
+    """The rows of some metrics; the column `curve` tells spectrum, scale and layer apart."""
+    frame = rows_where(runs.metrics, metric=metrics).reset_index(drop=True)
+    curve = frame["point"] + " " + frame["scale"].map("{:g}".format) + " " + frame["layer"]
+    return frame.assign(curve=curve)
+
+
+def _early_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the step that stands for early in training, as metrics `<metric>_early`."""
+    steps = frame["step"]
+    early = frame[steps == steps[steps >= min(EARLY, steps.max())].min()]
+    return early.assign(metric=early["metric"] + "_early", step=steps.max())
+
+
+def ratio_table(runs: Runs) -> FigureTable:
+    """The ratio, the correlation that it is part of, and `double_centred_ratio_early`."""
+    rows = _chosen_rows(runs, ["double_centred_ratio", "double_centred_nfc"])
+    early = _early_rows(rows_where(rows, metric="double_centred_ratio"))
+    return FigureTable(pd.concat([rows, early], ignore_index=True))
+
+
+def ptk_centred_table(runs: Runs) -> FigureTable:
+    """The correlation, and its change from the first measurement after the start to the last."""
+    rows = _chosen_rows(runs, ["ptk_centred_nfc"])
+    ends, group = (rows["step"].min(), rows["step"].max()), [*ONE_VALUE, "curve", "scale"]
+    change = change_between(rows, "step", *ends, group, "change")
+    return FigureTable(pd.concat([rows, change], ignore_index=True))
+
+
+def correlation_table(runs: Runs) -> FigureTable:
+    """UC-NFC, C-NFC and losses of one spectrum, and what its claims are about.
+
+    `nfc_rise` is UC-NFC at the end minus that at the start. `nfc_scale_spread` and
+    `centred_nfc_scale_spread` are the largest minus the smallest mean over time among the
+    initialisation scales; the mean leaves the start out, where C-NFC is not defined. With
+    `_early` behind their names they compare the values at one early step instead.
+    """
+    subtracted = [f"{name}_mean_subtracted" for name in CORRELATIONS]
+    rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])
+    correlations, last = rows_where(rows, metric=list(CORRELATIONS)), rows["step"].max()
+    nfc = rows_where(correlations, metric="nfc")
+    rise = change_between(nfc, "step", 0, last, [*ONE_VALUE, "curve", "scale"], "rise")
+    after = correlations[correlations["step"] > 0]
+    means = after.groupby([*ONE_VALUE, "scale"])["value"].mean().reset_index().assign(step=last)
+    spread = spread_over(means, "scale", ONE_VALUE)
+    early = spread_over(_early_rows(correlations), "scale", ONE_VALUE)
+    names = {f"{name}_early_scale_spread": f"{name}_scale_spread_early" for name in CORRELATIONS}
+    early = early.assign(metric=early["metric"].map(names))
+    return FigureTable(pd.concat([rows, rise, spread, early], ignore_index=True))
+
+
+def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> "Picture":
+    """One metric by layer (rows) and spectrum (columns), one curve for each scale."""
+    figure, axes = new_figure(2, len(SPECTRA), width=3.4 * len(SPECTRA), height=5.4)
+    for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
+        for ax, (spectrum, (_, formula)) in zip(row, SPECTRA.items(), strict=True):
+            _draw_scales(ax, table.rows(metric=metric, layer=layer, point=spectrum))
+            ax.set(title=f"{formula}, {title}", ylim=(0, 1.02))
+        row[0].set_ylabel(ylabel)
+    _label(axes)
+    return figure
+
+
+def draw_correlations(table: FigureTable) -> "Picture":
+    """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale."""
+    figure, axes = new_figure(2, 3, width=10.0, height=5.4)
+    for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
+        for ax, (metric, name) in zip(row, CORRELATIONS.items(), strict=False):
+            _draw_scales(ax, table.rows(metric=metric, layer=layer))
+            ax.set(title=f"{name}, {title}", ylim=(0, 1.02), ylabel=name)
+    for ax, split in zip(axes[:, 2], ("train", "test"), strict=True):
+        rows = table.rows(metric="loss", split=split)
+        _draw_scales(ax, rows.assign(value=rows["value"] / rows["value"].max()))
+        ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
+    _label(axes)
+    return figure
+
+
+def _draw_scales(ax: "Axes", rows: pd.DataFrame) -> None:
+    """One curve for each initialisation scale, the largest scale darkest."""
+    scales = sorted(rows["scale"].unique(), reverse=True)
+    for scale, colour in zip(scales, sequence_colours(len(scales)), strict=True):
+        draw_curve(ax, rows_where(rows, scale=scale), colour, f"{scale:g}")
+
+
+def _label(axes: "np.ndarray") -> None:
+    axes[0, 0].legend(title="scale of layer 1")
+    for ax in axes[-1]:
+        ax.set_xlabel("step")
+
+
+FIGURES = (
+    Figure(
+        name="fig5",
+        title="The share of changed tangent features in the centred NFC grows in training",
+        caption="Ratio of the double-centred to the centred NFC before normalisation, "
+        "tr(W̄ᵀW̄W̄ᵀK̄W̄) / tr(W̄ᵀW̄W̄ᵀKW̄), in both hidden layers of a network trained by gradient "
+        "descent on the chain-monomial task; columns are spectra of the inputs' covariance. "
+        + OVER_SEEDS,
+        points=points,
+        table=ratio_table,
+        draw=partial(
+            draw_layers_by_spectrum,
+            metric="double_centred_ratio",
+            ylabel="double-centred / centred",
+        ),
+    ),
+    Figure(
+        name="fig6",
+        title="The PTK-centred NFC in training, by spectrum and initialisation scale",
+        caption="PTK-centred NFC ρ(W₀ᵀW₀, W₀ᵀK̄W₀) in both hidden layers of a network trained by "
+        "gradient descent on the chain-monomial task. Columns are spectra of the inputs' "
+        "covariance: the paper's are 1/(1+k) and 1/(1+k²), the flat one is for comparison. "
+        + OVER_SEEDS,
+        points=points,
+        table=ptk_centred_table,
+        draw=partial(draw_layers_by_spectrum, metric="ptk_centred_nfc", ylabel="PTK-centred NFC"),
+    ),
+    *(
+        Figure(
+            name=name,
+            title=f"C-NFC and UC-NFC on {data}",
+            caption="Gradient descent on the chain-monomial task, with inputs whose covariance has "
+            f"eigenvalues {eigenvalues}, for several scales of the first layer's initialisation: "
+            "UC-NFC and C-NFC of both hidden layers, and training and test loss divided by the "
+            f"largest one in the panel. {OVER_SEEDS}",
+            points=partial(points, spectra=(spectrum,)),
+            table=correlation_table,
+            draw=draw_correlations,
+        )
+        for name, spectrum, eigenvalues, data in (
+            ("fig8", "flat", "1", "isotropic data"),
+            ("fig9", "inverse", "1/(1+k)", "data of spectrum 1/(1+k)"),
+            ("fig10", "inverse_square", "1/(1+k²)", "data of spectrum 1/(1+k²)"),
+        )
+    ),
+)

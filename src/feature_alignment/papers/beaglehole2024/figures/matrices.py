@@ -1,0 +1,19 @@
+"""Feature matrices and their diagonals, beside each other."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from feature_alignment.pipeline.figures.style import show_matrix
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+
+
+def show_row(
+    axes: "Sequence[Axes]", matrices: "Sequence[np.ndarray]", *, diverging: bool = True
+) -> None:
+    """Draw matrices, each divided by its largest entry, with one colour bar behind the last."""
+    for ax, matrix in zip(axes, matrices, strict=True):
+        label = "entry / largest entry" if ax is axes[-1] else None
+        show_matrix(ax, matrix / matrix.max(), 1.0, label, diverging=diverging)
