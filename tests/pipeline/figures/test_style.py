@@ -95,13 +95,16 @@ def test_a_users_settings_do_not_change_the_figure(tmp_path):
     assert (tmp_path / "before.png").read_bytes() == (tmp_path / "after.png").read_bytes()
 
 
-def test_import_is_light_and_no_pyplot_state_is_made():
+def test_import_is_light_and_no_pyplot_figure_is_left_open():
     program = """
 import sys
-from feature_alignment.pipeline.figures.style import new_figure
-assert "matplotlib" not in sys.modules
-new_figure(1, 1, 2, 2)
-assert "matplotlib.pyplot" not in sys.modules
+import feature_alignment.pipeline.figures.drawing
+from feature_alignment.pipeline.figures.style import new_figure, show_matrix
+assert not {"matplotlib", "seaborn"} & sys.modules.keys()
+_, axes = new_figure(1, 1, 2, 2)
+show_matrix(axes[0, 0], [[1.0]], 1.0, "entry")
+from matplotlib import pyplot
+assert not pyplot.get_fignums()
 """
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)

@@ -1,7 +1,7 @@
 """The look of every figure, and the one way to write it: same drawing, same bytes.
 
-matplotlib is imported inside the functions, because the Snakefile imports the figure modules for
-their experiment points and must stay quick.
+matplotlib and seaborn are imported inside the functions, because the Snakefile imports the figure
+modules for their experiment points and must stay quick.
 """
 
 import textwrap
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 OKABE_ITO = {
     "black": "#000000",
@@ -66,32 +66,24 @@ COLOURS = {
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine sets the same glyphs
     "mathtext.fontset": "dejavusans",
-    "font.size": 9.0,
-    "axes.titlesize": 9.0,
-    "axes.labelsize": 9.0,
-    "xtick.labelsize": 8.0,
-    "ytick.labelsize": 8.0,
-    "legend.fontsize": 8.0,
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "axes.edgecolor": "#262626",
     "axes.linewidth": 0.8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "axes.axisbelow": True,
     "grid.color": "#E3E3E3",
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.5,
     "lines.markersize": 4.0,
+    "patch.force_edgecolor": False,
     "legend.frameon": False,
     "image.interpolation": "nearest",
-    "image.origin": "upper",
     "figure.dpi": 150,  # laid out at the resolution that it is saved at: hinted text differs
     "savefig.dpi": 150,
     "pdf.fonttype": 42,  # TrueType: text stays text in the PDF
 }
-"""Everything that differs from matplotlib's own defaults."""
+"""Everything that differs from seaborn's theme for ticks on paper."""
+_FONT_SCALE = 0.9375
+"""Makes that theme's text 9 points large, and the text of ticks and legends 8.25."""
 
 # None takes away what matplotlib would write by itself: the date, and the version that drew it.
 _METADATA: dict[str, dict[str, None]] = {
@@ -104,15 +96,18 @@ _POINTS_PER_INCH = 72.0
 
 
 def apply_style() -> None:
-    """Set this process's rcParams to matplotlib's defaults changed by `RC`.
+    """Set this process's rcParams to seaborn's theme for ticks on paper, changed by `RC`.
 
-    The whole process, because legends and labels added later read the settings too; from the
-    defaults, because a user's own matplotlibrc must not change the figures.
+    The whole process, because legends and labels added later read the settings too; from
+    matplotlib's defaults, because a user's own matplotlibrc must not change the figures.
     """
     import matplotlib
+    import seaborn
 
     matplotlib.rcdefaults()
-    matplotlib.rcParams.update(RC)
+    seaborn.set_theme(
+        "paper", "ticks", list(OKABE_ITO.values()), font_scale=_FONT_SCALE, color_codes=False, rc=RC
+    )
 
 
 def new_figure(nrows: int, ncols: int, width: float, height: float) -> "tuple[Figure, np.ndarray]":
@@ -179,58 +174,81 @@ def describe(values: "pd.Series") -> str:
 
 
 def show_matrix(
-    ax: "Axes", matrix: "np.ndarray", vmax: float, label: str | None, *, diverging: bool = False
-) -> "AxesImage":
+    ax: "Axes",
+    matrix: "np.ndarray | pd.DataFrame",
+    vmax: float,
+    label: str | None,
+    *,
+    diverging: bool = False,
+    number_format: str | None = None,
+    ticks: int = 0,
+    square: bool = True,
+) -> "QuadMesh":
     """Draw a matrix as a heat map with a labelled colour bar.
 
     The colour range is [0, vmax], or [-vmax, vmax] when diverging. It does not follow the data,
     so panels with the same vmax can be compared; the bar's ends are pointed where entries fall
-    outside the range.
+    outside the range. Cells are unit squares, the first from 0 to 1.
 
     Args:
         ax: where to draw.
-        matrix: (rows, columns), finite.
+        matrix: (rows, columns), finite. The names of a data frame's rows and columns go to the
+            axes: as labels its index and its columns', as ticks those that `ticks` asks for.
         vmax: the entry that gets the last colour, positive, in the matrix's units.
         label: the colour bar's label: the quantity, and its unit if it has one; None for no bar,
             where a neighbour with the same range has one.
         diverging: whether entries of both signs matter.
+        number_format: how to write each entry into its cell, such as ".2f"; None to write none.
+        ticks: 1 to name every row and column, n to name each n-th from the first, 0 to name none.
+        square: whether cells are square, rather than filling the axes.
 
     Returns:
-        The image.
+        The coloured cells.
 
     Raises:
         ValueError: if the matrix is not 2-d and finite, or vmax is not positive.
     """
     import numpy as np
+    import seaborn
 
-    matrix = np.asarray(matrix, dtype=float)
-    if matrix.ndim != 2 or not np.isfinite(matrix).all():
+    values = np.asarray(matrix, dtype=float)
+    if values.ndim != 2 or not np.isfinite(values).all():
         raise ValueError(
-            f"{label}: a heat map needs a finite 2-d matrix, got shape {matrix.shape} with "
-            f"{np.count_nonzero(~np.isfinite(matrix))} non-finite entries."
+            f"{label}: a heat map needs a finite 2-d matrix, got shape {values.shape} with "
+            f"{np.count_nonzero(~np.isfinite(values))} non-finite entries."
         )
     if not vmax > 0:
         raise ValueError(f"{label}: vmax must be positive, got {vmax}.")
     vmin = -vmax if diverging else 0.0
-    above, below = bool(matrix.max() > vmax), bool(matrix.min() < vmin)
-    image = ax.imshow(
-        matrix, vmin=vmin, vmax=vmax, cmap="PuOr_r" if diverging else "viridis", aspect="equal"
-    )
-    ax.set_xticks([])
-    ax.set_yticks([])
+    outside = bool(values.min() < vmin), bool(values.max() > vmax)
+    extend = {(False, False): "neither", (True, False): "min", (False, True): "max"}
+    # seaborn renders the figure at once to measure its labels; the layout must wait for the rest.
+    layout = ax.figure.get_layout_engine()
+    ax.figure.set_layout_engine("none")
     ax.grid(False)
-    ax.spines[:].set_visible(False)
-    if label is None:
-        return image
-    extend = {(False, False): "neither", (True, False): "max", (False, True): "min"}
-    ax.figure.colorbar(
-        image, ax=ax, shrink=0.8, label=label, extend=extend.get((above, below), "both")
+    seaborn.heatmap(
+        matrix,
+        vmin=vmin,
+        vmax=vmax,
+        cmap="PuOr_r" if diverging else "viridis",
+        annot=number_format is not None,
+        fmt=number_format or "",
+        annot_kws={"fontsize": 7},
+        cbar=label is not None,
+        cbar_kws={"label": label, "extend": extend.get(outside, "both"), "shrink": 0.8},
+        xticklabels=ticks,
+        yticklabels=ticks,
+        square=square,
+        rasterized=True,  # thousands of cells would make a slow PDF, with hairlines between them
+        ax=ax,
     )
-    return image
+    ax.figure.set_layout_engine(layout)
+    ax.tick_params(length=0, labelrotation=0)
+    return ax.collections[0]
 
 
-def stamp(figure: "Figure", preset: str, data: str) -> None:
-    """Write the preset and the data's source in small grey letters at the foot of the figure.
+def stamp(figure: "Figure", preset: str, data: str, seeds: str = "") -> None:
+    """Write the preset, the data's source and the seeds in small grey letters at the foot of the figure.
 
     In as many lines as the figure's width needs.
 
@@ -238,9 +256,11 @@ def stamp(figure: "Figure", preset: str, data: str) -> None:
         figure: a figure of `new_figure`, whose layout makes room for the lines.
         preset: the preset's name.
         data: where the data come from, stand-ins named as such.
+        seeds: how many seeds there are and how they are drawn, as `describe_seeds` says it.
     """
     columns = int(_FOOTER_CHARACTERS_PER_INCH * figure.get_figwidth())
-    lines = textwrap.wrap(f"preset: {preset}   data: {data}", columns)
+    words = (f"preset: {preset}", f"data: {data}", seeds)
+    lines = textwrap.wrap("   ".join(filter(None, words)), columns)
     line = 1.2 * _FOOTER_POINTS / _POINTS_PER_INCH / figure.get_figheight()
     height = (len(lines) + 0.5) * line
     figure.get_layout_engine().set(rect=(0, height, 1, 1 - height))
