@@ -18,28 +18,40 @@ from feature_alignment.pipeline.parameters import (
     Seeds,
     Several,
     Share,
+    by_figure,
 )
+
+TrainImages = Annotated[
+    int | None, Field(ge=10, description="Training images, drawn at random; null for all.")
+]
+TestImages = Annotated[
+    int | None, Field(ge=10, description="Test images, drawn at random; null for all.")
+]
+HiddenWidth = Annotated[Count, Field(description="Units of each hidden layer.")]
+LinearLayers = Annotated[
+    int, Field(ge=2, description="Number of linear layers, the output layer included.")
+]
+ClassifierRate = Annotated[Positive, Field(description="Step size of SGD on the cross-entropy.")]
+SGDMomentum = Annotated[Momentum, Field(description="Momentum of SGD.")]
+Batch = Annotated[Count, Field(description="Batch size of SGD.")]
+OwnSeeds = Annotated[Seeds, Field(description="Number of seeds; seed i is the integer i, from 0.")]
 
 
 class ClassificationMLP(Section):
     """What differs for the MLP (Figures 11 and 12), whose training costs little."""
 
     steps: Count = Field(30000, description="Iterations (updates) of SGD.")
-    seeds: Seeds = Field(5, description="Number of seeds.")
+    seeds: OwnSeeds = 5
 
 
 class Classification(Parameters, experiment="classification"):
-    """Training of image classifiers, with the tangent kernel's spectrum and label alignment on the way (baratin2021, Figures 2, 3, 11, 12 and 14).
+    """Image classifiers: the tangent kernel's spectrum and label alignment during training.
 
-    The figures set network, dataset, learning rate and share of random labels.
+    Figures 2, 3, 11, 12 and 14.
     """
 
-    train_samples: int | None = Field(
-        None, ge=10, description="Training images, drawn at random; null for all."
-    )
-    test_samples: int | None = Field(
-        None, ge=10, description="Test images, drawn at random; null for all."
-    )
+    train_samples: TrainImages = None
+    test_samples: TestImages = None
     kernel_samples: int = Field(
         100,
         ge=10,
@@ -63,7 +75,7 @@ class Classification(Parameters, experiment="classification"):
         description="Initial weights, see models.initialisation.new_linear; the text names none, "
         "the released code has Kaiming's with zero biases.",
     )
-    momentum: Momentum = Field(0.9, description="Momentum of SGD.")
+    momentum: SGDMomentum = 0.9
     weight_decay: NotNegative = Field(
         0, description="Weight decay of SGD (the text has none, the released code 0.0005)."
     )
@@ -75,10 +87,10 @@ class Classification(Parameters, experiment="classification"):
     )
     steps: Count = Field(30000, description="Iterations (updates) of SGD.")
     measure_at: Schedule = Field(
-        Geometric(first=5, ratio=1.15),
-        description="Steps at which the network is measured; a list, or the two numbers of a "
-        "geometric schedule, 0 and the integer parts of first * ratio^j. Step 0 is "
-        "before the first update, the last step is always measured.",
+        Geometric(),
+        description="Steps at which the network is measured: a list, or the two numbers of a "
+        "geometric schedule, step 0 and the integer parts of first * ratio^j. Step 0 is before "
+        "the first update; the last step is always measured.",
     )
     precision: Precision = Field(
         "float32",
@@ -92,9 +104,29 @@ class Classification(Parameters, experiment="classification"):
         ClassificationMLP(),
         description="What differs for the MLP (Figures 11 and 12), whose training costs little.",
     )
+    model: Literal["vgg19", "vgg11", "resnet18", "mlp"] = by_figure("vgg19", "The network.")
+    dataset: Literal["cifar10", "mnist"] = by_figure("cifar10", "The images; ten classes.")
+    learning_rate: Positive = by_figure(0.01, "Step size of SGD on the cross-entropy.")
+    random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
 
 
-class ComplexityMLP(Section):
+class ComplexityPart(Section):
+    """What the networks of Figure 6 have in common; the defaults are those of VGG19."""
+
+    train_samples: TrainImages = None
+    test_samples: TestImages = None
+    kernel_samples: Count = Field(
+        100,
+        description="Training images of the fixed batch on which Tr K is measured at every update.",
+    )
+    learning_rate: Positive = Field(0.01, description="Learning rate of SGD.")
+    max_steps: Count = Field(
+        50000, description="Updates after which a run ends even if it has not reached the goal."
+    )
+    seeds: OwnSeeds = 3
+
+
+class ComplexityMLP(ComplexityPart):
     """The MLP with one hidden layer on MNIST, as its width or the share of random labels grows."""
 
     train_samples: int | None = Field(
@@ -103,18 +135,10 @@ class ComplexityMLP(Section):
         description="Training images, drawn at random; null for all. Narrow networks, and those "
         "with random labels, cannot be expected to fit all 60000 images of MNIST.",
     )
-    test_samples: int | None = Field(
-        None, ge=10, description="Test images, drawn at random; null for all."
-    )
-    kernel_samples: Count = Field(
-        100,
-        description="Training images of the fixed batch on which Tr K is measured at every update.",
-    )
     learning_rate: Positive = Field(0.02, description="Learning rate of SGD.")
     max_steps: Count = Field(
         20000, description="Updates after which a run ends even if it has not reached the goal."
     )
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
     widths: Several[Count] = Field(
         (16, 32, 64, 128, 256, 512, 1024),
         min_length=2,
@@ -130,24 +154,9 @@ class ComplexityMLP(Section):
     )
 
 
-class ComplexityVGG19(Section):
+class ComplexityVGG19(ComplexityPart):
     """VGG19 on CIFAR-10, as the number of its channels grows."""
 
-    train_samples: int | None = Field(
-        None, ge=10, description="Training images, drawn at random; null for all."
-    )
-    test_samples: int | None = Field(
-        None, ge=10, description="Test images, drawn at random; null for all."
-    )
-    kernel_samples: Count = Field(
-        100,
-        description="Training images of the fixed batch on which Tr K is measured at every update.",
-    )
-    learning_rate: Positive = Field(0.01, description="Learning rate of SGD.")
-    max_steps: Count = Field(
-        50000, description="Updates after which a run ends even if it has not reached the goal."
-    )
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
     base_widths: Several[Count] = Field(
         (4, 8, 16, 28),
         min_length=2,
@@ -157,15 +166,15 @@ class ComplexityVGG19(Section):
 
 
 class Complexity(Parameters, experiment="complexity"):
-    """Training of classifiers until the training loss is small, and their complexity (baratin2021, Figure 6 and eq.
+    """Classifiers trained until the training loss is small, and measures of their complexity.
 
-    18).
+    Figure 6 and eq. 18.
     """
 
     mlp: ComplexityMLP = Field(
         ComplexityMLP(),
-        description="The MLP with one hidden layer on MNIST, as its width or the share of random labels "
-        "grows.",
+        description="The MLP with one hidden layer on MNIST, as its width or the share of random "
+        "labels grows.",
     )
     vgg19: ComplexityVGG19 = Field(
         ComplexityVGG19(), description="VGG19 on CIFAR-10, as the number of its channels grows."
@@ -178,28 +187,31 @@ class Complexity(Parameters, experiment="complexity"):
     check_every: Count = Field(
         100, description="Updates between two looks at the loss over all training images."
     )
-    momentum: Momentum = Field(0.9, description="Momentum of SGD.")
-    batch_size: Count = Field(100, description="Batch size of SGD.")
+    momentum: SGDMomentum = 0.9
+    batch_size: Batch = 100
     precision: Precision = Field(
         "float32", description="Floating-point type of the training; norms are computed in float64."
     )
+    seeds: Seeds = by_figure(3, "Number of seeds, that of the network's section.")
+    model: Literal["mlp", "vgg19"] = by_figure("mlp", "The network, and its section.")
+    dataset: Literal["mnist", "cifar10"] = by_figure("mnist", "The images; ten classes.")
+    width: Count = by_figure(
+        256, "Units of the hidden layer, or channels of the first convolution."
+    )
+    init: Literal["kaiming_zero_bias", "kaiming", "pytorch"] = by_figure(
+        "pytorch", "Initial weights, see models.initialisation.new_linear."
+    )
+    random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
 
 
-class DifficultyMeasureAt(Section):
-    """The geometric schedule of measurements, step 0 and the integer parts of first * ratio^j; the last step is always measured."""
-
-    first: float = Field(5, ge=1, description="First measured step after step 0.")
-    ratio: float = Field(1.15, gt=1, description="Ratio of a step to the one before it.")
-
-
-class DifficultyDepthStudy(Section):
+class DepthStudy(Section):
     """What differs where the depth is varied (Figure 13)."""
 
-    linear_layers: Several[Annotated[int, Field(ge=2)]] = Field(
+    linear_layers: Several[LinearLayers] = Field(
         (2, 3, 4, 5, 6, 7, 8, 9, 10), min_length=2, description="The depths; the figure's rows."
     )
-    width: Count = Field(60, description="Units of each hidden layer.")
-    learning_rate: Positive = Field(0.01, description="Step size of SGD.")
+    width: HiddenWidth = 60
+    learning_rate: ClassifierRate = 0.01
     steps: Count = Field(
         3000, description="Iterations (updates) of SGD; the text does not say how many."
     )
@@ -207,9 +219,9 @@ class DifficultyDepthStudy(Section):
 
 
 class Difficulty(Parameters, experiment="difficulty"):
-    """Training on easy and difficult examples together, with the label alignment of the tangent kernel on each (baratin2021, Figures 4 and 13, Sections 3.4 and 3.5).
+    """Easy and difficult examples trained on together, and the label alignment on each.
 
-    The figures set which examples are difficult.
+    Figures 4 and 13, Sections 3.4 and 3.5.
     """
 
     dataset: Literal["mnist", "kmnist"] = Field(
@@ -225,32 +237,36 @@ class Difficulty(Parameters, experiment="difficulty"):
         description="Easy examples, and difficult ones, on which the tangent kernel is measured; "
         "at most as many as are trained on.",
     )
-    width: Count = Field(80, description="Units of each hidden layer.")
-    linear_layers: int = Field(
-        6, ge=2, description="Number of linear layers, the output layer included."
-    )
-    learning_rate: Positive = Field(0.02, description="Step size of SGD on the cross-entropy.")
-    momentum: Momentum = Field(0.9, description="Momentum of SGD.")
-    batch_size: Count = Field(100, description="Batch size of SGD.")
+    width: HiddenWidth = 80
+    linear_layers: LinearLayers = 6
+    learning_rate: ClassifierRate = 0.02
+    momentum: SGDMomentum = 0.9
+    batch_size: Batch = 100
     steps: Count = Field(
         5000, description="Iterations (updates) of SGD; the text does not say how many."
     )
-    measure_at: DifficultyMeasureAt = Field(
-        DifficultyMeasureAt(),
-        description="The geometric schedule of measurements, step 0 and the integer parts of first * "
-        "ratio^j; the last step is always measured.",
+    measure_at: Geometric = Field(
+        Geometric(),
+        description="The geometric schedule of measurements, step 0 and the integer parts of "
+        "first * ratio^j; the last step is always measured.",
     )
     precision: Precision = Field(
         "float32", description="Floating-point type of training and kernels."
     )
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
-    depth_study: DifficultyDepthStudy = Field(
-        DifficultyDepthStudy(), description="What differs where the depth is varied (Figure 13)."
+    seeds: OwnSeeds = 5
+    depth_study: DepthStudy = Field(
+        DepthStudy(), description="What differs where the depth is varied (Figure 13)."
+    )
+    difficult_dataset: Literal["mnist", "kmnist"] | None = by_figure(
+        None, "The difficult examples; None for examples of `dataset` with random labels."
     )
 
 
 class Disk(Parameters, experiment="disk"):
-    """Gradient descent on the 2-d disk dataset and its tangent-kernel eigenfunctions (baratin2021, Figures 1 and 10, Appendix C.1)."""
+    """Gradient descent on the 2-d disk dataset, and its tangent kernel's eigenfunctions.
+
+    Figures 1 and 10, Appendix C.1.
+    """
 
     samples: int = Field(
         500, ge=8, description="Training points n, uniform on the square [-1, 1]^2."
@@ -265,10 +281,8 @@ class Disk(Parameters, experiment="disk"):
         description="Points per side of the grid on which eigenfunctions are evaluated (N = "
         "grid^2).",
     )
-    width: Count = Field(256, description="Width of every hidden layer.")
-    linear_layers: int = Field(
-        6, ge=2, description="Number of linear layers, the output layer included."
-    )
+    width: HiddenWidth = 256
+    linear_layers: LinearLayers = 6
     learning_rate: Positive = Field(
         0.02,
         description="Step size of full-batch gradient descent on the mean binary cross-entropy.",
@@ -283,27 +297,31 @@ class Disk(Parameters, experiment="disk"):
         "float32",
         description="Floating-point type of the training; kernels are decomposed in float64.",
     )
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: OwnSeeds = 5
 
 
 class Fourier(Parameters, experiment="fourier"):
-    """Eigenvectors of the tangent kernel of untrained networks on points of [0, 1], and their Fourier decomposition (baratin2021, Figure 8)."""
+    """Tangent-kernel eigenvectors of untrained networks on [0, 1], and their frequencies.
+
+    Figure 8.
+    """
 
     points: int = Field(50, ge=24, description="Equally spaced points on [0, 1], ends included.")
-    width: Count = Field(256, description="Width of every hidden layer.")
-    linear_layers: int = Field(
-        6, ge=2, description="Number of linear layers, the output layer included."
-    )
+    width: HiddenWidth = 256
+    linear_layers: LinearLayers = 6
     init: Literal["kaiming", "pytorch"] = Field(
         "kaiming",
         description="Initial weights, see models.initialisation.new_linear; the text names none. "
         "Biases must not be zero, or the kernel of one-dimensional inputs has rank 2.",
     )
-    seeds: Seeds = Field(20, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: OwnSeeds = 20
 
 
 class Interpolators(Parameters, experiment="interpolators"):
-    """Minimum-norm interpolators on rescaled random features and norm-based bounds (baratin2021, Figure 9, Appendix B.5)."""
+    """Minimum-norm interpolators on rescaled random features, and norm-based bounds.
+
+    Figure 9, Appendix B.5.
+    """
 
     points: int = Field(
         1000, ge=24, description="Equally spaced points N, and as many random features, P = N."
@@ -332,14 +350,15 @@ class Interpolators(Parameters, experiment="interpolators"):
 
 
 class Perturbation(Parameters, experiment="perturbation"):
-    """Output changes of a VGG11 perturbed along singular directions of its Jacobian and along random ones (baratin2021, Figure 7)."""
+    """Output changes of a VGG11 along singular directions of its Jacobian and random ones.
+
+    Figure 7.
+    """
 
     dataset: Literal["cifar10", "svhn", "stl10"] = Field(
         "cifar10", description="The images; ten classes, at least 32 pixels a side."
     )
-    train_samples: int | None = Field(
-        None, ge=10, description="Training images, drawn at random; null for all."
-    )
+    train_samples: TrainImages = None
     test_samples: int = Field(
         100,
         ge=6,
@@ -352,25 +371,28 @@ class Perturbation(Parameters, experiment="perturbation"):
     )
     perturbation: Positive = Field(
         0.001,
-        description="Length of the perturbation relative to the norm of all parameters (not stated"
-        " in the paper).",
+        description="Length of the perturbation relative to the norm of all parameters (not "
+        "stated in the paper).",
     )
     learning_rate: Positive = Field(
         0.01, description="Step size of SGD on the cross-entropy (not stated for this figure)."
     )
-    momentum: Momentum = Field(0.9, description="Momentum of SGD.")
-    batch_size: Count = Field(100, description="Batch size of SGD.")
+    momentum: SGDMomentum = 0.9
+    batch_size: Batch = 100
     epochs: Count = Field(10, description="Epochs of training.")
     precision: Precision = Field(
         "float32",
         description="Floating-point type of training and Jacobian; output changes are measured in "
         "float64.",
     )
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: OwnSeeds = 3
 
 
 class Supernat(Parameters, experiment="supernat"):
-    """SuperNat and gradient descent on noisy linear regression (baratin2021, Figure 5, Section 4.1.2)."""
+    """SuperNat and gradient descent on noisy linear regression.
+
+    Figure 5, Section 4.1.2.
+    """
 
     samples: int = Field(50, ge=2, description="Training points n.")
     noise_features: Count = Field(
@@ -386,11 +408,14 @@ class Supernat(Parameters, experiment="supernat"):
         "figure's curves are at the first.",
     )
     steps: int = Field(300, ge=2, description="Gradient steps, which the paper does not give.")
-    seeds: Seeds = Field(20, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: OwnSeeds = 20
 
 
 class Theory(Parameters, experiment="theory"):
-    """Numerical checks of the paper's propositions and of its misprints on random cases (baratin2021, Section 4.1, Appendices A and B)."""
+    """Numerical checks of the propositions, and of misprints, on random cases.
+
+    Section 4.1, Appendices A and B.
+    """
 
     seeds: Seeds = Field(
         20,

@@ -8,29 +8,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from feature_alignment.papers.baratin2021.figures.classification_curves import iteration_axis
+from feature_alignment.papers.baratin2021.figures.training_curves import (
+    Curve,
+    Numbers,
+    iteration_axis,
+)
+from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.style import COLOURS
+from feature_alignment.pipeline.figures.table import rows_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-EXPERIMENT = "baratin2021_difficulty"
 SPLITS = ("easy", "difficult")
 
 
-def curves(frame: pd.DataFrame, metric: str, split: str, point: str) -> pd.DataFrame:
-    """One metric of one point over training: steps in rows, seeds in columns.
-
-    Raises:
-        KeyError: if there is no such row.
-    """
-    chosen = (frame["metric"] == metric) & (frame["split"] == split) & (frame["point"] == point)
-    if not chosen.any():
-        raise KeyError(f"the table has no {metric} on {split} of {point}")
-    return frame[chosen].pivot(index="step", columns="seed", values="value")
-
-
-def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
+def hierarchy_numbers(curve: Curve) -> Numbers:
     """Numbers that sum up how the alignment on easy examples differs from that on difficult ones.
 
     With A_e(t) and A_d(t) the label alignments, and "reached" meaning the first measured step:
@@ -49,32 +42,19 @@ def hierarchy_summary(metrics: pd.DataFrame) -> pd.DataFrame:
       90 % minus that at 10 %; where these are two steps, `rise_rate`, the increase of A_e from
       the one to the other per decade.
 
-    Source: baratin2021, Section 3.4 ("the ratio between both alignments") and caption of
-    Figure 13; the definitions are this project's.
-
-    Args:
-        metrics: tidy metrics of `baratin2021_difficulty`, with the columns point and seed.
-
-    Returns:
-        Tidy rows at the last step of their run; the split is "both" where it is neither.
+    The split is "both" where it is neither. Source: baratin2021, Section 3.4 ("the ratio between
+    both alignments") and caption of Figure 13; the definitions are this project's.
     """
-    rows = []
-    for (point, seed), run in metrics.groupby(["point", "seed"], sort=False):
-        at = {"point": point, "seed": seed, "step": run["step"].max(), "layer": "all"}
-        alignment = {split: curves(run, "label_alignment", split, point)[seed] for split in SPLITS}
-        for split, curve in alignment.items():
-            values = {
-                "maximum": curve.max(),
-                "rise": curve.max() - curve[0],
-                "half_rise_step": _reached(curve, 0.5),
-            }
-            rows += [{**at, "split": split, "metric": m, "value": v} for m, v in values.items()]
-        accuracy = {split: curves(run, "accuracy", split, point)[seed] for split in SPLITS}
-        values = _comparison(alignment["easy"], alignment["difficult"])
-        lead = (accuracy["easy"] - accuracy["difficult"]).drop(index=0).mean()
-        values["accuracy_lead"] = lead
-        rows += [{**at, "split": "both", "metric": m, "value": v} for m, v in values.items()]
-    return pd.DataFrame(rows)
+    easy, difficult = (curve("label_alignment", split=split) for split in SPLITS)
+    found = {}
+    for split, alignment in zip(SPLITS, (easy, difficult), strict=True):
+        found[split, "maximum"] = alignment.max()
+        found[split, "rise"] = alignment.max() - alignment[0]
+        found[split, "half_rise_step"] = _reached(alignment, 0.5)
+    easily, hardly = (curve("accuracy", split=split) for split in SPLITS)
+    values = _comparison(easy, difficult)
+    values["accuracy_lead"] = (easily - hardly).drop(index=0).mean()
+    return found | {("both", metric): value for metric, value in values.items()}
 
 
 def _comparison(easy: pd.Series, difficult: pd.Series) -> dict[str, float]:
@@ -104,30 +84,17 @@ def _reached(curve: pd.Series, share: float) -> int:
     return int(curve.index[curve >= level][0])
 
 
-def draw_mean(ax: "Axes", values: pd.DataFrame, colour: str, label: str | None = None) -> None:
-    """Mean over seeds (columns), with a band of one standard deviation (n − 1) around it."""
-    mean = values.mean(axis=1)
-    ax.plot(values.index, mean, color=colour, label=label)
-    if values.shape[1] > 1:
-        deviation = values.std(axis=1, ddof=1)
-        ax.fill_between(
-            values.index, mean - deviation, mean + deviation, color=colour, alpha=0.2, linewidth=0
-        )
-
-
-def draw_alignments(ax: "Axes", frame: pd.DataFrame, point: str) -> None:
-    """Label alignment on easy and on difficult examples of one point."""
+def draw_splits(ax: "Axes", rows: pd.DataFrame) -> None:
+    """One metric of one point on easy and on difficult examples, by iteration."""
+    iteration_axis(ax, rows["step"].max())
     for split in SPLITS:
-        values = curves(frame, "label_alignment", split, point)
-        draw_mean(ax, values, COLOURS[split], f"{split} examples")
-    iteration_axis(ax, values.index[-1])
-    ax.set_ylim(bottom=0)
+        draw_curve(ax, rows_where(rows, split=split), COLOURS[split], f"{split} examples")
 
 
-def draw_ratio(ax: "Axes", frame: pd.DataFrame, point: str) -> None:
-    """Ratio of the alignment on easy examples to that on difficult ones, for each seed."""
-    easy, difficult = (curves(frame, "label_alignment", split, point) for split in SPLITS)
-    ax.plot(easy.index, easy / difficult, color=COLOURS["reference"], linewidth=0.8)
-    ax.plot(easy.index, (easy / difficult).mean(axis=1), color=COLOURS["paper"])
-    iteration_axis(ax, easy.index[-1])
+def draw_ratio(ax: "Axes", alignment: pd.DataFrame) -> None:
+    """Ratio of one point's alignment on easy examples to that on difficult ones."""
+    iteration_axis(ax, alignment["step"].max())
+    wide = alignment.pivot(index=["seed", "step"], columns="split", values="value")
+    ratio = (wide["easy"] / wide["difficult"]).rename("value").reset_index()
+    draw_curve(ax, ratio, COLOURS["paper"])
     ax.set_ylim(bottom=0)

@@ -1,111 +1,93 @@
 """baratin2021, Figure 13: effect of depth on the alignment with easy and difficult examples."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.figures.difficulty_curves import (
-    EXPERIMENT,
-    SPLITS,
-    draw_alignments,
     draw_ratio,
-    hierarchy_summary,
+    draw_splits,
+    hierarchy_numbers,
 )
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.baratin2021.figures.training_curves import OVER_SEEDS, summary
+from feature_alignment.papers.baratin2021.parameters import DepthStudy, Difficulty
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import new_figure
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "Depth magnifies the difference between easy and difficult examples"
-CAPTION = (
-    "MLPs of several depths (rows; number of linear layers) trained on easy digits together with "
-    "digits of random labels, for several seeds of initialisation and mini-batches (columns): "
-    "alignment (CKA) of the tangent kernel with the training labels on easy and difficult "
-    "training examples. Last column: the ratio of the two, thin lines for single seeds, thick for "
-    "their mean. Iterations on a logarithmic axis from 5 on."
-)
+RANKED = {
+    ("easy", "maximum"),
+    ("both", "ratio_of_maxima"),
+    ("both", "largest_ratio"),
+    ("both", "ratio_high_iterations"),
+    ("both", "ratio_high_decades"),
+    ("both", "onset_step"),
+    ("both", "rise_decades"),
+    ("both", "rise_rate"),
+}
+"""Splits and metrics of `hierarchy_numbers` whose trend with depth is measured."""
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point for each depth."""
-    study = experiments[EXPERIMENT]["depth_study"]
+    section = settings[Difficulty]
+    study = section.depth_study
+    # The list of depths must not make the runs anew.
+    common = section.but(**study.plain() | {"linear_layers": 2, "depth_study": DepthStudy()})
     return [
-        Point(
-            EXPERIMENT,
-            f"depth{depth}",
-            {**study, "linear_layers": depth, "difficult_dataset": None, "depth_study": None},
-        )
-        for depth in sorted(study["linear_layers"])
+        Point(f"depth{depth}", common.but(linear_layers=depth), {"depth": depth})
+        for depth in sorted(study.linear_layers)
     ]
 
 
 def table(runs: Runs) -> FigureTable:
     """All metrics with their depth, the summaries of curves, and their trends with depth."""
     metrics = runs.metrics
-    both = pd.concat([metrics, hierarchy_summary(metrics)], ignore_index=True)
-    depths = {name: run.spec["parameters"]["linear_layers"] for name, run in runs.items()}
-    both["depth"] = both["point"].map(depths)
-    return FigureTable(pd.concat([both, depth_trends(both)], ignore_index=True))
+    summed = summary(metrics, hierarchy_numbers, by=("point", "depth", "seed"))
+    return FigureTable(pd.concat([metrics, summed, depth_trends(summed)], ignore_index=True))
 
 
-def depth_trends(frame: pd.DataFrame) -> pd.DataFrame:
+def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
     """Spearman correlation over depths of the numbers that sum up the curves, for each seed.
 
     Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
 
     Args:
-        frame: rows of `hierarchy_summary` with the column depth, among others.
+        summed: the numbers of `hierarchy_numbers`, as tidy rows with the column depth.
 
     Returns:
         Tidy rows of the point "comparison": metric `<metric>_depth_spearman`, which is 0 for a
         metric that is the same at all depths: it has no trend.
     """
-    summed = {
-        ("easy", "maximum"),
-        ("both", "ratio_of_maxima"),
-        ("both", "largest_ratio"),
-        ("both", "ratio_high_iterations"),
-        ("both", "ratio_high_decades"),
-        ("both", "onset_step"),
-        ("both", "rise_decades"),
-        ("both", "rise_rate"),
-    }
+    common = {"point": "comparison", "step": summed["step"].max(), "layer": "all"}
     rows = []
-    for (split, metric, seed), group in frame.groupby(["split", "metric", "seed"], sort=True):
-        if (split, metric) not in summed:
+    for (split, metric, seed), group in summed.groupby(["split", "metric", "seed"]):
+        if (split, metric) not in RANKED:
             continue
         differs = group["value"].nunique() > 1  # the ranks of equal numbers have no correlation
-        rows.append(
-            {
-                "point": "comparison",
-                "seed": seed,
-                "step": frame["step"].max(),
-                "layer": "all",
-                "split": split,
-                "metric": f"{metric}_depth_spearman",
-                "value": group["depth"].rank().corr(group["value"].rank()) if differs else 0.0,
-            }
-        )
+        value = group["depth"].rank().corr(group["value"].rank()) if differs else 0.0
+        own = {"seed": seed, "split": split, "metric": f"{metric}_depth_spearman", "value": value}
+        rows.append(common | own)
     return pd.DataFrame(rows)
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Alignments for each depth (rows) and seed (columns), and the ratios beside them."""
-    runs = table.frame[table.frame["split"].isin(SPLITS) & table.frame["depth"].notna()]
-    depths, seeds = sorted(runs["depth"].unique()), sorted(runs["seed"].unique())
+    alignment = table.rows(metric="label_alignment")
+    depths, seeds = sorted(alignment["depth"].unique()), sorted(alignment["seed"].unique())
     width, height = 2.0 * (len(seeds) + 1) + 0.5, 1.5 * len(depths) + 0.5
     figure, axes = new_figure(len(depths), len(seeds) + 1, width, height)
-    top = 1.05 * runs.loc[runs["metric"] == "label_alignment", "value"].max()
+    top = 1.05 * alignment["value"].max()
     for row, depth in zip(axes, depths, strict=True):
-        point = f"depth{depth:.0f}"
+        rows = rows_where(alignment, depth=depth)
         for ax, seed in zip(row[:-1], seeds, strict=True):
-            draw_alignments(ax, runs[runs["seed"] == seed], point)
+            draw_splits(ax, rows_where(rows, seed=seed))
             ax.set_ylim(0, top)
             ax.label_outer()
-        draw_ratio(row[-1], runs, point)
+        draw_ratio(row[-1], rows)
         row[0].set_ylabel(f"depth {depth:.0f}\nCKA")
     for ax, seed in zip(axes[0], seeds, strict=False):
         ax.set_title(f"seed {seed}")
@@ -114,3 +96,19 @@ def draw(table: FigureTable) -> "Figure":
         ax.set_xlabel("iteration")
     axes[0, 0].legend(fontsize=7)
     return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig13",
+        title="Depth magnifies the difference between easy and difficult examples",
+        caption="MLPs of several depths (rows; number of linear layers) trained on easy digits "
+        "together with digits of random labels, for several seeds of initialisation and "
+        "mini-batches (columns): alignment (CKA) of the tangent kernel with the training labels on "
+        f"easy and difficult training examples. Last column: the ratio of the two. {OVER_SEEDS} "
+        "Iterations on a logarithmic axis from 5 on.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)
