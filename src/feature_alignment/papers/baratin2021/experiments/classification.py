@@ -44,12 +44,12 @@ def run_seed(run: "SeedRun[Classification]") -> SeedResult:
             measured on more images than a split has.
     """
     p = run.parameters
-    images = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
-    x, y = images.splits["train"]
+    splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
+    x, y = splits["train"]
     check_kernel_samples(
         "baratin2021_classification.kernel_samples",
         p.kernel_samples,
-        {f"{split} images": len(x) for split, (x, _) in images.splits.items()},
+        {f"{split} images": len(x) for split, (x, _) in splits.items()},
     )
     model = build_network(run, x[0].shape)
     at = p.measure_at
@@ -62,24 +62,21 @@ def run_seed(run: "SeedRun[Classification]") -> SeedResult:
         y,
         loss=cross_entropy,
         optimizer=torch.optim.SGD(
-            model.parameters(),
-            lr=p.learning_rate,
-            momentum=p.momentum,
-            weight_decay=p.weight_decay,
+            model.parameters(), lr=p.learning_rate, momentum=p.momentum, weight_decay=p.weight_decay
         ),
         steps=p.steps,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),
         augment=RandomCropAndFlip(run.torch_stream("augmentation")) if p.augmentation else None,
         measure_at={*measured, p.steps},
-        evaluate_on=images.splits,
+        evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        probes=[TangentKernelProbe(kernel_batches(images.splits, p.kernel_samples), layers=True)],
+        probes=[TangentKernelProbe(kernel_batches(splits, p.kernel_samples), layers=True)],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )
     result = SeedResult()
-    result.add("wrong_label_share", images.wrong, step=0)
+    result.add("wrong_label_share", wrong, step=0)
     result.extend(recorder)
     return result
 
@@ -93,16 +90,14 @@ def build_network(run: "SeedRun[Classification]", shape: torch.Size) -> nn.Modul
     """
     p = run.parameters
     generator = run.torch_stream("init")
+    options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
     if p.model == "mlp":
         widths = [p.width] * (p.linear_layers - 1)
-        model = MLP(
-            math.prod(shape), widths, CLASSES, "relu", True, generator, init=p.init, dtype=run.dtype
-        )
+        model = MLP(math.prod(shape), widths, CLASSES, "relu", True, generator, **options)
         return model.to(run.device)
-    options: dict[str, Any] = {"in_channels": shape[0], "init": p.init, "dtype": run.dtype}
+    norm = "resnet18" if p.model == "resnet18" else "vgg"
+    options |= {"in_channels": shape[0], "batch_norm": norm in p.batch_norm}
     if p.model == "resnet18":
-        options["batch_norm"] = "resnet18" in p.batch_norm
         return ResNet18(p.base_width, CLASSES, generator, **options).to(run.device)
-    options["batch_norm"] = "vgg" in p.batch_norm
     depth = {"vgg11": 11, "vgg19": 19}[p.model]
     return VGG(depth, p.base_width, CLASSES, generator, **options).to(run.device)

@@ -52,8 +52,8 @@ def run_seed(run: "SeedRun[Complexity]") -> SeedResult:
     """
     p = run.parameters
     own = p.mlp if p.model == "mlp" else p.vgg19
-    images = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
-    x, y = images.splits["train"]
+    splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
+    x, y = splits["train"]
     check_kernel_samples(
         f"baratin2021_complexity.{p.model}.kernel_samples",
         own.kernel_samples,
@@ -85,7 +85,7 @@ def run_seed(run: "SeedRun[Complexity]") -> SeedResult:
     result = SeedResult()
     result.seconds.update(recorder.seconds)
     model.eval()
-    scores = _scores(model, images.splits)
+    scores = _scores(model, splits)
     for (split, metric), value in scores.items():
         result.add(metric, value, step=last, split=split)
     gap = scores["train", "accuracy"] - scores["test", "accuracy"]

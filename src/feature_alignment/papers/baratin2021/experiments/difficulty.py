@@ -3,7 +3,7 @@
 Source: baratin2021, Figures 4 and 13, Sections 3.4 and 3.5.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -41,16 +41,10 @@ def run_seed(run: "SeedRun[Difficulty]") -> SeedResult:
     p = run.parameters
     splits = draw_examples(run)
     x, y = (torch.cat(parts) for parts in zip(*splits.values(), strict=True))
-    model = MLP(
-        x[0].numel(),
-        [p.width] * (p.linear_layers - 1),
-        CLASSES,
-        "relu",
-        bias=True,
-        generator=run.torch_stream("init"),
-        init="kaiming_zero_bias",
-        dtype=run.dtype,
-    ).to(run.device)
+    widths = [p.width] * (p.linear_layers - 1)
+    options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
+    generator = run.torch_stream("init")
+    model = MLP(x[0].numel(), widths, CLASSES, "relu", True, generator, **options).to(run.device)
     recorder = train(
         model,
         x,

@@ -43,15 +43,9 @@ def run_seed(run: "SeedRun[Disk]") -> SeedResult:
         split: (torch.tensor(inputs, **run.to), torch.tensor(labels, **run.to)[:, None])
         for split, (inputs, labels) in {"train": (x, y), "test": (x_test, y_test)}.items()
     }
-    model = MLP(
-        2,
-        [p.width] * (p.linear_layers - 1),
-        1,
-        "relu",
-        bias=True,
-        generator=run.torch_stream("init"),
-        dtype=run.dtype,
-    ).to(run.device)
+    widths = [p.width] * (p.linear_layers - 1)
+    model = MLP(2, widths, 1, "relu", True, run.torch_stream("init"), dtype=run.dtype)
+    model = model.to(run.device)
     recorder = train(
         model,
         *splits["train"],

@@ -1,7 +1,6 @@
 """Images of ten classes with labels as tensors, some of them random, as baratin2021 trains on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,26 +47,12 @@ def kernel_batches(splits: Splits, number: int) -> dict[str, Batch]:
     }
 
 
-@dataclass(frozen=True)
-class LabelledImages:
-    """Standardised images and labels.
-
-    Attributes:
-        splits: those that are trained on (`train`, random labels included) or tested on (`test`,
-            true labels).
-        wrong: share of the training labels that are not the true ones.
-    """
-
-    splits: Splits
-    wrong: float
-
-
 def labelled_images(
     run: "SeedRun[Any]",
     train_samples: int | None,
     test_samples: int | None,
     random_label_share: float = 0.0,
-) -> LabelledImages:
+) -> tuple[Splits, float]:
     """Draw the images of a seed; the same for all shares of random labels.
 
     Source: baratin2021, Sections 3 and 4.2, Appendix C; per-channel statistics of the training
@@ -78,6 +63,11 @@ def labelled_images(
         train_samples: number of training images; None for all there are.
         test_samples: number of test images; None for all there are.
         random_label_share: share of the training labels that are drawn anew.
+
+    Returns:
+        Standardised images and labels, those that are trained on (`train`, random labels included)
+        and those that are tested on (`test`, true labels); the share of the training labels that
+        are not the true ones.
 
     Raises:
         UserError: if the dataset has fewer images than are asked for.
@@ -94,4 +84,4 @@ def labelled_images(
         split: (torch.tensor(x, **run.to), torch.tensor(labels[split], device=run.device))
         for split, x in zip(labels, images, strict=True)
     }
-    return LabelledImages(splits, float(np.mean(trained_on != true)))
+    return splits, float(np.mean(trained_on != true))

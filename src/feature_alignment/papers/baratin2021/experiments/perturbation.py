@@ -39,20 +39,15 @@ def run_seed(run: "SeedRun[Perturbation]") -> SeedResult:
         UserError: if the dataset has fewer images than are asked for.
     """
     p, held = run.parameters, run.parameters.test_samples
-    splits = labelled_images(run, p.train_samples, 2 * held).splits
+    splits, _ = labelled_images(run, p.train_samples, 2 * held)
     x, y = splits["train"]
     x_test, y_test = splits["test"]
     splits["test"] = x_test[:held], y_test[:held]
     splits["fresh"] = x_test[held:], y_test[held:]
-    model = VGG(
-        11,
-        p.base_width,
-        CLASSES,
-        run.torch_stream("init"),
-        in_channels=x.shape[1],
-        init="kaiming_zero_bias",
-        dtype=x.dtype,
-    ).to(run.device)
+    options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
+    generator = run.torch_stream("init")
+    model = VGG(11, p.base_width, CLASSES, generator, in_channels=x.shape[1], **options)
+    model = model.to(run.device)
     steps = p.epochs * steps_per_epoch(len(x), p.batch_size)
     images = {split: x for split, (x, _) in splits.items() if split != "train"}
     result = SeedResult()

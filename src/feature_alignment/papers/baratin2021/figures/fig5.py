@@ -1,24 +1,25 @@
 """baratin2021, Figure 5: SuperNat against gradient descent on noisy linear regression."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from feature_alignment.papers.baratin2021.figures.one_point import all_metrics, one_point
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
     panel_label,
     sequence_colours,
 )
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, rows_where
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Picture
 
-POINT = "default"
 LABELS = {
     "gd": "gradient\ndescent",
     "max": "max",
@@ -28,16 +29,6 @@ LABELS = {
     "lambda_max": "$\\lambda_1$",
 }
 EIGENVALUE_STEPS = 20
-
-
-def points(settings: Settings) -> list[Point]:
-    """One point: all methods and learning rates share their problems."""
-    return [Point(POINT, settings[Supernat])]
-
-
-def table(runs: Runs) -> FigureTable:
-    """All metrics."""
-    return FigureTable(runs[POINT].metrics)
 
 
 def draw(table: FigureTable) -> "Picture":
@@ -103,8 +94,8 @@ FIGURES = (
         "logarithm; of fewer than four seeds, each seed. C: test loss after the last step for each "
         "choice of κ and each learning rate η; each dot is a seed, bars are means, with one "
         "standard deviation from four seeds on.",
-        points=points,
-        table=table,
+        points=partial(one_point, kind=Supernat),
+        table=all_metrics,
         draw=draw,
     ),
 )

@@ -1,28 +1,24 @@
 """baratin2021, Figure 7: output changes along singular and random directions of the parameters."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
 from feature_alignment.papers.baratin2021.parameters import Perturbation
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-POINT = "default"
 RANKS = (1, 50)
 """Of the eigenvalues that are compared."""
 STAGES = {"initialisation": "before training", "trained": "after training"}
-
-
-def points(settings: Settings) -> list[Point]:
-    """One point: the network before and after training."""
-    return [Point(POINT, settings[Perturbation])]
 
 
 def table(runs: Runs) -> FigureTable:
@@ -82,7 +78,7 @@ FIGURES = (
         "smallest that linear algebra allows, √(P/(nc)) for P parameters, n images and c outputs: "
         "that of a Jacobian without any anisotropy, whose change along each singular direction is "
         "the dotted line.",
-        points=points,
+        points=partial(one_point, kind=Perturbation),
         table=table,
         draw=draw,
     ),

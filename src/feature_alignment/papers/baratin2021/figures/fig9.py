@@ -1,10 +1,12 @@
 """baratin2021, Figure 9: minimum-norm interpolators scatter with the features' anisotropy."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Picture
 
-POINT = "default"
 SHOWN = 5
 """Scales of which the solutions are shown, evenly spaced among those that were run."""
 CURVES = {
@@ -20,11 +21,6 @@ CURVES = {
     "norm_bound": ("bound, A = Id", COLOURS["norm bound"]),
     "optimal_bound": ("bound, optimal A", COLOURS["optimal bound"]),
 }
-
-
-def points(settings: Settings) -> list[Point]:
-    """One point: the paper's setting."""
-    return [Point(POINT, settings[Interpolators])]
 
 
 def table(runs: Runs) -> FigureTable:
@@ -86,7 +82,7 @@ FIGURES = (
         "the other points and two bounds on the complexity, with A = Id and with the optimal "
         "rescaling, means over subsets; geometric means over seeds with a band of one standard "
         "deviation of the logarithm, or of fewer than four seeds each seed.",
-        points=points,
+        points=partial(one_point, kind=Interpolators),
         table=table,
         draw=draw,
     ),

@@ -1,18 +1,19 @@
 """baratin2021, theory: every proposition checked numerically, and the misprints among them."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from feature_alignment.papers.baratin2021.figures.one_point import all_metrics, one_point
 from feature_alignment.papers.baratin2021.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
 from feature_alignment.pipeline.figures.drawing import draw_points
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-POINT = "default"
 EQUATIONS = {
     "prop4_spectrum": "Prop. 4: spectrum",
     "prop4_functions": "Prop. 4: eigenfunctions",
@@ -45,16 +46,6 @@ INEQUALITIES = {
 }
 
 
-def points(settings: Settings) -> list[Point]:
-    """One point; its seeds are the random cases."""
-    return [Point(POINT, settings[Theory])]
-
-
-def table(runs: Runs) -> FigureTable:
-    """All metrics."""
-    return FigureTable(runs[POINT].metrics)
-
-
 def draw(table: FigureTable) -> "Picture":
     """Equations on the left, inequalities on the right."""
     figure, axes = new_figure(1, 2, width=11.0, height=4.6)
@@ -85,8 +76,8 @@ FIGURES = (
         "are compared with a numerical minimiser. B: inequalities; the smaller side divided by the "
         "larger, which must not exceed 1; each dot is a case, bars are means, with one standard "
         "deviation from four cases on. Expectations over signs are exact.",
-        points=points,
-        table=table,
+        points=partial(one_point, kind=Theory),
+        table=all_metrics,
         draw=draw,
     ),
 )
