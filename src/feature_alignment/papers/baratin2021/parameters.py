@@ -18,138 +18,154 @@ from feature_alignment.pipeline.parameters import (
     Seeds,
     Several,
     Share,
+    by_figure,
 )
+
+TrainImages = Annotated[
+    int | None, Field(ge=10, description="Training images, drawn at random; null for all.")
+]
+TestImages = Annotated[
+    int | None, Field(ge=10, description="Test images, drawn at random; null for all.")
+]
+HiddenWidth = Annotated[Count, Field(description="Units of each hidden layer.")]
+LinearLayers = Annotated[
+    int, Field(ge=2, description="Number of linear layers, the output layer included.")
+]
+ClassifierRate = Annotated[Positive, Field(description="Step size of SGD on the cross-entropy.")]
+SGDMomentum = Annotated[Momentum, Field(description="Momentum of SGD.")]
+Batch = Annotated[Count, Field(description="Batch size of SGD.")]
+OwnSeeds = Annotated[Seeds, Field(description="Number of seeds; seed i is the integer i, from 0.")]
 
 
 class ClassificationMLP(Section):
     """What differs for the MLP (Figures 11 and 12), whose training costs little."""
 
-    steps: Count = Field(30000, description="Iterations (updates) of SGD.")
-    seeds: Seeds = Field(5, description="Number of seeds.")
+    steps: Count = Field(default=30000, description="Iterations (updates) of SGD.")
+    seeds: OwnSeeds = 5
 
 
 class Classification(Parameters, experiment="classification"):
-    """Training of image classifiers, with the tangent kernel's spectrum and label alignment on the way (baratin2021, Figures 2, 3, 11, 12 and 14).
+    """Image classifiers: the tangent kernel's spectrum and label alignment during training.
 
-    The figures set network, dataset, learning rate and share of random labels.
+    Figures 2, 3, 11, 12 and 14.
     """
 
-    train_samples: int | None = Field(
-        None, ge=10, description="Training images, drawn at random; null for all."
-    )
-    test_samples: int | None = Field(
-        None, ge=10, description="Test images, drawn at random; null for all."
-    )
+    train_samples: TrainImages = None
+    test_samples: TestImages = None
     kernel_samples: int = Field(
-        100,
+        default=100,
         ge=10,
         description="Images of the training batch, and of the test batch, on which the tangent "
         "kernel is measured.",
     )
     base_width: Count = Field(
-        64, description="Channels of the first convolution of VGG19 and ResNet18."
+        default=64, description="Channels of the first convolution of VGG19 and ResNet18."
     )
-    width: Count = Field(80, description="Units of each hidden layer of the MLP.")
+    width: Count = Field(default=80, description="Units of each hidden layer of the MLP.")
     linear_layers: int = Field(
-        6, ge=2, description="Number of linear layers of the MLP, the output layer included."
+        default=6,
+        ge=2,
+        description="Number of linear layers of the MLP, the output layer included.",
     )
     batch_norm: Different[Literal["vgg", "resnet18"]] = Field(
-        ("resnet18",),
+        default=("resnet18",),
         description="Networks with a batch norm after each convolution, as in the released code; "
         "the text does not say.",
     )
     init: Literal["kaiming_zero_bias", "kaiming", "pytorch"] = Field(
-        "kaiming_zero_bias",
+        default="kaiming_zero_bias",
         description="Initial weights, see models.initialisation.new_linear; the text names none, "
         "the released code has Kaiming's with zero biases.",
     )
-    momentum: Momentum = Field(0.9, description="Momentum of SGD.")
+    momentum: SGDMomentum = 0.9
     weight_decay: NotNegative = Field(
-        0, description="Weight decay of SGD (the text has none, the released code 0.0005)."
+        default=0, description="Weight decay of SGD (the text has none, the released code 0.0005)."
     )
-    batch_size: Count = Field(100, description="Batch size of SGD (the released code has 128).")
+    batch_size: Count = Field(
+        default=100, description="Batch size of SGD (the released code has 128)."
+    )
     augmentation: bool = Field(
-        False,
+        default=False,
         description="Whether training images are shifted and mirrored at random, as in the "
         "released code; the text has no augmentation.",
     )
-    steps: Count = Field(30000, description="Iterations (updates) of SGD.")
+    steps: Count = Field(default=30000, description="Iterations (updates) of SGD.")
     measure_at: Schedule = Field(
-        Geometric(first=5, ratio=1.15),
-        description="Steps at which the network is measured; a list, or the two numbers of a "
-        "geometric schedule, 0 and the integer parts of first * ratio^j. Step 0 is "
-        "before the first update, the last step is always measured.",
+        default=Geometric(),
+        description="Steps at which the network is measured: a list, or the two numbers of a "
+        "geometric schedule, step 0 and the integer parts of first * ratio^j. Step 0 is before "
+        "the first update; the last step is always measured.",
     )
     precision: Precision = Field(
-        "float32",
+        default="float32",
         description="Floating-point type of training and kernels; eigenvalues are computed in "
         "float64.",
     )
     seeds: Seeds = Field(
-        1, description="Number of seeds of VGG19 and ResNet18; seed i is the integer i, from 0."
+        default=1,
+        description="Number of seeds of VGG19 and ResNet18; seed i is the integer i, from 0.",
     )
     mlp: ClassificationMLP = Field(
-        ClassificationMLP(),
+        default=ClassificationMLP(),
         description="What differs for the MLP (Figures 11 and 12), whose training costs little.",
     )
+    model: Literal["vgg19", "vgg11", "resnet18", "mlp"] = by_figure("vgg19", "The network.")
+    dataset: Literal["cifar10", "mnist"] = by_figure("cifar10", "The images; ten classes.")
+    learning_rate: Positive = by_figure(0.01, "Step size of SGD on the cross-entropy.")
+    random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
 
 
-class ComplexityMLP(Section):
+class ComplexityPart(Section):
+    """What the networks of Figure 6 have in common; the defaults are those of VGG19."""
+
+    train_samples: TrainImages = None
+    test_samples: TestImages = None
+    kernel_samples: Count = Field(
+        default=100,
+        description="Training images of the fixed batch on which Tr K is measured at every update.",
+    )
+    learning_rate: Positive = Field(default=0.01, description="Learning rate of SGD.")
+    max_steps: Count = Field(
+        default=50000,
+        description="Updates after which a run ends even if it has not reached the goal.",
+    )
+    seeds: OwnSeeds = 3
+
+
+class ComplexityMLP(ComplexityPart):
     """The MLP with one hidden layer on MNIST, as its width or the share of random labels grows."""
 
     train_samples: int | None = Field(
-        1000,
+        default=1000,
         ge=10,
         description="Training images, drawn at random; null for all. Narrow networks, and those "
         "with random labels, cannot be expected to fit all 60000 images of MNIST.",
     )
-    test_samples: int | None = Field(
-        None, ge=10, description="Test images, drawn at random; null for all."
-    )
-    kernel_samples: Count = Field(
-        100,
-        description="Training images of the fixed batch on which Tr K is measured at every update.",
-    )
-    learning_rate: Positive = Field(0.02, description="Learning rate of SGD.")
+    learning_rate: Positive = Field(default=0.02, description="Learning rate of SGD.")
     max_steps: Count = Field(
-        20000, description="Updates after which a run ends even if it has not reached the goal."
+        default=20000,
+        description="Updates after which a run ends even if it has not reached the goal.",
     )
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
     widths: Several[Count] = Field(
-        (16, 32, 64, 128, 256, 512, 1024),
+        default=(16, 32, 64, 128, 256, 512, 1024),
         min_length=2,
         description="Units of the hidden layer, in increasing order.",
     )
     random_label_shares: Several[Share] = Field(
-        (0, 0.2, 0.4, 0.6, 0.8, 1),
+        default=(0, 0.2, 0.4, 0.6, 0.8, 1),
         min_length=2,
         description="Shares of random labels, in increasing order.",
     )
     noisy_width: Count = Field(
-        256, description="Units of the hidden layer where the share of random labels grows."
+        default=256, description="Units of the hidden layer where the share of random labels grows."
     )
 
 
-class ComplexityVGG19(Section):
+class ComplexityVGG19(ComplexityPart):
     """VGG19 on CIFAR-10, as the number of its channels grows."""
 
-    train_samples: int | None = Field(
-        None, ge=10, description="Training images, drawn at random; null for all."
-    )
-    test_samples: int | None = Field(
-        None, ge=10, description="Test images, drawn at random; null for all."
-    )
-    kernel_samples: Count = Field(
-        100,
-        description="Training images of the fixed batch on which Tr K is measured at every update.",
-    )
-    learning_rate: Positive = Field(0.01, description="Learning rate of SGD.")
-    max_steps: Count = Field(
-        50000, description="Updates after which a run ends even if it has not reached the goal."
-    )
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
     base_widths: Several[Count] = Field(
-        (4, 8, 16, 28),
+        default=(4, 8, 16, 28),
         min_length=2,
         description="Channels of the first convolution, in increasing order; 28 make 4 million "
         "parameters, the paper's largest network.",
@@ -157,242 +173,273 @@ class ComplexityVGG19(Section):
 
 
 class Complexity(Parameters, experiment="complexity"):
-    """Training of classifiers until the training loss is small, and their complexity (baratin2021, Figure 6 and eq.
+    """Classifiers trained until the training loss is small, and measures of their complexity.
 
-    18).
+    Figure 6 and eq. 18.
     """
 
     mlp: ComplexityMLP = Field(
-        ComplexityMLP(),
-        description="The MLP with one hidden layer on MNIST, as its width or the share of random labels "
-        "grows.",
+        default=ComplexityMLP(),
+        description="The MLP with one hidden layer on MNIST, as its width or the share of random "
+        "labels grows.",
     )
     vgg19: ComplexityVGG19 = Field(
-        ComplexityVGG19(), description="VGG19 on CIFAR-10, as the number of its channels grows."
+        default=ComplexityVGG19(),
+        description="VGG19 on CIFAR-10, as the number of its channels grows.",
     )
     loss_goal: Positive = Field(
-        0.01,
+        default=0.01,
         description="Training ends when the cross-entropy over all training images is below this, "
         "in nats.",
     )
     check_every: Count = Field(
-        100, description="Updates between two looks at the loss over all training images."
+        default=100, description="Updates between two looks at the loss over all training images."
     )
-    momentum: Momentum = Field(0.9, description="Momentum of SGD.")
-    batch_size: Count = Field(100, description="Batch size of SGD.")
+    momentum: SGDMomentum = 0.9
+    batch_size: Batch = 100
     precision: Precision = Field(
-        "float32", description="Floating-point type of the training; norms are computed in float64."
+        default="float32",
+        description="Floating-point type of the training; norms are computed in float64.",
     )
+    seeds: Seeds = by_figure(3, "Number of seeds, that of the network's section.")
+    model: Literal["mlp", "vgg19"] = by_figure("mlp", "The network, and its section.")
+    dataset: Literal["mnist", "cifar10"] = by_figure("mnist", "The images; ten classes.")
+    width: Count = by_figure(
+        256, "Units of the hidden layer, or channels of the first convolution."
+    )
+    init: Literal["kaiming_zero_bias", "kaiming", "pytorch"] = by_figure(
+        "pytorch", "Initial weights, see models.initialisation.new_linear."
+    )
+    random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
 
 
-class DifficultyMeasureAt(Section):
-    """The geometric schedule of measurements, step 0 and the integer parts of first * ratio^j; the last step is always measured."""
-
-    first: float = Field(5, ge=1, description="First measured step after step 0.")
-    ratio: float = Field(1.15, gt=1, description="Ratio of a step to the one before it.")
-
-
-class DifficultyDepthStudy(Section):
+class DepthStudy(Section):
     """What differs where the depth is varied (Figure 13)."""
 
-    linear_layers: Several[Annotated[int, Field(ge=2)]] = Field(
-        (2, 3, 4, 5, 6, 7, 8, 9, 10), min_length=2, description="The depths; the figure's rows."
+    linear_layers: Several[LinearLayers] = Field(
+        default=(2, 3, 4, 5, 6, 7, 8, 9, 10),
+        min_length=2,
+        description="The depths; the figure's rows.",
     )
-    width: Count = Field(60, description="Units of each hidden layer.")
-    learning_rate: Positive = Field(0.01, description="Step size of SGD.")
+    width: HiddenWidth = 60
+    learning_rate: ClassifierRate = 0.01
     steps: Count = Field(
-        3000, description="Iterations (updates) of SGD; the text does not say how many."
+        default=3000, description="Iterations (updates) of SGD; the text does not say how many."
     )
-    seeds: Seeds = Field(4, description="Number of seeds; the figure's columns.")
+    seeds: Seeds = Field(default=4, description="Number of seeds; the figure's columns.")
 
 
 class Difficulty(Parameters, experiment="difficulty"):
-    """Training on easy and difficult examples together, with the label alignment of the tangent kernel on each (baratin2021, Figures 4 and 13, Sections 3.4 and 3.5).
+    """Easy and difficult examples trained on together, and the label alignment on each.
 
-    The figures set which examples are difficult.
+    Figures 4 and 13, Sections 3.4 and 3.5.
     """
 
     dataset: Literal["mnist", "kmnist"] = Field(
-        "mnist", description="The easy examples; with random labels, the difficult ones too."
+        default="mnist",
+        description="The easy examples; with random labels, the difficult ones too.",
     )
-    easy_samples: int = Field(10000, ge=10, description="Easy training examples, drawn at random.")
+    easy_samples: int = Field(
+        default=10000, ge=10, description="Easy training examples, drawn at random."
+    )
     difficult_samples: int = Field(
-        1000, ge=10, description="Difficult training examples, drawn at random."
+        default=1000, ge=10, description="Difficult training examples, drawn at random."
     )
     kernel_samples: int = Field(
-        100,
+        default=100,
         ge=10,
         description="Easy examples, and difficult ones, on which the tangent kernel is measured; "
         "at most as many as are trained on.",
     )
-    width: Count = Field(80, description="Units of each hidden layer.")
-    linear_layers: int = Field(
-        6, ge=2, description="Number of linear layers, the output layer included."
-    )
-    learning_rate: Positive = Field(0.02, description="Step size of SGD on the cross-entropy.")
-    momentum: Momentum = Field(0.9, description="Momentum of SGD.")
-    batch_size: Count = Field(100, description="Batch size of SGD.")
+    width: HiddenWidth = 80
+    linear_layers: LinearLayers = 6
+    learning_rate: ClassifierRate = 0.02
+    momentum: SGDMomentum = 0.9
+    batch_size: Batch = 100
     steps: Count = Field(
-        5000, description="Iterations (updates) of SGD; the text does not say how many."
+        default=5000, description="Iterations (updates) of SGD; the text does not say how many."
     )
-    measure_at: DifficultyMeasureAt = Field(
-        DifficultyMeasureAt(),
-        description="The geometric schedule of measurements, step 0 and the integer parts of first * "
-        "ratio^j; the last step is always measured.",
+    measure_at: Geometric = Field(
+        default=Geometric(),
+        description="The geometric schedule of measurements, step 0 and the integer parts of "
+        "first * ratio^j; the last step is always measured.",
     )
     precision: Precision = Field(
-        "float32", description="Floating-point type of training and kernels."
+        default="float32", description="Floating-point type of training and kernels."
     )
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
-    depth_study: DifficultyDepthStudy = Field(
-        DifficultyDepthStudy(), description="What differs where the depth is varied (Figure 13)."
+    seeds: OwnSeeds = 5
+    depth_study: DepthStudy = Field(
+        default=DepthStudy(), description="What differs where the depth is varied (Figure 13)."
+    )
+    difficult_dataset: Literal["mnist", "kmnist"] | None = by_figure(
+        None, "The difficult examples; None for examples of `dataset` with random labels."
     )
 
 
 class Disk(Parameters, experiment="disk"):
-    """Gradient descent on the 2-d disk dataset and its tangent-kernel eigenfunctions (baratin2021, Figures 1 and 10, Appendix C.1)."""
+    """Gradient descent on the 2-d disk dataset, and its tangent kernel's eigenfunctions.
+
+    Figures 1 and 10, Appendix C.1.
+    """
 
     samples: int = Field(
-        500, ge=8, description="Training points n, uniform on the square [-1, 1]^2."
+        default=500, ge=8, description="Training points n, uniform on the square [-1, 1]^2."
     )
     test_samples: int = Field(
-        2000, ge=8, description="Fresh points on which the accuracy is measured."
+        default=2000, ge=8, description="Fresh points on which the accuracy is measured."
     )
     grid: int = Field(
-        50,
+        default=50,
         ge=8,
         le=100,
         description="Points per side of the grid on which eigenfunctions are evaluated (N = "
         "grid^2).",
     )
-    width: Count = Field(256, description="Width of every hidden layer.")
-    linear_layers: int = Field(
-        6, ge=2, description="Number of linear layers, the output layer included."
-    )
+    width: HiddenWidth = 256
+    linear_layers: LinearLayers = 6
     learning_rate: Positive = Field(
-        0.02,
+        default=0.02,
         description="Step size of full-batch gradient descent on the mean binary cross-entropy.",
     )
-    steps: Count = Field(2000, description="Gradient-descent steps.")
+    steps: Count = Field(default=2000, description="Gradient-descent steps.")
     measure_at: Several[Annotated[int, Field(ge=0)]] = Field(
-        (0, 100, 250, 500, 1000, 1500, 2000),
+        default=(0, 100, 250, 500, 1000, 1500, 2000),
         description="Steps at which the tangent kernel is measured; 0 is before the first step. "
         "Steps beyond `steps` are left out, the last step is always measured.",
     )
     precision: Precision = Field(
-        "float32",
+        default="float32",
         description="Floating-point type of the training; kernels are decomposed in float64.",
     )
-    seeds: Seeds = Field(5, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: OwnSeeds = 5
 
 
 class Fourier(Parameters, experiment="fourier"):
-    """Eigenvectors of the tangent kernel of untrained networks on points of [0, 1], and their Fourier decomposition (baratin2021, Figure 8)."""
+    """Tangent-kernel eigenvectors of untrained networks on [0, 1], and their frequencies.
 
-    points: int = Field(50, ge=24, description="Equally spaced points on [0, 1], ends included.")
-    width: Count = Field(256, description="Width of every hidden layer.")
-    linear_layers: int = Field(
-        6, ge=2, description="Number of linear layers, the output layer included."
+    Figure 8.
+    """
+
+    points: int = Field(
+        default=50, ge=24, description="Equally spaced points on [0, 1], ends included."
     )
+    width: HiddenWidth = 256
+    linear_layers: LinearLayers = 6
     init: Literal["kaiming", "pytorch"] = Field(
-        "kaiming",
+        default="kaiming",
         description="Initial weights, see models.initialisation.new_linear; the text names none. "
         "Biases must not be zero, or the kernel of one-dimensional inputs has rank 2.",
     )
-    seeds: Seeds = Field(20, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: OwnSeeds = 20
 
 
 class Interpolators(Parameters, experiment="interpolators"):
-    """Minimum-norm interpolators on rescaled random features and norm-based bounds (baratin2021, Figure 9, Appendix B.5)."""
+    """Minimum-norm interpolators on rescaled random features, and norm-based bounds.
+
+    Figure 9, Appendix B.5.
+    """
 
     points: int = Field(
-        1000, ge=24, description="Equally spaced points N, and as many random features, P = N."
+        default=1000,
+        ge=24,
+        description="Equally spaced points N, and as many random features, P = N.",
     )
     half_width: Positive = Field(
-        1.0, description="The points lie on [-a, a]; the paper does not give a."
+        default=1.0, description="The points lie on [-a, a]; the paper does not give a."
     )
     gamma: Positive = Field(
-        1.0,
+        default=1.0,
         description="Parameter of the RBF kernel exp(-gamma |x - x'|^2) that the random features "
         "approximate.",
     )
-    samples: int = Field(50, ge=2, description="Size n of each training subset.")
-    subsets: int = Field(100, ge=2, description="Training subsets at each scale.")
+    samples: int = Field(default=50, ge=2, description="Size n of each training subset.")
+    subsets: int = Field(default=100, ge=2, description="Training subsets at each scale.")
     scales: Several[Momentum] = Field(
-        (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999),
+        default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999),
         min_length=2,
         description="Feature scaling factors c, from 0 (white features) to below 1 (the features "
         "themselves, which in float64 have too low a rank to interpolate with).",
     )
     seeds: Seeds = Field(
-        5,
+        default=5,
         description="Number of seeds, each with its own features and subsets; seed i is the "
         "integer i, from 0.",
     )
 
 
 class Perturbation(Parameters, experiment="perturbation"):
-    """Output changes of a VGG11 perturbed along singular directions of its Jacobian and along random ones (baratin2021, Figure 7)."""
+    """Output changes of a VGG11 along singular directions of its Jacobian and random ones.
+
+    Figure 7.
+    """
 
     dataset: Literal["cifar10", "svhn", "stl10"] = Field(
-        "cifar10", description="The images; ten classes, at least 32 pixels a side."
+        default="cifar10", description="The images; ten classes, at least 32 pixels a side."
     )
-    train_samples: int | None = Field(
-        None, ge=10, description="Training images, drawn at random; null for all."
-    )
+    train_samples: TrainImages = None
     test_samples: int = Field(
-        100,
+        default=100,
         ge=6,
         description="Test images on which the Jacobian is taken, and as many fresh ones that see "
         "the same perturbations (not stated in the paper).",
     )
-    base_width: Count = Field(64, description="Channels of the first convolution.")
+    base_width: Count = Field(default=64, description="Channels of the first convolution.")
     directions: Count = Field(
-        50, description="Singular directions, and random ones; less than ten times test_samples."
+        default=50,
+        description="Singular directions, and random ones; less than ten times test_samples.",
     )
     perturbation: Positive = Field(
-        0.001,
-        description="Length of the perturbation relative to the norm of all parameters (not stated"
-        " in the paper).",
+        default=0.001,
+        description="Length of the perturbation relative to the norm of all parameters (not "
+        "stated in the paper).",
     )
     learning_rate: Positive = Field(
-        0.01, description="Step size of SGD on the cross-entropy (not stated for this figure)."
+        default=0.01,
+        description="Step size of SGD on the cross-entropy (not stated for this figure).",
     )
-    momentum: Momentum = Field(0.9, description="Momentum of SGD.")
-    batch_size: Count = Field(100, description="Batch size of SGD.")
-    epochs: Count = Field(10, description="Epochs of training.")
+    momentum: SGDMomentum = 0.9
+    batch_size: Batch = 100
+    epochs: Count = Field(default=10, description="Epochs of training.")
     precision: Precision = Field(
-        "float32",
+        default="float32",
         description="Floating-point type of training and Jacobian; output changes are measured in "
         "float64.",
     )
-    seeds: Seeds = Field(3, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: OwnSeeds = 3
 
 
 class Supernat(Parameters, experiment="supernat"):
-    """SuperNat and gradient descent on noisy linear regression (baratin2021, Figure 5, Section 4.1.2)."""
+    """SuperNat and gradient descent on noisy linear regression.
 
-    samples: int = Field(50, ge=2, description="Training points n.")
+    Figure 5, Section 4.1.2.
+    """
+
+    samples: int = Field(default=50, ge=2, description="Training points n.")
     noise_features: Count = Field(
-        10, description="Number d of noise features; the model has d + 1 parameters."
+        default=10, description="Number d of noise features; the model has d + 1 parameters."
     )
     noise_variance: Positive = Field(
-        0.1,
+        default=0.1,
         description="Variance sigma^2 of the noise before it is projected onto the noise features.",
     )
     learning_rates: Several[Positive] = Field(
-        (0.5, 0.2, 0.1),
+        default=(0.5, 0.2, 0.1),
         description="Step sizes on the loss |f - y|^2/(2n), which the paper does not give; the "
         "figure's curves are at the first.",
     )
-    steps: int = Field(300, ge=2, description="Gradient steps, which the paper does not give.")
-    seeds: Seeds = Field(20, description="Number of seeds; seed i is the integer i, from 0.")
+    steps: int = Field(
+        default=300, ge=2, description="Gradient steps, which the paper does not give."
+    )
+    seeds: OwnSeeds = 20
 
 
 class Theory(Parameters, experiment="theory"):
-    """Numerical checks of the paper's propositions and of its misprints on random cases (baratin2021, Section 4.1, Appendices A and B)."""
+    """Numerical checks of the propositions, and of misprints, on random cases.
+
+    Section 4.1, Appendices A and B.
+    """
 
     seeds: Seeds = Field(
-        20,
+        default=20,
         description="Number of random cases for each statement; seed i is the integer i, from 0.",
     )

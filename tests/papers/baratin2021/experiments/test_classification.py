@@ -5,30 +5,24 @@ import torch
 from torch import nn
 
 from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.determinism import stream
 from feature_alignment.errors import UserError
 from feature_alignment.papers.baratin2021.experiments.classification import build_network, run_seed
+from feature_alignment.papers.baratin2021.parameters import Classification
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "model": "mlp",
-    "learning_rate": 0.02,
-    "random_label_share": 0.0,
-    "train_samples": 60,
-    "test_samples": None,
-    "kernel_samples": 30,
-    "base_width": 2,
-    "width": 16,
-    "linear_layers": 3,
-    "batch_norm": ["resnet18"],
-    "init": "kaiming_zero_bias",
-    "momentum": 0.9,
-    "weight_decay": 0.0,
-    "batch_size": 20,
-    "augmentation": False,
-    "steps": 12,
-    "measure_at": {"first": 5, "ratio": 1.5},
-    "precision": "float32",
-}
+PARAMETERS = Classification(
+    model="mlp",
+    learning_rate=0.02,
+    train_samples=60,
+    kernel_samples=30,
+    base_width=2,
+    width=16,
+    linear_layers=3,
+    batch_size=20,
+    steps=12,
+    measure_at={"first": 5, "ratio": 1.5},
+)
 SHAPE = (3, 32, 32)
 
 
@@ -46,8 +40,12 @@ def dataset():
     return Dataset(arrays, {"name": "bars", "description": "bars"})
 
 
+def seed_run(dataset=None, seed=0, **changes):
+    return SeedRun(seed, PARAMETERS.but(**changes), torch.device("cpu"), {"dataset": dataset})
+
+
 def run(dataset, seed=0, **changes):
-    return run_seed(seed, PARAMETERS | changes, torch.device("cpu"), dataset, "test")
+    return run_seed(seed_run(dataset, seed, **changes))
 
 
 def values(result, metric, split="train", layer="all"):
@@ -102,8 +100,7 @@ def test_every_layer_is_measured_from_input_to_output(dataset):
 @pytest.mark.parametrize("model", ["vgg11", "vgg19", "resnet18", "mlp"])
 @pytest.mark.parametrize("norms", [[], ["vgg", "resnet18"]])
 def test_networks_have_batch_norm_where_they_are_asked_to(model, norms):
-    parameters = PARAMETERS | {"model": model, "batch_norm": norms}
-    network = build_network(parameters, SHAPE, torch_stream(0, "init"))
+    network = build_network(seed_run(model=model, batch_norm=norms), SHAPE)
     has = any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
     assert has == (bool(norms) and model != "mlp")
     assert network(torch.ones(2, *SHAPE)).shape == (2, 10)
@@ -114,5 +111,5 @@ def test_networks_with_batch_norm_are_measured_with_their_running_statistics(dat
     options = {"model": "vgg11", "batch_norm": ["vgg"], "steps": 2, "measure_at": [2]}
     many, few = (run(dataset, kernel_samples=number, **options) for number in (30, 10))
     assert values(many, "accuracy", "test")[2] == values(few, "accuracy", "test")[2]
-    trained = build_network(PARAMETERS | options, SHAPE, torch_stream(0, "init"))
+    trained = build_network(seed_run(**options), SHAPE)
     assert trained.training  # so it is the measurement that changes the mode, see `undisturbed`

@@ -5,22 +5,18 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.papers.baratin2021.experiments.complexity import run_seed
+from feature_alignment.papers.baratin2021.parameters import Complexity
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "model": "mlp",
-    "width": 12,
-    "init": "pytorch",
-    "random_label_share": 0.0,
+PARAMETERS = Complexity(
+    width=12, check_every=10, loss_goal=0.05, batch_size=20, precision="float64"
+)
+NETWORK = {
     "train_samples": 40,
     "test_samples": 30,
     "kernel_samples": 8,
     "learning_rate": 0.05,
     "max_steps": 400,
-    "check_every": 10,
-    "loss_goal": 0.05,
-    "momentum": 0.9,
-    "batch_size": 20,
-    "precision": "float64",
 }
 
 
@@ -38,8 +34,11 @@ def dataset():
     return Dataset(arrays, {"name": "tiny", "description": "ten pictures"})
 
 
-def measured(dataset, **changes):
-    result = run_seed(0, PARAMETERS | changes, torch.device("cpu"), dataset, "test")
+def measured(dataset, model="mlp", width=12, random_label_share=0.0, **changes):
+    own = getattr(PARAMETERS, model).but(**NETWORK | changes)
+    settings = {"model": model, model: own, "width": width}
+    parameters = PARAMETERS.but(random_label_share=random_label_share, **settings)
+    result = run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
     return {(row["split"], row["metric"]): row["value"] for row in result.rows}
 
 

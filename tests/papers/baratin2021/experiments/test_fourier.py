@@ -6,8 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from feature_alignment.papers.baratin2021.experiments.fourier import fourier_magnitudes, run_seed
-
-CPU = torch.device("cpu")
+from feature_alignment.papers.baratin2021.parameters import Fourier
+from feature_alignment.pipeline.run import SeedRun
 
 
 @given(
@@ -27,12 +27,11 @@ def test_magnitudes_are_the_energies_of_sine_and_cosine(functions):
         assert found[k] ** 2 == pytest.approx(share, abs=1e-9)
 
 
-def test_a_network_with_known_seed(smoke_config):
-    parameters = {**smoke_config["experiments"]["baratin2021_fourier"], "width": 256}
-    result = run_seed(0, parameters, CPU, None, "")
+def test_a_network_with_known_seed():
+    n = 24
+    result = run_seed(SeedRun(0, Fourier(points=n, linear_layers=3), torch.device("cpu")))
     values = {(row["metric"], row["split"]): row["value"] for row in result.rows}
     eigenvalues, functions = result.arrays["eigenvalues"], result.arrays["functions"]
-    n = parameters["points"]
     assert eigenvalues.shape == (n - 1,)
     assert functions[:, :12].mean(axis=0) == pytest.approx(np.zeros(12), abs=1e-6)
     assert (functions**2).mean(axis=0) == pytest.approx(np.ones(n - 1))

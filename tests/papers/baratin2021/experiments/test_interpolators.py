@@ -4,20 +4,14 @@ import pytest
 import torch
 
 from feature_alignment.papers.baratin2021.experiments.interpolators import run_seed
-
-PARAMETERS = {
-    "points": 200,
-    "half_width": 1.0,
-    "gamma": 1.0,
-    "samples": 20,
-    "subsets": 8,
-    "scales": [0.0, 0.2, 0.9, 0.99],
-}
+from feature_alignment.papers.baratin2021.parameters import Interpolators
+from feature_alignment.pipeline.run import SeedRun
 
 
 @pytest.fixture(scope="module")
 def result():
-    return run_seed(0, PARAMETERS, torch.device("cpu"), None, "test")
+    parameters = Interpolators(points=200, samples=20, subsets=8, scales=[0.0, 0.2, 0.9, 0.99])
+    return run_seed(SeedRun(0, parameters, torch.device("cpu")))
 
 
 def curve(result, metric):

@@ -5,10 +5,14 @@ from torch import nn
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.papers.baratin2021.experiments.perturbation import perturb, run_seed
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.papers.baratin2021.parameters import Perturbation
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-CPU = torch.device("cpu")
 SPLITS = ("train", "test")
+
+
+def seed_run(seed=0, datasets=None, **parameters):
+    return SeedRun(seed, Perturbation(**parameters), torch.device("cpu"), datasets or {})
 
 
 def values(result, metric, **where):
@@ -24,8 +28,8 @@ def test_a_linear_model_changes_by_the_singular_values_of_its_inputs():
     x = torch.randn(8, 5, generator=generator, dtype=torch.float64)
     model = nn.Linear(5, 2, bias=False).double()
     result = SeedResult()
-    settings = {"directions": 4, "perturbation": 0.01}
-    perturb(model, {"test": x, "fresh": 3 * x}, 0, 0, settings, result)
+    run = seed_run(directions=4, perturbation=0.01)
+    perturb(run, model, {"test": x, "fresh": 3 * x}, 0, result)
     size = 0.01 * float(model.weight.detach().norm())
     # Each singular value of the inputs counts once for each of the two outputs.
     singular = torch.linalg.svdvals(x).repeat_interleave(2)[:4].numpy()
@@ -48,7 +52,7 @@ def test_the_mean_square_change_along_random_directions_is_the_trace_over_parame
     model = nn.Linear(3, 2, bias=False).double()
     result = SeedResult()
     for seed in range(30):
-        perturb(model, {"test": x}, seed, 0, {"directions": 4, "perturbation": 0.1}, result)
+        perturb(seed_run(seed, directions=4, perturbation=0.1), model, {"test": x}, 0, result)
     size = 0.1 * float(model.weight.detach().norm())
     # E‖Jv‖² = ‖J‖²/p for v uniform on the sphere, J = x ⊗ I with p = 6.
     expected = size**2 * 2 * float(x.square().sum()) / 6 / 20
@@ -61,19 +65,20 @@ def test_no_jacobian_has_a_smaller_ratio_than_an_isotropic_one():
     x = torch.eye(40, dtype=torch.float64)[:2]
     model = nn.Linear(40, 3, bias=False).double()
     result = SeedResult()
-    perturb(model, {"test": x}, 0, 0, {"directions": 5, "perturbation": 0.1}, result)
+    perturb(seed_run(directions=5, perturbation=0.1), model, {"test": x}, 0, result)
     (floor,) = values(result, "isotropic_floor")
     assert floor == pytest.approx((3 * 40 / (2 * 3)) ** 0.5)
     # Not √20 exactly: the ratio is to five random directions.
     assert values(result, "singular_1_over_random") == [pytest.approx(floor, rel=0.3)]
 
 
-def test_the_network_is_perturbed_before_and_after_training(smoke_config):
+def test_the_network_is_perturbed_before_and_after_training():
     rng = np.random.default_rng(0)
     arrays = {f"x_{split}": rng.integers(0, 256, (40, 32, 32, 3), np.uint8) for split in SPLITS}
     arrays |= {f"y_{split}": np.arange(40) % 10 for split in SPLITS}
-    parameters = {**smoke_config["experiments"]["baratin2021_perturbation"], "directions": 2}
-    result = run_seed(0, parameters, CPU, Dataset(arrays, {"name": "noise"}), "")
+    sizes = {"train_samples": 40, "test_samples": 6, "base_width": 4, "directions": 2}
+    datasets = {"dataset": Dataset(arrays, {"name": "noise"})}
+    result = run_seed(seed_run(datasets=datasets, batch_size=20, epochs=1, **sizes))
     for step in (0, 2):
         assert values(result, "singular_1_over_random", step=step, split="test")[0] > 1
         assert len(values(result, "output_change", step=step, split="fresh")) == 4

@@ -3,18 +3,15 @@ import pytest
 import torch
 
 from feature_alignment.papers.baratin2021.experiments.supernat import METHODS, run_seed
+from feature_alignment.papers.baratin2021.parameters import Supernat
+from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = {
-    "samples": 50,
-    "noise_features": 10,
-    "noise_variance": 0.1,
-    "learning_rates": [0.5, 0.1],
-    "steps": 120,
-}
+STEPS = 120
 
 
-def run(**changes):
-    return run_seed(0, PARAMETERS | changes, torch.device("cpu"), None, "test").rows
+def run(steps=STEPS):
+    parameters = Supernat(learning_rates=[0.5, 0.1], steps=steps)
+    return run_seed(SeedRun(0, parameters, torch.device("cpu"))).rows
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +37,7 @@ def test_shrinking_features_keep_the_noise_out_and_growing_ones_do_not(frame):
 
 
 def test_what_is_learnt_late_is_a_share_of_what_is_left(frame):
-    half = pd.DataFrame(run(steps=PARAMETERS["steps"] // 2))
+    half = pd.DataFrame(run(steps=STEPS // 2))
     for method in ("gd", "max"):
         before, after = (value(rows, "noise_fit", method) for rows in (half, frame))
         expected = abs(after - before) / (1 - before)

@@ -3,50 +3,37 @@
 Source: baratin2021, Figures 2, 3, 11, 12 and 14, Sections 3.1–3.3 and 3.5, Appendix C.2.
 """
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import torch_stream
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.baratin2021.experiments.labelled_images import (
     CLASSES,
     check_kernel_samples,
+    kernel_batches,
     labelled_images,
 )
-from feature_alignment.pipeline.run import SeedResult, precision
-from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.pipeline.run import SeedResult, SeedRun
+from feature_alignment.probes.kernel_probe import TangentKernelProbe
 from feature_alignment.training.batches import RandomCropAndFlip
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, cross_entropy
-from feature_alignment.training.optimizers import make_optimizer
-from feature_alignment.training.progress import Progress
-from feature_alignment.training.schedule import measurement_schedule
+from feature_alignment.training.schedule import explicit, geometric
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.baratin2021.parameters import Classification
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[Classification]") -> SeedResult:
     """Train one network and measure its tangent kernel on fixed training and test batches.
 
     The training batch has the labels that are trained on, random ones included; the test batch
     has the true ones. Networks are measured in evaluation mode.
-
-    Args:
-        seed: the seed.
-        parameters: the section `baratin2021_classification` of the config, and from the figure
-            `model` (vgg19, vgg11, resnet18 or mlp), `dataset`, `learning_rate` and
-            `random_label_share`.
-        device: where to train.
-        dataset: images of ten classes.
-        label: names the run in its progress lines.
 
     Returns:
         Losses, accuracies and what `TangentKernelProbe` measures, of the network and its layers,
@@ -56,77 +43,61 @@ def run_seed(
         UserError: if the dataset has fewer images than are asked for, or the kernel is to be
             measured on more images than a split has.
     """
-    share = parameters["random_label_share"]
-    images = labelled_images(seed, parameters, device, dataset, share)
-    splits = images.splits
+    p = run.parameters
+    splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
     x, y = splits["train"]
-    generator = torch_stream(seed, "init")
-    model = build_network(parameters, tuple(x.shape[1:]), generator).to(device)
-    number = parameters["kernel_samples"]
     check_kernel_samples(
         "baratin2021_classification.kernel_samples",
-        number,
+        p.kernel_samples,
         {f"{split} images": len(x) for split, (x, _) in splits.items()},
     )
-    batches = {
-        name: Batch(x[:number], nn.functional.one_hot(y[:number], CLASSES).to(x.dtype))
-        for name, (x, y) in splits.items()
-    }
-    settings = {
-        "name": "momentum",
-        "lr": parameters["learning_rate"],
-        "momentum": parameters["momentum"],
-        "weight_decay": parameters["weight_decay"],
-    }
-    augment = RandomCropAndFlip(torch_stream(seed, "augmentation"))
-    schedule = parameters["measure_at"]
-    schedule = {"geometric": schedule} if isinstance(schedule, dict) else schedule
+    model = build_network(run, x[0].shape)
+    at = p.measure_at
+    measured = (
+        explicit(at, p.steps) if isinstance(at, tuple) else geometric(p.steps, at.first, at.ratio)
+    )
     recorder = train(
         model,
         x,
         y,
         loss=cross_entropy,
-        optimizer=make_optimizer(model.parameters(), settings),
-        steps=parameters["steps"],
-        batch_size=parameters["batch_size"],
-        batches=torch_stream(seed, "batches"),
-        augment=augment if parameters["augmentation"] else None,
-        measure_at=measurement_schedule(schedule, parameters["steps"]),
+        optimizer=torch.optim.SGD(
+            model.parameters(), lr=p.learning_rate, momentum=p.momentum, weight_decay=p.weight_decay
+        ),
+        steps=p.steps,
+        batch_size=p.batch_size,
+        batches=run.torch_stream("batches"),
+        augment=RandomCropAndFlip(run.torch_stream("augmentation")) if p.augmentation else None,
+        measure_at={*measured, p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        probes=[TangentKernelProbe(batches, layers=True)],
-        progress=Progress(parameters["steps"], label),
+        probes=[TangentKernelProbe(kernel_batches(splits, p.kernel_samples), layers=True)],
+        progress=run.progress(p.steps),
+        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
-    result.add("wrong_label_share", images.wrong, step=0)
+    result.add("wrong_label_share", wrong, step=0)
     result.extend(recorder)
     return result
 
 
-def build_network(
-    parameters: Parameters, shape: tuple[int, int, int], generator: torch.Generator
-) -> nn.Module:
+def build_network(run: "SeedRun[Classification]", shape: torch.Size) -> nn.Module:
     """The network that the parameters describe, with ten outputs.
 
     Args:
-        parameters: `model`, `base_width` or `width` and `linear_layers`, `batch_norm`, `init`,
-            `precision`.
+        run: the seed and its parameters.
         shape: (channels, height, width) of the images.
-        generator: CPU generator of the initial weights.
-
-    Returns:
-        The network, on the CPU.
     """
-    model = parameters["model"]
-    options = {"init": parameters["init"], "dtype": precision(parameters)}
-    if model == "mlp":
-        widths = [parameters["width"]] * (parameters["linear_layers"] - 1)
-        return MLP(int(np.prod(shape)), widths, CLASSES, "relu", True, generator, **options)
-    options["in_channels"] = shape[0]
-    base_width = parameters["base_width"]
-    if model == "resnet18":
-        norm = "resnet18" in parameters["batch_norm"]
-        return ResNet18(base_width, CLASSES, generator, batch_norm=norm, **options)
-    norm = "vgg" in parameters["batch_norm"]
-    depth = int(model.removeprefix("vgg"))
-    return VGG(depth, base_width, CLASSES, generator, batch_norm=norm, **options)
+    p = run.parameters
+    generator = run.torch_stream("init")
+    options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
+    if p.model == "mlp":
+        widths = [p.width] * (p.linear_layers - 1)
+        model = MLP(math.prod(shape), widths, CLASSES, "relu", True, generator, **options)
+        return model.to(run.device)
+    norm = "resnet18" if p.model == "resnet18" else "vgg"
+    options |= {"in_channels": shape[0], "batch_norm": norm in p.batch_norm}
+    if p.model == "resnet18":
+        return ResNet18(p.base_width, CLASSES, generator, **options).to(run.device)
+    depth = {"vgg11": 11, "vgg19": 19}[p.model]
+    return VGG(depth, p.base_width, CLASSES, generator, **options).to(run.device)

@@ -3,110 +3,94 @@
 Source: baratin2021, Figure 6 and Section 4.2.
 """
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from feature_alignment.complexity import measures as complexity
 from feature_alignment.complexity.update_path import UpdatePath
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.baratin2021.experiments.labelled_images import (
     CLASSES,
+    Splits,
     check_kernel_samples,
     labelled_images,
 )
-from feature_alignment.pipeline.run import SeedResult, precision
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
-from feature_alignment.training.optimizers import make_optimizer
-from feature_alignment.training.progress import Progress
 
-Parameters = dict[str, Any]
-Split = tuple[torch.Tensor, torch.Tensor]
+if TYPE_CHECKING:
+    from feature_alignment.papers.baratin2021.parameters import Complexity
+
 CHUNK = 500
 """Images that are evaluated at a time."""
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[Complexity]") -> SeedResult:
     """Train one network to the loss that is the goal, and measure it there.
 
     The loss over all training samples is looked at every `check_every` updates. A run that does
-    not reach the goal within `max_steps` is measured where it stops, with `goal_reached` 0.
-
-    Args:
-        seed: the seed; all points with the same dataset and size share images, those with the
-            same share of random labels the labels.
-        parameters: the section `baratin2021_complexity` of the config, with one of its parts `mlp`
-            and `vgg19` merged into it, and from the figure `model`, `width`, `init`, `dataset` and
-            `random_label_share`.
-        device: where to train.
-        dataset: images of ten classes.
-        label: names the run in its progress lines.
+    not reach the goal within `max_steps` is measured where it stops, with `goal_reached` 0. All
+    points with the same dataset and size share a seed's images, those with the same share of
+    random labels the labels.
 
     Returns:
         At the last step: losses, accuracies, margin, the generalisation gap in accuracy, the
-        complexity C of eq. 18 (`path_complexity`) and the measures of `theory.complexity`, those
+        complexity C of eq. 18 (`path_complexity`) and the measures of `complexity.measures`, those
         from bounds on classifiers also divided by the margin.
 
     Raises:
         UserError: if the dataset has fewer images than are asked for, or the kernel is to be
             measured on more images than are trained on.
     """
-    share = parameters["random_label_share"]
-    splits = labelled_images(seed, parameters, device, dataset, share).splits
+    p = run.parameters
+    own = p.mlp if p.model == "mlp" else p.vgg19
+    splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
     x, y = splits["train"]
-    number = parameters["kernel_samples"]
     check_kernel_samples(
-        f"baratin2021_complexity.{parameters['model']}.kernel_samples",
-        number,
+        f"baratin2021_complexity.{p.model}.kernel_samples",
+        own.kernel_samples,
         {"training images": len(x)},
     )
-    model = _network(parameters, tuple(x.shape[1:]), torch_stream(seed, "init")).to(device)
+    model = _network(run, x[0].shape)
     initial = complexity.layer_matrices(model)
-    batch = x[:number]
+    batch = x[: own.kernel_samples]
     model.eval()
     trace_at_start = _trace(model, batch)
     model.train()
     path = UpdatePath(model, lambda network: _trace(network, batch))
-    goal, steps = parameters["loss_goal"], parameters["max_steps"]
-    settings = {
-        "name": "momentum",
-        "lr": parameters["learning_rate"],
-        "momentum": parameters["momentum"],
-    }
     recorder = train(
         model,
         x,
         y,
         loss=cross_entropy,
-        optimizer=make_optimizer(model.parameters(), settings),
-        steps=steps,
-        batch_size=parameters["batch_size"],
-        batches=torch_stream(seed, "batches"),
-        measure_at={*range(0, steps, parameters["check_every"]), steps},
-        stop_when=lambda step, record: record.value(step, "loss") < goal,
+        optimizer=torch.optim.SGD(model.parameters(), lr=own.learning_rate, momentum=p.momentum),
+        steps=own.max_steps,
+        batch_size=p.batch_size,
+        batches=run.torch_stream("batches"),
+        measure_at={*range(0, own.max_steps, p.check_every), own.max_steps},
+        stop_when=lambda step, record: record.value(step, "loss") < p.loss_goal,
         after_update=path,
-        progress=Progress(steps, label),
+        progress=run.progress(own.max_steps),
+        checkpoint=run.checkpoint(),
     )
-    last = int(recorder.frame()["step"].max())
-    result = SeedResult(seconds=recorder.seconds)
+    last = int(recorder.frame()["step"].to_numpy().max())
+    result = SeedResult()
+    result.seconds.update(recorder.seconds)
     model.eval()
     scores = _scores(model, splits)
     for (split, metric), value in scores.items():
         result.add(metric, value, step=last, split=split)
     gap = scores["train", "accuracy"] - scores["test", "accuracy"]
     result.add("generalisation_gap", gap, step=last, split="test")
-    result.add("goal_reached", scores["train", "loss"] < goal, step=last)
+    result.add("goal_reached", scores["train", "loss"] < p.loss_goal, step=last)
     result.add("tangent_trace_ratio", _trace(model, batch) / trace_at_start, step=last)
     measures = {
         "path_complexity": path.complexity,
@@ -148,7 +132,7 @@ def _norms(
     return found
 
 
-def _scores(model: nn.Module, splits: dict[str, Split]) -> dict[tuple[str, str], float]:
+def _scores(model: nn.Module, splits: Splits) -> dict[tuple[str, str], float]:
     """Loss, accuracy and margin by split and metric."""
     found = {}
     for split, (x, y) in splits.items():
@@ -167,11 +151,12 @@ def _trace(model: nn.Module, batch: torch.Tensor) -> float:
     return tangent_trace(model, batch)
 
 
-def _network(
-    parameters: Parameters, shape: tuple[int, int, int], generator: torch.Generator
-) -> nn.Module:
-    width = parameters["width"]
-    options = {"init": parameters["init"], "dtype": precision(parameters)}
-    if parameters["model"] == "mlp":
-        return MLP(int(np.prod(shape)), [width], CLASSES, "relu", True, generator, **options)
-    return VGG(19, width, CLASSES, generator, in_channels=shape[0], **options)
+def _network(run: "SeedRun[Complexity]", shape: torch.Size) -> nn.Module:
+    p = run.parameters
+    generator = run.torch_stream("init")
+    options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
+    if p.model == "mlp":
+        model = MLP(math.prod(shape), [p.width], CLASSES, "relu", True, generator, **options)
+    else:
+        model = VGG(19, p.width, CLASSES, generator, in_channels=shape[0], **options)
+    return model.to(run.device)

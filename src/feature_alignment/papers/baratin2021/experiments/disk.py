@@ -4,84 +4,65 @@ Source: baratin2021, Figures 1 and 10 and Appendix C.1.
 """
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
 from feature_alignment.data.synthetic import disk, disk_labels, grid
-from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.kernels.centring import centre_kernel
 from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
-from feature_alignment.pipeline.run import SeedResult, precision
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, bce
-from feature_alignment.training.optimizers import make_optimizer
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
-from feature_alignment.training.progress import Progress
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.baratin2021.parameters import Disk
+
 KEPT = 20
 """Eigenfunctions that are kept: the paper compares the 20th eigenvalue with the first."""
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[Disk]") -> SeedResult:
     """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
-
-    Args:
-        seed: the seed.
-        parameters: the section `baratin2021_disk` of the config.
-        device: where to train.
-        dataset: none is used.
-        label: names the run in its progress lines.
 
     Returns:
         Losses, accuracies, eigenvalue ratios and label energy at each scheduled step; the training
         points x (n, 2) and labels y (n,); the top eigenfunctions (20, m, m), m points a side.
     """
-    rng = stream(seed, "data")
-    x, y = disk(parameters["samples"], rng)
-    x_test, y_test = disk(parameters["test_samples"], rng)
-    side = parameters["grid"]
-    points = grid(side)  # (m², 2)
-    to = {"dtype": precision(parameters), "device": device}
+    p = run.parameters
+    rng = run.stream("data")
+    x, y = disk(p.samples, rng)
+    x_test, y_test = disk(p.test_samples, rng)
+    points = grid(p.grid)  # (m², 2)
     splits = {
-        split: (torch.tensor(inputs, **to), torch.tensor(labels, **to)[:, None])
+        split: (torch.tensor(inputs, **run.to), torch.tensor(labels, **run.to)[:, None])
         for split, (inputs, labels) in {"train": (x, y), "test": (x_test, y_test)}.items()
     }
-    model = MLP(
-        2,
-        [parameters["width"]] * (parameters["linear_layers"] - 1),
-        1,
-        "relu",
-        bias=True,
-        generator=torch_stream(seed, "init"),
-        dtype=to["dtype"],
-    ).to(device)
-    steps = parameters["steps"]
+    widths = [p.width] * (p.linear_layers - 1)
+    model = MLP(2, widths, 1, "relu", True, run.torch_stream("init"), dtype=run.dtype)
+    model = model.to(run.device)
     recorder = train(
         model,
         *splits["train"],
         loss=bce,
-        optimizer=make_optimizer(
-            model.parameters(), {"name": "gd", "lr": parameters["learning_rate"]}
-        ),
-        steps=steps,
-        measure_at={step for step in parameters["measure_at"] if step <= steps} | {steps},
+        optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate),
+        steps=p.steps,
+        measure_at={step for step in p.measure_at if step <= p.steps} | {p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
         probes=[
-            _Eigenfunctions(torch.tensor(points, device=device), disk_labels(points), side),
+            _Eigenfunctions(torch.tensor(points, device=run.device), disk_labels(points), p.grid)
         ],
-        progress=Progress(steps, label),
+        progress=run.progress(p.steps),
+        checkpoint=run.checkpoint(),
     )
     result = SeedResult(arrays={"x": x, "y": y})
-    result.add("inside_share", np.mean(y > 0), step=0)
+    result.add("inside_share", float(np.mean(y > 0)), step=0)
     result.extend(recorder)
     return result
 

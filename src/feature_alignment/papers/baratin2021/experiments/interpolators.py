@@ -3,10 +3,9 @@
 Source: baratin2021, Figure 9 and Appendix B.5.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from scipy.stats import spearmanr
 from sklearn.kernel_approximation import RBFSampler
 
@@ -15,27 +14,19 @@ from feature_alignment.complexity.minimum_norm import (
     minimum_norm_interpolator,
     optimal_norm_scales,
 )
-from feature_alignment.determinism import stream
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.baratin2021.parameters import Interpolators
+
 PLANE = (1, 10)
 """The modes φ_j onto which solutions are projected, counted from 0."""
 # |f(x)| below this is a tie: at scale 0 all predictions are zero but for rounding.
 _TIE = 1e-9
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
-    """Interpolate many subsets of the points at each feature scale.
-
-    Args:
-        seed: the seed, of features and subsets.
-        parameters: the section `baratin2021_interpolators` of the config.
-        device: not used; everything is done in NumPy.
-        dataset: none is used.
-        label: not used; a seed takes seconds.
+def run_seed(run: "SeedRun[Interpolators]") -> SeedResult:
+    """Interpolate many subsets of the points at each feature scale, in NumPy.
 
     Returns:
         Rows with the further column `scale`, the feature scaling factor c, empty for the
@@ -43,17 +34,14 @@ def run_seed(
         (`norm_bound_agreement`); and for each c the centred solutions in the plane
         (φ_1, φ_10), (subsets, 2).
     """
-    modes, squared = _features(seed, parameters)
+    modes, squared = _features(run)
     # ψ_0 never changes sign, so the modes are counted from 0: y = sign ψ_1.
     y = np.where(modes[:, 1] > 0, 1.0, -1.0)
-    rng = stream(seed, "subsets")
-    subsets = [
-        rng.choice(len(y), parameters["samples"], replace=False)
-        for _ in range(parameters["subsets"])
-    ]
+    p, rng = run.parameters, run.stream("subsets")
+    subsets = [rng.choice(len(y), p.samples, replace=False) for _ in range(p.subsets)]
     result = SeedResult()
     curves: dict[str, list[float]] = {"error": [], "norm_bound": [], "optimal_bound": []}
-    for scale in parameters["scales"]:
+    for scale in p.scales:
         features = modes * np.sqrt(1 + scale * (squared - 1))  # in the basis of the φ_j
         measured = np.array([_measure(features, y, subset) for subset in subsets])
         means = measured[:, :3].mean(axis=0)
@@ -70,15 +58,12 @@ def run_seed(
     return result
 
 
-def _features(seed: int, parameters: Parameters) -> tuple[np.ndarray, np.ndarray]:
+def _features(run: "SeedRun[Interpolators]") -> tuple[np.ndarray, np.ndarray]:
     """Left singular vectors ψ (N, N) and squared singular values l (N,) of the random features."""
-    points = parameters["points"]
-    x = np.linspace(-parameters["half_width"], parameters["half_width"], points)
-    sampler = RBFSampler(
-        gamma=parameters["gamma"],
-        n_components=points,
-        random_state=int(stream(seed, "features").integers(2**31)),
-    )
+    p = run.parameters
+    x = np.linspace(-p.half_width, p.half_width, p.points)
+    random_state = int(run.stream("features").integers(2**31))
+    sampler = RBFSampler(gamma=p.gamma, n_components=p.points, random_state=random_state)
     modes, singular_values, _ = np.linalg.svd(sampler.fit_transform(x[:, None]))
     return modes, singular_values**2
 

@@ -1,20 +1,21 @@
 """Images of ten classes with labels as tensors, some of them random, as baratin2021 trains on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from feature_alignment.data.canonical import Dataset
 from feature_alignment.data.corruption import random_labels
 from feature_alignment.data.standardise import standardise
-from feature_alignment.determinism import stream
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.run import precision
+from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.probes.kernel_probe import Batch
 
 CLASSES = 10
+Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
+"""Images (n, channels, height, width) and labels (n,) by split."""
 
 
 def check_kernel_samples(key: str, wanted: int, available: Mapping[str, int]) -> None:
@@ -38,55 +39,49 @@ def check_kernel_samples(key: str, wanted: int, available: Mapping[str, int]) ->
         )
 
 
-@dataclass(frozen=True)
-class LabelledImages:
-    """Standardised images (n, channels, height, width) and labels (n,).
-
-    Attributes:
-        splits: images and labels that are trained on (`train`, random labels included) or tested
-            on (`test`, true labels).
-        wrong: share of the training labels that are not the true ones.
-    """
-
-    splits: dict[str, tuple[torch.Tensor, torch.Tensor]]
-    wrong: float
+def kernel_batches(splits: Splits, number: int) -> dict[str, Batch]:
+    """The first images of each split, with one-hot labels, to measure a kernel on."""
+    return {
+        split: Batch(x[:number], nn.functional.one_hot(y[:number], CLASSES).to(x.dtype))
+        for split, (x, y) in splits.items()
+    }
 
 
 def labelled_images(
-    seed: int,
-    parameters: Mapping[str, Any],
-    device: torch.device,
-    dataset: Dataset,
+    run: "SeedRun[Any]",
+    train_samples: int | None,
+    test_samples: int | None,
     random_label_share: float = 0.0,
-) -> LabelledImages:
+) -> tuple[Splits, float]:
     """Draw the images of a seed; the same for all shares of random labels.
 
     Source: baratin2021, Sections 3 and 4.2, Appendix C; per-channel statistics of the training
     images, as in the released code.
 
     Args:
-        seed: the seed; it chooses the images and the random labels.
-        parameters: `train_samples` and `test_samples`, null for all there are, and `precision`.
-        device: where the tensors go.
-        dataset: images of ten classes.
+        run: the seed, which chooses the images and the random labels, and the dataset.
+        train_samples: number of training images; None for all there are.
+        test_samples: number of test images; None for all there are.
         random_label_share: share of the training labels that are drawn anew.
+
+    Returns:
+        Standardised images and labels, those that are trained on (`train`, random labels included)
+        and those that are tested on (`test`, true labels); the share of the training labels that
+        are not the true ones.
 
     Raises:
         UserError: if the dataset has fewer images than are asked for.
     """
     drawn = {}
-    for split in ("train", "test"):
-        number = parameters[f"{split}_samples"]
-        if number is None:
-            number = len(dataset.split(split)[1])
-        drawn[split] = dataset.draw(split, number, stream(seed, f"data/{split}"))
+    for split, number in (("train", train_samples), ("test", test_samples)):
+        number = len(run.dataset.split(split)[1]) if number is None else number
+        drawn[split] = run.dataset.draw(split, number, run.stream(f"data/{split}"))
     true = drawn["train"][1]
-    trained_on, _ = random_labels(true, random_label_share, CLASSES, stream(seed, "random_labels"))
+    trained_on, _ = random_labels(true, random_label_share, CLASSES, run.stream("random_labels"))
     labels = {"train": trained_on, "test": drawn["test"][1]}
     images = standardise(drawn["train"][0], drawn["test"][0])
-    to = {"dtype": precision(parameters), "device": device}
     splits = {
-        split: (torch.tensor(x, **to), torch.tensor(labels[split], device=device))
-        for split, x in zip(("train", "test"), images, strict=True)
+        split: (torch.tensor(x, **run.to), torch.tensor(labels[split], device=run.device))
+        for split, x in zip(labels, images, strict=True)
     }
-    return LabelledImages(splits, float(np.mean(trained_on != true)))
+    return splits, float(np.mean(trained_on != true))

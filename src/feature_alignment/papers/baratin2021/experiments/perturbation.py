@@ -4,43 +4,33 @@ Source: baratin2021, Figure 7 and Appendix A.4.
 """
 
 import copy
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from feature_alignment.data.canonical import Dataset
-from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.kernels.jacobian import Direction, top_singular_directions
 from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.baratin2021.experiments.labelled_images import (
     CLASSES,
     labelled_images,
 )
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, cross_entropy
-from feature_alignment.training.optimizers import make_optimizer
-from feature_alignment.training.progress import Progress
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.baratin2021.parameters import Perturbation
+
 COMPARED = (1, 10, 50)
 """Ranks of the singular directions that are compared with random ones."""
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: Dataset, label: str
-) -> SeedResult:
+def run_seed(run: "SeedRun[Perturbation]") -> SeedResult:
     """Train a VGG11, and perturb it before and after.
-
-    Args:
-        seed: the seed.
-        parameters: the section `baratin2021_perturbation` of the config.
-        device: where to train.
-        dataset: images of ten classes.
-        label: names the run in its progress lines.
 
     Returns:
         Losses and accuracies, and at step 0 and after training what `perturb` measures.
@@ -48,58 +38,45 @@ def run_seed(
     Raises:
         UserError: if the dataset has fewer images than are asked for.
     """
-    held = parameters["test_samples"]
-    splits = labelled_images(seed, parameters | {"test_samples": 2 * held}, device, dataset).splits
+    p, held = run.parameters, run.parameters.test_samples
+    splits, _ = labelled_images(run, p.train_samples, 2 * held)
     x, y = splits["train"]
     x_test, y_test = splits["test"]
-    splits = {
-        "train": (x, y),
-        "test": (x_test[:held], y_test[:held]),
-        "fresh": (x_test[held:], y_test[held:]),
-    }
-    model = VGG(
-        11,
-        parameters["base_width"],
-        CLASSES,
-        torch_stream(seed, "init"),
-        in_channels=x.shape[1],
-        init="kaiming_zero_bias",
-        dtype=x.dtype,
-    ).to(device)
-    steps = parameters["epochs"] * steps_per_epoch(len(x), parameters["batch_size"])
+    splits["test"] = x_test[:held], y_test[:held]
+    splits["fresh"] = x_test[held:], y_test[held:]
+    options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
+    generator = run.torch_stream("init")
+    model = VGG(11, p.base_width, CLASSES, generator, in_channels=x.shape[1], **options)
+    model = model.to(run.device)
+    steps = p.epochs * steps_per_epoch(len(x), p.batch_size)
     images = {split: x for split, (x, _) in splits.items() if split != "train"}
     result = SeedResult()
-    perturb(model, images, seed, 0, parameters, result)
-    settings = {
-        "name": "momentum",
-        "lr": parameters["learning_rate"],
-        "momentum": parameters["momentum"],
-    }
+    perturb(run, model, images, 0, result)
     recorder = train(
         model,
         x,
         y,
         loss=cross_entropy,
-        optimizer=make_optimizer(model.parameters(), settings),
+        optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
         steps=steps,
-        batch_size=parameters["batch_size"],
-        batches=torch_stream(seed, "batches"),
+        batch_size=p.batch_size,
+        batches=run.torch_stream("batches"),
         measure_at=[0, steps],
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        progress=Progress(steps, label),
+        progress=run.progress(steps),
+        checkpoint=run.checkpoint(),
     )
     result.extend(recorder)
-    perturb(model, images, seed, steps, parameters, result)
+    perturb(run, model, images, steps, result)
     return result
 
 
 def perturb(
+    run: "SeedRun[Perturbation]",
     model: nn.Module,
     images: dict[str, torch.Tensor],
-    seed: int,
     step: int,
-    parameters: Parameters,
     result: SeedResult,
 ) -> None:
     """Move the parameters along each direction by the same distance ε = `perturbation`·‖w‖.
@@ -117,24 +94,23 @@ def perturb(
     Source: baratin2021, Figure 7 and eq. 42.
 
     Args:
+        run: the seed, which chooses the random directions, the same at every step.
         model: the network w, in evaluation mode; outputs (n, c).
         images: `test`, on which the directions are found, and others that only see the change.
-        seed: seed of the random directions, which are the same at every step.
         step: updates made so far.
-        parameters: `directions` and `perturbation`.
         result: what the rows are added to.
     """
-    number = parameters["directions"]
-    rng = stream(seed, f"lanczos/step{step}")
+    number = run.parameters.directions
+    rng = run.stream(f"lanczos/step{step}")
     found = top_singular_directions(model, images["test"], number, rng)
     # In float64: changes along random directions are small beside the outputs.
     network = copy.deepcopy(model).double()
     weights = dict(network.named_parameters())
-    size = parameters["perturbation"] * _norm(weights)
+    size = run.parameters.perturbation * _norm(weights)
     linear = size * found.values / len(images["test"]) ** 0.5
     for rank, change in enumerate(linear, start=1):
         result.add("linear_change", change, step=step, split="test", rank=rank)
-    random = torch_stream(seed, "directions")
+    random = run.torch_stream("directions")
     moved = {
         "singular": [
             _moved(network, {name: v[j] for name, v in found.directions.items()}, size)
@@ -151,7 +127,7 @@ def perturb(
             direction: [_output_change(network, other, x, before) for other in others]
             for direction, others in moved.items()
         }
-        at = {"step": step, "split": split}
+        at: dict[str, Any] = {"step": step, "split": split}
         for direction, values in changes.items():
             for rank, value in enumerate(values, start=1):
                 result.add("output_change", value, **at, direction=direction, rank=rank)
@@ -183,7 +159,7 @@ def _random_direction(network: nn.Module, generator: torch.Generator) -> Directi
     return {name: v / norm for name, v in normal.items()}
 
 
-def _norm(direction: Direction) -> float:
+def _norm(direction: Mapping[str, torch.Tensor]) -> float:
     return float(sum(v.detach().double().square().sum() for v in direction.values())) ** 0.5
 
 

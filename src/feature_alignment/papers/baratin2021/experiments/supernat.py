@@ -3,38 +3,30 @@
 Source: baratin2021, Figure 5 and Section 4.1.2.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from feature_alignment.data.noisy_regression import (
     NoisyRegression,
     expected_loss,
     noisy_regression,
 )
-from feature_alignment.determinism import stream
 from feature_alignment.papers.baratin2021.checks.supernat import KAPPAS, Flow, supernat
-from feature_alignment.pipeline.run import SeedResult
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.schedule import geometric
 
-Parameters = dict[str, Any]
+if TYPE_CHECKING:
+    from feature_alignment.papers.baratin2021.parameters import Supernat
+
+Columns = dict[str, Any]
 METHODS = {"gd": None} | {kappa: kappa for kappa in KAPPAS}
 NOTHING_LEFT = 1e-3
 """The share of the noise below which nothing of it is left to learn."""
 
 
-def run_seed(
-    seed: int, parameters: Parameters, device: torch.device, dataset: None, label: str
-) -> SeedResult:
-    """Draw one problem and train on it by every method at every learning rate.
-
-    Args:
-        seed: the seed; all methods share the problem.
-        parameters: the section `baratin2021_supernat` of the config.
-        device: not used; everything is done in NumPy.
-        dataset: none is used.
-        label: not used; a seed takes less than a second.
+def run_seed(run: "SeedRun[Supernat]") -> SeedResult:
+    """Draw one problem and train on it by every method at every learning rate, in NumPy.
 
     Returns:
         Rows with the further columns `method`, gd or a choice of κ, and `learning_rate`: losses
@@ -45,34 +37,28 @@ def run_seed(
         second half. It is left out where nothing is left to learn (`NOTHING_LEFT`): what has
         fitted the noise has no more of it to freeze.
     """
-    problem = noisy_regression(
-        parameters["samples"],
-        parameters["noise_features"],
-        parameters["noise_variance"],
-        stream(seed, "data"),
-    )
-    steps = parameters["steps"]
+    p = run.parameters
+    problem = noisy_regression(p.samples, p.noise_features, p.noise_variance, run.stream("data"))
     result = SeedResult()
-    for learning_rate in parameters["learning_rates"]:
-        columns = {"learning_rate": learning_rate}
+    for learning_rate in p.learning_rates:
         plain_loss = 0.0
         for method, kappa in METHODS.items():
-            flow = supernat(problem.features, problem.y, learning_rate, steps, kappa)
-            columns["method"] = method
-            if learning_rate == parameters["learning_rates"][0]:
+            flow = supernat(problem.features, problem.y, learning_rate, p.steps, kappa)
+            columns: Columns = {"learning_rate": learning_rate, "method": method}
+            if learning_rate == p.learning_rates[0]:
                 _add_curves(result, flow, problem, columns)
             _add_summary(result, flow, problem, columns)
             loss = float(expected_loss(flow.weights[-1]))
             if kappa is None:
                 plain_loss = loss
             else:
-                result.add("loss_minus_gd", loss - plain_loss, step=steps, split="test", **columns)
+                result.add(
+                    "loss_minus_gd", loss - plain_loss, step=p.steps, split="test", **columns
+                )
     return result
 
 
-def _add_curves(
-    result: SeedResult, flow: Flow, problem: NoisyRegression, columns: dict[str, Any]
-) -> None:
+def _add_curves(result: SeedResult, flow: Flow, problem: NoisyRegression, columns: Columns) -> None:
     """Add losses and eigenvalues at the measured steps."""
     test = expected_loss(flow.weights)  # (t + 1,)
     train = np.mean((flow.weights @ problem.features.T - problem.y) ** 2, axis=1)
@@ -85,7 +71,7 @@ def _add_curves(
 
 
 def _add_summary(
-    result: SeedResult, flow: Flow, problem: NoisyRegression, columns: dict[str, Any]
+    result: SeedResult, flow: Flow, problem: NoisyRegression, columns: Columns
 ) -> None:
     """Add losses, the spectrum's stretch at the smallest of them, and what became of the noise."""
     test = expected_loss(flow.weights)

@@ -1,57 +1,47 @@
 """baratin2021, Figure 3: alignment of tangent features with the labels during training."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.papers.baratin2021.figures.classification_curves import (
+from feature_alignment.papers.baratin2021.figures.training_curves import (
+    OVER_SEEDS,
     SPLITS,
-    curves,
+    Curve,
     draw_accuracy,
-    draw_curves,
     iteration_axis,
-    layers,
-    summary,
     vgg19,
+    with_summary,
 )
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, sequence_colours
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "Tangent features align with the labels during training"
-CAPTION = (
-    "Training of VGG19 on CIFAR-10 with 0, 20 and 50 % random labels (columns). Rows: accuracy; "
-    "centred kernel alignment (CKA) of the tangent kernel with the labels; the same for each "
-    "layer's kernel, on training and on test images, from the input layer (dark) to the output "
-    "layer (light). Solid: a batch of training images with the labels they are trained on, dashed: "
-    "of test images with their true labels. The axis begins at iteration 0, before the first "
-    "update. Mean over seeds, bands from the smallest to the largest."
-)
 SHARES = (0, 0.2, 0.5)
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """The points of Figure 2."""
-    return [vgg19(share) for share in SHARES]
+    return [vgg19(settings, share) for share in SHARES]
 
 
 def table(runs: Runs) -> FigureTable:
     """Accuracies, alignments of the network and of each layer, and what sums them up."""
-    metrics = runs.metrics
-    metrics = metrics[metrics["metric"].isin(["accuracy", "label_alignment"])]
+    metrics = rows_where(runs.metrics, metric=("accuracy", "label_alignment"))
     names = layers(metrics)
-
-    def numbers(curve: Callable[..., pd.Series], split: str) -> dict[str, float]:
-        return _numbers(curve, names)
-
-    return FigureTable(pd.concat([metrics, summary(metrics, numbers)], ignore_index=True))
+    return with_summary(metrics, lambda curve, split: _numbers(curve, names))
 
 
-def _numbers(curve: Callable[..., pd.Series], names: list[str]) -> dict[str, float]:
+def layers(frame: pd.DataFrame) -> list[str]:
+    """Names of the measured layers, from input to output."""
+    return [layer for layer in frame["layer"].unique() if layer != "all"]
+
+
+def _numbers(curve: Curve, names: list[str]) -> dict[str, float]:
     """Of one split: how far alignment rises, when it is highest, and in which layers.
 
     `label_alignment_late_gain` is the mean over the second half of the measured steps over step 0;
@@ -60,13 +50,13 @@ def _numbers(curve: Callable[..., pd.Series], names: list[str]) -> dict[str, flo
     `layer_alignment_highest` and `_second` the highest of the two most aligned layers between the
     first and the last; `last_layer_share` the last layer's highest over that of the most aligned.
     """
-    alignment, accuracy = curve("label_alignment"), curve("accuracy", "test")
+    alignment, accuracy = curve("label_alignment"), curve("accuracy", split="test")
     highest = [curve("label_alignment", layer=name).max() for name in names]
     second, first = sorted(highest[1:-1])[-2:]
     best = accuracy.idxmax()
+    late = alignment.iloc[len(alignment) // 2 :].mean()
     return {
-        "label_alignment_late_gain": alignment.iloc[len(alignment) // 2 :].mean()
-        / alignment.iloc[0],
+        "label_alignment_late_gain": late / alignment.iloc[0],
         "label_alignment_learning": alignment[alignment.index <= best].max(),
         # From step 1, so that a best accuracy before the first update does not divide by zero.
         "label_alignment_peak_step": (alignment.idxmax() + 1) / (best + 1),
@@ -76,32 +66,50 @@ def _numbers(curve: Callable[..., pd.Series], names: list[str]) -> dict[str, flo
     }
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Four rows of curves, one column for each share."""
     names = layers(table.frame)
     figure, axes = new_figure(4, len(SHARES), width=3.0 * len(SHARES) + 0.6, height=8.2)
+    for row in axes[1:]:  # one range in each row, so that columns can be compared
+        for ax in row[1:]:
+            ax.sharey(row[0])
     for column, share in zip(axes.T, SHARES, strict=True):
-        run = table.frame[table.frame["point"] == vgg19(share).name]
+        run = table.rows(random_label_share=share)
+        for ax in column:
+            iteration_axis(ax, run["step"].max())
         accuracy, total, *by_layer = column
         accuracy.set_title(f"{100 * share:.0f} % random labels")
         draw_accuracy(accuracy, run)
         for ax, (split, line) in zip(by_layer, SPLITS.items(), strict=True):
-            values = curves(run, metric="label_alignment", split=split)
-            draw_curves(total, values, COLOURS[split], line, split)
+            rows = rows_where(run, metric="label_alignment", split=split)
+            whole = rows_where(rows, layer="all")
+            draw_curve(total, whole, COLOURS[split], split, linestyle=line)
             for name, colour in zip(names, sequence_colours(len(names)), strict=True):
-                values = curves(run, metric="label_alignment", split=split, layer=name)
-                ax.plot(values.index, values.mean(axis=1), line, color=colour, linewidth=1.0)
+                mean = rows_where(rows, layer=name).groupby("step")["value"].mean()
+                ax.plot(mean, line, color=colour, linewidth=1.0)
         column[-1].set_xlabel("iteration")
-        for ax in column:
-            iteration_axis(ax, run["step"].max())
-            ax.set_ylim(bottom=0)
-    for row in axes[1:]:  # one range in each row, so that columns can be compared
-        top = max(ax.get_ylim()[1] for ax in row)
-        for ax in row:
-            ax.set_ylim(0, top)
-    labels = ("accuracy", "CKA", "CKA of layers, train", "CKA of layers, test")
+    labels = "accuracy", "CKA", "CKA of layers, train", "CKA of layers, test"
     for ax, label in zip(axes[:, 0], labels, strict=True):
         ax.set_ylabel(label)
+        ax.set_ylim(bottom=0)
     axes[0, 0].legend(loc="upper left")
     axes[1, 0].legend(loc="upper left")
     return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig3",
+        title="Tangent features align with the labels during training",
+        caption="Training of VGG19 on CIFAR-10 with 0, 20 and 50 % random labels (columns). Rows: "
+        "accuracy; centred kernel alignment (CKA) of the tangent kernel with the labels; the same "
+        "for each layer's kernel, on training and on test images, from the input layer (dark) to "
+        "the output layer (light), means over seeds. Solid: a batch of training images with the "
+        "labels they are trained on, dashed: of test images with their true labels. The axis "
+        f"begins at iteration 0, before the first update. Accuracy and CKA of the network: "
+        f"{OVER_SEEDS[0].lower()}{OVER_SEEDS[1:]}",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

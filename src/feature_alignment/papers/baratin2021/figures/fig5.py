@@ -1,27 +1,25 @@
 """baratin2021, Figure 5: SuperNat against gradient descent on noisy linear regression."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.papers.baratin2021.figures.one_point import all_metrics, one_point
+from feature_alignment.papers.baratin2021.parameters import Supernat
+from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
+from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    new_figure,
+    panel_label,
+    sequence_colours,
+)
+from feature_alignment.pipeline.figures.table import FigureTable, rows_where
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "Rescaling features freezes the noise, if the features may shrink"
-CAPTION = (
-    "Linear regression with one signal feature and noise along the others. A: expected test loss "
-    "of gradient descent and SuperNat (κ such that no mode grows), mean over seeds with a band "
-    "of one standard deviation; the training loss is dashed. B: the kernel's eigenvalue of the "
-    "signal's mode (solid) and of the noise modes (dashed), geometric means over modes and "
-    "seeds, for κ = max and for the κ that keeps the trace. C: test loss after the last step for "
-    "each choice of κ and each learning rate η; each point is a seed, bars are means."
-)
-EXPERIMENT = "baratin2021_supernat"
-POINT = "default"
 LABELS = {
     "gd": "gradient\ndescent",
     "max": "max",
@@ -33,84 +31,71 @@ LABELS = {
 EIGENVALUE_STEPS = 20
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
-    """One point: all methods and learning rates share their problems."""
-    return [Point(EXPERIMENT, POINT)]
-
-
-def table(runs: Runs) -> FigureTable:
-    """All metrics."""
-    return FigureTable(runs[POINT].metrics)
-
-
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Loss curves, spectrum, and the choices of κ side by side."""
     figure, axes = new_figure(1, 3, width=11.0, height=3.4)
-    shown = table.frame.loc[table.frame["metric"] == "loss", "learning_rate"].iloc[0]
-    _draw_losses(axes[0, 0], table, shown)
-    _draw_eigenvalues(axes[0, 1], table, shown)
-    _draw_choices(axes[0, 2], table)
+    # Curves are at one of the learning rates.
+    shown = table.rows(learning_rate=table.rows(metric="loss")["learning_rate"].iloc[0])
+    _draw_losses(axes[0, 0], shown)
+    _draw_eigenvalues(axes[0, 1], shown)
+    _draw_choices(axes[0, 2], table.rows(metric="final_loss"))
     for ax, letter in zip(axes[0], "ABC", strict=True):
         panel_label(ax, letter)
     return figure
 
 
-def _colour(method: str) -> str:
-    return COLOURS["gradient descent" if method == "gd" else f"supernat {method}"]
-
-
-def _curve(table: FigureTable, metric: str, split: str, method: str, rate: float) -> Any:
-    """Values of a metric, one row for each step and one column for each seed."""
-    frame = table.frame
-    chosen = (frame["metric"] == metric) & (frame["split"] == split)
-    chosen &= (frame["method"] == method) & (frame["learning_rate"] == rate)
-    return frame[chosen].pivot(index="step", columns="seed", values="value")
-
-
-def _draw_losses(ax: "Axes", table: FigureTable, rate: float) -> None:
-    for method, text in (("gd", "gradient descent"), ("max", "SuperNat")):
-        colour = _colour(method)
-        test = _curve(table, "loss", "test", method, rate)
-        mean, sd = test.mean(axis=1), test.std(axis=1)
-        ax.plot(test.index, mean, color=colour, label=text)
-        ax.fill_between(test.index, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
-        train = _curve(table, "loss", "train", method, rate).mean(axis=1)
-        ax.plot(train.index, train, "--", color=colour, linewidth=1)
+def _draw_losses(ax: "Axes", frame: "pd.DataFrame") -> None:
     ax.set_xscale("symlog", linthresh=1)
+    for method, name, colour in (
+        ("gd", "gradient descent", COLOURS["gradient descent"]),
+        ("max", "SuperNat", COLOURS["supernat max"]),
+    ):
+        for split, line, label in (("test", "-", name), ("train", "--", None)):
+            rows = rows_where(frame, metric="loss", method=method, split=split)
+            draw_curve(ax, rows, colour, label, linestyle=line)
     ax.set(xlabel="iteration", ylabel="mean squared error", ylim=(0, 1.2), xlim=(0, None))
     ax.legend()
 
 
-def _draw_eigenvalues(ax: "Axes", table: FigureTable, rate: float) -> None:
+def _draw_eigenvalues(ax: "Axes", frame: "pd.DataFrame") -> None:
+    ax.set_yscale("log")
+    frame = rows_where(frame, step=range(EIGENVALUE_STEPS + 1))
     for method, text in (("max", "κ = max"), ("trace", "κ keeps the trace")):
-        for which, line in (("signal", "-"), ("noise_mean", "--")):
-            curve = _curve(table, f"log10_eigenvalue_{which}", "train", method, rate).mean(axis=1)
-            curve = curve[curve.index <= EIGENVALUE_STEPS]
-            ax.plot(
-                curve.index,
-                10**curve,
-                line,
-                color=_colour(method),
-                label=f"{which.removesuffix('_mean')}, {text}",
-            )
-    ax.set(xlabel="iteration", ylabel="eigenvalue of the kernel matrix", yscale="log")
+        for mode, metric, line in (("signal", "signal", "-"), ("noise", "noise_mean", "--")):
+            rows = rows_where(frame, metric=f"log10_eigenvalue_{metric}", method=method)
+            rows = rows.assign(value=10 ** rows["value"])
+            colour = COLOURS[f"supernat {method}"]
+            draw_curve(ax, rows, colour, f"{mode}, {text}", linestyle=line)
+    ax.set(xlabel="iteration", ylabel="eigenvalue of the kernel matrix")
     ax.set_xticks(range(0, EIGENVALUE_STEPS + 1, 5))
     ax.legend(fontsize=7)
 
 
-def _draw_choices(ax: "Axes", table: FigureTable) -> None:
-    rates = sorted(table.frame["learning_rate"].unique(), reverse=True)
-    width = 0.8 / len(rates)
-    for place, rate in enumerate(rates):
-        for index, method in enumerate(LABELS):
-            values = table.values("final_loss", method=method, learning_rate=rate)
-            x = index + (place - (len(rates) - 1) / 2) * width
-            spread = [x + 0.15 * width * (i % 3 - 1) for i in range(len(values))]
-            alpha = 1 - 0.7 * place / len(rates)
-            ax.plot(spread, values, ".", color=_colour(method), markersize=3, alpha=alpha)
-            mean = values.mean()
-            ax.plot([x - 0.4 * width, x + 0.4 * width], [mean, mean], color=COLOURS["paper"])
-    text = ", ".join(f"{rate:g}" for rate in rates)
-    ax.set_xticks(range(len(LABELS)), LABELS.values())
-    ax.set(xlabel=f"κ of SuperNat; in each group η = {text}", ylabel="final test loss")
+def _draw_choices(ax: "Axes", rows: "pd.DataFrame") -> None:
+    rates = sorted(rows["learning_rate"].unique(), reverse=True)
+    names = [f"η = {rate:g}" for rate in rates]
+    rows = rows.assign(rate=rows["learning_rate"].map(dict(zip(rates, names, strict=True))))
+    colours = dict(zip(names, sequence_colours(len(names)), strict=True))
+    draw_points(ax, rows, LABELS, colours, by="method", group="rate")
+    ax.set(xlabel="κ of SuperNat", ylabel="final test loss")
     ax.set_ylim(bottom=0)
+    ax.legend(fontsize=7)
+
+
+FIGURES = (
+    Figure(
+        name="fig5",
+        title="Rescaling features freezes the noise, if the features may shrink",
+        caption="Linear regression with one signal feature and noise along the others. A: expected "
+        "test loss (solid) and training loss (dashed) of gradient descent and SuperNat (κ such "
+        "that no mode grows). B: the kernel's eigenvalue of the signal's mode (solid) and of the "
+        "noise modes (dashed), geometric means over modes and seeds, for κ = max and for the κ "
+        "that keeps the trace. A and B: bands of one standard deviation over seeds, in B of the "
+        "logarithm; of fewer than four seeds, each seed. C: test loss after the last step for each "
+        "choice of κ and each learning rate η; each dot is a seed, bars are means, with one "
+        "standard deviation from four seeds on.",
+        points=partial(one_point, kind=Supernat),
+        table=all_metrics,
+        draw=draw,
+    ),
+)

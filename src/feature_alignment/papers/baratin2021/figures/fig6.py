@@ -1,31 +1,23 @@
 """baratin2021, Figure 6: measures of complexity against the generalisation gap."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.baratin2021.parameters import (
+    Complexity,
+    ComplexityMLP,
+    ComplexityVGG19,
+)
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "Measures of complexity as networks grow and labels become random"
-CAPTION = (
-    "Top: generalisation gap (training minus test accuracy) and measures of complexity of networks "
-    "trained until the cross-entropy is below the goal: MLPs with one hidden layer, PyTorch's and "
-    "Kaiming's initial weights, by width; MLPs by share of random labels; VGG19 by channels of the "
-    "first convolution. Each curve is a mean over seeds divided by its largest value in the panel; "
-    "measures from margin bounds are divided by the margin first. Hollow markers: not all seeds "
-    "reached the goal. Bottom: Spearman's rank correlation of each measure with the gap, both "
-    "means over seeds; blue above 0.9, the dashed line. Neyshabur 2018a is arXiv:1707.09564, "
-    "2018b arXiv:1805.12076, which is defined for one hidden layer only. n/a: not defined "
-    "there, or the same for all networks."
-)
-EXPERIMENT = "baratin2021_complexity"
 GAP = "generalisation_gap"
 OURS = "path_complexity"
 MEASURES = {
@@ -59,31 +51,27 @@ PANELS = {
 """Panels with the label of what grows in each."""
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
+def points(settings: Settings) -> list[Point]:
     """One point for each network and share of random labels."""
-    section = experiments[EXPERIMENT]
-    mlp, vgg = section["mlp"], section["vgg19"]
-    shared = {"model": "mlp", "dataset": "mnist", **mlp}
-    found = [
-        Point(
-            EXPERIMENT,
-            f"{panel}-{width}",
-            {**shared, "width": width, "init": init, "random_label_share": 0},
-        )
-        for panel, init in (("width", "pytorch"), ("width_kaiming", "kaiming"))
-        for width in mlp["widths"]
+    section = settings[Complexity]
+    own, images = section.mlp, section.vgg19
+    # The other networks' settings must not make a run anew.
+    mlp = section.but(model="mlp", dataset="mnist", seeds=own.seeds, vgg19=ComplexityVGG19())
+    vgg = section.but(model="vgg19", dataset="cifar10", seeds=images.seeds, mlp=ComplexityMLP())
+    vgg = vgg.but(init="kaiming_zero_bias")
+    return [
+        *(_point("width", w, mlp.but(width=w, init="pytorch")) for w in own.widths),
+        *(_point("width_kaiming", w, mlp.but(width=w, init="kaiming")) for w in own.widths),
+        *(
+            _point("corruption", s, mlp.but(width=own.noisy_width, random_label_share=s))
+            for s in own.random_label_shares
+        ),
+        *(_point("channels", w, vgg.but(width=w)) for w in images.base_widths),
     ]
-    noisy = {**shared, "width": mlp["noisy_width"], "init": "pytorch"}
-    found += [
-        Point(EXPERIMENT, f"corruption-{share:g}", {**noisy, "random_label_share": share})
-        for share in mlp["random_label_shares"]
-    ]
-    images = {"model": "vgg19", "dataset": "cifar10", "init": "kaiming_zero_bias", **vgg}
-    found += [
-        Point(EXPERIMENT, f"channels-{width}", {**images, "width": width, "random_label_share": 0})
-        for width in vgg["base_widths"]
-    ]
-    return found
+
+
+def _point(panel: str, x: float, parameters: Complexity) -> Point:
+    return Point(f"{panel}-{x:g}", parameters, {"panel": panel, "x": float(x)})
 
 
 def table(runs: Runs) -> FigureTable:
@@ -96,9 +84,6 @@ def table(runs: Runs) -> FigureTable:
     are judged; `remark` names the panels and the measures that are left out.
     """
     metrics = runs.metrics
-    place = metrics["point"].str.rpartition("-")
-    metrics.insert(1, "panel", place[0])
-    metrics.insert(2, "x", place[2].astype(float))
     means = {panel: _means(metrics, panel) for panel in PANELS}
     found = {panel: _correlations(means[panel]) for panel in PANELS}
     counted = {panel for panel in PANELS if len(means[panel]) >= LEAST_NETWORKS}
@@ -107,7 +92,7 @@ def table(runs: Runs) -> FigureTable:
         for panel, correlations in found.items()
         for measure, value in correlations.items()
     ]
-    for panel in sorted(counted & {"width", "width_kaiming"}, key=list(PANELS).index):
+    for panel in (panel for panel in ("width", "width_kaiming") if panel in counted):
         judged = [other for other in (panel, "corruption", "channels") if other in counted]
         number, remark = _rivals({other: found[other] for other in judged})
         row = {"panel": panel, "metric": "rivals", "measure": "all"}
@@ -122,7 +107,7 @@ def _means(metrics: pd.DataFrame, panel: str) -> pd.DataFrame:
 
     A measure is left out where a run lacks it, because it was not fitted or by its definition.
     """
-    rows = metrics[(metrics["panel"] == panel) & metrics["metric"].isin([GAP, *MEASURES])]
+    rows = rows_where(metrics, panel=panel, metric=(GAP, *MEASURES))
     values = rows.pivot(index=["x", "seed"], columns="metric", values="value")
     return values.dropna(axis="columns").groupby(level="x").mean()
 
@@ -151,13 +136,16 @@ def _rivals(panels: Mapping[str, Mapping[str, float]]) -> tuple[int, str]:
     return len(rivals), remark
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Panels side by side: the curves on top, the correlations below."""
     figure, axes = new_figure(2, len(PANELS), width=11.5, height=6.4)
-    for column, (panel, label) in enumerate(PANELS.items()):
-        _draw_curves(axes[0, column], table.frame, panel)
-        axes[0, column].set_xlabel(label)
-        _draw_correlations(axes[1, column], table.frame, panel, names=column == 0)
+    for (top, bottom), (panel, label) in zip(axes.T, PANELS.items(), strict=True):
+        found = _correlations(_means(table.frame, panel))
+        _draw_curves(top, table, panel, found)
+        top.set_xlabel(label)
+        _draw_correlations(bottom, found)
+    for ax in axes[1, 1:]:
+        ax.set_yticklabels([])
     axes[0, 0].set_ylabel("relative to the largest value")
     axes[0, 0].legend(loc="lower right", fontsize=7)
     return figure
@@ -169,25 +157,18 @@ def _colour(measure: str, correlation: float) -> str:
     return COLOURS["follower" if correlation > FOLLOWS else "reference"]
 
 
-def _draw_curves(ax: "Axes", frame: pd.DataFrame, panel: str) -> None:
-    means = _means(frame, panel)
+def _draw_curves(ax: "Axes", table: FigureTable, panel: str, found: Mapping[str, float]) -> None:
+    means = _means(table.frame, panel)
     means = means / means.max()
-    for measure, correlation in _correlation_of(frame, panel).items():
-        ax.plot(
-            means.index,
-            means[measure],
-            color=_colour(measure, correlation),
-            linewidth=2.2 if measure == OURS else 0.8,
-            zorder=3 if measure == OURS else 1,
-            label=MEASURES[measure] if measure == OURS else None,
-        )
-    rows = frame[(frame["panel"] == panel) & (frame["metric"] == "goal_reached")]
-    reached = rows.groupby("x")["value"].min()
-    gap = means[GAP]
-    ax.plot(gap.index, gap, color=COLOURS["paper"], linewidth=2.2, zorder=4, label="gap")
-    for x, value in gap.items():
-        face = COLOURS["paper"] if reached[x] else "white"
-        ax.plot(x, value, "o", color=COLOURS["paper"], markerfacecolor=face, zorder=5)
+    for measure, correlation in found.items():
+        line = {"linewidth": 0.8, "zorder": 1}
+        if measure == OURS:
+            line = {"linewidth": 2.2, "zorder": 3, "label": MEASURES[OURS]}
+        ax.plot(means[measure], color=_colour(measure, correlation), **line)
+    reached = table.rows(panel=panel, metric="goal_reached").groupby("x")["value"].min() > 0
+    gap, black = means[GAP], COLOURS["paper"]
+    ax.plot(gap, "o-", color=black, linewidth=2.2, zorder=4, label="gap")
+    ax.plot(gap[~reached], "o", color=black, markerfacecolor="white", zorder=5)
     ax.set_ylim(0, 1.05)
     if panel != "corruption":
         ax.set_xscale("log", base=2)
@@ -195,23 +176,35 @@ def _draw_curves(ax: "Axes", frame: pd.DataFrame, panel: str) -> None:
         ax.minorticks_off()
 
 
-def _draw_correlations(ax: "Axes", frame: pd.DataFrame, panel: str, *, names: bool) -> None:
-    found = _correlation_of(frame, panel)
-    places = {measure: -i for i, measure in enumerate(MEASURES)}
-    for measure, value in found.items():
-        ax.barh(places[measure], value, height=0.7, color=_colour(measure, value))
-    for measure in (measure for measure in MEASURES if measure not in found):
-        ax.text(0.04, places[measure], "n/a", fontsize=6, va="center", color=COLOURS["reference"])
+def _draw_correlations(ax: "Axes", found: Mapping[str, float]) -> None:
+    for place, measure in enumerate(MEASURES):
+        if measure in found:
+            value = found[measure]
+            ax.barh(place, value, height=0.7, color=_colour(measure, value))
+        else:
+            ax.text(0.04, place, "n/a", fontsize=6, va="center", color=COLOURS["reference"])
     ax.axvline(0, color=COLOURS["paper"], linewidth=0.8)
     ax.axvline(FOLLOWS, color=COLOURS["reference"], linewidth=0.8, linestyle="--")
-    ax.set(
-        xlim=(-1.05, 1.05),
-        ylim=(0.4 - len(MEASURES), 0.6),
-        xlabel="Spearman correlation with the gap",
-    )
-    ax.set_yticks(list(places.values()), list(MEASURES.values()) if names else [])
+    ax.set(xlim=(-1.05, 1.05), ylim=(len(MEASURES) - 0.4, -0.6))
+    ax.set_xlabel("Spearman correlation with the gap")
+    ax.set_yticks(range(len(MEASURES)), list(MEASURES.values()))
 
 
-def _correlation_of(frame: pd.DataFrame, panel: str) -> dict[str, float]:
-    rows = frame[(frame["panel"] == panel) & (frame["metric"] == "spearman_with_gap")]
-    return dict(zip(rows["measure"], rows["value"], strict=True))
+FIGURES = (
+    Figure(
+        name="fig6",
+        title="Measures of complexity as networks grow and labels become random",
+        caption="Top: generalisation gap (training minus test accuracy) and measures of "
+        "complexity of networks trained until the cross-entropy is below the goal: MLPs with one "
+        "hidden layer, PyTorch's and Kaiming's initial weights, by width; MLPs by share of random "
+        "labels; VGG19 by channels of the first convolution. Each curve is a mean over seeds "
+        "divided by its largest value in the panel; measures from margin bounds are divided by "
+        "the margin first. Hollow markers: not all seeds reached the goal. Bottom: Spearman's rank "
+        "correlation of each measure with the gap, both means over seeds; blue above 0.9, the "
+        "dashed line. Neyshabur 2018a is arXiv:1707.09564, 2018b arXiv:1805.12076, which is "
+        "defined for one hidden layer only. n/a: not defined there, or the same for all networks.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

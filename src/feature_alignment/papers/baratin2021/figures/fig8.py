@@ -1,11 +1,13 @@
 """baratin2021, Figure 8: Fourier decomposition of a random network's kernel eigenvectors."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
 from feature_alignment.papers.baratin2021.parameters import Fourier
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
@@ -17,14 +19,8 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-POINT = "default"
 SHOWN = (0, 5, 20)
 PAPER_RATIO = 0.004
-
-
-def points(settings: Settings) -> list[Point]:
-    """One point: all seeds of the paper's setting."""
-    return [Point(POINT, settings[Fourier])]
 
 
 def table(runs: Runs) -> FigureTable:
@@ -76,7 +72,7 @@ FIGURES = (
         "seed 0. B: the eigenvectors 0, 5 and 20 of seed 0, with mean square one. C: eigenvalues "
         "relative to the largest, a thin line for each seed; the mark is the paper's 4 ‰ at the "
         "tenth.",
-        points=points,
+        points=partial(one_point, kind=Fourier),
         table=table,
         draw=draw,
     ),

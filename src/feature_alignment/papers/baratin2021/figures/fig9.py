@@ -1,27 +1,19 @@
 """baratin2021, Figure 9: minimum-norm interpolators scatter with the features' anisotropy."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
+from feature_alignment.papers.baratin2021.parameters import Interpolators
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "The ℓ² norm bounds interpolators badly on anisotropic features"
-CAPTION = (
-    "Minimum-norm interpolators of random subsets, as the feature scaling factor c goes from 0 "
-    "(white features) towards 1 (the features themselves). Left: the centred solutions in the "
-    "plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0; all panels have the "
-    "same two scales, of which that of φ₁ is magnified. Right: error on the "
-    "other points and two bounds on the complexity, with A = Id and with the optimal rescaling, "
-    "mean over subsets and seeds, with a band of one standard deviation over seeds."
-)
-EXPERIMENT = "baratin2021_interpolators"
-POINT = "default"
 SHOWN = 5
 """Scales of which the solutions are shown, evenly spaced among those that were run."""
 CURVES = {
@@ -31,37 +23,31 @@ CURVES = {
 }
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
-    """One point: the paper's setting."""
-    return [Point(EXPERIMENT, POINT)]
-
-
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the solutions of seed 0."""
     run = runs[POINT]
-    prefix = "seed0/solutions/"
-    solutions = {
-        name.removeprefix("seed0/"): array
-        for name, array in run.arrays.items()
-        if name.startswith(prefix)
-    }
-    return FigureTable(run.metrics, solutions)
+    names = [f"solutions/{scale}" for scale in run.parameters["scales"]]
+    return FigureTable(run.metrics, {name: run.array(name) for name in names})
 
 
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Solutions on the left, a narrow panel for each scale; error and bounds on the right."""
     figure, axes = new_figure(1, SHOWN + 1, width=11.0, height=3.6)
     *left, right = axes[0]
     right.get_gridspec().set_width_ratios([1.5] * SHOWN + [6])
     _draw_solutions(left, table)
-    _draw_curves(right, table)
+    right.set_yscale("log")
+    for metric, (label, colour) in CURVES.items():
+        draw_curve(right, table.rows(metric=metric), colour, label, x="scale", marker=".")
+    right.set(xlabel="feature scaling factor c", ylabel="error, or bound")
+    right.legend()
     panel_label(left[0], "A")
     panel_label(right, "B")
     return figure
 
 
 def _draw_solutions(axes: "list[Axes]", table: FigureTable) -> None:
-    scales = sorted(float(name.partition("/")[2]) for name in table.arrays)
+    scales = sorted(table.rows(metric="error")["scale"].unique())
     shown = [scales[round(i * (len(scales) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
     arrays = [table.arrays[f"solutions/{scale}"] for scale in shown]
     limits = [1.15 * max(abs(array[:, axis]).max() for array in arrays) for axis in (0, 1)]
@@ -71,10 +57,8 @@ def _draw_solutions(axes: "list[Axes]", table: FigureTable) -> None:
         ax.set(xlim=(-limits[0], limits[0]), ylim=(-limits[1], limits[1]))
         ax.set_xlabel(f"$\\varphi_1$\nc = {scale:g}")
         ax.set_xticks([-tick, 0, tick], [f"−{tick:g}", "0", f"{tick:g}"], fontsize=7)
-        if ax is axes[0]:
-            ax.set_ylabel("$\\varphi_{10}$")
-        else:
-            ax.tick_params(labelleft=False)
+        ax.tick_params(labelleft=ax is axes[0])
+    axes[0].set_ylabel("$\\varphi_{10}$")
 
 
 def _round(value: float) -> float:
@@ -87,12 +71,19 @@ def _round(value: float) -> float:
     return float(f"{value:.0e}")
 
 
-def _draw_curves(ax: "Axes", table: FigureTable) -> None:
-    for metric, (label, colour) in CURVES.items():
-        rows = table.frame[table.frame["metric"] == metric]
-        curve = rows.pivot(index="scale", columns="seed", values="value")
-        mean, sd = curve.mean(axis=1), curve.std(axis=1, ddof=0)
-        ax.plot(mean.index, mean, ".-", color=colour, label=label)
-        ax.fill_between(mean.index, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
-    ax.set(xlabel="feature scaling factor c", ylabel="error, or bound", yscale="log")
-    ax.legend()
+FIGURES = (
+    Figure(
+        name="fig9",
+        title="The ℓ² norm bounds interpolators badly on anisotropic features",
+        caption="Minimum-norm interpolators of random subsets, as the feature scaling factor c "
+        "goes from 0 (white features) towards 1 (the features themselves). Left: the centred "
+        "solutions in the plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0; "
+        "all panels have the same two scales, of which that of φ₁ is magnified. Right: error on "
+        "the other points and two bounds on the complexity, with A = Id and with the optimal "
+        "rescaling, means over subsets; geometric means over seeds with a band of one standard "
+        "deviation of the logarithm, or of fewer than four seeds each seed.",
+        points=partial(one_point, kind=Interpolators),
+        table=table,
+        draw=draw,
+    ),
+)

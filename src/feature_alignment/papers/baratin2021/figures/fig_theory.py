@@ -1,27 +1,19 @@
 """baratin2021, theory: every proposition checked numerically, and the misprints among them."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
+from feature_alignment.papers.baratin2021.figures.one_point import all_metrics, one_point
+from feature_alignment.papers.baratin2021.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
-from feature_alignment.pipeline.figures.make import FigureTable, Runs
+from feature_alignment.pipeline.figures.drawing import draw_points
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.spec import Point
+from feature_alignment.pipeline.figures.table import FigureTable
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Picture
 
-TITLE = "The propositions hold, some of the printed formulas do not"
-CAPTION = (
-    "Each statement on random cases, one for each seed. A: equations; the largest relative "
-    "deviation of their two sides over cases, for the paper's form where it is right, and where "
-    "it is a misprint for the printed and the corrected form. Propositions 3 and 14 are compared "
-    "with a numerical minimiser. B: inequalities; the smaller side divided by the larger, which "
-    "must not exceed 1; mean, and range over cases. Expectations over signs are exact."
-)
-EXPERIMENT = "baratin2021_theory"
-POINT = "default"
 EQUATIONS = {
     "prop4_spectrum": "Prop. 4: spectrum",
     "prop4_functions": "Prop. 4: eigenfunctions",
@@ -54,38 +46,38 @@ INEQUALITIES = {
 }
 
 
-def points(experiments: Mapping[str, Any]) -> list[Point]:
-    """One point; its seeds are the random cases."""
-    return [Point(EXPERIMENT, POINT)]
-
-
-def table(runs: Runs) -> FigureTable:
-    """All metrics."""
-    return FigureTable(runs[POINT].metrics)
-
-
-def draw(table: FigureTable) -> "Figure":
+def draw(table: FigureTable) -> "Picture":
     """Equations on the left, inequalities on the right."""
     figure, axes = new_figure(1, 2, width=11.0, height=4.6)
     left, right = axes[0]
     left.get_gridspec().set_width_ratios([3, 2])
-    rows = table.frame[table.frame["metric"] == "relative_deviation"]
+    rows = table.rows(metric="relative_deviation")
     worst = rows.groupby(["statement", "form"], as_index=False)["value"].max()
     draw_deviations(left, worst, EQUATIONS)
     left.set_xlabel("largest relative deviation")
-    left.tick_params(axis="y", labelsize=7)
-    _draw_inequalities(right, table)
-    panel_label(left, "A")
-    panel_label(right, "B")
+    colours = dict.fromkeys(INEQUALITIES, COLOURS["paper"])
+    ratios = table.rows(metric="bound_ratio")
+    draw_points(right, ratios, INEQUALITIES, colours, by="statement", horizontal=True)
+    right.axvline(1, linestyle="--", color=COLOURS["reference"])
+    right.set(xlabel="smaller side / larger side", xlim=(0, 1.05))
+    for ax, letter in zip(axes[0], "AB", strict=True):
+        ax.tick_params(axis="y", labelsize=7)
+        panel_label(ax, letter)
     return figure
 
 
-def _draw_inequalities(ax: "Axes", table: FigureTable) -> None:
-    for place, statement in enumerate(INEQUALITIES):
-        ratio = table.values("bound_ratio", statement=statement)
-        ax.plot([ratio.min(), ratio.max()], [place, place], color=COLOURS["paper"])
-        ax.plot(ratio.mean(), place, "o", color=COLOURS["paper"])
-    ax.axvline(1, linestyle="--", color=COLOURS["reference"])
-    ax.set_yticks(range(len(INEQUALITIES)), INEQUALITIES.values(), fontsize=7)
-    ax.set(xlabel="smaller side / larger side", xlim=(0, 1.05))
-    ax.invert_yaxis()
+FIGURES = (
+    Figure(
+        name="fig_theory",
+        title="The propositions hold, some of the printed formulas do not",
+        caption="Each statement on random cases, one for each seed. A: equations; the largest "
+        "relative deviation of their two sides over cases, for the paper's form where it is right, "
+        "and where it is a misprint for the printed and the corrected form. Propositions 3 and 14 "
+        "are compared with a numerical minimiser. B: inequalities; the smaller side divided by the "
+        "larger, which must not exceed 1; each dot is a case, bars are means, with one standard "
+        "deviation from four cases on. Expectations over signs are exact.",
+        points=partial(one_point, kind=Theory),
+        table=all_metrics,
+        draw=draw,
+    ),
+)

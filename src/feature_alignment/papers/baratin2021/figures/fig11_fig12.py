@@ -1,0 +1,103 @@
+"""baratin2021, Figures 11 and 12: alignment with the labels by architecture, centred and not."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from feature_alignment.papers.baratin2021.figures.training_curves import (
+    AXIS_BEGIN,
+    OVER_SEEDS,
+    Curve,
+    classifier,
+    iteration_axis,
+    vgg19,
+    with_summary,
+)
+from feature_alignment.papers.baratin2021.parameters import Classification
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+TITLES = {
+    "mlp": "MLP, MNIST",
+    "vgg19-random0": "VGG19, CIFAR-10",
+    "resnet18": "ResNet18, CIFAR-10",
+}
+
+
+def points(settings: Settings) -> list[Point]:
+    """One point for each architecture, without random labels; VGG19's is that of Figure 2.
+
+    The MLP has its own steps and seeds, and Figure 4's learning rate.
+    """
+    own = settings[Classification].mlp.plain()
+    mlp = classifier(settings, model="mlp", dataset="mnist", learning_rate=0.02, **own)
+    resnet = classifier(settings, model="resnet18")
+    return [Point("mlp", mlp), vgg19(settings, 0), Point("resnet18", resnet)]
+
+
+def table(runs: Runs, metric: str) -> FigureTable:
+    """Accuracies and alignments of the whole network, and the alignments' gains.
+
+    For each seed and split the last value over that of step 0 (`<metric>_gain`) and over that of
+    the first step from 10 (`<metric>_gain_from_10`), where the paper's axis begins.
+    """
+
+    def numbers(curve: Curve, split: str) -> dict[str, float]:
+        values = curve(metric)
+        late = values[values.index >= AXIS_BEGIN]
+        return {
+            f"{metric}_gain": values.iloc[-1] / values.iloc[0],
+            f"{metric}_gain_from_10": values.iloc[-1] / late.iloc[0],
+        }
+
+    return with_summary(rows_where(runs.metrics, layer="all", metric=("accuracy", metric)), numbers)
+
+
+def draw(table: FigureTable, metric: str, label: str) -> "Picture":
+    """The alignment on test images, one panel for each architecture."""
+    figure, axes = new_figure(1, len(TITLES), width=3.0 * len(TITLES) + 0.6, height=2.8)
+    for ax, (point, title) in zip(axes[0], TITLES.items(), strict=True):
+        rows = table.rows(point=point, metric=metric, split="test")
+        iteration_axis(ax, rows["step"].max())
+        draw_curve(ax, rows, COLOURS["test"])
+        ax.set(title=title, xlabel="iteration")
+        ax.set_ylim(bottom=0)
+    axes[0, 0].set_ylabel(label)
+    return figure
+
+
+def _figure(name: str, title: str, caption: str, metric: str, label: str) -> Figure:
+    return Figure(
+        name=name,
+        title=title,
+        caption=caption,
+        points=points,
+        table=partial(table, metric=metric),
+        draw=partial(draw, metric=metric, label=label),
+    )
+
+
+FIGURES = (
+    _figure(
+        "fig11",
+        "The tangent kernel aligns with the labels in every architecture",
+        "Centred kernel alignment of the tangent kernel with the labels, on test images, during "
+        "the training of an MLP on MNIST and of VGG19 and ResNet18 on CIFAR-10. The axis begins "
+        f"at iteration 0, before the first update. {OVER_SEEDS}",
+        "label_alignment",
+        "CKA, test",
+    ),
+    _figure(
+        "fig12",
+        "Alignment with the labels does not need centring",
+        "As Figure 11, for the kernel of features that are not centred: alignment of the tangent "
+        "kernel with the labels, on test images, during the training of an MLP on MNIST and of "
+        "VGG19 and ResNet18 on CIFAR-10.",
+        "label_alignment_uncentred",
+        "uncentred alignment, test",
+    ),
+)

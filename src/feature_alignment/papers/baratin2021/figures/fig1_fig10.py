@@ -1,0 +1,111 @@
+"""baratin2021, Figures 1 and 10: tangent-kernel eigenfunctions on the disk dataset."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
+from feature_alignment.papers.baratin2021.parameters import Disk
+from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as Picture
+
+RANKS = (1, 2, 3, 4, 5, 10, 20)
+
+
+def table(runs: Runs) -> FigureTable:
+    """All metrics, and the eigenfunctions of seed 0 at every measured step."""
+    run = runs[POINT]
+    names = [f"eigenfunctions/step{step}" for step in _ratio(run.metrics).index]
+    return FigureTable(run.metrics, {name: run.array(name) for name in names})
+
+
+def _ratio(frame: "pd.DataFrame") -> "pd.Series":
+    """λ_20/λ_1 by measured step, mean over seeds."""
+    return rows_where(frame, metric="eigenvalue_ratio_20").groupby("step")["value"].mean()
+
+
+def draw(table: FigureTable) -> "Picture":
+    """A grid of images: iterations down, ranks across."""
+    from matplotlib.patches import Circle
+
+    from feature_alignment.data.synthetic import DISK_RADIUS
+
+    ratio = _ratio(table.frame)
+    figure, axes = new_figure(len(ratio), len(RANKS), 1.15 * len(RANKS) + 0.7, 1.2 * len(ratio))
+    for row, (step, share) in zip(axes, ratio.items(), strict=True):
+        functions = table.arrays[f"eigenfunctions/step{step}"]  # (20, m, m)
+        for ax, rank in zip(row, RANKS, strict=True):
+            image = functions[rank - 1]
+            limit = abs(image).max()
+            place = {"extent": (-1, 1, -1, 1), "origin": "lower"}
+            ax.imshow(image, cmap="PuOr_r", vmin=-limit, vmax=limit, **place)
+            ax.add_patch(Circle((0, 0), DISK_RADIUS, fill=False, linewidth=0.5, linestyle="--"))
+            ax.set(xticks=[], yticks=[])
+            ax.grid(False)
+        text = f"iteration {step}\n$\\lambda_{{20}}/\\lambda_1$ = {100 * share:.2g} %"
+        row[0].set_ylabel(text, fontsize=7)
+    for ax, rank in zip(axes[0], RANKS, strict=True):
+        ax.set_title(f"$u_{{{rank}}}$")
+    return figure
+
+
+def dataset_table(runs: Runs) -> FigureTable:
+    """The share of training points inside the disk for each seed, seed 0's points, the grid."""
+    from feature_alignment.data.synthetic import disk_labels, grid
+
+    run = runs[POINT]
+    x_grid = grid(run.parameters["grid"])
+    arrays = {"x_grid": x_grid, "y_grid": disk_labels(x_grid)}
+    arrays |= {name: run.array(name) for name in ("x", "y")}
+    chosen = rows_where(run.metrics, metric="inside_share").reset_index(drop=True)
+    return FigureTable(chosen, arrays)
+
+
+def draw_dataset(table: FigureTable) -> "Picture":
+    """Two scatter plots with the class boundary."""
+    from matplotlib.patches import Circle
+
+    from feature_alignment.data.synthetic import DISK_RADIUS
+
+    figure, axes = new_figure(1, 2, width=7.0, height=3.7)
+    panels = ("", "training points", 2.5), ("_grid", "grid", 1.5)
+    for ax, (suffix, title, size) in zip(axes[0], panels, strict=True):
+        x, y = table.arrays[f"x{suffix}"], table.arrays[f"y{suffix}"]
+        for label, name in ((1, "inside"), (-1, "outside")):
+            shown = {"color": COLOURS[name], "markersize": size, "label": f"y = {label:+d}"}
+            ax.plot(*x[y == label].T, "o", **shown)
+        ax.add_patch(Circle((0, 0), DISK_RADIUS, fill=False, linestyle="--"))
+        ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1.03, 1.03))
+        ax.set(ylim=(-1.03, 1.03), xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+        ax.set_title(f"{title}, n = {len(x)}")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return figure
+
+
+FIGURES = (
+    Figure(
+        name="fig1",
+        title="Eigenfunctions of the tangent kernel take the shape of the classes",
+        caption="Eigenfunctions of the centred tangent kernel on a grid over the square, by rank "
+        "of their eigenvalue (columns) at several iterations of gradient descent (rows), for seed "
+        "0; the circle is the class boundary. Beside each row: the ratio of the 20th to the first "
+        "eigenvalue, mean over seeds.",
+        points=partial(one_point, kind=Disk),
+        table=table,
+        draw=draw,
+    ),
+    Figure(
+        name="fig10",
+        title="The disk dataset",
+        caption="Left: the training points of seed 0, uniform on the square, labelled +1 inside "
+        "the disk of half the square's area and −1 outside it. Right: the grid on which the "
+        "tangent kernel is evaluated, with the same labels.",
+        points=partial(one_point, kind=Disk),
+        table=dataset_table,
+        draw=draw_dataset,
+    ),
+)

@@ -1,0 +1,245 @@
+"""baratin2021, Figures 4 and 13: alignment on easy and on difficult examples, and depth."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from feature_alignment.papers.baratin2021.figures.training_curves import (
+    OVER_SEEDS,
+    Curve,
+    Numbers,
+    iteration_axis,
+    summary,
+)
+from feature_alignment.papers.baratin2021.parameters import DepthStudy, Difficulty
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+SPLITS = ("easy", "difficult")
+TITLES = {"random_labels": "random labels", "kmnist": "KMNIST"}
+RANKED = {
+    ("easy", "maximum"),
+    ("both", "ratio_of_maxima"),
+    ("both", "largest_ratio"),
+    ("both", "ratio_high_iterations"),
+    ("both", "ratio_high_decades"),
+    ("both", "onset_step"),
+    ("both", "rise_decades"),
+    ("both", "rise_rate"),
+}
+"""Splits and metrics of `hierarchy_numbers` whose trend with depth is measured."""
+
+
+def points(settings: Settings) -> list[Point]:
+    """One point for each kind of difficult example."""
+    # The depth study is another figure's: its settings must not make these runs anew.
+    common = settings[Difficulty].but(depth_study=DepthStudy())
+    return [
+        Point("random_labels", common),
+        Point("kmnist", common.but(difficult_dataset="kmnist")),
+    ]
+
+
+def table(runs: Runs) -> FigureTable:
+    """All metrics, and the numbers that sum up each seed's curves."""
+    metrics = runs.metrics
+    summed = summary(metrics, hierarchy_numbers)
+    return FigureTable(pd.concat([metrics, summed], ignore_index=True))
+
+
+def draw(table: FigureTable) -> "Picture":
+    """Alignments, their ratio and accuracies (rows) for each kind of difficult example."""
+    figure, axes = new_figure(3, 2, width=7.2, height=7.0)
+    for column, (point, title) in zip(axes.T, TITLES.items(), strict=True):
+        alignment, ratio, accuracy = column
+        rows = table.rows(point=point, metric="label_alignment")
+        draw_splits(alignment, rows)
+        draw_ratio(ratio, rows)
+        draw_splits(accuracy, table.rows(point=point, metric="accuracy"))
+        alignment.set_title(title)
+        alignment.set_ylim(bottom=0)
+        accuracy.set(xlabel="iteration", ylim=(0, 1.02))
+    labels = "label alignment (CKA)", "easy / difficult", "training accuracy"
+    for ax, label in zip(axes[:, 0], labels, strict=True):
+        ax.set_ylabel(label)
+    axes[0, 0].legend()
+    return figure
+
+
+def depth_points(settings: Settings) -> list[Point]:
+    """One point for each depth."""
+    section = settings[Difficulty]
+    study = section.depth_study
+    # The list of depths must not make the runs anew.
+    common = section.but(**study.plain() | {"linear_layers": 2, "depth_study": DepthStudy()})
+    return [
+        Point(f"depth{depth}", common.but(linear_layers=depth), {"depth": depth})
+        for depth in sorted(study.linear_layers)
+    ]
+
+
+def depth_table(runs: Runs) -> FigureTable:
+    """All metrics with their depth, the summaries of curves, and their trends with depth."""
+    metrics = runs.metrics
+    summed = summary(metrics, hierarchy_numbers, by=("point", "depth", "seed"))
+    return FigureTable(pd.concat([metrics, summed, depth_trends(summed)], ignore_index=True))
+
+
+def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
+    """Spearman correlation over depths of the numbers that sum up the curves, for each seed.
+
+    Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
+
+    Args:
+        summed: the numbers of `hierarchy_numbers`, as tidy rows with the column depth.
+
+    Returns:
+        Tidy rows of the point "comparison": metric `<metric>_depth_spearman`, which is 0 for a
+        metric that is the same at all depths: it has no trend.
+    """
+    common = {"point": "comparison", "step": summed["step"].max(), "layer": "all"}
+    rows = []
+    for (split, metric, seed), group in summed.groupby(["split", "metric", "seed"]):
+        if (split, metric) not in RANKED:
+            continue
+        differs = group["value"].nunique() > 1  # the ranks of equal numbers have no correlation
+        value = group["depth"].rank().corr(group["value"].rank()) if differs else 0.0
+        own = {"seed": seed, "split": split, "metric": f"{metric}_depth_spearman", "value": value}
+        rows.append(common | own)
+    return pd.DataFrame(rows)
+
+
+def draw_depths(table: FigureTable) -> "Picture":
+    """Alignments for each depth (rows) and seed (columns), and the ratios beside them."""
+    alignment = table.rows(metric="label_alignment")
+    depths, seeds = sorted(alignment["depth"].unique()), sorted(alignment["seed"].unique())
+    width, height = 2.0 * (len(seeds) + 1) + 0.5, 1.5 * len(depths) + 0.5
+    figure, axes = new_figure(len(depths), len(seeds) + 1, width, height)
+    top = 1.05 * alignment["value"].max()
+    for row, depth in zip(axes, depths, strict=True):
+        rows = rows_where(alignment, depth=depth)
+        for ax, seed in zip(row[:-1], seeds, strict=True):
+            draw_splits(ax, rows_where(rows, seed=seed))
+            ax.set_ylim(0, top)
+            ax.label_outer()
+        draw_ratio(row[-1], rows)
+        row[0].set_ylabel(f"depth {depth:.0f}\nCKA")
+    for ax, seed in zip(axes[0], seeds, strict=False):
+        ax.set_title(f"seed {seed}")
+    axes[0, -1].set_title("easy / difficult")
+    for ax in axes[-1]:
+        ax.set_xlabel("iteration")
+    axes[0, 0].legend(fontsize=7)
+    return figure
+
+
+def hierarchy_numbers(curve: Curve) -> Numbers:
+    """Numbers that sum up how the alignment on easy examples differs from that on difficult ones.
+
+    With A_e(t) and A_d(t) the label alignments, and "reached" meaning the first measured step:
+
+    - `maximum`, of each split; `rise`, maximum minus A(0); `half_rise_step`, where A has made
+      half of its rise;
+    - `ratio_of_maxima`, max A_e / max A_d; `largest_ratio`, max over t of A_e(t)/A_d(t);
+    - `half_rise_delay`: the half-rise step of the difficult examples minus that of the easy ones;
+    - `accuracy_lead`: training accuracy on easy minus difficult examples, mean over measured
+      steps after 0, which are about equally spaced in log t;
+    - `ratio_high_iterations`, `ratio_high_decades`: for how long A_e/A_d is above half its
+      maximum, in iterations and in decades of 1 + t, from the first to the last such step. Where
+      it still is at the last measured step, `ratio_high_censored` is 1, and how long it would
+      stay there is not known: the whole run counts, so that such runs tie at the top;
+    - `onset_step`, where A_e has made 10 % of its rise; `rise_decades`, log10 of (1 + step) at
+      90 % minus that at 10 %; where these are two steps, `rise_rate`, the increase of A_e from
+      the one to the other per decade.
+
+    The split is "both" where it is neither. Source: baratin2021, Section 3.4 ("the ratio between
+    both alignments") and caption of Figure 13; the definitions are this project's.
+    """
+    easy, difficult = (curve("label_alignment", split=split) for split in SPLITS)
+    found = {}
+    for split, alignment in zip(SPLITS, (easy, difficult), strict=True):
+        found[split, "maximum"] = alignment.max()
+        found[split, "rise"] = alignment.max() - alignment[0]
+        found[split, "half_rise_step"] = _reached(alignment, 0.5)
+    easily, hardly = (curve("accuracy", split=split) for split in SPLITS)
+    values = _comparison(easy, difficult)
+    values["accuracy_lead"] = (easily - hardly).drop(index=0).mean()
+    return found | {("both", metric): value for metric, value in values.items()}
+
+
+def _comparison(easy: pd.Series, difficult: pd.Series) -> dict[str, float]:
+    ratio = easy / difficult
+    high = ratio.index[ratio >= ratio.max() / 2]
+    censored = high[-1] == ratio.index[-1]
+    begin = 0 if censored else high[0]
+    onset, late = _reached(easy, 0.1), _reached(easy, 0.9)
+    decades = np.log10((1 + late) / (1 + onset))
+    values = {
+        "ratio_of_maxima": easy.max() / difficult.max(),
+        "largest_ratio": ratio.max(),
+        "half_rise_delay": _reached(difficult, 0.5) - _reached(easy, 0.5),
+        "ratio_high_iterations": high[-1] - begin,
+        "ratio_high_decades": np.log10((1 + high[-1]) / (1 + begin)),
+        "ratio_high_censored": float(censored),
+        "onset_step": onset,
+        "rise_decades": decades,
+    }
+    # A coarse schedule can have the whole rise between two measurements.
+    return {**values, "rise_rate": (easy[late] - easy[onset]) / decades} if decades else values
+
+
+def _reached(curve: pd.Series, share: float) -> int:
+    """The first step at which a curve has made a share of its rise from step 0 to its maximum."""
+    level = curve[0] + share * (curve.max() - curve[0])
+    return int(curve.index[curve >= level][0])
+
+
+def draw_splits(ax: "Axes", rows: pd.DataFrame) -> None:
+    """One metric of one point on easy and on difficult examples, by iteration."""
+    iteration_axis(ax, rows["step"].max())
+    for split in SPLITS:
+        draw_curve(ax, rows_where(rows, split=split), COLOURS[split], f"{split} examples")
+
+
+def draw_ratio(ax: "Axes", alignment: pd.DataFrame) -> None:
+    """Ratio of one point's alignment on easy examples to that on difficult ones."""
+    iteration_axis(ax, alignment["step"].max())
+    wide = alignment.pivot(index=["seed", "step"], columns="split", values="value")
+    ratio = (wide["easy"] / wide["difficult"]).rename("value").reset_index()
+    draw_curve(ax, ratio, COLOURS["paper"])
+    ax.set_ylim(bottom=0)
+
+
+FIGURES = (
+    Figure(
+        name="fig4",
+        title="The tangent kernel aligns with easy examples first",
+        caption="An MLP trained on easy digits together with difficult examples: digits with "
+        "random labels (left) or KMNIST characters (right). Rows: alignment (CKA) of the tangent "
+        "kernel with the training labels, on a hundred easy and a hundred difficult training "
+        "examples (fewer at small presets); the ratio of the two; accuracy on the easy and the "
+        f"difficult training examples. {OVER_SEEDS} Iterations on a logarithmic axis from 5 on.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+    Figure(
+        name="fig13",
+        title="Depth magnifies the difference between easy and difficult examples",
+        caption="MLPs of several depths (rows; number of linear layers) trained on easy digits "
+        "together with digits of random labels, for several seeds of initialisation and "
+        "mini-batches (columns): alignment (CKA) of the tangent kernel with the training labels on "
+        f"easy and difficult training examples. Last column: the ratio of the two. {OVER_SEEDS} "
+        "Iterations on a logarithmic axis from 5 on.",
+        points=depth_points,
+        table=depth_table,
+        draw=draw_depths,
+    ),
+)

@@ -1,0 +1,121 @@
+"""Curves over training: reading them from tables, summing them up, drawing them.
+
+Shared by Figures 2–4 and 11–14 of baratin2021, and free of matplotlib at import.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import pandas as pd
+
+from feature_alignment.papers.baratin2021.parameters import Classification, ClassificationMLP
+from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.figure import Point, Settings
+from feature_alignment.pipeline.figures.style import COLOURS
+from feature_alignment.pipeline.figures.table import FigureTable, rows_where
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SPLITS = {"train": "-", "test": "--"}
+"""The line of each split of a classifier's data: the paper's."""
+AXIS_BEGIN = 10
+"""Where the iteration axis of the paper's plots begins."""
+OVER_SEEDS = (
+    "Mean over seeds with a band of one standard deviation; of fewer than four seeds, mean and "
+    "each seed."
+)
+"""For captions: what `draw_curve` draws."""
+
+
+def vgg19(settings: Settings, share: float, learning_rate: float = 0.01) -> Point:
+    """VGG19 on CIFAR-10 with a share of random labels."""
+    name = f"vgg19-random{100 * share:.0f}"
+    if learning_rate != 0.01:
+        name += f"-lr{learning_rate:g}"
+    columns = {"random_label_share": share, "learning_rate": learning_rate}
+    return Point(name, classifier(settings, model="vgg19", **columns), columns)
+
+
+def classifier(settings: Settings, **changes: object) -> Classification:
+    """The classifier's settings with changes, and without those of the MLP, which is its own."""
+    return settings[Classification].but(mlp=ClassificationMLP(), **changes)
+
+
+class Curve(Protocol):
+    """One metric of one run over training: values by step."""
+
+    def __call__(self, metric: str, *, split: str = "train", layer: str = "all") -> pd.Series:
+        """The values on a split and of a layer, "all" being the whole network."""
+        ...
+
+
+Numbers = Mapping[tuple[str, str], float]
+"""Numbers that sum up a run's curves, by split and metric."""
+
+
+def summary(
+    metrics: pd.DataFrame,
+    numbers: Callable[[Curve], Numbers],
+    by: Sequence[str] = ("point", "seed"),
+) -> pd.DataFrame:
+    """Numbers that sum up the curves of each run, as tidy rows at its last step.
+
+    Args:
+        metrics: tidy metrics of one or several points.
+        numbers: from a run's curves to numbers.
+        by: the columns that tell runs apart.
+    """
+    rows = []
+    for names, run in metrics.groupby(list(by), sort=False):
+        at = dict(zip(by, names, strict=True)) | {"step": run["step"].max(), "layer": "all"}
+        found = numbers(partial(_curve, run))
+        rows += [
+            {**at, "split": split, "metric": metric, "value": value}
+            for (split, metric), value in found.items()
+        ]
+    return pd.DataFrame(rows)
+
+
+def _curve(
+    run: pd.DataFrame, metric: str, *, split: str = "train", layer: str = "all"
+) -> pd.Series:
+    return rows_where(run, metric=metric, split=split, layer=layer).set_index("step")["value"]
+
+
+def with_summary(
+    metrics: pd.DataFrame, numbers: Callable[[Curve, str], Mapping[str, float]]
+) -> FigureTable:
+    """The metrics of classifiers, and the numbers that sum up their curves on each split.
+
+    Args:
+        metrics: tidy metrics.
+        numbers: from a run's curves, on a split unless another is asked for, to numbers.
+    """
+
+    def of_both(curve: Curve) -> Numbers:
+        return {
+            (split, metric): value
+            for split in SPLITS
+            for metric, value in numbers(partial(curve, split=split), split).items()
+        }
+
+    return FigureTable(pd.concat([metrics, summary(metrics, of_both)], ignore_index=True))
+
+
+def draw_accuracy(ax: "Axes", run: pd.DataFrame) -> None:
+    """Training and test accuracy of one point."""
+    for split, line in SPLITS.items():
+        rows = rows_where(run, metric="accuracy", split=split)
+        draw_curve(ax, rows, COLOURS["reference"], split, linestyle=line)
+    ax.set_ylim(0, 1.02)
+
+
+def iteration_axis(ax: "Axes", last: int) -> None:
+    """A logarithmic axis that is linear below the first measured step, so that it has a 0."""
+    ax.set_xscale("symlog", linthresh=5)
+    ax.set_xlim(-0.2, 1.05 * last)
+    ticks = [0, *(10**power for power in range(1, 7) if 10**power <= last)]
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.set_xticks([], minor=True)
