@@ -81,7 +81,7 @@ class Nested(Section):
     ("values", "says"),
     [
         ({"measure_at": {"ratio": 0.5}}, r"measure_at\.ratio: found 0.5, a value above 1"),
-        ({"widths": [1, 1]}, r"widths: found \(1, 1\), in which an item is repeated"),
+        ({"widths": [1, 1]}, r"widths: found \[1, 1\], in which an item is repeated"),
         ({"widths": []}, "widths: found an empty list, at least one item"),
         ({"widths": [1, 2.0]}, r"widths\.1: found 2.0 \(number\), .*integer"),
         ([1], r"holds \[1\] \(list\) where a mapping of keys is needed"),

@@ -11,7 +11,12 @@ from packaging.markers import Marker
 from feature_alignment.pipeline.imports import external_imports
 
 ROOT = Path(__file__).resolve().parents[2]
-DISTRIBUTIONS = {"pydantic_core": "pydantic-core", "yaml": "pyyaml", "PIL": "pillow", "sklearn": "scikit-learn"}
+DISTRIBUTIONS = {
+    "pydantic_core": "pydantic-core",
+    "yaml": "pyyaml",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+}
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
 # Modules that a rule chooses by wildcard.
 WILDCARD_MODULES = {"run_experiment": "experiments", "make_figure": "figures"}

@@ -1,11 +1,13 @@
-"""Import closures are what Python really loads, and layers import downwards only."""
+"""Import closures are what Python really loads, and their hashes follow what code means."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from feature_alignment.pipeline import imports
 from feature_alignment.pipeline.imports import (
     PACKAGE,
     SOURCE_ROOT,
@@ -13,11 +15,7 @@ from feature_alignment.pipeline.imports import (
     external_imports,
     import_closure,
 )
-
-MODULES = sorted(
-    ".".join(path.relative_to(SOURCE_ROOT).with_suffix("").parts).removesuffix(".__init__")
-    for path in (SOURCE_ROOT / PACKAGE).rglob("*.py")
-)
+from feature_alignment.pipeline.papers import all_parameters, experiment_module
 
 
 def loaded_files(module):
@@ -54,24 +52,78 @@ def test_imports_inside_functions_count_and_type_checking_ones_do_not():
     assert "torch" in external_imports("feature_alignment.determinism")
 
 
-def test_the_hash_follows_the_content_of_what_is_imported(monkeypatch):
-    before = closure_hash("feature_alignment.pipeline.spec")
-    assert closure_hash("feature_alignment.pipeline.spec") == before
-    read = Path.read_bytes
-    monkeypatch.setattr(
-        Path, "read_bytes", lambda p: read(p) + (b"#" if p.name == "errors.py" else b"")
-    )
-    assert closure_hash("feature_alignment.pipeline.spec") != before
+@pytest.fixture
+def hash_of(tmp_path, monkeypatch):
+    """The hash of a package whose module `a` imports its module `b`, by the text of `b`."""
+    package = tmp_path / PACKAGE
+    package.mkdir()
+    for name in ("__init__", "b"):
+        (package / f"{name}.py").touch()
+    (package / "a.py").write_text(f"import {PACKAGE}.b\n")
+    monkeypatch.setattr(imports, "SOURCE_ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def found(text):
+        (package / "b.py").write_text(text)
+        for cached in (imports._module_file, imports._internal_imports, imports._remembered):
+            cached.cache_clear()
+        imports._READ.clear()
+        return closure_hash(f"{PACKAGE}.a")
+
+    yield found
+    for cached in (imports._module_file, imports._internal_imports, imports._remembered):
+        cached.cache_clear()
+    imports._READ.clear()
+
+
+CODE = """
+LIMIT = 3
+def f(x):
+    return x + LIMIT
+"""
+PROSE = '''"""What the module is for."""
+
+LIMIT = 3  # why three
+"""What the limit is for."""
+
+
+def f(x):
+    """Add the limit."""
+    # Once.
+    return x + LIMIT
+'''
+
+
+def test_the_hash_follows_what_code_means_and_not_its_prose(hash_of):
+    before = hash_of(CODE)
+    assert hash_of(PROSE) == before
+    assert hash_of(CODE.replace("x + LIMIT", "LIMIT + x")) != before
+    assert hash_of(CODE.replace("LIMIT = 3", 'LIMIT = "3"')) != before
+
+
+def test_what_was_read_is_kept_as_long_as_the_file_is_the_same(hash_of, tmp_path):
+    (tmp_path / ".snakemake").mkdir()
+    first = hash_of(CODE)
+    imports.remember()
+    assert len(json.loads((tmp_path / imports.CACHE).read_text())) == 3
+    assert hash_of(CODE) == first
+    assert hash_of("LIMIT = 4") != first
+    (tmp_path / imports.CACHE).write_text("[damaged")
+    assert hash_of(CODE) == first
+
+
+def test_parameters_of_papers_do_not_count_since_the_spec_has_their_values():
+    module = experiment_module(next(iter(all_parameters())))
+    assert not [
+        path
+        for path in import_closure(module)
+        if path.name == "parameters.py" and "papers" in path.parts
+    ]
 
 
 def test_an_unknown_module_is_an_error():
     with pytest.raises(ModuleNotFoundError, match="kernals"):
         import_closure("feature_alignment.kernals")
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_nothing_in_the_library_imports_snakemake(module):
-    assert "snakemake" not in external_imports(module)
 
 
 def test_the_plan_imports_no_heavy_package():

@@ -1,65 +1,82 @@
 import pytest
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline import plan
+from feature_alignment.pipeline import papers
 from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.plan import make_plan
+from feature_alignment.pipeline.spec import dataset_keys
 
 
-def test_figures_are_in_order_of_paper_and_number_with_theory_last():
+def test_figures_are_in_order_of_paper_and_number_with_words_last():
     names = [
-        "beaglehole2024_fig2",
-        "baratin2021_fig_theory",
-        "baratin2021_fig10",
-        "lejeune2024_fig1",
-        "baratin2021_fig2",
-        "baratin2021_fig2_noise",
+        "b2024_fig2",
+        "a2021_fig_theory",
+        "a2021_fig10",
+        "a2021_fig2",
+        "a2021_fig2b",
     ]
-    assert sorted(names, key=plan._figure_order) == [
-        "baratin2021_fig2",
-        "baratin2021_fig2_noise",
-        "baratin2021_fig10",
-        "baratin2021_fig_theory",
-        "lejeune2024_fig1",
-        "beaglehole2024_fig2",
+    assert sorted(names, key=papers.figure_order) == [
+        "a2021_fig2",
+        "a2021_fig2b",
+        "a2021_fig10",
+        "a2021_fig_theory",
+        "b2024_fig2",
     ]
 
 
-KMNIST = ("kmnist", "embedded")
-MNIST = ("mnist", "embedded")
+def test_a_paper_is_found_by_its_folder():
+    assert papers.papers()["example2030"].title == "Coins That Fall and Losses That Fall"
+    own = [name for name in papers.all_figures() if papers.paper_of(name) == "example2030"]
+    assert own == ["example2030_fig1", "example2030_fig2"]
+    assert papers.figure_module(own[0]) == (
+        "feature_alignment.papers.example2030.figures.shares_and_losses"
+    )
+    with pytest.raises(UserError, match="unknown figure 'example2030_fig3'; did you mean"):
+        papers.figure_named("example2030_fig3")
 
 
-def test_a_run_may_have_a_further_dataset(smoke_config):
-    made = plan.make_plan(smoke_config)
-    spec = made.specs["baratin2021_difficulty", "kmnist"]
-    assert spec["dataset"]["name"] == "mnist"
-    assert spec["difficult_dataset"]["name"] == "kmnist"
-    assert spec["difficult_dataset"]["source"] == "embedded"
-    # A dataset that is null is none.
-    assert "difficult_dataset" not in made.specs["baratin2021_difficulty", "random_labels"]
+def test_every_experiment_has_its_module_and_a_figure(smoke_plan):
+    import importlib
+
+    used = {experiment for experiment, _ in smoke_plan.specs}
+    assert used == set(papers.all_parameters())
+    for experiment in used:
+        assert importlib.import_module(papers.experiment_module(experiment)).run_seed
 
 
-def test_a_figure_shows_all_datasets_of_its_runs(smoke_config):
-    made = plan.make_plan(smoke_config)
-    assert made.datasets_of("baratin2021_fig4") == [KMNIST, MNIST]
-    assert made.datasets_of("baratin2021_fig13") == [MNIST]
-    assert made.datasets_of("baratin2021_fig8") == []
-
-
-def test_the_options_of_a_further_dataset_are_checked(root):
-    settings = {
-        "figures": ["baratin2021_fig4"],
-        "datasets": {"kmnist": {"source": "npz", "path": "/nowhere/kmnist.npz"}},
+def test_points_have_typed_parameters_and_columns_of_their_figure(smoke_plan):
+    spec = smoke_plan.specs["example2030_coin", "bent"]
+    assert spec["parameters"] == {"seeds": 1, "probability": 0.9, "throws": 200}
+    assert spec["data"] == {}
+    assert smoke_plan.figure_spec("example2030_fig1")["points"][1] == {
+        "experiment": "example2030_coin",
+        "name": "bent",
+        "columns": {"probability": 0.9},
     }
-    with pytest.raises(UserError, match=r"datasets\.kmnist\.path"):
-        plan.make_plan(resolve_config(settings, root / "workflow"))
 
 
-def test_depths_of_one_figure_do_not_change_the_specs_of_another(root):
-    def specs(depths):
-        study = {"depth_study": {"linear_layers": depths}}
-        settings = {"preset": "smoke", "experiments": {"baratin2021_difficulty": study}}
-        return plan.make_plan(resolve_config(settings, root / "workflow")).specs
+def test_datasets_of_a_run_are_in_its_spec_with_their_sources(smoke_plan):
+    several = [spec for spec in smoke_plan.specs.values() if len(spec["data"]) > 1]
+    assert several
+    for spec in several:
+        first, *others = dataset_keys(spec)
+        assert first == "dataset"
+        for key in (first, *others):
+            assert spec["data"][key]["name"] == spec["parameters"][key]
+            assert spec["data"][key]["source"] == "embedded"
+    shown = {pair for figure in smoke_plan.figures for pair in smoke_plan.datasets_of(figure)}
+    assert {(data["name"], data["source"]) for s in several for data in s["data"].values()} <= shown
+    assert smoke_plan.datasets_of("example2030_fig1") == []
 
-    few, many = specs([2, 4]), specs([2, 3, 4])
-    assert set(many) - set(few) == {("baratin2021_difficulty", "depth3")}
-    assert all(many[point] == spec for point, spec in few.items())
+
+def test_the_options_of_a_further_dataset_are_checked(root, smoke_plan):
+    figure, name = next(
+        (figure, spec["data"][key]["name"])
+        for figure in smoke_plan.figures
+        for spec in (smoke_plan.specs[run] for run in smoke_plan.runs_of(figure))
+        for key in dataset_keys(spec)[1:]
+    )
+    options = {name: {"source": "npz", "path": f"/nowhere/{name}.npz"}}
+    settings = {"figures": [figure], "datasets": options}
+    with pytest.raises(UserError, match=rf"datasets\.{name}\.path"):
+        make_plan(resolve_config(settings, root / "workflow"))
