@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "src", "claims", "envs")
+PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "src", "envs")
+PAPERS = Path("src") / "feature_alignment" / "papers"
 
 
 class Pipeline:
-    """A copy of the pipeline in a folder of its own."""
+    """A copy of the pipeline in a folder of its own, with the made-up paper among its papers."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -25,6 +26,8 @@ class Pipeline:
                 shutil.copytree(source, target, ignore=ignore)
             else:
                 shutil.copy2(source, target)
+        made_up = ROOT / "tests" / "example_paper" / "example2030"
+        shutil.copytree(made_up, folder / PAPERS / "example2030", ignore=ignore)
 
     def command(self, *arguments):
         """The command line of a run."""

@@ -1,25 +1,25 @@
 """What a user types: presets, selections, named targets, and mistakes."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from feature_alignment.pipeline.papers import all_figures, paper_of, papers
 
 pytestmark = pytest.mark.slow
 
 MALFORMED = yaml.safe_load(
     (Path(__file__).parents[1] / "pipeline" / "malformed_configs.yaml").read_text()
 )
-FIGURE_FILES = Path(__file__).parents[2] / "src" / "feature_alignment" / "papers"
 
 
-def number_of_figures(papers="*"):
-    """How many figures there are, in all or of one paper: as many as there are files."""
-    return len(list(FIGURE_FILES.glob(f"{papers}_fig*.py")))
-
-
-ALL_FIGURES = number_of_figures()
+def number_of_figures(*chosen):
+    """How many figures there are, in all or of some papers."""
+    return sum(1 for figure in all_figures() if not chosen or paper_of(figure) in chosen)
 
 
 @pytest.fixture(scope="module")
@@ -53,42 +53,38 @@ def test_a_config_that_is_no_yaml_mapping_stops_without_a_traceback(fresh, tmp_p
 
 @pytest.mark.parametrize("preset", ["smoke", "quick", "laptop", "paper"])
 def test_every_preset_plans_every_figure(fresh, preset):
-    planned = fresh.planned("--config", f"preset={preset}")
-    assert planned["figure"] == planned["figure_table"] == ALL_FIGURES
+    assert fresh.planned("--config", f"preset={preset}")["figure"] == number_of_figures()
 
 
-def test_a_paper_is_a_target(fresh):
-    for paper in ("baratin2021", "lejeune2024", "beaglehole2024"):
+def test_every_paper_is_a_target(fresh):
+    for paper in papers():
         planned = fresh.planned(paper)
-        assert planned["figure"] == planned["figure_table"] == number_of_figures(paper) > 0
+        assert planned["figure"] == number_of_figures(paper) > 0
         assert planned[paper] == 1
         assert "claims" not in planned
 
 
-def one_figure():
-    return {"run": 1, "figure_table": 1, "figure": 1}
-
-
 def test_a_figure_of_any_preset_is_a_target(fresh):
-    planned = fresh.planned("figures/paper/beaglehole2024_fig1.pdf")
-    assert planned == one_figure()
+    planned = fresh.planned("figures/paper/example2030_fig1.pdf")
+    assert planned == {"run": 2, "figure": 1}
 
 
 @pytest.mark.parametrize(
-    ("selection", "figures"),
+    ("selection", "chosen"),
     [
-        ("papers=lejeune2024", number_of_figures("lejeune2024")),
-        (
-            "papers=[baratin2021,beaglehole2024]",
-            number_of_figures("baratin2021") + number_of_figures("beaglehole2024"),
-        ),
-        ("figures=lejeune2024_fig2,baratin2021_fig1", 2),
+        ("papers=example2030", ["example2030"]),
+        (f"papers=[example2030,{min(papers())}]", ["example2030", min(papers())]),
     ],
 )
-def test_a_selection_makes_a_part(fresh, selection, figures):
+def test_a_selection_makes_a_part(fresh, selection, chosen):
     planned = fresh.planned("--config", selection)
-    assert planned["figure"] == figures
+    assert planned["figure"] == number_of_figures(*chosen)
     assert planned["claims"] == planned["report"] == 1
+
+
+def test_figures_of_several_papers_can_be_chosen(fresh):
+    planned = fresh.planned("--config", f"figures=example2030_fig2,{all_figures()[0]}")
+    assert planned["figure"] == 2
 
 
 def test_any_key_can_be_overridden_by_a_configfile(fresh, tmp_path):
@@ -101,42 +97,68 @@ def test_any_key_can_be_overridden_by_a_configfile(fresh, tmp_path):
 @pytest.mark.parametrize("profile", ["default", "gpu", "slurm"])
 def test_every_profile_is_accepted(fresh, profile):
     planned = fresh.planned("--workflow-profile", profile)
-    assert planned["figure"] == ALL_FIGURES
+    assert planned["figure"] == number_of_figures()
 
 
-def test_a_users_mistake_in_a_job_is_one_sentence_and_leaves_nothing(fresh, tmp_path):
+def test_a_failed_training_is_one_sentence_with_a_cure_and_leaves_nothing(fresh, tmp_path):
     config = tmp_path / "mine.yaml"
     config.write_text(
-        "preset: smoke\nexperiments: {beaglehole2024_chain_monomial: {dimension: 4}}\n"
+        "preset: smoke\nexperiments: {example2030_descent: {learning_rate: 1.0e+200}}\n"
     )
-    target = "results/smoke/runs/beaglehole2024_chain_monomial/default/metrics.csv"
+    target = "results/smoke/runs/example2030_descent/default/metrics.csv"
     done = fresh.run("--cores", "1", "--configfile", str(config), "--", target)
     printed = done.stdout + done.stderr
     assert done.returncode != 0
-    assert "beaglehole2024_chain_monomial/default: rank: found 5, above the dimension 4" in printed
+    assert re.search(
+        r"example2030_descent/default: training diverged by step .* use a smaller learning rate",
+        printed,
+    )
     assert "Traceback" not in printed
     assert list((fresh.folder / "results").rglob("*.csv")) == []
 
 
-@pytest.mark.parametrize(
-    ("experiment", "point", "says"),
-    [
-        ("beaglehole2024_chain_monomial", "default", "training killed the network"),
-        ("lejeune2024_digit_regression", "linear", "training diverged between steps"),
-    ],
-)
-def test_a_failed_training_is_an_error_that_says_what_to_do(
-    fresh, tmp_path, experiment, point, says
-):
-    config = tmp_path / "mine.yaml"
-    config.write_text(f"preset: smoke\nexperiments: {{{experiment}: {{learning_rate: 1000.0}}}}\n")
-    target = f"results/smoke/runs/{experiment}/{point}/metrics.csv"
-    done = fresh.run("--cores", "1", "--configfile", str(config), "--", target)
-    printed = done.stdout + done.stderr
-    assert done.returncode != 0
-    assert re.search(rf"{says}.* use a smaller learning rate", printed)
-    assert "Traceback" not in printed
-    assert not (fresh.folder / target).exists()
+def python(pipeline, *arguments):
+    """Run the package's own commands in a copy of the pipeline."""
+    return subprocess.run(
+        [sys.executable, "-m", "feature_alignment", *arguments],
+        cwd=pipeline.folder,
+        env={**pipeline.environment(), "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_figure_can_be_made_and_remade_without_snakemake(pipeline):
+    by_hand = python(pipeline, "figure", "example2030/fig2", "--preset", "smoke")
+    assert by_hand.returncode == 0, by_hand.stderr
+    made = pipeline.folder / "results/by_hand/smoke/figures/example2030_fig2.png"
+    target = "figures/smoke/example2030_fig2.png"
+    missing = python(pipeline, "draw", "example2030/fig2", "--preset", "smoke")
+    assert missing.returncode == 1
+    assert re.search(r"does not exist; make it with `snakemake --cores all", missing.stderr)
+    pipeline.succeed("--cores", "1", "--config", "preset=smoke", "--", target)
+    expected = pipeline.results()
+    assert expected[target] == made.read_bytes()
+    table = "results/smoke/tables/example2030_fig2.csv"
+    for command, file in (("table", table), ("draw", target)):
+        (pipeline.folder / file).unlink()
+        assert python(pipeline, command, "example2030/fig2", "--preset", "smoke").returncode == 0
+        assert (pipeline.folder / file).read_bytes() == expected[file]
+
+
+def test_one_run_and_the_keys_of_its_configuration_by_hand(fresh):
+    done = python(fresh, "run", "example2030/coin", "--preset", "smoke", "--point", "bent")
+    assert done.returncode == 0, done.stderr
+    assert (fresh.folder / done.stdout.strip()).read_text().startswith("seed,step,")
+    wrong = python(fresh, "run", "example2030/coyn", "--preset", "smoke")
+    assert wrong.returncode == 1
+    assert "did you mean 'example2030_coin'" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+    keys = python(fresh, "config-help", "example2030").stdout.splitlines()
+    assert "experiments.example2030_descent.samples = 50: Training samples." in keys
+    python(fresh, "schema", "schema.json")
+    assert "example2030_descent" in (fresh.folder / "schema.json").read_text()
 
 
 def test_the_default_profile_is_used_by_itself(fresh):

@@ -1,14 +1,20 @@
 """An edit reruns what depends on it and nothing else; a killed job is simply made again."""
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 
 import psutil
 import pytest
 
+from feature_alignment.pipeline.papers import all_figures
+
 pytestmark = pytest.mark.slow
 SMOKE = ("--config", "preset=smoke")
+TRAINS = "example2030_descent/default"
 
 
 @pytest.fixture
@@ -21,49 +27,93 @@ def copy(finished, tmp_path):
     return changed
 
 
-def edit(pipeline, path):
+def edit(pipeline, path, text="\nEDITED = True\n"):
     file = pipeline.folder / "src" / "feature_alignment" / path
-    file.write_text(file.read_text() + "\n# an edit\n")
+    file.write_text(file.read_text() + text)
 
 
-def test_an_edited_figure_reruns_only_that_figure(copy):
+def dependants(pipeline, path):
+    """The jobs that depend on a library file, by rule, as the import graph has it."""
+    code = """
+import json, sys
+from pathlib import Path
+from feature_alignment.pipeline import papers
+from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.imports import SOURCE_ROOT, import_closure
+from feature_alignment.pipeline.plan import make_plan
+
+edited = SOURCE_ROOT / "feature_alignment" / sys.argv[1]
+plan = make_plan(resolve_config({"preset": "smoke"}, Path("workflow")))
+pipeline = "feature_alignment.pipeline"
+runs = {
+    run: edited in import_closure(f"{pipeline}.run", papers.experiment_module(run[0]))
+    for run in plan.specs
+}
+figures = {
+    figure: edited in import_closure(f"{pipeline}.figures.make", papers.figure_module(figure))
+    or any(runs[run] for run in plan.runs_of(figure))
+    for figure in plan.figures
+}
+print(json.dumps({"run": sum(runs.values()), "figure": sum(figures.values())}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, path],
+        cwd=pipeline.folder,
+        env={**os.environ, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = {rule: number for rule, number in json.loads(done.stdout).items() if number}
+    return found | ({"claims": 1, "report": 1} if found else {})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "papers/example2030/figures/shares_and_losses.py",
+        "papers/example2030/experiments/coin.py",
+        "kernels/eigenfunctions.py",
+        "models/mlp.py",
+    ],
+)
+def test_an_edit_of_meaning_reruns_exactly_what_depends_on_it(copy, path):
     assert copy.planned(*SMOKE) == {}
-    edit(copy, "figures/baratin2021_fig10.py")
-    planned = copy.planned(*SMOKE)
-    assert planned == {"figure_table": 1, "figure": 1, "claims": 1, "report": 1}
+    edit(copy, path)
+    expected = dependants(copy, path)
+    assert expected["figure"] < len(all_figures())
+    assert copy.planned(*SMOKE) == expected
 
 
-def test_an_edited_kernel_function_reruns_what_uses_it(copy):
-    # The disk, Fourier content and the checks of baratin2021's theorems, in four figures.
-    edit(copy, "kernels/eigenfunctions.py")
-    planned = copy.planned(*SMOKE)
-    assert planned == {"run": 3, "figure_table": 4, "figure": 4, "claims": 1, "report": 1}
+def test_an_edit_of_prose_reruns_nothing(copy):
+    for path in ("kernels/eigenfunctions.py", "training/loop.py", "pipeline/run.py"):
+        edit(copy, path, '\n# A remark.\n"""What stands above."""\n')
+    assert copy.planned(*SMOKE) == {}
+
+
+def changed(copy, section):
+    (copy.folder / "mine.yaml").write_text(f"preset: smoke\nexperiments: {section}\n")
+    return copy.planned("--configfile", "mine.yaml")
 
 
 def test_an_edited_parameter_reruns_its_experiment(copy):
-    (copy.folder / "mine.yaml").write_text(
-        "preset: smoke\nexperiments: {beaglehole2024_chain_monomial: {width: 25}}\n"
-    )
-    planned = copy.planned("--configfile", "mine.yaml")
-    assert planned == {"run": 1, "figure_table": 1, "figure": 1, "claims": 1, "report": 1}
+    planned = changed(copy, "{example2030_descent: {steps: 21}}")
+    assert planned == {"run": 1, "figure": 1, "claims": 1, "report": 1}
 
 
 def test_swapping_two_values_is_noticed(copy):
-    (copy.folder / "mine.yaml").write_text(
-        "preset: smoke\nexperiments: {baratin2021_disk: {samples: 200, test_samples: 100}}\n"
-    )
-    assert copy.planned("--configfile", "mine.yaml")["run"] == 1
+    assert changed(copy, "{example2030_descent: {samples: 5, dimension: 50}}")["run"] == 1
 
 
 def test_an_edited_ledger_reruns_the_verdicts(copy):
-    ledger = copy.folder / "claims" / "lejeune2024.yaml"
+    ledger = copy.folder / "src/feature_alignment/papers/example2030/claims.yaml"
     ledger.write_text(ledger.read_text() + "\n# an edit\n")
     assert copy.planned(*SMOKE) == {"claims": 1, "report": 1}
 
 
 @pytest.mark.parametrize("victim", ["job", "snakemake"])
 def test_what_was_killed_is_made_again_with_the_same_bytes(finished, pipeline, victim):
-    folder = "results/smoke/runs/baratin2021_disk/default"
+    folder = f"results/smoke/runs/{TRAINS}"
     command = ("--cores", "1", *SMOKE, "--", f"{folder}/metrics.csv")
     running = subprocess.Popen(
         pipeline.command(*command),
@@ -72,7 +122,7 @@ def test_what_was_killed_is_made_again_with_the_same_bytes(finished, pipeline, v
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    log = pipeline.folder / "results/smoke/logs/runs/baratin2021_disk/default.log"
+    log = pipeline.folder / f"results/smoke/logs/runs/{TRAINS}.log"
     job = job_in_training(running.pid, log)
     if victim == "snakemake":
         running.kill()
