@@ -2,30 +2,32 @@ import pandas as pd
 import pytest
 
 from feature_alignment.papers.baratin2021.figures import fig6 as figure
+from feature_alignment.papers.baratin2021.parameters import (
+    Complexity,
+    ComplexityMLP,
+    ComplexityVGG19,
+)
+from feature_alignment.pipeline.figures.figure import Settings
 
-EXPERIMENTS = {
-    figure.EXPERIMENT: {
-        "mlp": {
-            "widths": [2, 4, 8, 16],
-            "random_label_shares": [0, 0.25, 0.5, 1],
-            "noisy_width": 4,
-            "seeds": 2,
-        },
-        "vgg19": {"base_widths": [1, 2], "seeds": 1},
-    }
-}
+SHARES = (0, 0.25, 0.5, 1)
+SECTION = Complexity(
+    mlp=ComplexityMLP(widths=(2, 4, 8, 16), random_label_shares=SHARES, noisy_width=4, seeds=2),
+    vgg19=ComplexityVGG19(base_widths=(1, 2), seeds=1),
+)
+POINTS = figure.points(Settings({Complexity.experiment: SECTION}))
 
 
 class Runs(dict):
     def __init__(self, gaps, measures):
         rows = []
-        for point in figure.points(EXPERIMENTS):
-            x = float(point.name.rpartition("-")[2])
-            for seed in range(point.overrides["seeds"]):
+        for point in POINTS:
+            x = point.columns["x"]
+            for seed in range(point.parameters.seeds):
                 values = {figure.GAP: gaps(x) + 0.01 * seed, "goal_reached": 1.0}
                 values |= {name: f(x) for name, f in measures.items()}
                 rows += [
-                    {"point": point.name, "seed": seed, "metric": metric, "value": value}
+                    {"point": point.name, **point.columns, "seed": seed}
+                    | {"metric": metric, "value": value}
                     for metric, value in values.items()
                 ]
         self.metrics = pd.DataFrame(rows)
@@ -50,15 +52,16 @@ def table(runs):
 
 
 def test_points_are_the_settings_of_each_panel():
-    points = figure.points(EXPERIMENTS)
-    assert [point.name for point in points] == [
+    assert [point.name for point in POINTS] == [
         *("width-2", "width-4", "width-8", "width-16"),
         *("width_kaiming-2", "width_kaiming-4", "width_kaiming-8", "width_kaiming-16"),
         *("corruption-0", "corruption-0.25", "corruption-0.5", "corruption-1"),
         *("channels-1", "channels-2"),
     ]
-    assert {point.overrides["dataset"] for point in points[:-2]} == {"mnist"}
-    assert points[-1].overrides["seeds"] == 1
+    assert {point.parameters.dataset for point in POINTS[:-2]} == {"mnist"}
+    assert [point.parameters.random_label_share for point in POINTS[8:12]] == list(SHARES)
+    vgg = POINTS[-1].parameters
+    assert (vgg.seeds, vgg.width, vgg.mlp) == (1, 2, ComplexityMLP())  # the MLP's is not its own
 
 
 @pytest.mark.parametrize("panel", figure.PANELS)

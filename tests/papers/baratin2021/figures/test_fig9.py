@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from feature_alignment.papers.baratin2021.figures import fig9 as figure
-from feature_alignment.pipeline.figures.make import FigureTable
+from feature_alignment.pipeline.figures.table import FigureTable
 
 
 def test_the_small_spread_along_the_first_mode_can_be_read():

@@ -34,14 +34,7 @@ LEARNING_RATE = 0.3
 
 
 def complexity_checks(generator: np.random.Generator) -> list[Check]:
-    """Check Propositions 3, 10 and 14, Theorems 2 and 13 and Lemma 12 on one random case.
-
-    Args:
-        generator: source of the case.
-
-    Returns:
-        The outcomes.
-    """
+    """Check Propositions 3, 10 and 14, Theorems 2 and 13 and Lemma 12 on one random case."""
     features = generator.standard_normal((SAMPLES, PARAMETERS))
     y = generator.standard_normal(SAMPLES)
     return [

@@ -88,11 +88,7 @@ def time_constants(eigenvalues: np.ndarray) -> np.ndarray:
 
     Source: baratin2021, after eq. 51, where the inverse −log(1 − λ_j/λ_1) is printed.
 
-    Args:
-        eigenvalues: λ, (r,), largest first.
-
-    Returns:
-        τ_2, …, τ_r, (r − 1,).
+    Takes λ, (r,), largest first, and returns τ_2, …, τ_r, (r − 1,).
 
     Example:
         >>> time_constants(np.array([2.0, 1.0])).round(4).tolist()

@@ -24,14 +24,7 @@ LEARNING_RATE = 0.1
 
 
 def spectral_checks(generator: np.random.Generator) -> list[Check]:
-    """Check Propositions 4–7 and 9, Lemmas 1 and 8 and their misprints on one random case.
-
-    Args:
-        generator: source of the case.
-
-    Returns:
-        The outcomes.
-    """
+    """Check Propositions 4–7 and 9, Lemmas 1 and 8 and their misprints on one random case."""
     # Directions of unequal size, so that eigenvalues are well apart.
     sizes = np.arange(1, PARAMETERS + 1) ** -0.5
     features = sizes * generator.standard_normal((INPUTS, OUTPUTS, PARAMETERS))

@@ -35,16 +35,9 @@ class Flow:
 
 
 def optimal_update_scales(gradient: np.ndarray, kappa: float = 1.0) -> np.ndarray:
-    """Scales ν_j = κ/|u_jᵀ∇L|, the minimisers of `update_bound`.
+    """Scales ν_j = κ/|u_jᵀ∇L|, (r,), the minimisers of `update_bound`, for κ > 0.
 
-    Source: baratin2021, Propositions 3 and 15.
-
-    Args:
-        gradient: u_jᵀ∇L, (r,), none of them zero.
-        kappa: κ > 0.
-
-    Returns:
-        (r,).
+    Source: baratin2021, Propositions 3 and 15. The gradient is u_jᵀ∇L, (r,), nowhere zero.
 
     Example:
         >>> optimal_update_scales(np.array([-2.0, 0.5])).tolist()
@@ -60,10 +53,7 @@ def update_bound(eigenvalues: np.ndarray, gradient: np.ndarray, scales: np.ndarr
 
     Source: baratin2021, Step 2 of Figure 5 and eq. 88, whose second left side lacks the square.
 
-    Args:
-        eigenvalues: λ, (r,).
-        gradient: u_jᵀ∇L, (r,).
-        scales: ν, (r,).
+    All arguments are (r,): eigenvalues λ, gradient u_jᵀ∇L, scales ν.
 
     Example:
         >>> update_bound(np.array([4.0, 1.0]), np.array([1.0, 1.0]), np.ones(2))
@@ -74,11 +64,7 @@ def update_bound(eigenvalues: np.ndarray, gradient: np.ndarray, scales: np.ndarr
 
 
 def supernat(
-    features: np.ndarray,
-    y: np.ndarray,
-    learning_rate: float,
-    steps: int,
-    kappa: str | None,
+    features: np.ndarray, y: np.ndarray, learning_rate: float, steps: int, kappa: str | None
 ) -> Flow:
     """Train f(x) = ⟨w, Φ(x)⟩ from w = 0 on L = ‖f − y‖²/(2n) by SuperNat or gradient descent.
 

@@ -46,11 +46,8 @@ def run_seed(run: "SeedRun[Classification]") -> SeedResult:
     p = run.parameters
     splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
     x, y = splits["train"]
-    check_kernel_samples(
-        "baratin2021_classification.kernel_samples",
-        p.kernel_samples,
-        {f"{split} images": len(x) for split, (x, _) in splits.items()},
-    )
+    available = {f"{split} images": len(x) for split, (x, _) in splits.items()}
+    check_kernel_samples("baratin2021_classification.kernel_samples", p.kernel_samples, available)
     model = build_network(run, x[0].shape)
     at = p.measure_at
     measured = (

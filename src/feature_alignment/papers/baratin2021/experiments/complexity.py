@@ -54,11 +54,8 @@ def run_seed(run: "SeedRun[Complexity]") -> SeedResult:
     own = p.mlp if p.model == "mlp" else p.vgg19
     splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
     x, y = splits["train"]
-    check_kernel_samples(
-        f"baratin2021_complexity.{p.model}.kernel_samples",
-        own.kernel_samples,
-        {"training images": len(x)},
-    )
+    key = f"baratin2021_complexity.{p.model}.kernel_samples"
+    check_kernel_samples(key, own.kernel_samples, {"training images": len(x)})
     model = _network(run, x[0].shape)
     initial = complexity.layer_matrices(model)
     batch = x[: own.kernel_samples]

@@ -73,11 +73,8 @@ def draw_examples(run: "SeedRun[Difficulty]") -> Splits:
         UserError: see `run_seed`.
     """
     p = run.parameters
-    check_kernel_samples(
-        "baratin2021_difficulty.kernel_samples",
-        p.kernel_samples,
-        {"easy examples": p.easy_samples, "difficult examples": p.difficult_samples},
-    )
+    available = {"easy examples": p.easy_samples, "difficult examples": p.difficult_samples}
+    check_kernel_samples("baratin2021_difficulty.kernel_samples", p.kernel_samples, available)
     easy, rng = p.easy_samples, run.stream("data")
     if p.difficult_dataset is None:
         x, y = run.dataset.draw("train", easy + p.difficult_samples, rng)

@@ -42,13 +42,8 @@ def run_seed(run: "SeedRun[Fourier]") -> SeedResult:
     # Centring leaves one zero eigenvalue, whose eigenvector is the constant.
     found = eigenfunctions(centre_kernel(kernel), p.points - 1)
     magnitudes = fourier_magnitudes(found.functions)
-    result = SeedResult(
-        arrays={
-            "eigenvalues": found.eigenvalues,
-            "functions": found.functions,
-            "magnitudes": magnitudes,
-        }
-    )
+    arrays = {"eigenvalues": found.eigenvalues, "functions": found.functions}
+    result = SeedResult(arrays={**arrays, "magnitudes": magnitudes})
     uncentred = eigenfunctions(kernel, 10).eigenvalues
     result.add("eigenvalue_ratio_10_uncentred", uncentred[9] / uncentred[0], step=0, split="grid")
     _summarise(found, magnitudes, result)
@@ -64,10 +59,7 @@ def fourier_magnitudes(functions: np.ndarray) -> np.ndarray:
     Source: baratin2021, Figure 8 (left).
 
     Args:
-        functions: real columns (n, m).
-
-    Returns:
-        (n//2 + 1, m), row k for the frequency k.
+        functions: real columns (n, m); the result is (n//2 + 1, m), row k for the frequency k.
 
     Example:
         >>> wave = np.cos(2 * np.pi * 3 * np.arange(8) / 8)[:, None]
@@ -88,7 +80,7 @@ def _summarise(found: Eigenfunctions, magnitudes: np.ndarray, result: SeedResult
     result.add("eigenvalue_ratio_10_from_0", values[10] / values[0], step=0, split="grid")
     half = len(magnitudes) - 1
     dominant = magnitudes.argmax(axis=0)
-    spearman = scipy.stats.spearmanr(np.arange(half), dominant[:half]).statistic
+    spearman = scipy.stats.spearmanr(np.arange(half), dominant[:half])[0]
     result.add("frequency_spearman", spearman, step=0, split="first_half")
     share = magnitudes.max(axis=0) ** 2
     result.add("peak_share", share[:half].mean(), step=0, split="first_half")

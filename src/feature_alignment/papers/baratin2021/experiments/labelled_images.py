@@ -21,10 +21,7 @@ Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 def check_kernel_samples(key: str, wanted: int, available: Mapping[str, int]) -> None:
     """Refuse to measure a kernel on more images than there are; a slice would silently shrink.
 
-    Args:
-        key: the configuration key that says how many, below `experiments`.
-        wanted: how many.
-        available: how many there are, by name.
+    The key is that of the configuration, below `experiments`, that says how many are wanted.
 
     Raises:
         UserError: if there are fewer.

@@ -1,7 +1,7 @@
 """baratin2021, Figures 2 and 14: tangent-kernel spectrum during training, by learning rate."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -80,7 +80,7 @@ def numbers(curve: Curve, split: str) -> dict[str, float]:
         "effective_rank_lowest": rank.min(),
         "effective_rank_lowest_share": rank.min() / rank.iloc[0],
         "effective_rank_lowest_of_peak": rank.min() / rank.max(),
-        "effective_rank_after_peak": rank.iloc[-1] / rank[accuracy.idxmax()],
+        "effective_rank_after_peak": rank.iloc[-1] / rank.iloc[accuracy.argmax()],
         "effective_rank_split_difference": ((test - train).abs() / train).mean(),
         "trace_ratio_40_highest": trace_ratio.max(),
     }
@@ -152,15 +152,9 @@ def _name_trace_ratios(ax: "Axes", run: pd.DataFrame) -> None:
         end = rows_where(run, metric=f"trace_ratio_{k}", split="train", step=last)["value"].mean()
         height = min(end, ceiling)
         ceiling = height - 0.07
-        ax.annotate(
-            f"$T_{{{k}}}$",
-            (last, height),
-            xytext=(4, 0),
-            textcoords="offset points",
-            fontsize=7,
-            color=_trace_ratio_colour(k),
-            va="center",
-        )
+        place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+        colour = _trace_ratio_colour(k)
+        ax.annotate(f"$T_{{{k}}}$", (last, height), fontsize=7, color=colour, **place)
 
 
 def _trace_ratio_colour(k: int) -> str:

@@ -161,10 +161,9 @@ def _draw_curves(ax: "Axes", table: FigureTable, panel: str, found: Mapping[str,
     means = _means(table.frame, panel)
     means = means / means.max()
     for measure, correlation in found.items():
-        line = {"linewidth": 0.8, "zorder": 1}
-        if measure == OURS:
-            line = {"linewidth": 2.2, "zorder": 3, "label": MEASURES[OURS]}
-        ax.plot(means[measure], color=_colour(measure, correlation), **line)
+        ours, colour = measure == OURS, _colour(measure, correlation)
+        label, width = (MEASURES[OURS], 2.2) if ours else (None, 0.8)
+        ax.plot(means[measure], color=colour, linewidth=width, zorder=1 + ours, label=label)
     reached = table.rows(panel=panel, metric="goal_reached").groupby("x")["value"].min() > 0
     gap, black = means[GAP], COLOURS["paper"]
     ax.plot(gap, "o-", color=black, linewidth=2.2, zorder=4, label="gap")

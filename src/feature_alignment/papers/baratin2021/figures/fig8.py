@@ -13,6 +13,7 @@ from feature_alignment.pipeline.figures.style import (
     new_figure,
     panel_label,
     sequence_colours,
+    show_matrix,
 )
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
@@ -39,11 +40,9 @@ def draw(table: FigureTable) -> "Picture":
     figure, axes = new_figure(1, 3, width=10.0, height=3.2)
     fourier, vectors, spectrum = axes[0]
     magnitudes, functions = table.arrays["magnitudes"], table.arrays["functions"]
-    image = fourier.imshow(magnitudes, cmap="viridis", vmin=0, vmax=1, origin="lower")
-    fourier.set_aspect("auto")
-    fourier.grid(False)
+    show_matrix(fourier, magnitudes, 1, "magnitude", ticks=5, square=False)
+    fourier.invert_yaxis()
     fourier.set(xlabel="eigenvector", ylabel="frequency")
-    figure.colorbar(image, ax=fourier, label="magnitude")
     x = np.linspace(0, 1, len(functions))
     for index, colour in zip(SHOWN, sequence_colours(len(SHOWN)), strict=True):
         vectors.plot(x, functions[:, index], color=colour, label=f"{index}")
@@ -52,6 +51,7 @@ def draw(table: FigureTable) -> "Picture":
     eigenvalues = table.arrays["eigenvalues"]  # (seeds, n − 1)
     index = np.arange(1, eigenvalues.shape[1] + 1)
     relative = eigenvalues / eigenvalues[:, :1]
+    # Not as a curve with a band: rounding makes some of the smallest negative.
     spectrum.plot(index, relative.T, color=COLOURS["reference"], linewidth=0.5, alpha=0.5)
     spectrum.plot(index, np.median(relative, axis=0), color=COLOURS["train"], label="median")
     spectrum.plot(10, PAPER_RATIO, "x", color=COLOURS["paper"], markersize=7, label="paper")

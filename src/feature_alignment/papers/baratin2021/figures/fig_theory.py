@@ -52,7 +52,7 @@ def draw(table: FigureTable) -> "Picture":
     left, right = axes[0]
     left.get_gridspec().set_width_ratios([3, 2])
     rows = table.rows(metric="relative_deviation")
-    worst = rows.groupby(["statement", "form"], as_index=False)["value"].max()
+    worst = rows.groupby(["statement", "form"])["value"].max().reset_index()
     draw_deviations(left, worst, EQUATIONS)
     left.set_xlabel("largest relative deviation")
     colours = dict.fromkeys(INEQUALITIES, COLOURS["paper"])

@@ -5,7 +5,7 @@ Shared by Figures 2–4 and 11–14 of baratin2021, and free of matplotlib at im
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -43,14 +43,8 @@ def classifier(settings: Settings, **changes: object) -> Classification:
     return settings[Classification].but(mlp=ClassificationMLP(), **changes)
 
 
-class Curve(Protocol):
-    """One metric of one run over training: values by step."""
-
-    def __call__(self, metric: str, *, split: str = "train", layer: str = "all") -> pd.Series:
-        """The values on a split and of a layer, "all" being the whole network."""
-        ...
-
-
+Curve = Callable[..., pd.Series]
+"""One metric of a run, values by step: `curve(metric, split="train", layer="all")`."""
 Numbers = Mapping[tuple[str, str], float]
 """Numbers that sum up a run's curves, by split and metric."""
 

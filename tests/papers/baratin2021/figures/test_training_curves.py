@@ -1,21 +1,11 @@
-import numpy as np
 import pandas as pd
 import pytest
 
-from feature_alignment.papers.baratin2021.figures import architecture_curves
-from feature_alignment.papers.baratin2021.figures import fig3 as baratin2021_fig3
-from feature_alignment.papers.baratin2021.figures.classification_curves import (
-    curves,
-    layers,
-    mlp,
-    vgg19,
-)
-from feature_alignment.papers.baratin2021.figures.spectrum_curves import (
-    TRACE_RATIOS,
-    draw_spectra,
-    spectrum_summary,
-)
-from feature_alignment.pipeline.figures.make import Runs
+from feature_alignment.papers.baratin2021.figures import fig2_fig14, fig3, fig11_fig12
+from feature_alignment.papers.baratin2021.figures.training_curves import vgg19
+from feature_alignment.papers.baratin2021.parameters import Classification, ClassificationMLP
+from feature_alignment.pipeline.figures.figure import Settings
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 STEPS = [0, 5, 10, 20, 40]
 METRICS = {
@@ -60,61 +50,6 @@ def value(frame, metric, split="train"):
     return found
 
 
-def test_gains_count_from_before_the_first_step_and_from_iteration_10():
-    found = spectrum_summary(metrics("a"))
-    assert value(found, "largest_eigenvalue_gain") == pytest.approx(8)
-    assert value(found, "largest_eigenvalue_gain_from_10") == pytest.approx(200)
-    assert value(found, "mean_eigenvalue_gain") == pytest.approx(2)
-    assert value(found, "mean_eigenvalue_gain_from_10") == pytest.approx(20)
-    assert value(found, "anisotropic_growth") == pytest.approx(200 / 2)
-    assert set(found["step"]) == {40}
-
-
-def test_the_effective_rank_has_its_lowest_value_its_rise_and_its_relation_to_accuracy():
-    found = spectrum_summary(metrics("a"))
-    assert value(found, "effective_rank_lowest") == pytest.approx(20)
-    assert value(found, "effective_rank_lowest_share") == pytest.approx(0.25)
-    assert value(found, "effective_rank_lowest_of_peak") == pytest.approx(0.2)
-    assert value(found, "effective_rank_after_peak") == pytest.approx(2)
-    assert value(found, "effective_rank_accuracy_spearman") == pytest.approx(-1)
-    assert value(found, "trace_ratio_40_highest") == pytest.approx(0.9)
-    # Means of three consecutive measurements: (90 + 20 + 40)/3, (0.5 + 0.9 + 0.8)/3.
-    assert value(found, "effective_rank_smoothed_share") == pytest.approx(50 / 80)
-    assert value(found, "trace_ratio_40_smoothed_gain") == pytest.approx(2.2 / 3 - 0.4)
-
-
-def test_the_difference_of_splits_is_relative_and_a_mean_over_steps():
-    frame = metrics("a")
-    test_rank = (frame["metric"] == "effective_rank") & (frame["split"] == "test")
-    frame.loc[test_rank, "value"] *= [1.1, 0.9, 1.1, 0.9, 1.0]
-    found = spectrum_summary(frame)
-    assert value(found, "effective_rank_split_difference") == pytest.approx(0.08)
-
-
-def test_a_correlation_of_too_few_values_is_left_out():
-    frame = metrics("a")
-    found = spectrum_summary(frame[frame["step"].isin([0, 10])])
-    assert "effective_rank_accuracy_spearman" not in set(found["metric"])
-    assert "effective_rank_smoothed_share" not in set(found["metric"])
-
-
-def test_eigenvalues_and_effective_ranks_have_one_range_in_all_columns():
-    frames = []
-    for point, factor in (("a", 1.0), ("b", 3.0)):
-        frame = metrics(point)
-        ratios = [row for k in TRACE_RATIOS for row in rows(f"trace_ratio_{k}", [0.5] * 5)]
-        frame = frame[frame["metric"] != "trace_ratio_40"]
-        grown = frame["metric"].isin(["largest_eigenvalue", "effective_rank"])
-        frame.loc[grown, "value"] *= factor
-        frames.append(pd.concat([frame, pd.DataFrame(ratios).assign(point=point)]))
-    axes = draw_spectra(pd.concat(frames), {"a": "A", "b": "B"}).axes
-    for first, highest in ((2, 2400), (4, 300)):
-        left, right = axes[first : first + 2]
-        assert left.get_ylim() == right.get_ylim()
-        assert left.get_ylim()[1] > highest
-    assert axes[4].get_ylim()[0] == 0
-
-
 class FakeRuns(Runs):
     """Runs with given metrics in place of files."""
 
@@ -126,10 +61,73 @@ class FakeRuns(Runs):
         return self._frame
 
 
+def summed(frame):
+    """The rows that sum up the curves."""
+    return fig2_fig14.table(FakeRuns(frame)).frame[len(frame) :]
+
+
+def test_gains_count_from_before_the_first_step_and_from_iteration_10():
+    found = summed(metrics("a"))
+    assert value(found, "largest_eigenvalue_gain") == 8
+    assert value(found, "largest_eigenvalue_gain_from_10") == 200
+    assert value(found, "mean_eigenvalue_gain") == 2
+    assert value(found, "mean_eigenvalue_gain_from_10") == 20
+    assert value(found, "anisotropic_growth") == 200 / 2
+    assert set(found["step"]) == {40}
+
+
+def test_the_effective_rank_has_its_lowest_value_its_rise_and_its_relation_to_accuracy():
+    found = summed(metrics("a"))
+    assert value(found, "effective_rank_lowest") == 20
+    assert value(found, "effective_rank_lowest_share") == 0.25
+    assert value(found, "effective_rank_lowest_of_peak") == 0.2
+    assert value(found, "effective_rank_after_peak") == 2
+    assert value(found, "effective_rank_accuracy_spearman") == pytest.approx(-1)
+    assert value(found, "trace_ratio_40_highest") == pytest.approx(0.9)
+    # Means of three consecutive measurements: (90 + 20 + 40)/3, (0.5 + 0.9 + 0.8)/3.
+    assert value(found, "effective_rank_smoothed_share") == pytest.approx(50 / 80)
+    assert value(found, "trace_ratio_40_smoothed_gain") == pytest.approx(2.2 / 3 - 0.4)
+
+
+def test_the_difference_of_splits_is_relative_and_a_mean_over_steps():
+    frame = metrics("a")
+    test_rank = (frame["metric"] == "effective_rank") & (frame["split"] == "test")
+    frame.loc[test_rank, "value"] *= [1.1, 0.9, 1.1, 0.9, 1.0]
+    found = summed(frame)
+    assert value(found, "effective_rank_split_difference") == pytest.approx(0.08)
+
+
+def test_a_correlation_of_too_few_values_is_left_out():
+    frame = metrics("a")
+    found = summed(frame[frame["step"].isin([0, 10])])
+    assert "effective_rank_accuracy_spearman" not in set(found["metric"])
+    assert "effective_rank_smoothed_share" not in set(found["metric"])
+
+
+def test_eigenvalues_and_effective_ranks_have_one_range_in_all_columns():
+    frames = []
+    for share, factor in ((0.0, 1.0), (0.5, 3.0)):
+        frame = metrics("a")
+        ratios = [
+            row for k in fig2_fig14.TRACE_RATIOS for row in rows(f"trace_ratio_{k}", [0.5] * 5)
+        ]
+        frame = frame[frame["metric"] != "trace_ratio_40"]
+        grown = frame["metric"].isin(["largest_eigenvalue", "effective_rank"])
+        frame.loc[grown, "value"] *= factor
+        frame = pd.concat([frame, pd.DataFrame(ratios)])
+        frames.append(frame.assign(random_label_share=share, learning_rate=0.01))
+    axes = fig2_fig14.draw(FigureTable(pd.concat(frames)), 0.01).axes
+    for first, highest in ((2, 2400), (4, 300)):
+        left, right = axes[first : first + 2]
+        assert left.get_ylim() == right.get_ylim()
+        assert left.get_ylim()[1] > highest
+    assert axes[4].get_ylim()[0] == 0
+
+
 def test_figure_3_sums_up_the_network_and_its_layers():
     frame = metrics("vgg19-random0", first=9.0, a=2.0, b=6.0, c=5.0, last=3.0)
-    table = baratin2021_fig3.table(FakeRuns(frame)).frame
-    assert layers(table) == ["first", "a", "b", "c", "last"]
+    table = fig3.table(FakeRuns(frame)).frame
+    assert fig3.layers(table) == ["first", "a", "b", "c", "last"]
     # The second half of five measured steps is the last three: (0.04 + 0.1 + 0.08)/3.
     assert value(table, "label_alignment_late_gain") == pytest.approx(0.22 / 3 / 0.02)
     assert value(table, "label_alignment_learning") == pytest.approx(0.1)
@@ -144,25 +142,21 @@ def test_figure_3_sums_up_the_network_and_its_layers():
     [("label_alignment", 4, 2), ("label_alignment_uncentred", 0.5, 1)],
 )
 def test_figures_11_and_12_sum_up_the_gain_of_their_alignment(metric, gain, from_10):
-    table = architecture_curves.alignment_table(FakeRuns(metrics("mlp")), metric).frame
-    assert value(table, f"{metric}_gain", "test") == pytest.approx(gain)
-    assert value(table, f"{metric}_gain_from_10", "test") == pytest.approx(from_10)
-
-
-def test_curves_have_steps_in_rows_and_seeds_in_columns():
-    frame = pd.concat([metrics("a").assign(seed=seed) for seed in (0, 1)])
-    found = curves(frame, metric="accuracy", split="test")
-    assert list(found.index) == STEPS
-    assert list(found.columns) == [0, 1]
-    np.testing.assert_array_equal(found[1], METRICS["accuracy"])
-    with pytest.raises(KeyError, match=r"no rows where .*'loss'"):
-        curves(frame, metric="loss")
+    table = fig11_fig12.table(FakeRuns(metrics("mlp")), metric).frame
+    assert value(table, f"{metric}_gain", "test") == gain
+    assert value(table, f"{metric}_gain_from_10", "test") == from_10
 
 
 def test_points_share_runs_between_figures_and_the_mlp_has_its_own_steps_and_seeds():
-    assert vgg19(0.2).name == "vgg19-random20"
-    assert vgg19(0, 0.003).overrides["learning_rate"] == 0.003
-    point = mlp({"baratin2021_classification": {"mlp": {"steps": 40, "seeds": 7}}})
-    assert (point.overrides["steps"], point.overrides["seeds"]) == (40, 7)
-    assert point.overrides["mlp"] is vgg19(0).overrides["mlp"] is None  # no part of other runs
-    assert point.overrides["dataset"] == "mnist"
+    section = Classification(mlp={"steps": 40, "seeds": 7})
+    settings = Settings({Classification.experiment: section})
+    assert vgg19(settings, 0.5).name == "vgg19-random50"
+    slow = vgg19(settings, 0, 0.003)
+    assert (slow.name, slow.parameters.learning_rate) == ("vgg19-random0-lr0.003", 0.003)
+    points = {point.name: point.parameters for point in fig11_fig12.points(settings)}
+    assert list(points) == list(fig11_fig12.TITLES)
+    assert points["vgg19-random0"] == vgg19(settings, 0).parameters
+    mlp = points["mlp"]
+    assert (mlp.steps, mlp.seeds, mlp.dataset) == (40, 7, "mnist")
+    for parameters in points.values():  # the MLP's own settings are no part of other runs
+        assert parameters.mlp == ClassificationMLP()

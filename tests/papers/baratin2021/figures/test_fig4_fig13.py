@@ -2,8 +2,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from feature_alignment.papers.baratin2021.figures.difficulty_curves import curves, hierarchy_summary
-from feature_alignment.papers.baratin2021.figures.fig13 import depth_trends
+from feature_alignment.papers.baratin2021.figures.fig4_fig13 import (
+    depth_points,
+    depth_trends,
+    hierarchy_numbers,
+)
+from feature_alignment.papers.baratin2021.figures.training_curves import summary
+from feature_alignment.papers.baratin2021.parameters import DepthStudy, Difficulty
+from feature_alignment.pipeline.figures.figure import Settings
 
 STEPS = (0, 9, 99, 999)
 
@@ -28,10 +34,14 @@ def metrics():
     )
 
 
+def summed(metrics):
+    return summary(metrics, hierarchy_numbers).set_index(["split", "metric"])["value"]
+
+
 def test_the_summary_of_curves_made_by_hand(metrics):
-    summary = hierarchy_summary(metrics).set_index(["split", "metric"])["value"]
-    assert summary.to_dict() == {
-        ("easy", "maximum"): pytest.approx(0.12),
+    found = summed(metrics)
+    assert found.to_dict() == {
+        ("easy", "maximum"): 0.12,
         ("easy", "rise"): pytest.approx(0.1),
         ("easy", "half_rise_step"): 99,
         ("difficult", "maximum"): pytest.approx(0.04),
@@ -56,25 +66,37 @@ def test_a_ratio_that_is_still_high_at_the_end_counts_as_high_for_the_whole_run(
     easy, difficult = (chosen & (metrics["split"] == split) for split in ("easy", "difficult"))
     metrics.loc[easy, "value"] = [0.02, 0.04, 0.12, 0.2]
     metrics.loc[difficult, "value"] = [0.02, 0.03, 0.03, 0.04]
-    summary = hierarchy_summary(metrics).set_index(["split", "metric"])["value"]
-    assert summary["both", "ratio_high_censored"] == 1
-    assert summary["both", "ratio_high_iterations"] == 999
-    assert summary["both", "ratio_high_decades"] == pytest.approx(3)
+    found = summed(metrics)
+    assert found["both", "ratio_high_censored"] == 1
+    assert found["both", "ratio_high_iterations"] == 999
+    assert found["both", "ratio_high_decades"] == pytest.approx(3)
 
 
 def test_an_alignment_that_never_rises_has_no_rise(metrics):
     easy = (metrics["metric"] == "label_alignment") & (metrics["split"] == "easy")
     metrics.loc[easy, "value"] = [0.05, 0.04, 0.03, 0.02]
-    summary = hierarchy_summary(metrics).set_index(["split", "metric"])["value"]
-    assert summary["easy", "rise"] == 0
-    assert summary["both", "rise_decades"] == 0
-    assert ("both", "rise_rate") not in summary
-    assert np.isfinite(summary).all()
+    found = summed(metrics)
+    assert found["easy", "rise"] == 0
+    assert found["both", "rise_decades"] == 0
+    assert ("both", "rise_rate") not in found
+    assert np.isfinite(found).all()
 
 
 def test_a_missing_curve_is_named(metrics):
-    with pytest.raises(KeyError, match="no label_alignment on test of default"):
-        curves(metrics, "label_alignment", "test", "default")
+    with pytest.raises(KeyError, match=r"no rows where .*'label_alignment'.*'difficult'"):
+        summed(metrics[metrics["split"] == "easy"])
+
+
+def test_each_depth_has_the_settings_of_the_study():
+    section = Difficulty(depth_study=DepthStudy(linear_layers=(4, 2), steps=7))
+    points = depth_points(Settings({Difficulty.experiment: section}))
+    assert [(point.name, point.columns) for point in points] == [
+        ("depth2", {"depth": 2}),
+        ("depth4", {"depth": 4}),
+    ]
+    deep = points[1].parameters
+    assert (deep.linear_layers, deep.steps, deep.width) == (4, 7, section.depth_study.width)
+    assert deep.depth_study == DepthStudy()  # no part of the run
 
 
 def test_trends_with_depth_are_rank_correlations():
