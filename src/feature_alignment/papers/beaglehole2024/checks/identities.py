@@ -34,7 +34,7 @@ def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, f
     for (name, signal), gradients in zip(
         layer_signals(model, x).items(), input_gradients, strict=True
     ):
-        weight = model.get_submodule(name).weight
+        weight = model.get_parameter(f"{name}.weight")
         covariance = preactivation_feature_covariance(signal.gradients)
         agop = average_gradient_outer_product(weight.detach(), covariance)
         kernel = preactivation_tangent_kernel(signal.gradients)
@@ -69,7 +69,7 @@ def _second_derivative_errors(
     def loss(network: nn.Module) -> torch.Tensor:
         return torch.sum((network(x) - y) ** 2) / 2
 
-    weight = model.get_submodule(name).weight.detach()
+    weight = model.get_parameter(f"{name}.weight").detach()
     signal = layer_signals(model, x)[name]
     kernel = preactivation_tangent_kernel(signal.gradients)
     weighted = (model(x) - y).detach() * signal.inputs  # L̇X, (n, d)
@@ -100,7 +100,7 @@ def _centred(
 ) -> dict[str, torch.Tensor]:
     """W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, K that of the time."""
     parameters = flow(model, loss, time)
-    change = parameters[f"{name}.weight"] - model.get_submodule(name).weight.detach()
+    change = parameters[f"{name}.weight"] - model.get_parameter(f"{name}.weight").detach()
     gradients = layer_signals(model, x, parameters)[name].gradients
     covariance = preactivation_feature_covariance(gradients) * len(x)
     return {"nfm": change.T @ change, "agop": change.T @ covariance @ change}

@@ -76,13 +76,13 @@ def _network(
 ) -> MLP:
     """f(x) = aᵀφ(Wx) with W ~ N(0, v I/d) and a ~ N(0, v I/k)."""
     model = MLP(x.shape[1], [width], 1, phi, bias=False, generator=generator, dtype=x.dtype)
-    for layer in model.layers:
-        draw_normal(layer.weight, (variance / layer.in_features) ** 0.5, generator)
+    for weight in model.parameters():
+        draw_normal(weight, (variance / weight.shape[1]) ** 0.5, generator)
     return model.to(x.device)
 
 
 def _r(model: MLP) -> torch.Tensor:
     """R = Wᵀ diag(a²) W, (d, d), up to a scale that ρ does not depend on."""
-    first, readout = (layer.weight.detach() for layer in model.layers)
+    first, readout = (weight.detach() for weight in model.parameters())
     scaled = readout.T * first  # (k, d)
     return scaled.T @ scaled

@@ -51,7 +51,7 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
         scale = initialisation.first_layer_scale
         scales = [scale, *[1.0] * (p.hidden_layers - 1), p.readout_scale]
         model = chain_network(run, scales)
-        weight = model.get_submodule(FIRST_LAYER).weight
+        weight = model.get_parameter(f"{FIRST_LAYER}.weight")
         initial_norm = weight.detach().norm()
         probe = FeatureProbe(
             model,

@@ -14,10 +14,10 @@ from feature_alignment.papers.beaglehole2024.figures.networks import (
     draw_losses,
     draw_weight_changes,
     layers_of,
-    left_out,
     mlp_points,
     other_points,
     trajectories,
+    with_remark,
 )
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import new_figure, panel_label
@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 
+def table(runs: Runs) -> FigureTable:
+    """What `trajectories` gathers; `remark` names the paper's datasets that are left out."""
+    return FigureTable(with_remark(trajectories(runs)))
+
+
 def excess_table(runs: Runs) -> FigureTable:
-    """What `trajectories` gathers, and C-NFC minus UC-NFC (`centred_excess`).
+    """The same, and C-NFC minus UC-NFC (`centred_excess`).
 
     `centred_excess_mean` is its mean over layers and measurements of a network.
     """
@@ -37,19 +42,7 @@ def excess_table(runs: Runs) -> FigureTable:
     group = ["point", "network", "dataset", "settings", "seed", "split"]
     means = excess.groupby(group, sort=False)["value"].mean().reset_index()
     means = means.assign(metric="centred_excess_mean", layer="all", step=0)
-    table = pd.concat([frame, excess, means], ignore_index=True)
-    return FigureTable(table.assign(remark=left_out(datasets_of(frame))))
-
-
-def mlp_table(runs: Runs) -> FigureTable:
-    """What `trajectories` gathers; `remark` names the paper's datasets that are left out."""
-    frame = trajectories(runs)
-    return FigureTable(frame.assign(remark=left_out(datasets_of(frame))))
-
-
-def other_table(runs: Runs) -> FigureTable:
-    """What `trajectories` gathers."""
-    return FigureTable(trajectories(runs))
+    return FigureTable(with_remark(pd.concat([frame, excess, means], ignore_index=True)))
 
 
 def draw_correlations(table: FigureTable) -> "Picture":
@@ -150,7 +143,7 @@ FIGURES = (
         "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer. Every panel has a vertical range of "
         f"its own. {OVER_SEEDS}",
         points=mlp_points,
-        table=mlp_table,
+        table=table,
         draw=draw_mlp,
     ),
     Figure(
@@ -162,7 +155,7 @@ FIGURES = (
         "Shakespeare characters: cross-entropy per character in nats, and ‖W − W₀‖ / ‖W‖ of its "
         f"query, key and value layers. Every panel has a vertical range of its own. {OVER_SEEDS}",
         points=other_points,
-        table=other_table,
+        table=table,
         draw=draw_others,
     ),
 )

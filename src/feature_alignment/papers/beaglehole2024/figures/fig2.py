@@ -18,6 +18,7 @@ from feature_alignment.papers.beaglehole2024.figures.networks import (
     left_out,
     mlp_points,
     other_points,
+    with_remark,
 )
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
@@ -54,10 +55,7 @@ def table(runs: Runs) -> FigureTable:
     both = ends(pd.concat([rows, excess], ignore_index=True))
     averages = _average(rows_where(both, network="mlp"))
     parts = [rows, excess, both, averages, _depth_gains(both), _converged_shares(both)]
-    frame = pd.concat(parts, ignore_index=True)
-    remark = left_out(datasets_of(frame))
-    mlp = frame["network"] == "mlp"
-    return FigureTable(frame.assign(remark=mlp.map({True: remark, False: ""})))
+    return FigureTable(with_remark(pd.concat(parts, ignore_index=True)))
 
 
 def _average(both: pd.DataFrame) -> pd.DataFrame:

@@ -140,7 +140,7 @@ def _draw_panel(ax: "Axes", rows: pd.DataFrame) -> None:
     for width, (colour, line, marker, shift) in zip(_widths(rows), LINES.values(), strict=True):
         seen = rows_where(rows, metric="observed", width=width)
         seen = seen.assign(decay_rate=seen["decay_rate"] + shift)
-        by_draw = seen.groupby(["seed", "decay_rate"], as_index=False)["value"].mean()
+        by_draw = seen.groupby(["seed", "decay_rate"])["value"].mean().reset_index()
         label = f"observed, k = {width:.0f}"
         draw_curve(ax, by_draw, colour, label, **by, linestyle=line, marker=marker)
         mean, bars = _curve(seen).mean(), _network_deviation(seen).mean()

@@ -107,9 +107,10 @@ def ends(frame: pd.DataFrame) -> pd.DataFrame:
     """
     after = frame[frame["step"] > frame["settings"].map(SLOW_EPOCHS)]
     steps = after.groupby("point")["step"]
+    places = {"early": steps.transform("min"), "late": steps.transform("max")}
     rows = [
-        after[after["step"] == steps.transform(end)].assign(metric=after["metric"] + f"_{name}")
-        for name, end in (("early", "min"), ("late", "max"))
+        after[after["step"] == place].assign(metric=after["metric"] + f"_{name}")
+        for name, place in places.items()
     ]
     both = pd.concat(rows, ignore_index=True)
     return both.assign(series=both["point"] + " " + both["layer"])
@@ -137,6 +138,12 @@ def left_out(datasets: Sequence[str]) -> str:
     """
     missing = [DATASETS[name].title for name in TEXT_RATES if name not in datasets]
     return f"without {', '.join(missing)}" if missing else ""
+
+
+def with_remark(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with a column `remark`: what the fully connected networks' datasets lack."""
+    mlp = frame["network"] == "mlp"
+    return frame.assign(remark=mlp.map({True: left_out(datasets_of(frame)), False: ""}))
 
 
 def layers_of(frame: pd.DataFrame, prefix: str) -> list[str]:
