@@ -76,9 +76,14 @@ class SeedRun(Generic[P]):
         """PyTorch's random stream of this seed for one purpose, on the CPU."""
         return torch_stream(self.seed, name)
 
-    def progress(self, steps: int) -> Progress:
-        """A report of the progress of a training of so many steps."""
-        return Progress(steps, self.label)
+    def progress(self, steps: int, detail: str = "") -> Progress:
+        """A report of the progress of a training.
+
+        Args:
+            steps: the training's steps.
+            detail: tells it from the seed's other trainings.
+        """
+        return Progress(steps, f"{self.label}, {detail}" if detail else self.label)
 
     def checkpoint(self, name: str = "training") -> TrainingCheckpoint | None:
         """Where a training saves its state, and goes on from after it was killed.
