@@ -34,5 +34,3 @@ for paper in papers():
         input:
             pictures_of([f for f in all_figures() if paper_of(f) == paper]),
 
-
-remember()

@@ -1,6 +1,7 @@
 # The library, the checked configuration, the plan of each preset, and the functions that look up
 # in it what the other files here need.
 
+import atexit
 import os
 import sys
 from functools import cache
@@ -45,6 +46,7 @@ def plan_of(preset=None):
 
 
 PLAN = plan_of()
+atexit.register(remember)
 LEDGERS = [os.path.relpath(path) for path in ledgers()]
 
 

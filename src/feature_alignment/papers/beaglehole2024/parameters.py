@@ -45,12 +45,16 @@ DataSeeds = Annotated[
 class ChainParameters(Parameters):
     """The chain-monomial task, and the networks that are trained on it."""
 
-    samples: int = Field(256, ge=8, description="Training samples n.")
+    samples: int = Field(default=256, ge=8, description="Training samples n.")
     test_samples: int = Field(
-        1024, ge=8, description="Fresh samples on which the test loss is measured."
+        default=1024, ge=8, description="Fresh samples on which the test loss is measured."
     )
-    dimension: int = Field(32, ge=3, description="Input dimension d; must be at least the rank.")
-    rank: int = Field(5, ge=3, description="Number r of coordinates that the target depends on.")
+    dimension: int = Field(
+        default=32, ge=3, description="Input dimension d; must be at least the rank."
+    )
+    rank: int = Field(
+        default=5, ge=3, description="Number r of coordinates that the target depends on."
+    )
     width: Width = 256
     hidden_layers: HiddenLayers = 2
     steps: Steps = 600
@@ -61,22 +65,23 @@ class ChainParameters(Parameters):
 class ChainMonomial(ChainParameters, experiment="chain_monomial"):
     """Full-batch gradient descent on the chain-monomial task (Figure 1 and Appendix J)."""
 
-    samples: int = Field(384, ge=8, description="Training samples n.")
+    samples: int = Field(default=384, ge=8, description="Training samples n.")
     test_samples: int = Field(
-        4096, ge=8, description="Fresh samples on which the test loss is measured."
+        default=4096, ge=8, description="Fresh samples on which the test loss is measured."
     )
     width: Width = 128
     first_layer_scale: Positive = Field(
-        0.01, description="Multiplier on PyTorch's default initialisation, first layer only."
+        default=0.01,
+        description="Multiplier on PyTorch's default initialisation, first layer only.",
     )
     learning_rate: Positive = Field(
-        0.05,
+        default=0.05,
         description="Step size of gradient descent (not stated for Figure 1; results are "
         "insensitive within 0.02 to 0.2).",
     )
     steps: Steps = 800
     random_conjugates: Count = Field(
-        20,
+        default=20,
         description="Draws of the matrix Q that has the spectrum of K and Haar-random "
         "eigenvectors.",
     )
@@ -90,23 +95,23 @@ class Spectra(ChainParameters, experiment="spectra"):
     """
 
     samples: int = Field(
-        384,
+        default=384,
         ge=8,
         description="Training samples n (not stated for these figures; that of Figure 1, as are "
         "dimension, rank and width).",
     )
     decay: NotNegative | None = Field(
-        None,
+        default=None,
         description="Exponent a of the data covariance's eigenvalues 1/(1 + k^a), k from 1; null "
         "for the identity.",
     )
     width: Width = 128
     first_layer_scales: Several[Positive] = Field(
-        (1.0, 0.1, 0.01),
+        default=(1.0, 0.1, 0.01),
         description="Multipliers on PyTorch's default initialisation, first layer only; a network "
         "is trained for each (not stated).",
     )
-    learning_rate: Positive = Field(0.05, description="Step size of gradient descent.")
+    learning_rate: Positive = Field(default=0.05, description="Step size of gradient descent.")
     steps: Steps = 800
     measure_every: MeasureEvery = 5
 
@@ -115,16 +120,18 @@ class Initialisation(Section):
     """One initialisation scale of the first layer, and its learning rate."""
 
     first_layer_scale: Positive = Field(
-        ..., description="Multiplier on PyTorch's default initialisation, first layer only."
+        default=..., description="Multiplier on PyTorch's default initialisation, first layer only."
     )
-    learning_rate: Positive = Field(..., description="Step size, of gradient descent and of SLO.")
+    learning_rate: Positive = Field(
+        default=..., description="Step size, of gradient descent and of SLO."
+    )
 
 
 class SLO(ChainParameters, experiment="slo"):
     """Gradient descent and SLO on the chain-monomial task (Figures 4 and 11)."""
 
     initialisations: Several[Initialisation] = Field(
-        (
+        default=(
             Initialisation(first_layer_scale=1.0, learning_rate=0.03),
             Initialisation(first_layer_scale=0.1, learning_rate=0.1),
             Initialisation(first_layer_scale=0.01, learning_rate=0.2),
@@ -134,15 +141,15 @@ class SLO(ChainParameters, experiment="slo"):
         "network is trained for each.",
     )
     readout_scale: Positive = Field(
-        0.01,
+        default=0.01,
         description="Multiplier on the readout's default initialisation (the text divides by it, "
         "which diverges).",
     )
     optimizer: Optimizer = "gd"
     speeds: Values[NotNegative] = Field(
-        (500.0, 0.002, 0.002), description="SLO's speed of each layer, input to readout."
+        default=(500.0, 0.002, 0.002), description="SLO's speed of each layer, input to readout."
     )
-    epsilon: NotNegative = Field(0.1, description="SLO's relaxation of the gradient norm.")
+    epsilon: NotNegative = Field(default=0.1, description="SLO's relaxation of the gradient norm.")
     relaxation: Relaxation = "additive"
     measure_every: MeasureEvery = 5
 
@@ -150,26 +157,28 @@ class SLO(ChainParameters, experiment="slo"):
 class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     """SLO that speeds up the least aligned layer, on the chain-monomial task (Figure 12)."""
 
-    rank: int = Field(3, ge=3, description="Number r of coordinates that the target depends on.")
+    rank: int = Field(
+        default=3, ge=3, description="Number r of coordinates that the target depends on."
+    )
     hidden_layers: HiddenLayers = 3
     initial_scale: Positive = Field(
-        0.1, description="Multiplier on PyTorch's default initialisation."
+        default=0.1, description="Multiplier on PyTorch's default initialisation."
     )
     scaled_layers: Literal["all", "ends"] = Field(
-        "ends",
+        default="ends",
         description="Layers that the multiplier is for, which the text leaves open: all, or the "
         "first layer and the readout (ends).",
     )
     optimizer: Optimizer = "gd"
     learning_rate: Positive = Field(
-        0.25, description="Step size; the figure gives each optimizer its own."
+        default=0.25, description="Step size; the figure gives each optimizer its own."
     )
     speed: Positive = Field(
-        20.0,
+        default=20.0,
         description="SLO's speed s of the layer with the smallest UC-NFC; every other layer has "
         "1/s.",
     )
-    epsilon: NotNegative = Field(0.01, description="SLO's relaxation of the gradient norm.")
+    epsilon: NotNegative = Field(default=0.01, description="SLO's relaxation of the gradient norm.")
     relaxation: Relaxation = "additive"
     steps: Steps = 500
     measure_every: MeasureEvery = 10
@@ -179,33 +188,35 @@ class ImageParameters(Parameters):
     """Training on images by stochastic gradient descent."""
 
     samples: int = Field(
-        50000,
+        default=50000,
         ge=8,
         description="Training images, drawn at random; a smaller dataset gives all it has.",
     )
     test_samples: int = Field(
-        10000, ge=8, description="Test images, drawn at random; a smaller dataset gives all it has."
+        default=10000,
+        ge=8,
+        description="Test images, drawn at random; a smaller dataset gives all it has.",
     )
     learning_rate: Positive = Field(
-        0.2,
+        default=0.2,
         description="Step size; the figures give each dataset and each of the two settings its "
         "own.",
     )
     first_epoch_rate: Positive | None = Field(
-        None,
+        default=None,
         description="Step size of one more epoch that comes before the others, as in the released "
         "code; null for none, as in the text.",
     )
-    momentum: Momentum = Field(0.0, description="Momentum of the gradient descent.")
-    batch_size: Count = Field(128, description="Batch size.")
-    epochs: Count = Field(150, description="Epochs at the learning rate.")
+    momentum: Momentum = Field(default=0.0, description="Momentum of the gradient descent.")
+    batch_size: Count = Field(default=128, description="Batch size.")
+    epochs: Count = Field(default=150, description="Epochs at the learning rate.")
     measure_every: Count = Field(
-        1,
+        default=1,
         description="Epochs between two measurements; the start and the first epoch are always "
         "measured.",
     )
     probe_samples: int = Field(
-        1000, ge=2, description="Training images on which the feature covariance is taken."
+        default=1000, ge=2, description="Training images on which the feature covariance is taken."
     )
     precision: TrainingPrecision = "float32"
     seeds: OwnSeeds = 3
@@ -215,36 +226,37 @@ class ImageMLP(ImageParameters, experiment="image_mlp"):
     """Fully connected networks on image datasets (Figures 2A, 2B, 13 and 14)."""
 
     dataset: ImageDataset = Field(
-        "cifar10",
+        default="cifar10",
         description="The image dataset of one run; the figures make runs for each of `datasets`.",
     )
     datasets: Several[ImageDataset] = Field(
-        ("cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"),
+        default=("cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"),
         description="The datasets of the figures and of their averages; Figure 2A shows the "
         "first. Leave out what is not available; figures and claims then name what is missing.",
     )
     width: Width = 256
     hidden_layers: HiddenLayers = 5
     epochs: Count = Field(
-        150, description="Epochs at the learning rate; the figures take 50 at most for MNIST."
+        default=150,
+        description="Epochs at the learning rate; the figures take 50 at most for MNIST.",
     )
 
 
 class ImageVGG(ImageParameters, experiment="image_vgg"):
     """VGG-11 without batch norm on CIFAR-10 (Figures 2C and 15A)."""
 
-    dataset: Literal["cifar10"] = Field("cifar10", description="The image dataset.")
+    dataset: Literal["cifar10"] = Field(default="cifar10", description="The image dataset.")
     base_width: Count = Field(
-        64,
+        default=64,
         description="Channels of the first convolution; the others have 2, 4 and 8 times as many, "
         "the two hidden linear layers 64 times.",
     )
     dropout: Momentum = Field(
-        0.5, description="Probability of dropout after each hidden linear layer."
+        default=0.5, description="Probability of dropout after each hidden linear layer."
     )
-    learning_rate: Positive = Field(1.0, description="Step size.")
-    batch_size: Count = Field(256, description="Batch size.")
-    epochs: Count = Field(50, description="Epochs at the learning rate.")
+    learning_rate: Positive = Field(default=1.0, description="Step size.")
+    batch_size: Count = Field(default=256, description="Batch size.")
+    epochs: Count = Field(default=50, description="Epochs at the learning rate.")
 
 
 class CharacterGPT(Parameters, experiment="character_gpt"):
@@ -253,27 +265,29 @@ class CharacterGPT(Parameters, experiment="character_gpt"):
     Sizes and schedule are nanoGPT's for Shakespeare, but for 3 blocks.
     """
 
-    dataset: Literal["shakespeare"] = Field("shakespeare", description="The text.")
-    blocks: Count = Field(3, description="Transformer blocks.")
-    heads: Count = Field(6, description="Attention heads of each block, a divisor of the width.")
-    width: Count = Field(384, description="Size of a character's vector.")
-    context: int = Field(256, ge=2, description="Characters of one text.")
-    learning_rate: Positive = Field(0.005, description="Largest step size of Adam.")
-    batch_size: Count = Field(64, description="Texts in a batch.")
+    dataset: Literal["shakespeare"] = Field(default="shakespeare", description="The text.")
+    blocks: Count = Field(default=3, description="Transformer blocks.")
+    heads: Count = Field(
+        default=6, description="Attention heads of each block, a divisor of the width."
+    )
+    width: Count = Field(default=384, description="Size of a character's vector.")
+    context: int = Field(default=256, ge=2, description="Characters of one text.")
+    learning_rate: Positive = Field(default=0.005, description="Largest step size of Adam.")
+    batch_size: Count = Field(default=64, description="Texts in a batch.")
     steps: Steps = 5000
     warmup_steps: int = Field(
-        100,
+        default=100,
         ge=0,
         description="Steps during which the step size rises; it then falls to a fiftieth by a "
         "cosine.",
     )
     measure_every: MeasureEvery = 250
-    loss_samples: Count = Field(256, description="Texts on which either loss is measured.")
+    loss_samples: Count = Field(default=256, description="Texts on which either loss is measured.")
     probe_samples: Count = Field(
-        64, description="Training texts on which the feature covariance is taken."
+        default=64, description="Training texts on which the feature covariance is taken."
     )
     output_samples: Count = Field(
-        8,
+        default=8,
         description="Random backward passes that estimate its sum over all positions and "
         "characters.",
     )
@@ -284,23 +298,30 @@ class CharacterGPT(Parameters, experiment="character_gpt"):
 class CelebA(Parameters, experiment="celeba"):
     """A network that recognises eyeglasses, and its first layer's feature matrices (Figure 16)."""
 
-    dataset: Literal["celeba"] = Field("celeba", description="The image dataset.")
-    samples: int = Field(7500, ge=8, description="Training images, half of them with eyeglasses.")
-    test_samples: int = Field(2000, ge=8, description="Test images, half of them with eyeglasses.")
+    dataset: Literal["celeba"] = Field(default="celeba", description="The image dataset.")
+    samples: int = Field(
+        default=7500, ge=8, description="Training images, half of them with eyeglasses."
+    )
+    test_samples: int = Field(
+        default=2000, ge=8, description="Test images, half of them with eyeglasses."
+    )
     shrink: Count = Field(
-        1, description="Squares of so many pixels a side are averaged into one, before training."
+        default=1,
+        description="Squares of so many pixels a side are averaged into one, before training.",
     )
     width: Width = 128
     hidden_layers: HiddenLayers = 2
     first_layer_scale: Positive = Field(
-        0.02, description="Multiplier on PyTorch's default initialisation, first layer."
+        default=0.02, description="Multiplier on PyTorch's default initialisation, first layer."
     )
-    learning_rate: Positive = Field(0.0001, description="Step size of Adam.")
+    learning_rate: Positive = Field(default=0.0001, description="Step size of Adam.")
     batch_size: Count | None = Field(
-        None, description="Batch size (not stated); null for all images at once."
+        default=None, description="Batch size (not stated); null for all images at once."
     )
-    epochs: Count = Field(500, description="Epochs of training.")
-    random_conjugates: Count = Field(20, description="Random matrices Q with the spectrum of K.")
+    epochs: Count = Field(default=500, description="Epochs of training.")
+    random_conjugates: Count = Field(
+        default=20, description="Random matrices Q with the spectrum of K."
+    )
     precision: TrainingPrecision = "float32"
     seeds: OwnSeeds = 3
 
@@ -308,30 +329,32 @@ class CelebA(Parameters, experiment="celeba"):
 class SVHNSLO(Parameters, experiment="svhn_slo"):
     """Gradient descent and SLO on SVHN (Figure 17)."""
 
-    dataset: Literal["svhn"] = Field("svhn", description="The image dataset.")
+    dataset: Literal["svhn"] = Field(default="svhn", description="The image dataset.")
     samples: int = Field(
-        4000, ge=8, description="Training images n, drawn at random; every step uses all of them."
+        default=4000,
+        ge=8,
+        description="Training images n, drawn at random; every step uses all of them.",
     )
-    test_samples: int = Field(4000, ge=8, description="Test images, drawn at random.")
+    test_samples: int = Field(default=4000, ge=8, description="Test images, drawn at random.")
     width: Width = 256
     hidden_layers: HiddenLayers = 4
     initial_scale: Positive = Field(
-        1.0, description="Multiplier on PyTorch's default initialisation, all layers."
+        default=1.0, description="Multiplier on PyTorch's default initialisation, all layers."
     )
     optimizer: Optimizer = "gd"
     learning_rate: Positive = Field(
-        0.2, description="Step size; the figure gives each optimizer its own."
+        default=0.2, description="Step size; the figure gives each optimizer its own."
     )
-    first_speed: NotNegative = Field(2.5, description="SLO's speed of the first layer.")
+    first_speed: NotNegative = Field(default=2.5, description="SLO's speed of the first layer.")
     other_speed: NotNegative = Field(
-        0.4,
+        default=0.4,
         description="SLO's speed of every other layer (the text gives it for the second and "
         "third).",
     )
     epsilon: NotNegative = Field(
-        0.2, description="SLO's relaxation, added to the gradient norm of each layer."
+        default=0.2, description="SLO's relaxation, added to the gradient norm of each layer."
     )
-    steps: Count = Field(3000, description="Steps of the optimizer, which are epochs.")
+    steps: Count = Field(default=3000, description="Steps of the optimizer, which are epochs.")
     measure_every: MeasureEvery = 50
     precision: TrainingPrecision = "float32"
     seeds: OwnSeeds = 3
@@ -341,38 +364,39 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
     """C-NFC at initialisation on the alignment reversing data set (Figure 3)."""
 
     size: int = Field(
-        1024, ge=8, description="Samples n, input dimension d and width k, all equal."
+        default=1024, ge=8, description="Samples n, input dimension d and width k, all equal."
     )
     reading: Literal["tempered", "square", "compact"] = Field(
-        "tempered",
+        default="tempered",
         description="How Appendix G is read, see deviations.md; each of the figure's points "
         "sets its own.",
     )
     balances: Several[Annotated[float, Field(gt=0, le=1)]] = Field(
-        (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
+        default=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
         min_length=2,
         description="Values of the balance γ, the share of label 1 (the paper's are not stated).",
     )
-    epsilon1: Positive = Field(0.5, description="Isotropic part ε₁ of the covariance.")
+    epsilon1: Positive = Field(default=0.5, description="Isotropic part ε₁ of the covariance.")
     epsilon2: NotNegative = Field(
-        0.01, description="Standard deviation ε₂ of the noise added to all inputs."
+        default=0.01, description="Standard deviation ε₂ of the noise added to all inputs."
     )
     delta: Positive = Field(
-        0.001,
+        default=0.001,
         description="Tempering δ of the tempered reading (not in the paper); set by the figure's "
         "points.",
     )
-    label_shift: float = Field(1e-05, description="Added to every label.")
+    label_shift: float = Field(default=1e-05, description="Added to every label.")
     observed_networks: Count = Field(
-        4,
+        default=4,
         description="Networks on which the correlation is observed; the paper shows one, the "
         "first.",
     )
     moment_networks: Count = Field(
-        30, description="Networks over which the moments of R are averaged for the prediction."
+        default=30,
+        description="Networks over which the moments of R are averaged for the prediction.",
     )
     seeds: Seeds = Field(
-        10,
+        default=10,
         description="Number of draws of the data; seed i is the integer i, from 0. The networks "
         "are the same for all.",
     )
@@ -381,29 +405,31 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
 class DepthPrediction(Parameters, experiment="depth_prediction"):
     """C-NFC at initialisation with two hidden layers, predicted to first order (Figure 7)."""
 
-    samples: int = Field(128, ge=8, description="Samples n.")
-    dimension: int = Field(128, ge=3, description="Input dimension d; must be at least the rank.")
+    samples: int = Field(default=128, ge=8, description="Samples n.")
+    dimension: int = Field(
+        default=128, ge=3, description="Input dimension d; must be at least the rank."
+    )
     widths: Several[Count] = Field(
-        (128, 1024), min_length=2, description="Widths k of both hidden layers."
+        default=(128, 1024), min_length=2, description="Widths k of both hidden layers."
     )
     hidden_layers: HiddenLayers = 2
     activation: Activation = Field(
-        "quadratic", description="Activation; each of the figure's points sets its own."
+        default="quadratic", description="Activation; each of the figure's points sets its own."
     )
     target: Literal["low_rank", "high_rank"] = Field(
-        "low_rank",
+        default="low_rank",
         description="low_rank is the chain monomial, high_rank is Σ_i (Qx)_i² with a Gaussian Q; "
         "each of the figure's points sets its own.",
     )
-    rank: int = Field(5, ge=3, description="Length r of the chain of the low-rank target.")
+    rank: int = Field(default=5, ge=3, description="Length r of the chain of the low-rank target.")
     decay_rates: Several[NotNegative] = Field(
-        (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0),
+        default=(0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0),
         min_length=3,
         description="Values of α in the covariance's eigenvalues 1/(1 + k^α) (the paper's are not "
         "stated).",
     )
     networks: Count = Field(
-        10,
+        default=10,
         description="Networks observed for each draw of the data (the paper's number is not "
         "stated).",
     )
@@ -413,22 +439,22 @@ class DepthPrediction(Parameters, experiment="depth_prediction"):
 class AspectRatios(Parameters, experiment="aspect_ratios"):
     """C-NFC at initialisation of one hidden layer, for any n/d and k/d (beyond Figures 3 and 7)."""
 
-    dimension: int = Field(256, ge=4, description="Input dimension d.")
+    dimension: int = Field(default=256, ge=4, description="Input dimension d.")
     samples_ratios: Several[Positive] = Field(
-        (0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₁ = n/d."
+        default=(0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₁ = n/d."
     )
     width_ratios: Several[Positive] = Field(
-        (0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₂ = k/d."
+        default=(0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₂ = k/d."
     )
     activation: Activation = Field(
-        "quadratic", description="Activation; each of the figure's points sets its own."
+        default="quadratic", description="Activation; each of the figure's points sets its own."
     )
     weight_variance: Positive = Field(
-        1.0,
+        default=1.0,
         description="Variance of the weights times their fan-in; ρ depends on it for erf only, "
         "whose point sets its own.",
     )
-    networks: Count = Field(3, description="Networks observed for each draw of the data.")
+    networks: Count = Field(default=3, description="Networks observed for each draw of the data.")
     seeds: DataSeeds = 3
 
 
@@ -436,18 +462,21 @@ class Theorem9(Parameters, experiment="theorem9"):
     """C-NFC at initialisation for data on the sphere in growing dimension (Theorem 9)."""
 
     activation: Literal["relu", "erf", "exponential", "quadratic"] = Field(
-        "relu", description="Activation; each of the figure's points sets its own."
+        default="relu", description="Activation; each of the figure's points sets its own."
     )
     dimensions: Several[Annotated[int, Field(ge=4)]] = Field(
-        (16, 32, 64, 128, 256), min_length=2, description="Input dimensions d."
+        default=(16, 32, 64, 128, 256), min_length=2, description="Input dimensions d."
     )
     most_samples: Count = Field(
-        50000, description="Sample sizes above this are left out; d log³d is 43656 at d = 256."
+        default=50000,
+        description="Sample sizes above this are left out; d log³d is 43656 at d = 256.",
     )
     network_dimension: int = Field(
-        32, ge=4, description="Input dimension of the network whose initial outputs are made zero."
+        default=32,
+        ge=4,
+        description="Input dimension of the network whose initial outputs are made zero.",
     )
-    network_width: Count = Field(4096, description="Width k of that network.")
+    network_width: Count = Field(default=4096, description="Width k of that network.")
     seeds: DataSeeds = 3
 
 
@@ -457,25 +486,26 @@ class Propositions(Parameters, experiment="propositions"):
     Eq. 10, 20, 22 and 28, and what Section 2.1 says of the EGOP.
     """
 
-    samples: int = Field(24, ge=2, description="Samples n for the propositions.")
+    samples: int = Field(default=24, ge=2, description="Samples n for the propositions.")
     dimension: int = Field(
-        16,
+        default=16,
         ge=2,
         description="Input dimension d, and width of the hidden layers for Propositions 2, 3 and "
         "12.",
     )
     widths: Several[Count] = Field(
-        (2, 8, 32, 128), min_length=2, description="Widths k for Proposition 16."
+        default=(2, 8, 32, 128), min_length=2, description="Widths k for Proposition 16."
     )
     networks: int = Field(
-        20000,
+        default=20000,
         ge=2,
         description="Networks over which the expectations of Proposition 16 are averaged.",
     )
     matrix_size: int = Field(
-        1024, ge=8, description="Size n = d = k of the random matrices for the equations."
+        default=1024, ge=8, description="Size n = d = k of the random matrices for the equations."
     )
     matrix_networks: Count = Field(
-        8, description="Networks over which the sampled traces are averaged for the equations."
+        default=8,
+        description="Networks over which the sampled traces are averaged for the equations.",
     )
     seeds: DataSeeds = 3

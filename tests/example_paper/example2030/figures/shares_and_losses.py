@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from feature_alignment.papers.example2030.parameters import Coin, Descent
-
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
