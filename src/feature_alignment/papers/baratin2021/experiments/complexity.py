@@ -144,6 +144,8 @@ def _trace(model: nn.Module, batch: torch.Tensor) -> float:
     """Tr K on a batch; `model` is in evaluation mode."""
     if isinstance(model, MLP):
         hidden, readout = model.layers
+        assert isinstance(hidden, nn.Linear)
+        assert isinstance(readout, nn.Linear)
         return one_hidden_layer_trace(hidden, readout, batch)
     return tangent_trace(model, batch)
 

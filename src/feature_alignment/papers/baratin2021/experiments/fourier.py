@@ -80,7 +80,7 @@ def _summarise(found: Eigenfunctions, magnitudes: np.ndarray, result: SeedResult
     result.add("eigenvalue_ratio_10_from_0", values[10] / values[0], step=0, split="grid")
     half = len(magnitudes) - 1
     dominant = magnitudes.argmax(axis=0)
-    spearman = scipy.stats.spearmanr(np.arange(half), dominant[:half])[0]
+    spearman = scipy.stats.spearmanr(np.arange(half), dominant[:half]).statistic  # pyright: ignore[reportAttributeAccessIssue]: SciPy's result has it, its types do not
     result.add("frequency_spearman", spearman, step=0, split="first_half")
     share = magnitudes.max(axis=0) ** 2
     result.add("peak_share", share[:half].mean(), step=0, split="first_half")

@@ -53,13 +53,14 @@ def _numbers(curve: Curve, names: list[str]) -> dict[str, float]:
     alignment, accuracy = curve("label_alignment"), curve("accuracy", split="test")
     highest = [curve("label_alignment", layer=name).max() for name in names]
     second, first = sorted(highest[1:-1])[-2:]
-    best = accuracy.index[accuracy.argmax()]
+    best = int(accuracy.index.to_numpy()[accuracy.to_numpy().argmax()])
+    peak = int(alignment.index.to_numpy()[alignment.to_numpy().argmax()])
     late = alignment.iloc[len(alignment) // 2 :].mean()
     return {
         "label_alignment_late_gain": late / alignment.iloc[0],
         "label_alignment_learning": alignment[alignment.index <= best].max(),
         # From step 1, so that a best accuracy before the first update does not divide by zero.
-        "label_alignment_peak_step": (alignment.index[alignment.argmax()] + 1) / (best + 1),
+        "label_alignment_peak_step": (peak + 1) / (best + 1),
         "layer_alignment_highest": first,
         "layer_alignment_second": second,
         "last_layer_share": highest[-1] / first,

@@ -104,7 +104,7 @@ def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
     common = {"point": "comparison", "step": summed["step"].max(), "layer": "all"}
     rows = []
     for (split, metric, seed), group in summed.groupby(["split", "metric", "seed"]):
-        if metric not in RANKED.get(split, ()):
+        if metric not in RANKED.get(str(split), ()):
             continue
         differs = group["value"].nunique() > 1  # the ranks of equal numbers have no correlation
         value = group["depth"].rank().corr(group["value"].rank()) if differs else 0.0

@@ -72,7 +72,8 @@ def linearisation_rests(n: int, d: int, rng: np.random.Generator) -> dict[str, f
     rests = {}
     for form, as_printed in (("as_printed", True), ("corrected", False)):
         rest = kernel - linearised_kernel(gram, d, EXPONENTIAL, as_printed=as_printed)
-        (largest,) = eigsh(rest.numpy(), k=1, v0=start, tol=1e-4, return_eigenvectors=False)
+        found = eigsh(rest.numpy(), k=1, v0=start, tol=1e-4, return_eigenvectors=False)  # pyright: ignore[reportArgumentType]: SciPy's types know whole tolerances only
+        largest = np.asarray(found).item()
         rests[f"equation_10_rest_{form}"] = abs(largest)
     return rests
 

@@ -37,6 +37,7 @@ def image_task(run: "SeedRun[ImageParameters]") -> Splits:
     ]
     images = standardise(*(images for images, _ in drawn))
     outputs = dataset_info(run.dataset.info["name"]).classes
+    assert outputs is not None, "images have classes"
     task = {}
     for split, x, (_, classes) in zip(wanted, images, drawn, strict=True):
         targets = centred_one_hot(torch.tensor(classes), outputs)

@@ -1,6 +1,6 @@
 """beaglehole2024, Figure 2: centred and uncentred correlations across architectures."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {"mlp": "released", "vgg": "released", "gpt": "text"}
 CONVERGED = 0.1
-WHEN = {"early": ("o", "-"), "late": ("s", ":")}
+WHEN: dict[str, tuple[str, Literal["-", ":"]]] = {"early": ("o", "-"), "late": ("s", ":")}
 """Marker and line in panel B."""
 
 

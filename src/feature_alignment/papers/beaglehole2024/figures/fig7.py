@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
@@ -107,9 +108,12 @@ def _network_deviation(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
     """The smaller value of both ends minus the smallest between, and what of it exceeds noise."""
-    middle = curve[[alpha for alpha in curve.columns if 0 < alpha < LAST_IN_THE_MIDDLE]]
+    rates = curve.columns.to_numpy(float)
+    middle = curve.loc[:, (rates > 0) & (rates < LAST_IN_THE_MIDDLE)]
     dip = curve.iloc[:, [0, -1]].min(axis=1) - middle.min(axis=1)
-    noise = [deviation.loc[seed, alpha] for seed, alpha in middle.idxmin(axis=1).items()]
+    deviations = deviation.loc[middle.index, middle.columns].to_numpy()
+    lowest = middle.to_numpy().argmin(axis=1)
+    noise = np.take_along_axis(deviations, lowest[:, None], axis=1)[:, 0]
     return {metric: dip, f"{metric}_margin": dip - noise}
 
 

@@ -177,7 +177,7 @@ def _train_on(
         begin = time.monotonic()
         right = outputs_in_chunks(model, test[0], CHUNK).argmax(dim=1) == test[1]
         course.errors.append(1 - float(right.double().mean()))
-        course.seconds["evaluating"] += time.monotonic() - begin
+        course.seconds.update(evaluating=time.monotonic() - begin)  # pyright: ignore[reportCallIssue, reportArgumentType]: counters count floats, too
         epochs = len(course.errors)
         progress.update(epochs, right.new_tensor(course.errors[-1], dtype=torch.float64))
         if checkpoint is not None:
