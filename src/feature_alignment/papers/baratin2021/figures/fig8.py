@@ -40,7 +40,7 @@ def draw(table: FigureTable) -> "Picture":
     figure, axes = new_figure(1, 3, width=10.0, height=3.2)
     fourier, vectors, spectrum = axes[0]
     magnitudes, functions = table.arrays["magnitudes"], table.arrays["functions"]
-    show_matrix(fourier, magnitudes, 1, "magnitude", ticks=5, square=False)
+    show_matrix(fourier, magnitudes, 1, "magnitude", xticklabels=5, yticklabels=5, square=False)
     fourier.invert_yaxis()
     fourier.set(xlabel="eigenvector", ylabel="frequency")
     x = np.linspace(0, 1, len(functions))

@@ -70,7 +70,8 @@ def draw(table: FigureTable) -> "Picture":
 
 def _draw_map(ax: "Axes", values: pd.DataFrame, title: str) -> None:
     named = values.rename(index="{:g}".format, columns="{:g}".format)
-    show_matrix(ax, named, 1.0, None, number_format=".2f", ticks=1)
+    names = {"xticklabels": 1, "yticklabels": 1}
+    show_matrix(ax, named, 1.0, None, annot=True, fmt=".2f", **names)
     ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
 
 
