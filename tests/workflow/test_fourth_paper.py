@@ -1,0 +1,105 @@
+"""A paper is one folder: with it in its place, everything works, and no other file is touched."""
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.slow
+PAPER = "example2030"
+SMOKE = ("--config", "preset=smoke")
+
+
+@pytest.fixture(scope="module")
+def with_the_paper(tmp_path_factory, pipeline_class):
+    """A copy of the repository with the made-up paper's figures, claims and report."""
+    copy = pipeline_class(tmp_path_factory.mktemp("fourth") / "pipeline")
+    copy.succeed("--cores", "1", PAPER, *SMOKE)
+    copy.succeed("--cores", "1", *SMOKE, f"papers={PAPER}")
+    return copy
+
+
+def test_the_paper_is_one_folder(root, with_the_paper):
+    own = root / "tests" / "example_paper" / PAPER
+    folder = with_the_paper.folder
+    known = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+    added = folder / "src" / "feature_alignment" / "papers" / PAPER
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if not path.is_file() or name.parts[0] in {"results", "figures", ".snakemake", ".cache"}:
+            continue
+        if path.is_relative_to(added):
+            assert path.read_bytes() == (own / path.relative_to(added)).read_bytes()
+        else:
+            assert name in known
+            assert path.read_bytes() == (root / name).read_bytes()
+
+
+def test_its_figures_claims_and_report_are_made(with_the_paper):
+    results = with_the_paper.results()
+    for figure in (f"{PAPER}_fig1", f"{PAPER}_fig2"):
+        assert results[f"figures/smoke/{figure}.png"].startswith(b"\x89PNG")
+    verdicts = pd.read_csv(with_the_paper.folder / "results/smoke/claims.csv").set_index("id")
+    assert verdicts["verdict"].to_dict() == {
+        f"{PAPER}.fig1.fair_share": "not testable here",
+        f"{PAPER}.fig1.bent_share": "not testable here",
+        f"{PAPER}.fig2.loss_falls": "reproduced",
+    }
+    report = (with_the_paper.folder / "results/smoke/report.html").read_text(encoding="utf-8")
+    assert report.count("data:image/png;base64,") == 2
+    for text in ("Coins That Fall and Losses That Fall", "half of the throws", "Figure 2"):
+        assert text in report
+
+
+def test_its_mistakes_are_told_as_all_others_are(with_the_paper, tmp_path):
+    config = tmp_path / "mine.yaml"
+    config.write_text("experiments: {example2030_coin: {thorws: 3}}\n")
+    done = with_the_paper.run("-n", "--configfile", str(config))
+    assert done.returncode != 0
+    said = "experiments.example2030_coin.thorws: unknown key; did you mean 'throws'?"
+    assert said in done.stdout + done.stderr
+    ledger = with_the_paper.folder / f"src/feature_alignment/papers/{PAPER}/claims.yaml"
+    whole = ledger.read_text()
+    ledger.write_text(whole.replace("comparator: near", "comparator: nera", 1))
+    try:
+        done = with_the_paper.run("--cores", "1", *SMOKE, f"papers={PAPER}")
+    finally:
+        ledger.write_text(whole)
+    assert done.returncode != 0
+    said = "claim example2030.fig1.fair_share: criterion.comparator: found 'nera'; did you mean"
+    assert said in done.stdout + done.stderr
+
+
+def test_an_edit_reruns_it_and_nothing_else(with_the_paper):
+    options = (*SMOKE, f"papers={PAPER}")
+    with_the_paper.succeed("--cores", "1", *options)
+    assert with_the_paper.planned(*options) == {}
+    file = with_the_paper.folder / f"src/feature_alignment/papers/{PAPER}/experiments/descent.py"
+    whole = file.read_text()
+    file.write_text(whole + "\nEDITED = True\n")
+    try:
+        planned = with_the_paper.planned(*options)
+    finally:
+        file.write_text(whole)
+    assert planned == {"run": 1, "figure": 1, "claims": 1, "report": 1}
+
+
+def test_results_of_two_checkouts_are_compared(root, with_the_paper, tmp_path):
+    results = with_the_paper.folder / "results" / "smoke"
+    tool = [sys.executable, str(root / "tools" / "compare_results.py"), str(results)]
+    same = subprocess.run([*tool, str(results)], capture_output=True, text=True, check=False)
+    assert (same.returncode, same.stdout) == (0, "everything is the same\n")
+    other = tmp_path / "smoke"
+    for file in results.rglob("*"):
+        if file.suffix in {".csv", ".npz"}:
+            target = other / file.relative_to(results)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.read_bytes())
+    changed = other / f"runs/{PAPER}_coin/fair/metrics.csv"
+    frame = pd.read_csv(changed)
+    frame["value"] *= 1 + 1e-9
+    frame.to_csv(changed, index=False)
+    found = subprocess.run([*tool, str(other)], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert f"runs/{PAPER}_coin/fair/metrics.csv: values differ by up to 1e-09" in found.stdout

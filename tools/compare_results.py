@@ -1,0 +1,60 @@
+"""Compare the results of two checkouts: metrics and arrays of every run, and the verdicts.
+
+    python tools/compare_results.py OLD/results/quick NEW/results/quick
+
+Ends with status 1 if anything differs, and lists it. For a refactoring, whose numbers must stay;
+on one machine, since between processors the last bits differ.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+
+def differences(old: Path, new: Path) -> list[str]:
+    """One line for each file or verdict that differs or that only one side has."""
+    found = []
+    runs = [{path.parent.relative_to(side) for path in side.glob("runs/*/*/metrics.csv")}
+            for side in (old, new)]  # fmt: skip
+    found += [f"only in one: {run}" for run in sorted(runs[0] ^ runs[1])]
+    for run in sorted(runs[0] & runs[1]):
+        if (old / run / "metrics.csv").read_bytes() != (new / run / "metrics.csv").read_bytes():
+            found.append(f"{run}/metrics.csv: {_metrics(old / run, new / run)}")
+        with np.load(old / run / "arrays.npz") as a, np.load(new / run / "arrays.npz") as b:
+            different = set(a) ^ set(b)
+            different |= {name for name in set(a) & set(b) if not _same(a[name], b[name])}
+        if different:
+            found.append(f"{run}/arrays.npz: {', '.join(sorted(different))}")
+    verdicts = [pd.read_csv(side / "claims.csv").set_index("id") for side in (old, new)]
+    ids = [set(frame.index) for frame in verdicts]
+    found += [f"claim only in one: {claim}" for claim in sorted(ids[0] ^ ids[1])]
+    for claim in sorted(ids[0] & ids[1]):
+        before, after = (frame.loc[claim] for frame in verdicts)
+        columns = [name for name in before.index if str(before[name]) != str(after.get(name))]
+        found += [f"{claim}: {name}: {before[name]!r} -> {after.get(name)!r}" for name in columns]
+    return found
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _metrics(old: Path, new: Path) -> str:
+    a, b = (pd.read_csv(folder / "metrics.csv") for folder in (old, new))
+    if list(a) != list(b) or len(a) != len(b):
+        return f"columns {list(a)} and {list(b)}, {len(a)} and {len(b)} rows"
+    changed = [column for column in a if not a[column].equals(b[column])]
+    if changed == ["value"]:
+        scale = np.maximum(np.abs(a["value"]), 1e-300)
+        return f"values differ by up to {(np.abs(a['value'] - b['value']) / scale).max():.2g}"
+    return f"columns {', '.join(changed)} differ"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    lines = differences(*map(Path, sys.argv[1:]))
+    print(*lines or ["everything is the same"], sep="\n")
+    sys.exit(bool(lines))
