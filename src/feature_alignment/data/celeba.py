@@ -36,9 +36,6 @@ def load_celeba(info: DatasetInfo, root: Path, report: Report | None = None) -> 
         root: torchvision's `root`, the folder that holds `celeba/`.
         report: told the progress, one line at a time.
 
-    Returns:
-        The canonical arrays (label 1: eyeglasses), and `origin` and `notes` for the description.
-
     Raises:
         UserError: if a file is missing or not in the published form.
     """

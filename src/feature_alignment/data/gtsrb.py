@@ -37,9 +37,6 @@ def load_gtsrb(info: DatasetInfo, root: Path, report: Report | None = None) -> L
         root: torchvision's `root`, the folder that holds `gtsrb/`.
         report: told the progress, one line at a time.
 
-    Returns:
-        The canonical arrays, and `origin` and `notes` for the description.
-
     Raises:
         UserError: if an archive cannot be fetched or a file is not as published.
     """

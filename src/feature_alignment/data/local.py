@@ -35,9 +35,6 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
         path: file with `x_train`, `x_test` uint8 (n, height, width[, channels]) and `y_train`,
             `y_test` integers (n,); other arrays in it are not read.
 
-    Returns:
-        The canonical arrays, and `origin` and `notes` for the description.
-
     Raises:
         UserError: if the file is damaged or an array is missing or not as it should be.
     """
@@ -80,9 +77,6 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     Args:
         info: the data set.
         path: the folder that holds train/ and test/.
-
-    Returns:
-        The canonical arrays, and `origin`, `notes` and `class_names` for the description.
 
     Raises:
         UserError: if a folder is missing or empty, the classes are not as many as the set has or

@@ -42,9 +42,6 @@ def eigenfunctions(
         number: m, how many; None for all n·c.
         outputs: c.
 
-    Returns:
-        Eigenvalues and functions, largest eigenvalue first.
-
     Raises:
         ValueError: if the kernel is not square, finite and symmetric (to 1e-4 of its largest
             entry), or m is out of range.
@@ -91,9 +88,6 @@ def label_energy(
         functions: orthogonal columns (n·c, m), as `eigenfunctions` gives them.
         y: labels (n, c), or (n,) for one output.
         k: how many columns; None for all.
-
-    Returns:
-        A number in [0, 1].
 
     Raises:
         ValueError: if the labels do not fit, are the same for all samples, or k is out of range.

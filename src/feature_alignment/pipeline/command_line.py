@@ -29,11 +29,7 @@ BY_HAND = Path("results") / "by_hand"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a user's mistake ends the process with its one sentence.
-
-    Args:
-        arguments: the words of the command line after the program's name; None for the process's.
-    """
+    """Run a command; a user's mistake ends the process with its one sentence."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:

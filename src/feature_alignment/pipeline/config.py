@@ -188,10 +188,7 @@ def resolve_config(
 
 
 def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dict[str, Path]]:
-    """The settings of a preset: the general part, and each paper's own.
-
-    Returns:
-        The settings, and the file of each experiment's.
+    """The settings of a preset, general and each paper's own, and the file of each experiment's.
 
     Raises:
         UserError: if there is no such preset or a file of it cannot be read.

@@ -97,12 +97,7 @@ class Parameters(Section):
 
 
 def by_figure(default: Any, description: str) -> Any:
-    """A field that figures set for each of their points; users cannot.
-
-    Args:
-        default: the value of a point that does not set it.
-        description: what it is.
-    """
+    """A field that figures set for each of their points; users cannot."""
     return Field(default=default, description=description, json_schema_extra=dict(SET_BY_FIGURES))
 
 
@@ -128,15 +123,12 @@ Schedule = Geometric | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(
 
 
 def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any]], str]) -> Any:
-    """Check values against a model.
+    """The instance of a model that has these values, which are checked.
 
     Args:
         model: a section of the configuration, or another pydantic model.
         values: nested dicts and lists as read from YAML.
         source_of: maps the path of a bad value, a list of keys, to the file it comes from.
-
-    Returns:
-        The model's instance.
 
     Raises:
         UserError: for the first value that does not fit: its file and key, what was found and
@@ -161,12 +153,6 @@ def refuse_what_figures_set(
     path: Sequence[Any] = (),
 ) -> None:
     """Refuse keys that exist but are set by the figures, see `by_figure`.
-
-    Args:
-        model: a section of the configuration.
-        values: what a user gives for it.
-        source_of: see `check`.
-        path: where the section stands in the configuration.
 
     Raises:
         UserError: for the first such key.

@@ -25,17 +25,7 @@ def provenance(
     wall_seconds: float,
     seconds_by_part: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What made a result: spec, code, software, machine and cost.
-
-    Args:
-        spec: the spec that the result was made from.
-        modules: dotted names of the library modules that made it.
-        wall_seconds: elapsed time of the job, in seconds.
-        seconds_by_part: elapsed time of parts of the job, as far as they were timed.
-
-    Returns:
-        A JSON-ready dict; memory is in MiB, time in seconds.
-    """
+    """What made a result: spec, code, software, machine, and cost in seconds and MiB."""
     return {
         "spec": spec,
         "spec_sha256": spec_hash(spec),

@@ -27,9 +27,6 @@ def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
         steps: updates of the whole run.
         steps_per_epoch: updates during which the factor stays the same.
 
-    Returns:
-        The factor as a function of the 0-based update index t.
-
     Raises:
         ValueError: if a number is not positive.
 
@@ -62,9 +59,6 @@ def warmup_cosine_rate(steps: int, warmup: int, floor: float) -> LearningRateSch
         warmup: updates of the rise, fewer than `steps`.
         floor: the factor that would be reached after the last update.
 
-    Returns:
-        The factor as a function of the 0-based update index t.
-
     Raises:
         UserError: if the rise takes the whole run.
 
@@ -90,10 +84,6 @@ def slow_start_rate(updates: int, start: float) -> LearningRateSchedule:
     """Factor `start` for the first updates and 1 afterwards.
 
     Source: beaglehole2024, released code (a first epoch at learning rate 1e-4).
-
-    Args:
-        updates: number of slow updates.
-        start: their factor.
 
     Example:
         >>> rate = slow_start_rate(updates=2, start=0.1)

@@ -71,17 +71,7 @@ class Verdict:
 
 
 def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:
-    """Judge one claim on its figure's table.
-
-    Args:
-        claim: the claim.
-        table: the figure's tidy table: columns seed, step, layer, split, metric, value, point
-            and others; what its column `remark` says, if it has one, goes into the reason.
-        preset: the preset that the table was made with.
-        data_is_real: whether the figure shows real or synthetic data, not a stand-in.
-
-    Returns:
-        The verdict.
+    """Judge one claim on its figure's table, which shows real (or synthetic) data or a stand-in.
 
     Raises:
         UserError: if the preset is unknown, the table lacks a column that the claim names, or
@@ -198,16 +188,7 @@ def evaluate_all(
     preset: str,
     real_data: Mapping[str, bool],
 ) -> pd.DataFrame:
-    """Judge all claims about the given figures.
-
-    Args:
-        ledger: the claims; those about other figures are left out.
-        tables: tidy table of each figure.
-        preset: the preset that the tables were made with.
-        real_data: for each figure, whether it shows real or synthetic data, not a stand-in.
-
-    Returns:
-        One row for each claim, in the ledger's order, with columns `COLUMNS`.
+    """Judge the claims about the figures that have tables: a row with `COLUMNS` for each.
 
     Raises:
         UserError: as `evaluate`.
@@ -240,10 +221,6 @@ def write_verdicts(verdicts: pd.DataFrame, path: Path) -> None:
     """Write the verdicts as CSV; the same verdicts give the same bytes on every system.
 
     Numbers keep six significant digits, so that last-bit differences between machines vanish.
-
-    Args:
-        verdicts: what `evaluate_all` returns.
-        path: the file to write.
     """
     text = verdicts.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     path.write_bytes(text.encode("utf-8"))

@@ -75,7 +75,6 @@ class Claim(Section):
 
     Attributes:
         id: unique name, paper.figure.quantity; fig_<name> is for what is no figure of the paper.
-        paper: citation key.
         place: where the paper says it.
         statement: what the paper claims, in our own words.
         quote: a short verbatim phrase of the paper; mathematics in plain letters.
@@ -83,7 +82,6 @@ class Claim(Section):
             its released code, or the statement is in words only.
         figure: the figure whose tidy table is read.
         select: column and value (or list of values) of the rows to read; `step` may be last.
-        criterion: what must hold for the claim to count as reproduced.
         lowest_preset: the smallest preset whose sizes can decide the claim.
         data: whether only the real data can decide the claim, or any data can.
         paper_value: the paper's number in the unit of `unit`, or none where it gives none.
@@ -123,13 +121,7 @@ class _Ledger(Section):
 
 
 def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
-    """Read and check the ledgers of some papers.
-
-    Args:
-        files: each paper's `claims.yaml`; the folder's name is the paper's key.
-
-    Returns:
-        The claims, in the order of the files and in each file's own.
+    """Read and check papers' ledgers, `claims.yaml` in folders named by the papers' keys.
 
     Raises:
         UserError: if a ledger has a wrong key or value, or contradicts itself; names file, claim
