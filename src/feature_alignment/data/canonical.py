@@ -17,6 +17,9 @@ from feature_alignment.files import whole_file
 _INFO_KEY = "info_json"
 _SPLITS = ("train", "test")
 
+Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
+"""Canonical arrays, and what describes them: `origin`, `notes` and perhaps `class_names`."""
+
 
 @dataclass(frozen=True)
 class Dataset:

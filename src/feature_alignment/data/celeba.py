@@ -2,11 +2,11 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, file_digest
 from feature_alignment.data.images import canonical_image, image_form
 from feature_alignment.data.registry import DatasetInfo
@@ -20,8 +20,6 @@ _AGREEMENT = (
     "CelebA cannot be fetched without accepting its agreement "
     "(mmlab.ie.cuhk.edu.hk/projects/CelebA.html)"
 )
-
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def load_celeba(info: DatasetInfo, root: Path, report: Report | None = None) -> Loaded:

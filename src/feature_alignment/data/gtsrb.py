@@ -3,11 +3,11 @@
 import csv
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from feature_alignment.data.archives import holds_zip, unpack_zip
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, fetch, has_checksum
 from feature_alignment.data.images import canonical_labels, image_form, read_image, resize_note
 from feature_alignment.data.registry import DatasetInfo
@@ -23,8 +23,6 @@ ARCHIVES = {
     },
 }
 _TEST_LABELS = "GT-final_test.csv"
-
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def load_gtsrb(info: DatasetInfo, root: Path, report: Report | None = None) -> Loaded:

@@ -6,10 +6,10 @@ import lzma
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.images import (
     canonical_images,
     canonical_labels,
@@ -23,8 +23,6 @@ from feature_alignment.errors import UserError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
-
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def load_npz(info: DatasetInfo, path: str) -> Loaded:

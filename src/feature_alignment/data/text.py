@@ -2,17 +2,15 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.sklearn_files import package_origin, sklearn_file
 from feature_alignment.errors import UserError
 
 _TRAIN_TENTHS = 9
 _MAX_VOCABULARY = 256
-
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def character_codes(text: str, where: str) -> dict[str, np.ndarray]:

@@ -71,7 +71,7 @@ def eigenfunctions(
     else:
         values, vectors = scipy.linalg.eigh(gram, driver="evd")
     values, vectors = values[::-1][:number], vectors[:, ::-1][:, :number]
-    vectors = vectors * _signs(vectors) * np.sqrt(size // outputs)
+    vectors = vectors * fixed_signs(vectors) * np.sqrt(size // outputs)
     return Eigenfunctions(eigenvalues=values.copy(), functions=vectors)
 
 
@@ -118,7 +118,7 @@ def _float64(values: torch.Tensor | np.ndarray) -> np.ndarray:
     return np.asarray(values, dtype=np.float64)
 
 
-def _signs(vectors: np.ndarray) -> np.ndarray:
+def fixed_signs(vectors: np.ndarray) -> np.ndarray:
     """±1 for each column, so that its first largest entry becomes positive."""
     magnitude = np.abs(vectors)
     first = np.argmax(magnitude >= (1 - 1e-6) * magnitude.max(axis=0), axis=0)

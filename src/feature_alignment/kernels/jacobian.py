@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from feature_alignment.gradients.capture import refuse_dependent_samples
+from feature_alignment.kernels.eigenfunctions import fixed_signs
 
 Direction = dict[str, torch.Tensor]
 
@@ -281,7 +282,7 @@ def top_singular_directions(
             f"number: {number}; only {int((eigenvalues > tolerance * eigenvalues[0]).sum())} "
             f"singular values are above √tolerance = {tolerance**0.5:.1g} of the largest."
         )
-    functions = functions * _signs(functions)
+    functions = functions * fixed_signs(functions)
     images = np.stack([apply_kernel(u) for u in functions.T], axis=1)
     residuals = np.linalg.norm(images - functions * eigenvalues, axis=0) / eigenvalues[0]
     if residuals.max() > tolerance:
@@ -296,9 +297,3 @@ def top_singular_directions(
         for name in pulled[0]
     }
     return SingularDirections(values, functions, directions, residuals)
-
-
-def _signs(vectors: np.ndarray) -> np.ndarray:
-    magnitude = np.abs(vectors)
-    first = np.argmax(magnitude >= (1 - 1e-6) * magnitude.max(axis=0), axis=0)
-    return np.sign(vectors[first, np.arange(vectors.shape[1])])

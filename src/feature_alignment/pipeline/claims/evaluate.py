@@ -26,19 +26,8 @@ NO_ROWS = "the figure, with these settings, does not show it"
 """How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
 LEAST_DRAWS = 5
 DRAW_DEVIATIONS = 2.0
-COLUMNS = (
-    "id",
-    "paper",
-    "place",
-    "figure",
-    "statement",
-    "paper_value",
-    "ours",
-    "sd",
-    "seeds",
-    "verdict",
-    "reason",
-)
+_OF_CLAIM = ("id", "paper", "place", "figure", "statement", "paper_value")
+COLUMNS = (*_OF_CLAIM, "ours", "sd", "seeds", "verdict", "reason")
 
 
 class Outcome(StrEnum):
@@ -198,21 +187,8 @@ def evaluate_all(
         if claim.figure not in tables:
             continue
         verdict = evaluate(claim, tables[claim.figure], preset, real_data[claim.figure])
-        rows.append(
-            {
-                "id": claim.id,
-                "paper": claim.paper,
-                "place": claim.place,
-                "figure": claim.figure,
-                "statement": claim.statement,
-                "paper_value": claim.paper_value,
-                "ours": verdict.ours,
-                "sd": verdict.sd,
-                "seeds": verdict.seeds,
-                "verdict": str(verdict.outcome),
-                "reason": verdict.reason,
-            }
-        )
+        found = (verdict.ours, verdict.sd, verdict.seeds, str(verdict.outcome), verdict.reason)
+        rows.append((*(getattr(claim, key) for key in _OF_CLAIM), *found))
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype({"paper_value": float, "ours": float, "sd": float, "seeds": int})
 
