@@ -130,7 +130,10 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
     claims: list[Claim] = []
     seen: dict[str, Path] = {}
     for path in files:
-        for claim in _read_ledger(path):
+        # The claims are checked one by one, so that an error can name the claim, not its number.
+        entries = check(_Ledger, read_yaml(path), lambda _, path=path: str(path)).claims
+        for number, entry in enumerate(entries, start=1):
+            claim = _read_claim(entry, number, path)
             if claim.id in seen:
                 raise UserError(
                     f"{path}: claim {claim.id}: id: used twice, first in {seen[claim.id]}; "
@@ -141,23 +144,11 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
-def _read_ledger(path: Path) -> list[Claim]:
-    # The claims are checked one by one, so that an error can name the claim and not its number.
-    entries = check(_Ledger, read_yaml(path), lambda _: str(path)).claims
-    return [
-        _read_claim(entry, f"{path}: claim {_name(entry, number)}", path.parent.name)
-        for number, entry in enumerate(entries, start=1)
-    ]
-
-
-def _name(entry: Any, number: int) -> str:
-    named = isinstance(entry, dict) and "id" in entry
-    return str(entry["id"]) if named else f"number {number}"
-
-
-def _read_claim(entry: Any, where: str, paper: str) -> Claim:
+def _read_claim(entry: Any, number: int, path: Path) -> Claim:
+    name = f"number {number}"
     if isinstance(entry, dict):
-        entry = {"paper": paper, **entry}
+        name, entry = entry.get("id", name), {"paper": path.parent.name, **entry}
+    where = f"{path}: claim {name}"
     claim: Claim = check(Claim, entry, lambda _: where)
     _check_criterion(claim.criterion, f"{where}: criterion")
     if claim.partly is not None:

@@ -131,12 +131,7 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
         outcome = Outcome(verdict["verdict"])
         rows.append(
             {
-                "id": claim.id,
-                "figure": claim.figure,
-                "place": claim.place,
-                "statement": claim.statement,
-                "quote": claim.quote,
-                "note": claim.note,
+                **dict(claim),
                 "why": claim.criterion.why,
                 "unit": "" if claim.unit == "1" else claim.unit,
                 "paper": number_text(verdict["paper_value"]),
@@ -171,10 +166,8 @@ def _figure_row(figure: ReportFigure, claims: list[dict[str, Any]], folder: Path
     picture = figure.png.read_bytes()
     width, height = _png_size(picture, figure.png)
     return {
-        "name": figure.name,
+        **vars(figure),
         "label": figure_label(figure.name),
-        "title": figure.title,
-        "caption": figure.caption,
         "picture": base64.b64encode(picture).decode("ascii"),
         "width": width,
         "height": height,
