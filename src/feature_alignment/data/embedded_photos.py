@@ -140,5 +140,5 @@ def photograph_parts(
 def photograph_backgrounds(
     split: str, labels: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Patches (n, 32, 32, 3) to draw on, labels (n,) from `REGIONS`; see `patches`."""
+    """Patches (n, 32, 32, 3) to draw on, for labels (n,) that are places in `REGIONS`."""
     return patches(REGIONS, labels, split, _REGION_SIDES, generator)

@@ -80,7 +80,7 @@ def disk_labels(x: np.ndarray) -> np.ndarray:
 
 
 def grid(m: int) -> np.ndarray:
-    """Regular m × m grid on [−1, 1]² with its edges, (m², 2); the second coordinate goes fastest.
+    """Regular m × m grid on [−1, 1]², (m², 2), edges included, second coordinate changing fastest.
 
     Source: baratin2021, Figure 10 (m = 50).
 

@@ -4,10 +4,10 @@ import torch
 
 
 def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
-    """Gram matrix (n·c, n·c) of the centred features Φ − mean over x of Φ, from the raw ones' own.
+    """Gram matrix of the centred features Φ − mean over x of Φ, from that of the raw ones.
 
-    Rows are sample-major. The features of each of the c outputs are centred with their own mean:
-    K_c = CKC with C = (I_n − 11ᵀ/n) ⊗ I_c.
+    Both are (n·c, n·c), sample-major. The features of each of the c outputs are centred with their
+    own mean: K_c = CKC with C = (I_n − 11ᵀ/n) ⊗ I_c.
 
     Source: baratin2021, Section 3.1.
 

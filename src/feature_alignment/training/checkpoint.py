@@ -112,7 +112,7 @@ class TrainingCheckpoint:
             self.save(step, parts)
 
     def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
-        """Save, as at the end of a training that others follow."""
+        """Save after `step` updates, as at the end of a training that others follow."""
         content = {
             "step": step,
             "parts": {name: part.state_dict() for name, part in parts.items()},

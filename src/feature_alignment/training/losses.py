@@ -28,7 +28,7 @@ def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Binary cross-entropy, mean of log(1 + exp(−y f)) in nats, for labels y = ±1; both (n, c).
+    """Binary cross-entropy, mean of log(1 + exp(−y f)) in nats, of log-odds f for y = ±1, (n, c).
 
     Source: baratin2021, Appendix C.1 (the disk experiment).
 
