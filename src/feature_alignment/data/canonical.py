@@ -55,7 +55,7 @@ class Dataset:
     def draw(
         self, split: str, number: int, generator: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels, `number` of each, drawn from a split without replacement, in random order.
+        """Images and labels, `number` of each, drawn without replacement, in random order.
 
         The files of some sets are ordered by class, so their first images are no fair sample.
 
