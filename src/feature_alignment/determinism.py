@@ -22,14 +22,11 @@ def _seed_sequence(seed: int, name: str) -> np.random.SeedSequence:
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
-    """NumPy random stream for one purpose of one seed.
+    """NumPy random stream for one purpose of one seed, which depends on these two only.
 
     Args:
         seed: the run's seed, a non-negative integer.
         name: the purpose: "data", "init", "batches", "probe/eigenfunctions", ...
-
-    Returns:
-        A generator that depends on (seed, name) only.
 
     Example:
         >>> bool(stream(0, "data").integers(9) == stream(0, "data").integers(9))
@@ -41,16 +38,9 @@ def stream(seed: int, name: str) -> np.random.Generator:
 
 
 def torch_stream(seed: int, name: str) -> "torch.Generator":
-    """PyTorch random stream for one purpose of one seed, always on the CPU.
+    """PyTorch random stream for one purpose of one seed, as `stream`, always on the CPU.
 
     Draw on the CPU and move the result, so that CPU and GPU runs start from the same numbers.
-
-    Args:
-        seed: the run's seed, a non-negative integer.
-        name: the purpose, as for `stream`.
-
-    Returns:
-        A CPU generator that depends on (seed, name) only.
     """
     import torch
 
@@ -61,11 +51,8 @@ def torch_stream(seed: int, name: str) -> "torch.Generator":
 def configure(threads: int) -> None:
     """Make this process deterministic: fixed thread count, deterministic algorithms, no TF32.
 
-    The thread count changes the order of sums and so the last bits: it belongs to the spec and
-    is set here, whatever the scheduler's environment says.
-
-    Args:
-        threads: threads of PyTorch's and the BLAS libraries' operations.
+    The number of threads, of PyTorch and the BLAS libraries, changes the order of sums and so the
+    last bits: it belongs to the spec and is set here, whatever the scheduler's environment says.
     """
     import threadpoolctl
     import torch

@@ -18,9 +18,6 @@ def unfinished(path: Path) -> Path:
 def whole_file(path: Path) -> Iterator[Path]:
     """Write a file whole or not at all; missing folders are made.
 
-    Args:
-        path: the file.
-
     Yields:
         The path to write to. What stands there at the end takes the file's place; if the body
         fails, it is removed and an older file stays as it was.

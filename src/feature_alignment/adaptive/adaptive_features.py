@@ -110,14 +110,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     def fit(
         self, X: np.ndarray | torch.Tensor, y: np.ndarray | torch.Tensor
     ) -> "AdaptiveTangentFeatures":
-        """Fit coefficients and features to targets, exactly.
-
-        Args:
-            X: inputs (n, …).
-            y: targets (n,) or (n, c).
-
-        Returns:
-            The estimator itself.
+        """Fit samples X (n, …) to targets y, (n,) or (n, c), exactly; returns the estimator itself.
 
         Raises:
             ValueError: if shapes do not match, a setting is unknown, or the tangent features of
@@ -188,7 +181,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     def adapted_kernel(
         self, X: np.ndarray | torch.Tensor, X2: np.ndarray | torch.Tensor | None = None
     ) -> np.ndarray:
-        """Adapted kernel K(x, x') = ∇f_θ₀(x) M̂² ∇f_θ₀(x')ᵀ.
+        """Adapted kernel K(x, x') = ∇f_θ₀(x) M̂² ∇f_θ₀(x')ᵀ, (n·c, n₂·c), of X and X2; None for X.
 
         With a transformation on either side of a layer it is
         K₀ + Σ_ℓ Σ_{i,j} (s⁽¹⁾_i² s⁽²⁾_j² − 1) φ_ij(x) φ_ij(x')ᵀ over all pairs of singular
@@ -196,13 +189,6 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         prints is not the kernel of its own M̂.
 
         Source: lejeune2024, Section 3 and Theorem 2, corrected.
-
-        Args:
-            X: inputs (n, …) of the rows.
-            X2: inputs (n₂, …) of the columns; None for X.
-
-        Returns:
-            (n·c, n₂·c), sample-major.
 
         Raises:
             NotFittedError: before `fit`.

@@ -51,9 +51,6 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
         second: ω₂.
         d: singular values of the coefficients B, at least 0, any shape.
 
-    Returns:
-        The scales and the minimum.
-
     Raises:
         ValueError: if ω₁ or ω₂ is not a penalty, or some d is negative.
 

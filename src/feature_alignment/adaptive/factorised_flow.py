@@ -42,7 +42,7 @@ class FactorisedModel:
 def factorised_flow(
     features: Sequence[np.ndarray], targets: np.ndarray, duration: float
 ) -> list[FactorisedModel]:
-    """Factors after gradient flow on ½‖f − r‖² from M = I, W = 0.
+    """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0.
 
     Source: lejeune2024, Model A (item 2), and the released code's adaptive model; the conserved
     quantities are this project's.
@@ -51,9 +51,6 @@ def factorised_flow(
         features: Φ_ℓ, for each block (N, k, d).
         targets: r, (N,).
         duration: time of the flow, in units in which the learning rate is 1.
-
-    Returns:
-        The factors of each block at the end.
 
     Raises:
         RuntimeError: if the integration fails.

@@ -39,12 +39,9 @@ class Structure(Protocol):
 
 @dataclass(frozen=True)
 class Structureless:
-    """M is any matrix on all parameters together, Ω(M) = Σ_j ω(σ_j(M)).
+    """M is any matrix on all parameters together, Ω(M) = Σ_j ω(σ_j(M)), `penalty` is ω.
 
     Source: lejeune2024, Theorem 1.
-
-    Attributes:
-        penalty: ω.
     """
 
     penalty: Penalty
@@ -82,12 +79,9 @@ class RankOneTransformation:
 
 @dataclass(frozen=True)
 class Diagonal:
-    """M is diagonal, Ω(M) = Σ_j ω(m_j).
+    """M is diagonal, Ω(M) = Σ_j ω(m_j), `penalty` is ω.
 
     Source: lejeune2024, Appendix A.1.
-
-    Attributes:
-        penalty: ω.
     """
 
     penalty: Penalty

@@ -69,9 +69,6 @@ def minimise_jointly(
         fixed_outputs: for each block whether M⁽²⁾ stays I.
         identity_first: whether the first start is M = I. A descent from there can keep symmetries
             of the problem that one from elsewhere would have to find.
-
-    Returns:
-        The best minimum.
     """
     sizes: list[int] = []
     for block, fixed in zip(features, fixed_outputs, strict=True):

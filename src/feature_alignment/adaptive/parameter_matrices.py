@@ -52,9 +52,6 @@ class MatrixLayout:
 def matrix_layout(model: nn.Module) -> MatrixLayout:
     """The layout of a model: [W b] for a module that owns both, else each parameter by itself.
 
-    Args:
-        model: any model whose parameters have at least one axis.
-
     Returns:
         The layout; layers are named by module, or by parameter where a module owns others.
 

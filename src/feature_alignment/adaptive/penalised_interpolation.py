@@ -66,9 +66,6 @@ def minimise_penalty(
         start: M to start from; None for I.
         tolerance: relative change of the objective at which to stop.
         max_iterations: alternations.
-
-    Returns:
-        The solution; check `converged`.
     """
     coefficients = interpolation.minimum_norm(targets)
     if start is not None:

@@ -54,15 +54,12 @@ class PowerPenalty:
 
 
 def logarithmic_penalty(v: np.ndarray) -> np.ndarray:
-    """Penalty ω(v) = v² − 1 − 2 log v, whose scales gradient flow on a factorised model gives.
+    """Penalty ω(v) = v² − 1 − 2 log v (v > 0): its scales are those of factorised gradient flow.
 
     The model M₁WM₂ started at (I, 0, I) keeps M₁ᵀM₁ − WWᵀ = I, so that each of its scales is
     s = √(1 + σ²): the scale of this penalty.
 
     Source: lejeune2024, Section 3 (the class of penalties); the identity is this project's.
-
-    Args:
-        v: scales, above 0, any shape.
 
     Example:
         >>> logarithmic_penalty(np.array([1.0, 2.0])).round(6)
@@ -84,10 +81,6 @@ def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
     """Joint penalty (ω₁ ⊕ ω₂)(v) = min over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z).
 
     Source: lejeune2024, Section 3.2.
-
-    Args:
-        first: ω₁.
-        second: ω₂.
 
     Returns:
         ω₁ ⊕ ω₂, itself a penalty; it raises ValueError for v below 1.
@@ -158,9 +151,6 @@ def effective_penalty(omega: Penalty) -> Penalty:
     It is increasing and concave in v², and v² + o(v²) near 0.
 
     Source: lejeune2024, Section 3.2 and Proposition 3.
-
-    Args:
-        omega: ω.
 
     Returns:
         ω̃ as a function of v ≥ 0; unlike ω it is 0 at v = 0. It raises ValueError for negative v

@@ -16,12 +16,9 @@ _NEWTON_PRECISION = 1e-9
 
 
 def effective_square_penalty(v: np.ndarray) -> np.ndarray:
-    """ω̃₁(v) = (z − 1)(2z − 1) with z³(z − 1) = v²; ~2v for large v.
+    """ω̃₁(v) = (z − 1)(2z − 1) with z³(z − 1) = v², for v ≥ 0; ~2v for large v.
 
     Source: lejeune2024, Figure 2 (ω₁ = (v − 1)²); the closed form is this project's.
-
-    Args:
-        v: singular values, at least 0, any shape.
 
     Example:
         >>> effective_square_penalty(np.array([1.0, 5.0])).round(5)
@@ -32,12 +29,9 @@ def effective_square_penalty(v: np.ndarray) -> np.ndarray:
 
 
 def effective_absolute_penalty(v: np.ndarray) -> np.ndarray:
-    """ω̃₂(v) = v² where 2v² ≤ 1, else (3/2)(2v²)^{1/3} − 1.
+    """ω̃₂(v) = v² where 2v² ≤ 1, else (3/2)(2v²)^{1/3} − 1, for v ≥ 0.
 
     Source: lejeune2024, Figure 2 (ω₂ = |v − 1|); the closed form is this project's.
-
-    Args:
-        v: singular values, at least 0, any shape.
 
     Example:
         >>> effective_absolute_penalty(np.array([0.5, 5.0])).round(5)
@@ -48,14 +42,11 @@ def effective_absolute_penalty(v: np.ndarray) -> np.ndarray:
 
 
 def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
-    """ω̃₃: ω̃₁ up to v = 0.96593, then (s − 1)(4s − 1) − 1 with v = 2 s^{5/2} (s − 1)^{3/2}.
+    """ω̃₃(v), v ≥ 0: ω̃₁ up to 0.96593, then (s − 1)(4s − 1) − 1 with v = 2 s^{5/2} (s − 1)^{3/2}.
 
     ~2√(2v) for large v.
 
     Source: lejeune2024, Figure 2 (ω̃₃); the closed form is this project's.
-
-    Args:
-        v: singular values, at least 0, any shape.
 
     Example:
         >>> effective_joint_penalty(np.array([1.0, 5.0])).round(5)
@@ -69,14 +60,10 @@ def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
 
 
 def excess_root(a: float, c: np.ndarray) -> np.ndarray:
-    """Root t ≥ 0 of t(1 + t)^a = c, by Newton's method.
+    """Root t ≥ 0 of t(1 + t)^a = c, for a ≥ 1 and any c ≥ 0, by Newton's method.
 
     The left side is convex and increasing, and the start is not below the root: the iteration
     falls monotonically onto it.
-
-    Args:
-        a: exponent, at least 1.
-        c: right sides, at least 0, any shape.
 
     Example:
         >>> excess_root(1, np.array([0.0, 6.0]))

@@ -1,9 +1,9 @@
 """Norm-based measures of a trained network's complexity, from generalisation bounds.
 
-Each is the part of a bound that depends on the network, without constants and logarithms. W_1 …
-W_L are the weights as matrices (`layer_matrices`), W_i⁰ their initial values, s_i = ‖W_i‖₂ the
-spectral norms. As in the bounds, biases are left out, except from the path and Fisher–Rao norms.
-Bounds on classifiers divide by the margin γ; none of these functions does.
+Each is the part of a bound that depends on the network, without constants and logarithms. W_1 … W_L
+are the weights as matrices (k, d), see `layer_matrices`, W_i⁰ their initial values, s_i = ‖W_i‖₂
+the spectral norms. As in the bounds, biases are left out, except from the path and Fisher–Rao
+norms. Bounds on classifiers divide by the margin γ; none of these functions does.
 """
 
 import copy
@@ -75,10 +75,6 @@ def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
 
     Source: Bartlett, Foster and Telgarsky 2017, arXiv:1706.08498, eq. 1.2, with the initial
     weights as reference matrices.
-
-    Args:
-        weights: W_i (k, d) of each layer.
-        initial: W_i⁰, of the same shapes.
     """
     norms = [_spectral(w) for w in weights]
     shares = [
@@ -95,10 +91,6 @@ def pac_bayes_spectral(weights: Matrices, initial: Matrices) -> float:
 
     Source: Neyshabur, Bhojanapalli and Srebro 2018, arXiv:1707.09564, Theorem 1, which has
     ‖W_i‖_F; the distance from the initial weights is the variant of arXiv:1805.12076, Table 1.
-
-    Args:
-        weights: W_i (k, d) of each layer.
-        initial: W_i⁰, of the same shapes.
     """
     norms = [_spectral(w) for w in weights]
     width = max((len(w) for w in weights[:-1]), default=1)
@@ -154,10 +146,6 @@ def distance_from_start(weights: Matrices, initial: Matrices) -> float:
     """Distance of the weights from their initial values, (Σ_i ‖W_i − W_i⁰‖_F²)^{1/2}.
 
     Source: Nagarajan and Kolter 2019, arXiv:1901.01672.
-
-    Args:
-        weights: W_i (k, d) of each layer.
-        initial: W_i⁰, of the same shapes.
     """
     return math.hypot(*(float((w - w0).norm()) for w, w0 in zip(weights, initial, strict=True)))
 

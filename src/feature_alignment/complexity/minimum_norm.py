@@ -32,9 +32,6 @@ def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNor
         features: Φ, (n, p), of rank n.
         y: labels (n,).
 
-    Returns:
-        The interpolator.
-
     Raises:
         ValueError: if the rank is below n within float64, so that not all labels can be fitted.
 
@@ -62,9 +59,6 @@ def optimal_norm_scales(
         eigenvalues: λ, (r,).
         coefficients: u_jᵀy, (r,), none of them zero.
         kappa: κ > 0.
-
-    Returns:
-        (r,).
 
     Example:
         >>> optimal_norm_scales(np.array([4.0, 1.0]), np.array([-2.0, 1.0])).tolist()

@@ -9,10 +9,7 @@ import numpy as np
 
 
 def all_signs(n: int) -> np.ndarray:
-    """All 2ⁿ sign vectors σ, so that expectations over σ are exact.
-
-    Returns:
-        (2ⁿ, n), ±1.
+    """All 2ⁿ sign vectors σ, (2ⁿ, n), so that expectations over σ are exact.
 
     Example:
         >>> all_signs(1).tolist()
@@ -40,7 +37,7 @@ def finite_class_complexity(values: np.ndarray, signs: np.ndarray) -> float:
 def linear_class_maximisers(
     features: np.ndarray, transform: np.ndarray, radius: float, signs: np.ndarray
 ) -> np.ndarray:
-    """Weights that maximise Σ_i σ_i ⟨w, Φ(x_i)⟩ subject to ‖w‖_A = ‖Aᵀw‖ ≤ M, for each σ.
+    """Weights (s, p) that maximise Σ_i σ_i ⟨w, Φ(x_i)⟩ subject to ‖w‖_A = ‖Aᵀw‖ ≤ M, for each σ.
 
     w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ.
 
@@ -51,9 +48,6 @@ def linear_class_maximisers(
         transform: A, (p, p), invertible.
         radius: M.
         signs: σ, (s, n).
-
-    Returns:
-        (s, p).
     """
     z = np.linalg.solve(transform, features.T @ signs.T)  # (p, s)
     return radius * np.linalg.solve(transform.T, z / np.linalg.norm(z, axis=0)).T
@@ -80,16 +74,13 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
 
 
 def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'].
+    """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'], (…, n).
 
     Source: baratin2021, eq. 54.
 
     Args:
         scores: f(x), (…, n, c), c ≥ 2.
         labels: y, (n,), integers from 0.
-
-    Returns:
-        (…, n).
 
     Example:
         >>> margin(np.array([[3.0, 1.0, 2.0]]), np.array([0])).tolist()
@@ -124,9 +115,6 @@ def multiclass_bound(
         transform: A, (p, p), invertible.
         radius: M.
         gamma: γ, the margin.
-
-    Returns:
-        The bound.
 
     Example:
         >>> multiclass_bound(np.ones((1, 4, 1)), np.eye(1), 1.0, 1.0)

@@ -76,13 +76,7 @@ class AlignmentReversing:
         self._label_shift = label_shift
 
     def sample(self, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and labels at one balance.
-
-        Args:
-            gamma: balance γ, share of label 1, in (0, 1].
-
-        Returns:
-            x (n, d = n) and y (n,).
+        """Inputs x (n, d = n) and labels y (n,) at balance γ, the share of label 1, in (0, 1].
 
         Raises:
             UserError: if γ is not in (0, 1] or leaves no sample with label 1.

@@ -20,12 +20,7 @@ def gunzipped(path: Path) -> bytes | None:
 
 
 def unpack_tar(archive: Path, members: Iterable[str], folder: Path) -> None:
-    """Unpack some members of a .tar.gz file.
-
-    Args:
-        archive: the file.
-        members: names inside the archive, with forward slashes.
-        folder: where they go, with their paths.
+    """Unpack members of a .tar.gz file, named with forward slashes, with their paths into a folder.
 
     Raises:
         UserError: if the archive is damaged or a member is not in it.
@@ -44,11 +39,7 @@ def unpack_tar(archive: Path, members: Iterable[str], folder: Path) -> None:
 
 
 def unpack_zip(archive: Path, folder: Path) -> None:
-    """Unpack a zip file.
-
-    Args:
-        archive: the file.
-        folder: where its members go, with their paths.
+    """Unpack a zip file's members, with their paths, into a folder.
 
     Raises:
         UserError: if the archive is damaged.

@@ -17,6 +17,9 @@ from feature_alignment.files import whole_file
 _INFO_KEY = "info_json"
 _SPLITS = ("train", "test")
 
+Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
+"""Canonical arrays, and what describes them: `origin`, `notes` and perhaps `class_names`."""
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -34,13 +37,7 @@ class Dataset:
     info: dict[str, Any]
 
     def split(self, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels of one split.
-
-        Args:
-            split: "train" or "test".
-
-        Returns:
-            x uint8 (n, height, width, channels) and y int64 (n,).
+        """Images uint8 (n, height, width, channels) and labels int64 (n,) of "train" or "test".
 
         Raises:
             UserError: if the split does not exist or the data set is a text.
@@ -48,10 +45,7 @@ class Dataset:
         return self._array("x", split, "images"), self._array("y", split, "images")
 
     def text(self, split: str) -> np.ndarray:
-        """Character codes of one split, uint8 (n,).
-
-        Args:
-            split: "train" or "test".
+        """Character codes of "train" or "test", uint8 (n,).
 
         Raises:
             UserError: if the split does not exist or the data set holds images.
@@ -61,17 +55,9 @@ class Dataset:
     def draw(
         self, split: str, number: int, generator: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels drawn without replacement, in random order.
+        """Images and labels, `number` of each, drawn without replacement, in random order.
 
         The files of some sets are ordered by class, so their first images are no fair sample.
-
-        Args:
-            split: "train" or "test".
-            number: how many images.
-            generator: source of the draw.
-
-        Returns:
-            x uint8 (number, height, width, channels) and y int64 (number,).
 
         Raises:
             UserError: if the split holds fewer images.
@@ -128,10 +114,7 @@ def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def to_float(x: np.ndarray) -> np.ndarray:
-    """Pixels as float32 in [0, 1].
-
-    Args:
-        x: uint8 (n, height, width, channels), 0 to 255.
+    """Pixels as float32 in [0, 1], from uint8 of any shape.
 
     Example:
         >>> to_float(np.array([0, 51, 255], dtype=np.uint8)).tolist()
@@ -161,10 +144,7 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, 
 
 
 def load(path: str | Path) -> Dataset:
-    """Read a prepared data set and verify its checksum.
-
-    Args:
-        path: a file that `save` wrote.
+    """Read a data set that `save` wrote and verify its checksum.
 
     Raises:
         UserError: if the file is missing, is not such a file, or is damaged.

@@ -2,11 +2,11 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, file_digest
 from feature_alignment.data.images import canonical_image, image_form
 from feature_alignment.data.registry import DatasetInfo
@@ -21,8 +21,6 @@ _AGREEMENT = (
     "(mmlab.ie.cuhk.edu.hk/projects/CelebA.html)"
 )
 
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
-
 
 def load_celeba(info: DatasetInfo, root: Path, report: Report | None = None) -> Loaded:
     """Read the first portraits with and without eyeglasses, in equal numbers.
@@ -35,9 +33,6 @@ def load_celeba(info: DatasetInfo, root: Path, report: Report | None = None) -> 
         info: the registry's entry.
         root: torchvision's `root`, the folder that holds `celeba/`.
         report: told the progress, one line at a time.
-
-    Returns:
-        The canonical arrays (label 1: eyeglasses), and `origin` and `notes` for the description.
 
     Raises:
         UserError: if a file is missing or not in the published form.

@@ -39,23 +39,13 @@ class _Percentages:
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """Hexadecimal digest of a file's content.
-
-    Args:
-        path: the file.
-        algorithm: "md5" or "sha256".
-    """
+    """Hexadecimal digest, "md5" or "sha256", of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 def has_checksum(path: Path, checksum: str) -> bool:
-    """Whether a file is there and has a checksum.
-
-    Args:
-        path: the file.
-        checksum: "md5:…" or "sha256:…", hexadecimal.
-    """
+    """Whether a file is there and has a checksum, "md5:…" or "sha256:…", hexadecimal."""
     algorithm, _, digest = checksum.partition(":")
     return path.is_file() and file_digest(path, algorithm) == digest
 

@@ -48,9 +48,6 @@ def embedded_images(
     Args:
         name: an image set of `registry.DATASETS`.
         numbers: of training and of test images; None for the stand-in's own.
-
-    Returns:
-        The canonical arrays, and `origin`, `notes` and perhaps `class_names` for the description.
     """
     generate, *own_numbers = _GENERATORS[name]
     arrays = {}

@@ -20,9 +20,6 @@ _INK = 16  # the darkest value in the digits' files
 def digit_split(split: str) -> tuple[np.ndarray, np.ndarray]:
     """The fixed division of the 1797 digits: 36 of each class for testing, 1437 for training.
 
-    Args:
-        split: "train" or "test".
-
     Returns:
         uint8 (n, 8, 8), 0 to 16, and int64 (n,).
     """

@@ -25,14 +25,7 @@ def glyph_forms(name: str, number: int) -> np.ndarray:
 
 
 def stroke_points(control: np.ndarray) -> np.ndarray:
-    """Points along cubic Bézier strokes.
-
-    Args:
-        control: (..., STROKES, 4, 2).
-
-    Returns:
-        (..., STROKES · 36 points, 2).
-    """
+    """Points along cubic Bézier strokes: (..., STROKES, 4, 2) → (..., STROKES · 36 points, 2)."""
     t = np.linspace(0.0, 1.0, _POINTS_PER_STROKE)
     weights = np.stack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3], axis=1)
     points = np.einsum("tb,...sbx->...stx", weights, control)
@@ -63,10 +56,6 @@ def brush_ink(points: np.ndarray, radius: np.ndarray, size: int) -> np.ndarray:
 
 def hand_movements(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Random turns, sizes, slants and shifts.
-
-    Args:
-        n: how many.
-        generator: source of the draws.
 
     Returns:
         Matrices (n, 2, 2) and shifts (n, 1, 2) in units of half an image.

@@ -140,14 +140,5 @@ def photograph_parts(
 def photograph_backgrounds(
     split: str, labels: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Patches to draw on.
-
-    Args:
-        split: "train" or "test".
-        labels: positions in `REGIONS`, integers (n,).
-        generator: source of the draws.
-
-    Returns:
-        float32 (n, 32, 32, channels=3), about 0 to 255.
-    """
+    """Patches (n, 32, 32, 3) to draw on, for labels (n,) that are places in `REGIONS`."""
     return patches(REGIONS, labels, split, _REGION_SIDES, generator)

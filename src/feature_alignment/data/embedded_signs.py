@@ -39,11 +39,7 @@ class SignStyle:
 
 
 def sign_style(label: int) -> SignStyle:
-    """Outline and colours of one of the 43 classes, numbered as in GTSRB.
-
-    Args:
-        label: 0 to 42.
-    """
+    """Outline and colours of one of the 43 classes, 0 to 42 as in GTSRB."""
     down, up = np.pi / 2, -np.pi / 2
     if label == 12:  # priority road
         return SignStyle(4, 0.0, _WHITE, _YELLOW, None)

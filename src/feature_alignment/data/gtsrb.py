@@ -3,11 +3,11 @@
 import csv
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from feature_alignment.data.archives import holds_zip, unpack_zip
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, fetch, has_checksum
 from feature_alignment.data.images import canonical_labels, image_form, read_image, resize_note
 from feature_alignment.data.registry import DatasetInfo
@@ -24,8 +24,6 @@ ARCHIVES = {
 }
 _TEST_LABELS = "GT-final_test.csv"
 
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
-
 
 def load_gtsrb(info: DatasetInfo, root: Path, report: Report | None = None) -> Loaded:
     """Read GTSRB, fetching and unpacking its archives where images are missing.
@@ -36,9 +34,6 @@ def load_gtsrb(info: DatasetInfo, root: Path, report: Report | None = None) -> L
         info: the registry's entry.
         root: torchvision's `root`, the folder that holds `gtsrb/`.
         report: told the progress, one line at a time.
-
-    Returns:
-        The canonical arrays, and `origin` and `notes` for the description.
 
     Raises:
         UserError: if an archive cannot be fetched or a file is not as published.

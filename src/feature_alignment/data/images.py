@@ -14,16 +14,13 @@ _EIGHT_BIT_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
 def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarray:
-    """One image in canonical size and channels.
+    """One image in canonical size and channels, as uint8.
 
     Resizing is Pillow's bilinear filter, which averages over the source pixels when shrinking.
 
     Args:
         image: an image with 8 bits a channel.
         shape: (height, width, channels), channels 1 (grey) or 3 (RGB).
-
-    Returns:
-        uint8 (height, width, channels).
     """
     height, width, channels = shape
     image = image.convert("L" if channels == 1 else "RGB")
@@ -33,14 +30,7 @@ def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarr
 
 
 def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, tuple[int, int]]:
-    """Read one image file.
-
-    Args:
-        path: the file.
-        shape: canonical (height, width, channels).
-
-    Returns:
-        uint8 (height, width, channels), and the file's own (height, width).
+    """Read one image file: uint8 of the canonical shape, and the file's own (height, width).
 
     Raises:
         UserError: if the file is not an image, is cut off, or has more than 8 bits a channel.
@@ -72,15 +62,12 @@ def image_form(info: DatasetInfo) -> tuple[tuple[int, int, int], int]:
 
 
 def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
-    """Images of one split in canonical size and channels.
+    """Images of one split in canonical size and channels, uint8 (n, *info.shape).
 
     Args:
         x: uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels.
         info: the data set.
         where: file and array, for messages.
-
-    Returns:
-        uint8 (n, *info.shape).
 
     Raises:
         UserError: if type or shape is not one of these, or there is no image.
@@ -109,16 +96,13 @@ def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray
 
 
 def canonical_labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
-    """Labels of one split, checked.
+    """Labels of one split, checked: int64 (n,), from 0 to classes − 1.
 
     Args:
         y: integers (n,).
         n: number of images of the split.
         info: the data set.
         where: file and array, for messages.
-
-    Returns:
-        int64 (n,), from 0 to classes − 1.
 
     Raises:
         UserError: if type, shape, number or range is wrong.

@@ -6,10 +6,10 @@ import lzma
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.images import (
     canonical_images,
     canonical_labels,
@@ -24,8 +24,6 @@ from feature_alignment.errors import UserError
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
-
 
 def load_npz(info: DatasetInfo, path: str) -> Loaded:
     """Read images and labels from a .npz file, or from one compressed as a whole by xz.
@@ -34,9 +32,6 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
         info: the data set.
         path: file with `x_train`, `x_test` uint8 (n, height, width[, channels]) and `y_train`,
             `y_test` integers (n,); other arrays in it are not read.
-
-    Returns:
-        The canonical arrays, and `origin` and `notes` for the description.
 
     Raises:
         UserError: if the file is damaged or an array is missing or not as it should be.
@@ -80,9 +75,6 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     Args:
         info: the data set.
         path: the folder that holds train/ and test/.
-
-    Returns:
-        The canonical arrays, and `origin`, `notes` and `class_names` for the description.
 
     Raises:
         UserError: if a folder is missing or empty, the classes are not as many as the set has or

@@ -35,9 +35,6 @@ def noisy_regression(
         d: noise features.
         variance: σ².
         generator: source of the draw.
-
-    Returns:
-        The sample.
     """
     signal = generator.standard_normal(n)
     noise = generator.standard_normal((n, d)) / np.sqrt(d)
@@ -54,9 +51,6 @@ def expected_loss(weights: np.ndarray) -> np.ndarray:
 
     Args:
         weights: w, (…, d + 1), the signal's first.
-
-    Returns:
-        (…).
 
     Example:
         >>> float(expected_loss(np.array([0.0, 1.0, 1.0])))

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from feature_alignment.data.archives import gunzipped, unpack_tar
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.celeba import load_celeba
 from feature_alignment.data.download import Report, fetch, file_digest, has_checksum
 from feature_alignment.data.gtsrb import load_gtsrb
 from feature_alignment.data.images import canonical_images, canonical_labels, resize_note
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.files import whole_file
-
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 # MNIST is often passed on recompressed or uncompressed; torchvision publishes the .gz files'
 # checksums only.

@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from feature_alignment.data.canonical import content_sha256
+from feature_alignment.data.canonical import Loaded, content_sha256
 from feature_alignment.data.download import fetch
 from feature_alignment.data.embedded import embedded_images
 from feature_alignment.data.local import load_imagefolder, load_npz
@@ -24,8 +22,6 @@ SHAKESPEARE_URL = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 )
 SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def prepare_dataset(
@@ -65,7 +61,9 @@ def prepare_dataset(
         "download": "published file",
     }.get(source, f"local {source}: {Path(options.get('path') or '').name}")
     class_names = extra.get("class_names")
-    if class_names is None and info.class_names and not _renames_classes(info, stand_in):
+    # A stand-in's classes may be others than the real set's: a patch of sky is not an airplane.
+    same = not stand_in or info.name in ("mnist", "svhn", "celeba")
+    if class_names is None and info.class_names and same:
         class_names = list(info.class_names)
     return arrays, {
         "name": name,
@@ -82,11 +80,6 @@ def prepare_dataset(
         "class_names": class_names,
         "sha256": content_sha256(arrays),
     }
-
-
-def _renames_classes(info: DatasetInfo, stand_in: bool) -> bool:
-    """Whether the stand-in's classes are not the real set's: a patch of sky is not an airplane."""
-    return stand_in and info.name not in ("mnist", "svhn", "celeba")
 
 
 def _read(

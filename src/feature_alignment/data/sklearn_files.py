@@ -13,10 +13,7 @@ from feature_alignment.errors import UserError
 
 
 def sklearn_file(name: str) -> Path:
-    """A file or folder of the installed scikit-learn.
-
-    Args:
-        name: path inside the package.
+    """A file or folder of the installed scikit-learn, by its path in the package.
 
     Raises:
         UserError: if scikit-learn is not installed or has no such file.
@@ -58,14 +55,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def photograph(name: str) -> np.ndarray:
-    """One of the two photographs.
-
-    Args:
-        name: "china" or "flower".
-
-    Returns:
-        uint8 (427, 640, 3), RGB.
-    """
+    """One of the two photographs, "china" or "flower": uint8 (427, 640, 3), RGB."""
     with Image.open(sklearn_file(f"datasets/images/{name}.jpg")) as image:
         pixels = np.array(image.convert("RGB"), dtype=np.uint8)
     pixels.setflags(write=False)  # they are shared by all callers

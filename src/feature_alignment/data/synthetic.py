@@ -14,30 +14,14 @@ DISK_RADIUS = float(np.sqrt(2 / np.pi))
 
 
 def isotropic_gaussian(n: int, d: int, generator: np.random.Generator) -> np.ndarray:
-    """Inputs x ~ N(0, I).
-
-    Args:
-        n: samples.
-        d: input dimension.
-        generator: source of the draw.
-
-    Returns:
-        (n, d).
-    """
+    """Inputs x ~ N(0, I), (n, d)."""
     return generator.standard_normal((n, d))
 
 
 def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
-    """Orthogonal matrix drawn from the Haar measure on O(d).
+    """Orthogonal matrix (d, d) drawn from the Haar measure on O(d).
 
     QR of a Gaussian matrix, with the signs that make the factorization unique.
-
-    Args:
-        d: dimension.
-        generator: source of the draw.
-
-    Returns:
-        (d, d).
     """
     factors: Any = qr(generator.standard_normal((d, d)))  # SciPy has no types
     q, r = factors
@@ -45,16 +29,9 @@ def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
 
 
 def power_law_spectrum(d: int, alpha: float) -> np.ndarray:
-    """Covariance eigenvalues λ_k = 1/(1 + k^α), k = 1..d.
+    """Covariance eigenvalues λ_k = 1/(1 + k^α), k = 1..d, not increasing for α ≥ 0.
 
     Source: beaglehole2024, Figures 5 and 7.
-
-    Args:
-        d: input dimension.
-        alpha: decay; 0 gives 1/2 for every k.
-
-    Returns:
-        (d,), not increasing for α ≥ 0.
 
     Example:
         >>> power_law_spectrum(3, 1.0).tolist()
@@ -64,18 +41,9 @@ def power_law_spectrum(d: int, alpha: float) -> np.ndarray:
 
 
 def power_law_gaussian(n: int, d: int, alpha: float, generator: np.random.Generator) -> np.ndarray:
-    """Inputs x ~ N(0, U diag(λ) Uᵀ), λ of `power_law_spectrum`, U Haar-random.
+    """Inputs (n, d) x ~ N(0, U diag(λ) Uᵀ), λ of `power_law_spectrum`, U Haar-random, drawn first.
 
     Source: beaglehole2024, Figures 5 and 7.
-
-    Args:
-        n: samples.
-        d: input dimension.
-        alpha: decay of the spectrum.
-        generator: source of U, then of the samples.
-
-    Returns:
-        (n, d).
     """
     eigenvectors = haar_orthogonal(d, generator)
     white = isotropic_gaussian(n, d, generator)
@@ -83,49 +51,26 @@ def power_law_gaussian(n: int, d: int, alpha: float, generator: np.random.Genera
 
 
 def uniform_sphere(n: int, d: int, radius: float, generator: np.random.Generator) -> np.ndarray:
-    """Inputs uniform on the sphere ‖x‖ = radius.
-
-    Args:
-        n: samples.
-        d: input dimension.
-        radius: of the sphere.
-        generator: source of the draw.
-
-    Returns:
-        (n, d).
-    """
+    """Inputs (n, d) uniform on the sphere ‖x‖ = radius."""
     x = isotropic_gaussian(n, d, generator)
     return radius * x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def disk(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Disk data set: x ~ Unif[−1, 1]², y = +1 if ‖x‖ ≤ √(2/π), else −1.
+    """Disk data set: x ~ Unif[−1, 1]², (n, 2), and y = +1 if ‖x‖ ≤ √(2/π), else −1, (n,).
 
     The disk covers half the square, so the classes are balanced on average.
 
     Source: baratin2021, Figure 10.
-
-    Args:
-        n: samples.
-        generator: source of the draw.
-
-    Returns:
-        x (n, 2) and y (n,), ±1.
     """
     x = generator.uniform(-1.0, 1.0, (n, 2))
     return x, disk_labels(x)
 
 
 def disk_labels(x: np.ndarray) -> np.ndarray:
-    """Labels of the disk data set at any points: +1 if ‖x‖ ≤ √(2/π), else −1.
+    """Labels (n,) of the disk data set at any points (n, 2): +1 if ‖x‖ ≤ √(2/π), else −1.
 
     Source: baratin2021, Figure 10.
-
-    Args:
-        x: (n, 2).
-
-    Returns:
-        (n,), ±1.
 
     Example:
         >>> disk_labels(np.array([[0.0, 0.0], [0.8, 0.0]])).tolist()
@@ -135,15 +80,9 @@ def disk_labels(x: np.ndarray) -> np.ndarray:
 
 
 def grid(m: int) -> np.ndarray:
-    """Regular m × m grid on [−1, 1]², edges included; the second coordinate changes fastest.
+    """Regular m × m grid on [−1, 1]², (m², 2), edges included, second coordinate changing fastest.
 
     Source: baratin2021, Figure 10 (m = 50).
-
-    Args:
-        m: points along a side, at least 2.
-
-    Returns:
-        (n = m², 2).
 
     Example:
         >>> grid(2).tolist()
@@ -154,15 +93,9 @@ def grid(m: int) -> np.ndarray:
 
 
 def grid_1d(n: int) -> np.ndarray:
-    """Equally spaced points on [0, 1], ends included.
+    """Equally spaced points on [0, 1], ends included, (n, 1) for n ≥ 2.
 
     Source: baratin2021, Figure 8 (n = 50).
-
-    Args:
-        n: points, at least 2.
-
-    Returns:
-        (n, 1).
 
     Example:
         >>> grid_1d(3).tolist()
@@ -196,7 +129,7 @@ def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:
 
 
 def chain_monomial_egop(d: int, r: int) -> np.ndarray:
-    """EGOP(y, N(0, I)) = E[∇y ∇yᵀ] of the chain-monomial target, exact.
+    """EGOP(y, N(0, I)) = E[∇y ∇yᵀ], (d, d), of the chain-monomial target, exact.
 
     ∇y = N x with N the counts of neighbours on the cycle, so EGOP = N Nᵀ. For r ≥ 5 the diagonal
     is 2 and second neighbours (j, j ± 2 mod r) are 1; for r = 4 the two second neighbours are the
@@ -204,13 +137,6 @@ def chain_monomial_egop(d: int, r: int) -> np.ndarray:
     1. The rank is r, but r − 2 where 4 divides r (eigenvalues (2 cos(2πm/r))²).
 
     Source: beaglehole2024, eq. 2 and Figure 1.
-
-    Args:
-        d: input dimension.
-        r: length of the chain, 1 ≤ r ≤ d.
-
-    Returns:
-        (d, d).
 
     Raises:
         UserError: if r is not from 1 to d.
@@ -241,29 +167,16 @@ def _check_rank(d: int, r: int) -> None:
 
 
 def high_rank_quadratic(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """High-rank target y(x) = Σ_i (Q x)_i², Q with standard normal entries.
+    """High-rank target y(x) = Σ_i (Q x)_i², (n, d) → (n,), Q with standard normal entries.
 
     Source: beaglehole2024, Appendix J, Predictions with depth.
-
-    Args:
-        x: (n, d).
-        generator: source of Q.
-
-    Returns:
-        (n,).
     """
     q = generator.standard_normal((x.shape[1], x.shape[1]))
     return np.sum((x @ q.T) ** 2, axis=1)
 
 
 def unit_deviation(y: np.ndarray) -> np.ndarray:
-    """Labels divided by their standard deviation; their mean is not subtracted.
-
-    Args:
-        y: (n,) or (n, c); one deviation over all entries.
-
-    Returns:
-        Same shape.
+    """Labels divided by their standard deviation over all entries; their mean is not subtracted.
 
     Raises:
         UserError: if all labels are equal.

@@ -2,17 +2,15 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.sklearn_files import package_origin, sklearn_file
 from feature_alignment.errors import UserError
 
 _TRAIN_TENTHS = 9
 _MAX_VOCABULARY = 256
-
-Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
 
 
 def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
@@ -56,12 +54,6 @@ def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
 def load_text_file(path: str) -> Loaded:
     """Read a UTF-8 text file; line ends of any system become newlines.
 
-    Args:
-        path: the file.
-
-    Returns:
-        The canonical arrays, and `origin` and `notes` for the description.
-
     Raises:
         UserError: if the file is not UTF-8 text or `character_codes` refuses it.
     """
@@ -79,11 +71,7 @@ def load_text_file(path: str) -> Loaded:
 
 
 def embedded_text() -> Loaded:
-    """English prose that is always at hand: scikit-learn's descriptions of its data sets.
-
-    Returns:
-        The canonical arrays, and `origin` and `notes` for the description.
-    """
+    """English prose that is always at hand: scikit-learn's descriptions of its data sets."""
     folder = sklearn_file("datasets/descr")
     files = sorted(folder.glob("*.rst"))
     text = "\n".join(file.read_text(encoding="utf-8") for file in files)

@@ -5,15 +5,9 @@ import torch
 
 
 def neural_feature_matrix(weight: torch.Tensor) -> torch.Tensor:
-    """NFM F = WᵀW of a layer.
+    """NFM F = WᵀW, (d, d), of a layer's W (k, d).
 
     Source: beaglehole2024, Section 2.1.
-
-    Args:
-        weight: W, (k, d).
-
-    Returns:
-        F (d, d).
 
     Example:
         >>> neural_feature_matrix(torch.tensor([[1.0, 2.0]]))
@@ -24,16 +18,9 @@ def neural_feature_matrix(weight: torch.Tensor) -> torch.Tensor:
 
 
 def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """AGOP Ḡ = WᵀKW of a layer, with respect to its inputs.
+    """AGOP Ḡ = WᵀKW, (d, d), of W (k, d) and K (k, k) of `preactivation_feature_covariance`.
 
     Source: beaglehole2024, Section 2.2.
-
-    Args:
-        weight: W, (k, d).
-        covariance: K, (k, k), from `preactivation_feature_covariance`.
-
-    Returns:
-        Ḡ (d, d).
 
     Example:
         >>> average_gradient_outer_product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]]))
@@ -70,19 +57,11 @@ def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tenso
 def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = False) -> float:
     """Correlation ρ(A, B) = tr(AᵀB) / (‖A‖_F ‖B‖_F), the plain cosine of the flattened matrices.
 
-    In [0, 1] for positive semidefinite matrices. With `subtract_mean` each matrix first loses the
-    mean of its entries, which makes ρ Pearson's correlation: what the authors' released code
-    computes, not what the paper defines.
+    In [−1, 1], and in [0, 1] for positive semidefinite matrices; computed in float64. With
+    `subtract_mean` each matrix first loses the mean of its entries, which makes ρ Pearson's
+    correlation: what the authors' released code computes, not what the paper defines.
 
     Source: beaglehole2024, Section 2.1 (NFC).
-
-    Args:
-        a: A, any shape.
-        b: B, the same shape.
-        subtract_mean: whether to compute the released code's variant.
-
-    Returns:
-        ρ in [−1, 1], computed in float64.
 
     Raises:
         ValueError: if the shapes differ, or a matrix is zero (after its mean is subtracted).
@@ -143,16 +122,9 @@ def neural_feature_correlation(
 def spectrum_preserving_rotation(
     matrix: torch.Tensor, generator: np.random.Generator
 ) -> torch.Tensor:
-    """Symmetric matrix Q with the spectrum of K and independent, Haar distributed eigenvectors.
+    """Symmetric Q with the spectrum of K (k, k) and independent, Haar distributed eigenvectors.
 
     Source: beaglehole2024, Section 2.2 and Figure 1.
-
-    Args:
-        matrix: K, symmetric (k, k).
-        generator: stream of the eigenvectors.
-
-    Returns:
-        Q (k, k), same type and device as K.
     """
     eigenvalues = np.linalg.eigvalsh(matrix.detach().double().cpu().numpy())
     gaussian = generator.standard_normal((len(eigenvalues), len(eigenvalues)))

@@ -17,16 +17,9 @@ NUMERATOR, NFM_WORD, AGOP_WORD = "ARARBR", "ARAR", "ARBRARBR"
 
 
 def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
-    """A = (XᵀYX)² and B = XᵀX.
+    """A = (XᵀYX)² and B = XᵀX, both (d, d), of inputs X (n, d) and labels y (n,).
 
     Source: beaglehole2024, eq. 16.
-
-    Args:
-        x: inputs X, (n, d).
-        y: labels, (n,).
-
-    Returns:
-        Both matrices, (d, d), by their letters.
     """
     label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
     return {"A": label_weighted @ label_weighted, "B": x.T @ x}
@@ -40,9 +33,6 @@ def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
     Args:
         data_trace: traces of words in A and B, see `free_probability.matrix_trace`.
         moments: tr(R), …, tr(R⁴).
-
-    Returns:
-        ρ.
     """
     families = {"R": moment_trace(moments), "AB": data_trace}
     numerator, nfm, agop = (free_trace(word, families) for word in (NUMERATOR, NFM_WORD, AGOP_WORD))
@@ -50,19 +40,12 @@ def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
 
 
 def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> float:
-    """ρ of one network, from its R.
+    """ρ of one network, from its R (d, d) and the A and B of `data_matrices`.
 
     Equal to ρ(ẆᵀẆ, ẆᵀKẆ) of the network whose outputs are zero on the data, trained by gradient
     flow on the MSE loss.
 
     Source: beaglehole2024, eq. 7.
-
-    Args:
-        data: A and B of `data_matrices`.
-        r: R, (d, d).
-
-    Returns:
-        ρ.
     """
     trace = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
     return trace("PPQ") * trace("PP") ** -0.5 * trace("PQPQ") ** -0.5

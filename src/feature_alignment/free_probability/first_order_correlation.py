@@ -24,9 +24,6 @@ def velocity_correlation(
         kernel: 𝒦, symmetric (n, n).
         square: stands for 𝒦², (n, n); None for the product of 𝒦 with itself.
 
-    Returns:
-        ρ.
-
     Raises:
         ValueError: if one of the matrices is zero.
 

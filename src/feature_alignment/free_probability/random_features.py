@@ -37,9 +37,6 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
         ratio: c = d/k, a number or a symbol.
         even_moments: E[a²], E[a⁴], …
 
-    Returns:
-        tr(R), tr(R²), …, as many as there are even moments.
-
     Raises:
         UserError: if c is a number and not positive.
 
@@ -53,20 +50,12 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
 
 
 def second_moment_at_finite_size(d: int, k: int, even_moments: Sequence[float]) -> float:
-    """E[tr(R²)] = (1 − 1/k) E[a²]² + E[a⁴](d + 2)/k, exact at any size.
+    """E[tr(R²)] = (1 − 1/k) E[a²]² + E[a⁴](d + 2)/k, exact at any input dimension d and width k.
 
     The first term has the pairs s ≠ t, the second s = t with E[‖g‖⁴] = d(d + 2). It exceeds its
     limit E[a²]² + c E[a⁴] by (2 E[a⁴] − E[a²]²)/k: 5/k for a ~ N(0, 1).
 
     Source: this project's.
-
-    Args:
-        d: input dimension.
-        k: width.
-        even_moments: E[a²], E[a⁴], …
-
-    Returns:
-        E[tr(R²)].
 
     Example:
         >>> second_moment_at_finite_size(10, 10, [1, 3])
@@ -79,7 +68,7 @@ def second_moment_at_finite_size(d: int, k: int, even_moments: Sequence[float]) 
 def sample_r(
     d: int, k: int, generator: torch.Generator, device: torch.device | str = "cpu"
 ) -> torch.Tensor:
-    """R = Wᵀ diag(a²) W of a network with a ~ N(0, I) and W ~ N(0, I/k), in float64.
+    """R = Wᵀ diag(a²) W, (d, d), of a network with a ~ N(0, I) and W ~ N(0, I/k), in float64.
 
     Source: beaglehole2024, eq. 16 and Proposition 16.
 
@@ -88,9 +77,6 @@ def sample_r(
         k: width.
         generator: CPU generator of W, then of a.
         device: where to compute.
-
-    Returns:
-        R (d, d).
     """
     weight = torch.randn(k, d, generator=generator, dtype=torch.float64) / k**0.5
     readout = torch.randn(k, 1, generator=generator, dtype=torch.float64)
@@ -99,13 +85,7 @@ def sample_r(
 
 
 def matrix_moments(matrix: torch.Tensor) -> list[float]:
-    """tr(R), tr(R²), tr(R³) and tr(R⁴) of a symmetric matrix, normalised.
-
-    Args:
-        matrix: R, (d, d).
-
-    Returns:
-        The four moments.
+    """tr(R), tr(R²), tr(R³) and tr(R⁴) of a symmetric matrix (d, d), normalised.
 
     Example:
         >>> matrix_moments(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))

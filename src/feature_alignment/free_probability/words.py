@@ -37,9 +37,6 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
         families: by its letters, the trace of words within each family. Words that are
             rotations of each other have the same trace.
 
-    Returns:
-        The trace, of the type of the families' traces.
-
     Raises:
         ValueError: if a letter is of no family or of two.
 
@@ -90,12 +87,6 @@ def moments_from_cumulants(cumulants: Sequence[Any]) -> list[Any]:
 
     Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2.
 
-    Args:
-        cumulants: κ_1, …, κ_n.
-
-    Returns:
-        m_1, …, m_n.
-
     Example:
         >>> moments_from_cumulants([0, 1, 0, 0])  # semicircle
         [0, 1, 0, 2]
@@ -122,13 +113,7 @@ def moment_trace(moments: Sequence[Any]) -> Trace:
 
 
 def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
-    """Traces of words in given square matrices; products are computed once, when needed.
-
-    Args:
-        matrices: each letter's matrix, (d, d).
-
-    Returns:
-        The function from a word to (1/d) Tr of its product, a float.
+    """Traces (1/d) Tr of words in given matrices (d, d); products are computed once, when needed.
 
     Example:
         >>> matrix_trace({"A": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})("AA")

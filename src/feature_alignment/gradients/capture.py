@@ -144,9 +144,6 @@ def record(
         copy_input: whether the model runs on a copy of x. Without, it must be one that was seen
             not to change its input.
 
-    Returns:
-        The calls, ready for `backpropagate`.
-
     Raises:
         ValueError: if the outputs do not have one row for each sample, or the model changed x.
     """
@@ -251,10 +248,6 @@ def refuse_reordered_samples(recording: Recording, signals: Mapping[CallKey, tor
     It weights one output of each sample, drawn at random, by a random power of two, which must
     scale that sample's signals and no others: where a model sorts samples before a module, one
     gets another's.
-
-    Args:
-        recording: from `record`.
-        signals: from `collect_signals`.
 
     Raises:
         ValueError: if there is such a call; the message names its module.

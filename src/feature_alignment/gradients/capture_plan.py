@@ -47,7 +47,6 @@ class CapturePlan:
     """How to capture the gradients of one model at one point.
 
     Attributes:
-        model: the model.
         values: all parameters by name, detached.
         canonical: first name of each parameter by any of its names.
         outputs: c.
@@ -86,9 +85,6 @@ def plan_capture(
         model: see `tangent_kernel`.
         x: inputs (n, …).
         parameters: values by parameter name to evaluate the model at; None for its own.
-
-    Returns:
-        The plan.
 
     Raises:
         ValueError: if there is no sample or no parameter, if samples depend on each other or on

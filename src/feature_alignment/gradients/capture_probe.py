@@ -76,9 +76,6 @@ def try_rules(
         x: inputs (n, …), at least one.
         canonical: first name of each parameter by any of its names.
 
-    Returns:
-        The trial's results.
-
     Raises:
         ValueError: if samples depend on each other or on chance, or the outputs are not (n, …),
             finite, and in float32 or float64.

@@ -105,9 +105,6 @@ def form_costs(
         groups: number of groups.
         tokens: whether the parameter is an embedding, whose inputs are compared, not multiplied.
 
-    Returns:
-        Cost by form.
-
     Example:
         >>> costs = form_costs((10, 10), 1, (1, 1), (100, 100), symmetric=False)
         >>> min(costs, key=costs.get)
@@ -170,14 +167,7 @@ def add_gradient_gram(
 def add_feature_gram(
     out: torch.Tensor, first: torch.Tensor, second: torch.Tensor, symmetric: bool
 ) -> None:
-    """Add ΦΦ₂ᵀ to `out`; if symmetric, at least its lower triangle.
-
-    Args:
-        out: (n·c, n₂·c).
-        first: Φ, (n, c, p).
-        second: Φ₂, (n₂, c, p).
-        symmetric: whether Φ₂ is Φ.
-    """
+    """Add ΦΦ₂ᵀ of (n, c, p) and (n₂, c, p) to `out`; if symmetric, at least its lower triangle."""
     phi, phi2 = first.reshape(out.shape[0], -1), second.reshape(out.shape[1], -1)
     blocks = 16 if symmetric else 1
     for rows in spans(out.shape[0], max(64, math.ceil(out.shape[0] / blocks))):

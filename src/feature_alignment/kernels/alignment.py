@@ -40,16 +40,9 @@ class LabelAlignmentForm(StrEnum):
 
 
 def kernel_alignment(a: Matrix, b: Matrix) -> float:
-    """Cosine similarity of kernels, Tr[KK′] / (‖K‖_F ‖K′‖_F), without centring.
+    """Cosine similarity of kernels (r, r), Tr[KK′] / (‖K‖_F ‖K′‖_F), without centring.
 
     Source: baratin2021, Figure 12; lejeune2024, Figure 3.
-
-    Args:
-        a: symmetric K (r, r).
-        b: symmetric K′ (r, r).
-
-    Returns:
-        A number in [−1, 1], in [0, 1] for positive semidefinite kernels.
 
     Raises:
         ValueError: if the shapes differ or do not fit, or a kernel is zero or not finite.
@@ -80,9 +73,6 @@ def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
         b: symmetric K′ (r, r).
         outputs: the c of the centring, a divisor of r.
 
-    Returns:
-        A number in [0, 1] for positive semidefinite kernels.
-
     Raises:
         ValueError: if the shapes differ or do not fit, or a centred kernel is zero or not finite.
 
@@ -105,9 +95,6 @@ def label_alignment(
         y: labels (n, c), one-hot for classes.
         form: which reading.
 
-    Returns:
-        A number in [0, 1] for a positive semidefinite kernel.
-
     Raises:
         ValueError: if shapes do not fit, the form is unknown, or the kernel or the labels are
             zero (once centred) or not finite.
@@ -124,16 +111,6 @@ def label_alignments(
     kernel: Matrix, y: Matrix, forms: Iterable[LabelAlignmentForm | str] = LabelAlignmentForm
 ) -> dict[LabelAlignmentForm, float]:
     """`label_alignment` in several forms, which share the centring where they can.
-
-    Source: as `label_alignment`.
-
-    Args:
-        kernel: symmetric K (n·c, n·c).
-        y: labels (n, c), one-hot for classes.
-        forms: which readings; all by default.
-
-    Returns:
-        The alignment by form.
 
     Raises:
         ValueError: as `label_alignment`.

@@ -63,19 +63,10 @@ def adapted_kernel(
 ) -> TangentKernel:
     """Adapted kernel K(x, x') = ∇̄f_θ(x) ∇̄f_θ(x')ᵀ of the average tangent features.
 
-    The initial kernel K₀ is `tangent_kernel(model, x, parameters=start)`.
+    Arguments are those of `average_tangent_features`. The initial kernel K₀ is
+    `tangent_kernel(model, x, parameters=start)`.
 
     Source: lejeune2024, Section 3 (adapted kernel) and Appendix B.1.
-
-    Args:
-        model: the architecture, see `layer_signals`; its own parameters are not used.
-        start: θ₀ by parameter name.
-        end: θ by parameter name.
-        x: inputs (n, …).
-        points: points of the average, at least 2.
-
-    Returns:
-        Gram matrices (n·c, n·c) by layer and in total.
 
     Raises:
         ValueError: if there are fewer than two points, or the model is not supported.
@@ -88,15 +79,10 @@ def adapted_kernel(
 def label_kernel(change: torch.Tensor) -> torch.Tensor:
     """Label kernel K_ŷ(x, x') = (f_θ(x) − f_θ₀(x)) (f_θ(x') − f_θ₀(x'))ᵀ.
 
-    It is made of what training added to the outputs, not of the labels themselves.
+    Of rank one, (n·c, n·c) and sample-major. `change` (n, c) is what training added to the outputs;
+    the labels themselves play no part.
 
     Source: lejeune2024, Theorem 1.
-
-    Args:
-        change: f_θ − f_θ₀, (n, c).
-
-    Returns:
-        Rank-one Gram matrix (n·c, n·c), sample-major.
 
     Raises:
         ValueError: if `change` is not (n, c).

@@ -6,17 +6,10 @@ import torch
 def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
     """Gram matrix of the centred features Φ − mean over x of Φ, from that of the raw ones.
 
-    Each output's features are centred with that output's own mean: K_c = CKC with
-    C = (I_n − 11ᵀ/n) ⊗ I_c.
+    Both are (n·c, n·c), sample-major. The features of each of the c outputs are centred with their
+    own mean: K_c = CKC with C = (I_n − 11ᵀ/n) ⊗ I_c.
 
     Source: baratin2021, Section 3.1.
-
-    Args:
-        kernel: Gram matrix (n·c, n·c), sample-major.
-        outputs: c.
-
-    Returns:
-        Centred Gram matrix (n·c, n·c).
 
     Raises:
         ValueError: if the kernel is not square or its size is not a multiple of c.

@@ -42,9 +42,6 @@ def eigenfunctions(
         number: m, how many; None for all n·c.
         outputs: c.
 
-    Returns:
-        Eigenvalues and functions, largest eigenvalue first.
-
     Raises:
         ValueError: if the kernel is not square, finite and symmetric (to 1e-4 of its largest
             entry), or m is out of range.
@@ -74,7 +71,7 @@ def eigenfunctions(
     else:
         values, vectors = scipy.linalg.eigh(gram, driver="evd")
     values, vectors = values[::-1][:number], vectors[:, ::-1][:, :number]
-    vectors = vectors * _signs(vectors) * np.sqrt(size // outputs)
+    vectors = vectors * fixed_signs(vectors) * np.sqrt(size // outputs)
     return Eigenfunctions(eigenvalues=values.copy(), functions=vectors)
 
 
@@ -91,9 +88,6 @@ def label_energy(
         functions: orthogonal columns (n·c, m), as `eigenfunctions` gives them.
         y: labels (n, c), or (n,) for one output.
         k: how many columns; None for all.
-
-    Returns:
-        A number in [0, 1].
 
     Raises:
         ValueError: if the labels do not fit, are the same for all samples, or k is out of range.
@@ -124,7 +118,7 @@ def _float64(values: torch.Tensor | np.ndarray) -> np.ndarray:
     return np.asarray(values, dtype=np.float64)
 
 
-def _signs(vectors: np.ndarray) -> np.ndarray:
+def fixed_signs(vectors: np.ndarray) -> np.ndarray:
     """±1 for each column, so that its first largest entry becomes positive."""
     magnitude = np.abs(vectors)
     first = np.argmax(magnitude >= (1 - 1e-6) * magnitude.max(axis=0), axis=0)

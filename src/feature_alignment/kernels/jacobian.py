@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from feature_alignment.gradients.capture import refuse_dependent_samples
+from feature_alignment.kernels.eigenfunctions import fixed_signs
 
 Direction = dict[str, torch.Tensor]
 
@@ -135,7 +136,7 @@ class Jacobian:
 def jacobian_vector_product(
     model: nn.Module, x: torch.Tensor, direction: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
-    """Change Jv of the outputs per unit step of the parameters along v.
+    """Change Jv, (n, c), of the outputs per unit step of the parameters along v.
 
     Source: baratin2021, eq. 2 and Appendix A.1 (Figure 7).
 
@@ -143,9 +144,6 @@ def jacobian_vector_product(
         model: any model in evaluation mode; outputs (n, c).
         x: inputs (n, …).
         direction: v by parameter name; names that are left out stand for zero.
-
-    Returns:
-        Jv, (n, c).
 
     Raises:
         ValueError: if samples are not independent, the outputs are not (n, c), or the direction
@@ -160,7 +158,7 @@ def jacobian_vector_product(
 
 
 def vector_jacobian_product(model: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> Direction:
-    """Gradient Jᵀu of a weighted sum Σ_i Σ_y u_iy f_y(x_i) of the outputs.
+    """Gradient Jᵀu, by parameter name, of a weighted sum Σ_i Σ_y u_iy f_y(x_i) of the outputs.
 
     Source: baratin2021, eq. 3 (the update of gradient descent is −η Jᵀ∇L).
 
@@ -168,9 +166,6 @@ def vector_jacobian_product(model: nn.Module, x: torch.Tensor, weights: torch.Te
         model: any model in evaluation mode; outputs (n, c).
         x: inputs (n, …).
         weights: u, (n, c).
-
-    Returns:
-        Jᵀu by parameter name.
 
     Raises:
         ValueError: if samples are not independent, or the outputs are not (n, c).
@@ -186,7 +181,7 @@ def vector_jacobian_product(model: nn.Module, x: torch.Tensor, weights: torch.Te
 def kernel_vector_product(
     model: nn.Module, x: torch.Tensor, weights: torch.Tensor, x2: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Product K(x, x₂)u = J(x) J(x₂)ᵀ u of the tangent kernel without the kernel.
+    """Product K(x, x₂)u = J(x) J(x₂)ᵀ u, (n, c), of the tangent kernel without the kernel.
 
     Source: baratin2021, eq. 3 (δf = −η K ∇L).
 
@@ -195,9 +190,6 @@ def kernel_vector_product(
         x: inputs (n, …) of the kernel's rows.
         weights: u, (n₂, c).
         x2: inputs (n₂, …) of the kernel's columns; None for x.
-
-    Returns:
-        Ku, (n, c).
 
     Raises:
         ValueError: if samples are not independent, or the outputs are not (n, c).
@@ -290,7 +282,7 @@ def top_singular_directions(
             f"number: {number}; only {int((eigenvalues > tolerance * eigenvalues[0]).sum())} "
             f"singular values are above √tolerance = {tolerance**0.5:.1g} of the largest."
         )
-    functions = functions * _signs(functions)
+    functions = functions * fixed_signs(functions)
     images = np.stack([apply_kernel(u) for u in functions.T], axis=1)
     residuals = np.linalg.norm(images - functions * eigenvalues, axis=0) / eigenvalues[0]
     if residuals.max() > tolerance:
@@ -305,9 +297,3 @@ def top_singular_directions(
         for name in pulled[0]
     }
     return SingularDirections(values, functions, directions, residuals)
-
-
-def _signs(vectors: np.ndarray) -> np.ndarray:
-    magnitude = np.abs(vectors)
-    first = np.argmax(magnitude >= (1 - 1e-6) * magnitude.max(axis=0), axis=0)
-    return np.sign(vectors[first, np.arange(vectors.shape[1])])

@@ -44,9 +44,6 @@ def kernel_eigenvalues(
         tolerance: how asymmetric the kernel may be, relative to its largest entry, and how
             negative an eigenvalue, relative to the largest.
 
-    Returns:
-        Eigenvalues (r,).
-
     Raises:
         ValueError: if the kernel is not square, finite, symmetric and positive semidefinite
             within the tolerance.
@@ -79,9 +76,6 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
     Args:
         eigenvalues: λ (r,), in any order.
 
-    Returns:
-        A number in [1, r].
-
     Raises:
         ValueError: if an eigenvalue is more negative than rounding can make it or not finite, or
             all of them are zero.
@@ -107,9 +101,6 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
         eigenvalues: λ (r,), in any order.
         k: how many, from 1 to r.
 
-    Returns:
-        A number in (0, 1].
-
     Raises:
         ValueError: if k is out of range, or `effective_rank` would refuse the eigenvalues.
 
@@ -125,15 +116,9 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
 
 
 def spectrum_size(eigenvalues: np.ndarray) -> SpectrumSize:
-    """Largest, mean and median eigenvalue.
+    """Largest, mean and median of eigenvalues in any order.
 
     Source: baratin2021, Figure 2 (second row).
-
-    Args:
-        eigenvalues: λ (r,), in any order.
-
-    Returns:
-        The three numbers.
 
     Raises:
         ValueError: if there are none.

@@ -65,16 +65,12 @@ def layer_tangent_traces(
 ) -> dict[str, float]:
     """Trace Tr K^ℓ of each module's own tangent kernel; they add up to Tr K.
 
+    Arguments are those of `tangent_trace`.
+
     A weight (k, d) with inputs a and gradients δ at P positions takes the cheaper of two forms,
     Σ_{t,s} (a_t·a_s)(δ_t·δ_s) and ‖Σ_t δ_t a_tᵀ‖², all outputs in one product.
 
     Source: baratin2021, Section 3.3 (sum over layers).
-
-    Args:
-        model: see `tangent_trace`.
-        x: inputs (n, …).
-        memory_budget: see `tangent_trace`.
-        plan: see `tangent_trace`.
 
     Returns:
         Traces by module name, in the order of `model.named_parameters()`; a shared parameter
@@ -110,9 +106,6 @@ def tangent_frobenius_norm(model: nn.Module, x: torch.Tensor, block_size: int = 
         model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …).
         block_size: samples of a block's rows and columns.
-
-    Returns:
-        ‖K‖_F, summed in float64.
 
     Raises:
         ValueError: if the model is not supported or the block size is below 1.

@@ -50,13 +50,7 @@ class CausalAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm transformer block: x + attention(norm x), then the same with a 4d GELU layer.
-
-    Args:
-        n_embd: d.
-        n_head: number of heads.
-        options: the further arguments of `new_linear`.
-    """
+    """Pre-norm transformer block: x + attention(norm x), then the same with a 4d GELU layer."""
 
     def __init__(self, n_embd: int, n_head: int, options: LayerOptions) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ class LayerOptions(DrawOptions):
 def new_linear(
     d: int, k: int, *, bias: bool, scheme: str, generator: torch.Generator, dtype: torch.dtype
 ) -> nn.Linear:
-    """Linear layer x ↦ Wx + b with initial values drawn from `generator`.
+    """Linear layer x ↦ Wx + b on the CPU, with initial values drawn from `generator`.
 
     `pytorch`: W and b from U(±1/√d), the distribution of `nn.Linear` itself.
     `kaiming`: W from N(0, 2/d), b from U(±1/√d).
@@ -50,9 +50,6 @@ def new_linear(
         scheme: one of `SCHEMES`.
         generator: CPU generator; the weight is drawn before the bias.
         dtype: precision of the parameters.
-
-    Returns:
-        The layer, on the CPU: weight (k, d), bias (k,) or None.
 
     Raises:
         ValueError: if the scheme is unknown.
@@ -76,21 +73,8 @@ def new_conv2d(
 ) -> nn.Conv2d:
     """Convolution with a square filter of odd size, padded by zeros so that stride 1 keeps size.
 
-    The schemes are those of `new_linear` with the fan-in d·size²: the number of inputs of one
-    unit at one position, as in PyTorch's own initialisation.
-
-    Args:
-        d: channels of the input.
-        k: channels of the output.
-        size: side of the filter, odd.
-        stride: step between positions.
-        bias: whether the layer has b.
-        scheme: one of `SCHEMES`.
-        generator: CPU generator; the weight is drawn before the bias.
-        dtype: precision of the parameters.
-
-    Returns:
-        The layer, on the CPU: weight (k, d, size, size), bias (k,) or None.
+    Arguments and schemes are those of `new_linear`, with d and k channels and the fan-in d·size²:
+    the number of inputs of one unit at one position, as in PyTorch's own initialisation.
 
     Raises:
         ValueError: if the scheme is unknown, or the size is even.

@@ -18,15 +18,8 @@ BLOCKS_PER_STAGE = 2
 class ResidualBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut: x ↦ ReLU(N(conv(ReLU(N(conv x)))) + S(x)).
 
-    N is batch norm or nothing. S is the identity, or a 1×1 convolution with N where the shape
-    changes.
-
-    Args:
-        d: channels of the input.
-        k: channels of the output.
-        stride: step of the first convolution.
-        batch_norm: whether N is batch norm.
-        options: the further arguments of `new_conv2d`.
+    N is batch norm, if asked for, or nothing. S is the identity, or a 1×1 convolution with N where
+    the shape changes.
     """
 
     def __init__(

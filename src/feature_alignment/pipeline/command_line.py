@@ -17,6 +17,7 @@ from feature_alignment.pipeline.config import (
     Config,
     config_model,
     describe_keys,
+    merge,
     read_yaml,
     resolve_config,
 )
@@ -29,11 +30,7 @@ BY_HAND = Path("results") / "by_hand"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a user's mistake ends the process with its one sentence.
-
-    Args:
-        arguments: the words of the command line after the program's name; None for the process's.
-    """
+    """Run a command; a user's mistake ends the process with its one sentence."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
@@ -82,19 +79,10 @@ def _config(options: argparse.Namespace) -> Config:
         found = read_yaml(file)
         if not isinstance(found, dict):
             raise UserError(f"{file}: holds no mapping of keys to values.")
-        settings = _update(settings, found)
+        settings = merge(settings, found)
     if not WORKFLOW.is_dir():
         raise UserError("there is no folder workflow here; start in the root of the checkout.")
     return resolve_config(settings, WORKFLOW, options.preset, files)
-
-
-def _update(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge as Snakemake merges config files: sections key by key."""
-    merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _update(merged[key], value) if both else value
-    return merged
 
 
 def _name(target: str, allowed: Sequence[str], what: str) -> str:

@@ -175,7 +175,7 @@ def resolve_config(
     sizes, origin = {}, {}
     if chosen in PRESETS:  # else the check says what is wrong with the name
         sizes, origin = load_preset(workflow_folder, chosen)
-    merged = {**_merge(sizes, cleaned), "preset": chosen}
+    merged = {**merge(sizes, cleaned), "preset": chosen}
 
     def source_of(path: Sequence[Any]) -> str:
         return _source_of(path, cleaned, files, origin)
@@ -184,14 +184,11 @@ def resolve_config(
     # Onto the defaults, so that of a section whose defaults differ from its class's own, such as a
     # geometric schedule, the keys that are not given keep them.
     defaults = model.model_validate({}).plain()
-    return check(model, _merge(defaults, merged), source_of)
+    return check(model, merge(defaults, merged), source_of)
 
 
 def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dict[str, Path]]:
-    """The settings of a preset: the general part, and each paper's own.
-
-    Returns:
-        The settings, and the file of each experiment's.
+    """The settings of a preset, general and each paper's own, and the file of each experiment's.
 
     Raises:
         UserError: if there is no such preset or a file of it cannot be read.
@@ -253,11 +250,12 @@ def _without_empty_sections(user: Any, model: Any) -> Any:
     return kept
 
 
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge as Snakemake merges config files: sections key by key."""
     merged = dict(base)
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
-            merged[key] = _merge(merged[key], value)
+            merged[key] = merge(merged[key], value)
         else:
             merged[key] = copy.deepcopy(value)
     return merged

@@ -25,15 +25,9 @@ _IN_THE_SPEC = re.compile(rf"{PACKAGE}\.papers\.\w+\.parameters")
 
 
 def import_closure(*modules: str) -> list[Path]:
-    """Files of this package that the modules import, directly or not, themselves included.
+    """Sorted files of this package that modules, by dotted name, import, themselves included.
 
     Imports inside functions count; imports under `if TYPE_CHECKING` do not.
-
-    Args:
-        modules: dotted names, such as "feature_alignment.kernels.tangent".
-
-    Returns:
-        Sorted absolute paths.
 
     Raises:
         ModuleNotFoundError: if a name is not a module of this package.
@@ -71,13 +65,7 @@ def closure_hash(*modules: str) -> str:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is read from one source file.
-
-    Attributes:
-        state: size and time of the last change of the file that was read.
-        imports: names that it imports, in full.
-        meaning: SHA-256 of its syntax tree without docstrings.
-    """
+    """What is read from a file: its state, imports in full, and a hash of what its code means."""
 
     state: str
     imports: tuple[str, ...]

@@ -27,14 +27,7 @@ from feature_alignment.pipeline.parameters import PAPERS_PACKAGE, Parameters
 
 @dataclass(frozen=True)
 class Paper:
-    """What is said of a paper.
-
-    Attributes:
-        title: its title.
-        authors: its authors, as cited.
-        venue: where and when it appeared.
-        url: where it can be read.
-    """
+    """What is said of a paper: title, authors as cited, where and when it appeared, its address."""
 
     title: str
     authors: str

@@ -97,12 +97,7 @@ class Parameters(Section):
 
 
 def by_figure(default: Any, description: str) -> Any:
-    """A field that figures set for each of their points; users cannot.
-
-    Args:
-        default: the value of a point that does not set it.
-        description: what it is.
-    """
+    """A field that figures set for each of their points; users cannot."""
     return Field(default=default, description=description, json_schema_extra=dict(SET_BY_FIGURES))
 
 
@@ -128,15 +123,12 @@ Schedule = Geometric | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(
 
 
 def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any]], str]) -> Any:
-    """Check values against a model.
+    """The instance of a model that has these values, which are checked.
 
     Args:
         model: a section of the configuration, or another pydantic model.
         values: nested dicts and lists as read from YAML.
         source_of: maps the path of a bad value, a list of keys, to the file it comes from.
-
-    Returns:
-        The model's instance.
 
     Raises:
         UserError: for the first value that does not fit: its file and key, what was found and
@@ -161,12 +153,6 @@ def refuse_what_figures_set(
     path: Sequence[Any] = (),
 ) -> None:
     """Refuse keys that exist but are set by the figures, see `by_figure`.
-
-    Args:
-        model: a section of the configuration.
-        values: what a user gives for it.
-        source_of: see `check`.
-        path: where the section stands in the configuration.
 
     Raises:
         UserError: for the first such key.
@@ -233,6 +219,22 @@ _WANTED = {
 }
 
 
+_PLAIN = {
+    "missing": "missing; it has no default, so give it a value",
+    "greater_than_equal": "found {shown}, at least {ge} is needed",
+    "less_than_equal": "found {shown}, at most {le} is allowed",
+    "greater_than": "found {shown}, a value above {gt} is needed",
+    "less_than": "found {shown}, a value below {lt} is needed",
+    "finite_number": "found {shown}; a finite number is needed",
+    "too_short": "found {actual_length} items, at least {min_length} are needed",
+    "empty": "found an empty list, at least one item is needed",
+    "too_long": "found {actual_length} items, at most {max_length} are allowed",
+    "string_too_short": "found an empty text, where at least one character is needed",
+    "string_pattern_mismatch": "found {shown}, which does not fit the pattern {pattern}",
+    "repeated": "found {shown}, in which an item is repeated",
+}
+
+
 def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> str:
     found, context = details["input"], details.get("ctx", {})
     shown = shortened(found)
@@ -240,33 +242,11 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
         case "extra_forbidden":
             section = _section_at(model, path[:-1])
             return f"unknown key; {suggestion(path[-1], keys_of(section) if section else ())}"
-        case "missing":
-            return "missing; it has no default, so give it a value"
         case "literal_error":
             allowed = [part.strip("'") for part in re.split(", | or ", context["expected"])]
             return f"found {shown}; {suggestion(found, allowed)}"
-        case "greater_than_equal":
-            return f"found {shown}, at least {context['ge']} is needed"
-        case "less_than_equal":
-            return f"found {shown}, at most {context['le']} is allowed"
-        case "greater_than":
-            return f"found {shown}, a value above {context['gt']} is needed"
-        case "less_than":
-            return f"found {shown}, a value below {context['lt']} is needed"
-        case "finite_number":
-            return f"found {shown}; a finite number is needed"
-        case "too_short":
-            return f"found {len(found)} items, at least {context['min_length']} are needed"
-        case "empty":
-            return "found an empty list, at least one item is needed"
-        case "too_long":
-            return f"found {len(found)} items, at most {context['max_length']} are allowed"
-        case "string_too_short":
-            return "found an empty text, where at least one character is needed"
-        case "string_pattern_mismatch":
-            return f"found {shown}, which does not fit the pattern {context['pattern']}"
-        case "repeated":
-            return f"found {shown}, in which an item is repeated"
+        case plain if plain in _PLAIN:
+            return _PLAIN[plain].format(shown=shown, **context)
         case "selection":
             return f"found {kind(found)}; write all, or a list of different names"
         case wrong if wrong in _WANTED:

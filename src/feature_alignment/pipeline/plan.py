@@ -19,8 +19,6 @@ class Plan:
     """What a configuration asks for.
 
     Attributes:
-        config: the complete configuration.
-        figures: the selected figures.
         points: for each figure, selected or not, its points.
         specs: the spec of each (experiment, point).
     """
@@ -59,13 +57,7 @@ class Plan:
 
 
 def make_plan(config: Config) -> Plan:
-    """Turn a complete configuration into runs and figures.
-
-    Args:
-        config: what `feature_alignment.pipeline.config.resolve_config` returns.
-
-    Returns:
-        The plan; it holds every figure's runs, so that any figure can be asked for by name.
+    """The plan of a complete configuration.
 
     Raises:
         UserError: if a selected paper, figure or dataset does not exist or cannot be used.

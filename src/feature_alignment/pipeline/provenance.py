@@ -25,17 +25,10 @@ def provenance(
     wall_seconds: float,
     seconds_by_part: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What made a result: spec, code, software, machine and cost.
-
-    Args:
-        spec: the spec that the result was made from.
-        modules: dotted names of the library modules that made it.
-        wall_seconds: elapsed time of the job, in seconds.
-        seconds_by_part: elapsed time of parts of the job, as far as they were timed.
-
-    Returns:
-        A JSON-ready dict; memory is in MiB, time in seconds.
-    """
+    """What made a result: spec, code, software, machine, and cost in seconds and MiB."""
+    torch = sys.modules.get("torch")  # a figure's environment has none
+    gpu = torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+    gpu_bytes = None if gpu is None else gpu.max_memory_allocated()
     return {
         "spec": spec,
         "spec_sha256": spec_hash(spec),
@@ -47,13 +40,13 @@ def provenance(
             "platform": platform.platform(),
             "processor": _processor(),
             "cores": os.cpu_count(),
-            "device": _device_name(),
+            "device": "cpu" if gpu is None else gpu.get_device_name(),
         },
-        "threads": _threads(),
+        "threads": None if torch is None else torch.get_num_threads(),
         "wall_seconds": round(wall_seconds, 3),
         "seconds_by_part": {name: round(value, 3) for name, value in seconds_by_part.items()},
         "peak_memory_mib": round(_peak_memory_mib(), 1),
-        "peak_gpu_memory_mib": _peak_gpu_memory_mib(),
+        "peak_gpu_memory_mib": None if gpu_bytes is None else round(gpu_bytes / 2**20, 1),
     }
 
 
@@ -93,25 +86,6 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _device_name() -> str:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        return torch.cuda.get_device_name()
-    return "cpu"
-
-
-def _threads() -> int | None:
-    torch = sys.modules.get("torch")
-    return None if torch is None else torch.get_num_threads()
-
-
 def _peak_memory_mib() -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def _peak_gpu_memory_mib() -> float | None:
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    return round(torch.cuda.max_memory_allocated() / 2**20, 1)

@@ -35,9 +35,6 @@ class SeedRun(Generic[P]):
     """One seed of one experiment point: all that an experiment's `run_seed` is given.
 
     Attributes:
-        seed: the seed.
-        parameters: the point's parameters.
-        device: where to compute.
         datasets: the point's datasets, by the parameters that name them.
         label: names the run in its progress lines.
         checkpoints: what a run that is killed can go on from; None for no such thing.
@@ -77,20 +74,11 @@ class SeedRun(Generic[P]):
         return torch_stream(self.seed, name)
 
     def progress(self, steps: int, detail: str = "") -> Progress:
-        """A report of the progress of a training.
-
-        Args:
-            steps: the training's steps.
-            detail: tells it from the seed's other trainings.
-        """
+        """A report of the progress of a training; `detail` tells it from the seed's others."""
         return Progress(steps, f"{self.label}, {detail}" if detail else self.label)
 
     def checkpoint(self, name: str = "training") -> TrainingCheckpoint | None:
-        """Where a training saves its state, and goes on from after it was killed.
-
-        Args:
-            name: tells it from the seed's other trainings.
-        """
+        """Where the training of that name saves its state, and goes on from after it was killed."""
         if self.checkpoints is None:
             return None
         return TrainingCheckpoint(self.checkpoints, f"seed{self.seed}-{name}")
@@ -165,9 +153,6 @@ def run_experiment(
             `feature_alignment.pipeline.spec.dataset_keys`.
         checkpoints: what a run that is killed can go on from, and goes on from here; None for no
             such thing.
-
-    Returns:
-        The metrics and arrays of all seeds.
 
     Raises:
         UserError: if a parameter is not possible or a training fails; it names the point.

@@ -94,14 +94,7 @@ class TrainingCheckpoint:
         self._name = name
 
     def restore(self, parts: Mapping[str, Stateful]) -> int:
-        """Put back what was saved, if anything was.
-
-        Args:
-            parts: all that training changes, by names of their own.
-
-        Returns:
-            The updates that were made before; 0 if nothing was saved.
-        """
+        """Put the parts back as they were saved; returns the updates made before, 0 for none."""
         saved = self._checkpoints.load(self._name)
         if saved is None:
             return 0
@@ -114,22 +107,12 @@ class TrainingCheckpoint:
         return saved["step"]
 
     def save_if_due(self, step: int, parts: Mapping[str, Stateful]) -> None:
-        """Save, if the last time is long enough ago.
-
-        Args:
-            step: updates made so far.
-            parts: see `restore`.
-        """
+        """Save after `step` updates, if the last time is long enough ago."""
         if self._checkpoints.due():
             self.save(step, parts)
 
     def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
-        """Save, as at the end of a training that others follow.
-
-        Args:
-            step: updates made so far.
-            parts: see `restore`.
-        """
+        """Save after `step` updates, as at the end of a training that others follow."""
         content = {
             "step": step,
             "parts": {name: part.state_dict() for name, part in parts.items()},

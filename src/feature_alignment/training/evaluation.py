@@ -48,13 +48,6 @@ def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 1024) -> t
 def evaluate(
     model: nn.Module, x: torch.Tensor, y: torch.Tensor, metrics: Mapping[str, Loss]
 ) -> dict[str, float]:
-    """Values of metrics over all samples, from one pass, in the mode the model is in.
-
-    Args:
-        model: the network.
-        x: inputs (n, …).
-        y: targets, as the metrics want them.
-        metrics: functions of outputs and targets by name, see `training.losses`.
-    """
+    """Values of metrics over all samples, from one pass, in the mode the model is in."""
     outputs = outputs_in_chunks(model, x)
     return {name: float(metric(outputs, y)) for name, metric in metrics.items()}

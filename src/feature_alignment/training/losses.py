@@ -12,13 +12,9 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Mean squared error (1/nc) Σ_{i,y} (f_iy − y_iy)², without a factor ½.
+    """Mean squared error (1/nc) Σ_{i,y} (f_iy − y_iy)² of f and y, both (n, c), without a factor ½.
 
     Source: beaglehole2024, Section 4 (MSE); lejeune2024, Appendix B.1.
-
-    Args:
-        f: outputs (n, c).
-        y: targets (n, c).
 
     Raises:
         ValueError: if the shapes differ.
@@ -32,13 +28,9 @@ def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Binary cross-entropy for labels ±1: mean of log(1 + exp(−y f)), in nats.
+    """Binary cross-entropy, mean of log(1 + exp(−y f)) in nats, of log-odds f for y = ±1, (n, c).
 
     Source: baratin2021, Appendix C.1 (the disk experiment).
-
-    Args:
-        f: outputs (n, c), the log-odds of the label +1.
-        y: labels (n, c), each −1 or 1.
 
     Raises:
         ValueError: if the shapes differ.

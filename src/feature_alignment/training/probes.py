@@ -18,14 +18,7 @@ COLUMNS = ["step", "layer", "split", "metric", "value"]
 
 
 class Row(NamedTuple):
-    """One measured number.
-
-    Attributes:
-        layer: name of the layer, or `WHOLE_NETWORK`.
-        split: the samples it was measured on: "train", "test", "easy", ...
-        metric: what was measured.
-        value: the number.
-    """
+    """One measured number of a layer, or of `WHOLE_NETWORK`, on a split: "train", "easy", ..."""
 
     layer: str
     split: str
@@ -35,12 +28,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one probe found at one step.
-
-    Attributes:
-        rows: single numbers.
-        arrays: larger findings by name, for figures that draw them.
-    """
+    """What one probe found at one step: single numbers, and larger findings by name."""
 
     rows: list[Row] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -71,10 +59,6 @@ class Recorder:
 
     def record(self, step: int, measurement: Measurement) -> None:
         """Add one measurement.
-
-        Args:
-            step: updates made before the measurement.
-            measurement: what was found.
 
         Raises:
             MetricNotFiniteError: if a value or an array holds NaN or infinity.
@@ -115,12 +99,6 @@ class Recorder:
         self, step: int, metric: str, layer: str = WHOLE_NETWORK, split: str = "train"
     ) -> float:
         """One recorded number.
-
-        Args:
-            step: updates made before the measurement.
-            metric: what was measured.
-            layer: name of the layer.
-            split: the samples it was measured on.
 
         Raises:
             KeyError: if it was not recorded.

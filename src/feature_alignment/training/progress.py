@@ -77,11 +77,7 @@ class Progress:
             self._bar.close()
 
     def summarise(self, seconds: Mapping[str, float]) -> None:
-        """Log how long the run took, and what share of it each part.
-
-        Args:
-            seconds: elapsed time by part, as `Recorder.seconds`.
-        """
+        """Log how long the run took, and what share of it each part; see `Recorder.seconds`."""
         total = max(sum(seconds.values()), 1e-9)
         shares = (f"{100 * value / total:.0f} % {part}" for part, value in seconds.items())
         logger.info("%s: %.1f s: %s", self._label, total, ", ".join(shares))

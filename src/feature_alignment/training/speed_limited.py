@@ -61,10 +61,7 @@ class SpeedLimited(torch.optim.Optimizer):
             _check(group)
 
     def set_speeds(self, speeds: Sequence[float]) -> None:
-        """Give every layer a new speed, from the next step on.
-
-        Args:
-            speeds: C_ℓ, one for each parameter group.
+        """Give every layer, a parameter group each, a new speed C_ℓ from the next step on.
 
         Raises:
             ValueError: if their number is not that of the groups, or one is negative.
@@ -80,14 +77,7 @@ class SpeedLimited(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update.
-
-        Args:
-            closure: as for every PyTorch optimizer; evaluates the loss again and returns it.
-
-        Returns:
-            The closure's loss, or None without one.
-        """
+        """One update; evaluates the closure, if there is one, and returns its loss."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -26,19 +26,8 @@ NO_ROWS = "the figure, with these settings, does not show it"
 """How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
 LEAST_DRAWS = 5
 DRAW_DEVIATIONS = 2.0
-COLUMNS = (
-    "id",
-    "paper",
-    "place",
-    "figure",
-    "statement",
-    "paper_value",
-    "ours",
-    "sd",
-    "seeds",
-    "verdict",
-    "reason",
-)
+_OF_CLAIM = ("id", "paper", "place", "figure", "statement", "paper_value")
+COLUMNS = (*_OF_CLAIM, "ours", "sd", "seeds", "verdict", "reason")
 
 
 class Outcome(StrEnum):
@@ -71,17 +60,7 @@ class Verdict:
 
 
 def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:
-    """Judge one claim on its figure's table.
-
-    Args:
-        claim: the claim.
-        table: the figure's tidy table: columns seed, step, layer, split, metric, value, point
-            and others; what its column `remark` says, if it has one, goes into the reason.
-        preset: the preset that the table was made with.
-        data_is_real: whether the figure shows real or synthetic data, not a stand-in.
-
-    Returns:
-        The verdict.
+    """Judge one claim on its figure's table, which shows real (or synthetic) data or a stand-in.
 
     Raises:
         UserError: if the preset is unknown, the table lacks a column that the claim names, or
@@ -198,16 +177,7 @@ def evaluate_all(
     preset: str,
     real_data: Mapping[str, bool],
 ) -> pd.DataFrame:
-    """Judge all claims about the given figures.
-
-    Args:
-        ledger: the claims; those about other figures are left out.
-        tables: tidy table of each figure.
-        preset: the preset that the tables were made with.
-        real_data: for each figure, whether it shows real or synthetic data, not a stand-in.
-
-    Returns:
-        One row for each claim, in the ledger's order, with columns `COLUMNS`.
+    """Judge the claims about the figures that have tables: a row with `COLUMNS` for each.
 
     Raises:
         UserError: as `evaluate`.
@@ -217,21 +187,8 @@ def evaluate_all(
         if claim.figure not in tables:
             continue
         verdict = evaluate(claim, tables[claim.figure], preset, real_data[claim.figure])
-        rows.append(
-            {
-                "id": claim.id,
-                "paper": claim.paper,
-                "place": claim.place,
-                "figure": claim.figure,
-                "statement": claim.statement,
-                "paper_value": claim.paper_value,
-                "ours": verdict.ours,
-                "sd": verdict.sd,
-                "seeds": verdict.seeds,
-                "verdict": str(verdict.outcome),
-                "reason": verdict.reason,
-            }
-        )
+        found = (verdict.ours, verdict.sd, verdict.seeds, str(verdict.outcome), verdict.reason)
+        rows.append((*(getattr(claim, key) for key in _OF_CLAIM), *found))
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype({"paper_value": float, "ours": float, "sd": float, "seeds": int})
 
@@ -240,10 +197,6 @@ def write_verdicts(verdicts: pd.DataFrame, path: Path) -> None:
     """Write the verdicts as CSV; the same verdicts give the same bytes on every system.
 
     Numbers keep six significant digits, so that last-bit differences between machines vanish.
-
-    Args:
-        verdicts: what `evaluate_all` returns.
-        path: the file to write.
     """
     text = verdicts.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     path.write_bytes(text.encode("utf-8"))

@@ -28,9 +28,6 @@ def judge_claims(
         ledgers: the papers' `claims.yaml`.
         verdicts_file: the CSV to write.
 
-    Returns:
-        The verdicts.
-
     Raises:
         UserError: if a ledger is malformed, or a table lacks a column that a claim names.
     """

@@ -75,7 +75,6 @@ class Claim(Section):
 
     Attributes:
         id: unique name, paper.figure.quantity; fig_<name> is for what is no figure of the paper.
-        paper: citation key.
         place: where the paper says it.
         statement: what the paper claims, in our own words.
         quote: a short verbatim phrase of the paper; mathematics in plain letters.
@@ -83,7 +82,6 @@ class Claim(Section):
             its released code, or the statement is in words only.
         figure: the figure whose tidy table is read.
         select: column and value (or list of values) of the rows to read; `step` may be last.
-        criterion: what must hold for the claim to count as reproduced.
         lowest_preset: the smallest preset whose sizes can decide the claim.
         data: whether only the real data can decide the claim, or any data can.
         paper_value: the paper's number in the unit of `unit`, or none where it gives none.
@@ -123,13 +121,7 @@ class _Ledger(Section):
 
 
 def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
-    """Read and check the ledgers of some papers.
-
-    Args:
-        files: each paper's `claims.yaml`; the folder's name is the paper's key.
-
-    Returns:
-        The claims, in the order of the files and in each file's own.
+    """Read and check papers' ledgers, `claims.yaml` in folders named by the papers' keys.
 
     Raises:
         UserError: if a ledger has a wrong key or value, or contradicts itself; names file, claim
@@ -138,7 +130,10 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
     claims: list[Claim] = []
     seen: dict[str, Path] = {}
     for path in files:
-        for claim in _read_ledger(path):
+        # The claims are checked one by one, so that an error can name the claim, not its number.
+        entries = check(_Ledger, read_yaml(path), lambda _, path=path: str(path)).claims
+        for number, entry in enumerate(entries, start=1):
+            claim = _read_claim(entry, number, path)
             if claim.id in seen:
                 raise UserError(
                     f"{path}: claim {claim.id}: id: used twice, first in {seen[claim.id]}; "
@@ -149,23 +144,11 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
-def _read_ledger(path: Path) -> list[Claim]:
-    # The claims are checked one by one, so that an error can name the claim and not its number.
-    entries = check(_Ledger, read_yaml(path), lambda _: str(path)).claims
-    return [
-        _read_claim(entry, f"{path}: claim {_name(entry, number)}", path.parent.name)
-        for number, entry in enumerate(entries, start=1)
-    ]
-
-
-def _name(entry: Any, number: int) -> str:
-    named = isinstance(entry, dict) and "id" in entry
-    return str(entry["id"]) if named else f"number {number}"
-
-
-def _read_claim(entry: Any, where: str, paper: str) -> Claim:
+def _read_claim(entry: Any, number: int, path: Path) -> Claim:
+    name = f"number {number}"
     if isinstance(entry, dict):
-        entry = {"paper": paper, **entry}
+        name, entry = entry.get("id", name), {"paper": path.parent.name, **entry}
+    where = f"{path}: claim {name}"
     claim: Claim = check(Claim, entry, lambda _: where)
     _check_criterion(claim.criterion, f"{where}: criterion")
     if claim.partly is not None:

@@ -27,10 +27,6 @@ class MissingRowsError(UserError):
 def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
     """The numbers that a claim is about, one for each seed, or for each draw of each seed.
 
-    Args:
-        claim: the claim; `select`, `relative_to`, `combine` and `over` say what to read.
-        table: the figure's tidy table, with columns seed, step, metric, value and others.
-
     Returns:
         Float64 values sorted by their index, (seed, draw); without `over`, and where the draws of
         a seed are averaged, the draw is 0. Their order, and so the last bits of their mean, does
@@ -63,14 +59,7 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
 
 
 def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
-    """What a table says about the rows that a claim reads, such as what an average lacks.
-
-    Args:
-        claim: the claim.
-        table: the figure's tidy table; its column `remark`, if it has one, holds the words.
-
-    Returns:
-        The different remarks, sorted; none where there is no such column.
+    """The different words, sorted, in the column `remark` of the rows that a claim reads.
 
     Raises:
         MissingRowsError: if the table has no rows of the kind that the claim is about.

@@ -16,14 +16,7 @@ from feature_alignment.pipeline.spec import Spec
 
 
 def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Path) -> FigureTable:
-    """Gather the runs of a figure into its table, and write it.
-
-    Args:
-        spec: the figure's spec; `points` lists its points with their experiments and columns.
-        folders: the folder of each point's run, by the point's name.
-        table: the CSV to write.
-        arrays: the NPZ to write.
-    """
+    """Gather the runs of a figure, in `folders` by point, into its table, a CSV and an NPZ."""
     runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in spec["points"]})
     made = figure_named(spec["figure"]).table(runs)
     made.frame.to_csv(table, index=False)
@@ -33,14 +26,7 @@ def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Pat
 
 
 def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path]) -> None:
-    """Draw a figure from its table, stamp it with preset and data, and save it.
-
-    Args:
-        spec: the figure's spec; `preset` and `datasets` are stamped on it.
-        table: the CSV that `make_table` wrote.
-        arrays: the NPZ that `make_table` wrote.
-        pictures: the files to write; the suffix chooses the format.
-    """
+    """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it."""
     with np.load(arrays) as stored:
         content = FigureTable(pd.read_csv(table), dict(stored))
     picture = figure_named(spec["figure"]).draw(content)
@@ -51,9 +37,6 @@ def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path])
 
 def describe_data(spec: Spec) -> str:
     """In a few words, the data that a figure shows, stand-ins named as such.
-
-    Args:
-        spec: the figure's spec: its `points`, and in `datasets` its (name, source) pairs.
 
     Example:
         >>> describe_data({"points": [], "datasets": []})

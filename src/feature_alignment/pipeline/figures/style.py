@@ -192,15 +192,9 @@ def show_matrix(
 
 
 def stamp(figure: "Figure", preset: str, data: str, seeds: str = "") -> None:
-    """Write preset, data and seeds in small grey letters at the foot of the figure.
+    """Write preset, data (`describe_data`) and seeds (`describe_seeds`) small and grey at the foot.
 
     In as many lines as the figure's width needs.
-
-    Args:
-        figure: a figure of `new_figure`, whose layout makes room for the lines.
-        preset: the preset's name.
-        data: where the data come from, stand-ins named as such.
-        seeds: how many seeds there are and how they are drawn, as `describe_seeds` says it.
     """
     columns = int(_FOOTER_CHARACTERS_PER_INCH * figure.get_figwidth())
     words = (f"preset: {preset}", f"data: {data}", seeds)
@@ -218,13 +212,9 @@ def _rounded(bounds: tuple[float, float, float, float]) -> tuple[float, float, f
 
 
 def save(figure: "Figure", path: "Path | str") -> None:
-    """Write the figure in the format of the path's suffix, free of dates and versions.
+    """Write the figure as .pdf or .png, by the path's suffix, free of dates and versions.
 
     The file appears whole or not at all: it is written beside its place, then moved.
-
-    Args:
-        figure: a figure of `new_figure`.
-        path: where to; ends in .pdf or .png. Missing folders are made.
 
     Raises:
         ValueError: if the suffix is another one.

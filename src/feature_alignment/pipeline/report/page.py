@@ -42,17 +42,7 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """One figure.
-
-    Attributes:
-        name: the figure's name, such as "<paper>_fig1".
-        paper: its paper's citation key.
-        title: one line.
-        caption: what is to be seen.
-        png: the picture to show.
-        pdf: the picture to link to.
-        table: the tidy table to link to.
-    """
+    """One figure: its name, its paper's key, what to print, and the files to show or link to."""
 
     name: str
     paper: str
@@ -83,9 +73,7 @@ class Report:
     """All that the report tells.
 
     Attributes:
-        preset: the preset's name.
         papers: titles by citation key, in the order of the page.
-        figures: the figures, in the order of the page.
         sources: the datasets that the figures show; none for synthetic data.
         ledger: the claims.
         verdicts: what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read.
@@ -104,14 +92,7 @@ class Report:
 
 
 def render_report(report: Report, folder: Path) -> str:
-    """The report as one HTML page.
-
-    Args:
-        report: what it tells.
-        folder: the folder that the page will lie in; links to files are relative to it.
-
-    Returns:
-        HTML, in UTF-8 when written.
+    """The report as one HTML page, with links relative to the folder that it will lie in.
 
     Raises:
         ValueError: if a verdict has no claim, a claim no figure, or a figure no paper on the page,
@@ -150,12 +131,7 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
         outcome = Outcome(verdict["verdict"])
         rows.append(
             {
-                "id": claim.id,
-                "figure": claim.figure,
-                "place": claim.place,
-                "statement": claim.statement,
-                "quote": claim.quote,
-                "note": claim.note,
+                **dict(claim),
                 "why": claim.criterion.why,
                 "unit": "" if claim.unit == "1" else claim.unit,
                 "paper": number_text(verdict["paper_value"]),
@@ -190,10 +166,8 @@ def _figure_row(figure: ReportFigure, claims: list[dict[str, Any]], folder: Path
     picture = figure.png.read_bytes()
     width, height = _png_size(picture, figure.png)
     return {
-        "name": figure.name,
+        **vars(figure),
         "label": figure_label(figure.name),
-        "title": figure.title,
-        "caption": figure.caption,
         "picture": base64.b64encode(picture).decode("ascii"),
         "width": width,
         "height": height,
