@@ -11,11 +11,9 @@ from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import make_optimizer
 
 X = torch.randn(12, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 Y = X[:, :1] * X[:, 1:2]
-SETTINGS = {"name": "momentum", "lr": 0.05, "momentum": 0.9}
 
 
 def flat(model):
@@ -29,7 +27,7 @@ def trained(after_update=None, model=None, steps=7):
         X,
         Y,
         loss=mse,
-        optimizer=make_optimizer(model.parameters(), SETTINGS),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
         steps=steps,
         batch_size=5,
         batches=torch_stream(0, "batches"),
