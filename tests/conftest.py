@@ -44,7 +44,7 @@ def _jacobian(model, x):
     named = list(model.named_parameters())
     layers = {name.rpartition(".")[0]: [] for name, _ in named}
     for i in range(len(x)):
-        f = model(x[i : i + 1])[0]
+        f = model(x[i : i + 1]).flatten()
         for y in range(len(f)):
             values = [value for _, value in named]
             found = torch.autograd.grad(f[y], values, retain_graph=True, allow_unused=True)
@@ -55,6 +55,12 @@ def _jacobian(model, x):
             for layer, parts in row.items():
                 layers[layer].append(torch.cat(parts))
     return {layer: torch.stack(rows) for layer, rows in layers.items()}
+
+
+@pytest.fixture(scope="session")
+def explicit_jacobian():
+    """Function (model, x) → Jacobian (n·c, p), the columns in parameter order."""
+    return lambda model, x: torch.cat(list(_jacobian(model, x).values()), dim=1)
 
 
 @pytest.fixture(scope="session")

@@ -131,14 +131,6 @@ def test_vgg_and_resnet_layers(batch_norm):
     assert len(layer_feature_matrices(vgg, x)) == 9
 
 
-def test_it_agrees_with_the_signals_of_linear_layers():
-    model, x = mlp(), draw(7, 4)
-    found = layer_feature_matrices(model, x)
-    for name, signal in layer_signals(model, x).items():
-        expected = preactivation_feature_covariance(signal.gradients)
-        torch.testing.assert_close(found[name].covariance, expected)
-
-
 @pytest.mark.parametrize("width", [64, 65, 200])
 def test_wide_layers_are_summed_in_strips(width):
     model, x = MLP(3, [width], 2, "erf", True, stream(), dtype=DOUBLE), draw(6, 3)

@@ -231,7 +231,9 @@ def test_float32_agrees_to_its_precision(name, explicit_kernel, assert_same_kern
     model = prepare(build(), x)
     expected = explicit_kernel(model, x)
     single = x.float() if x.is_floating_point() else x
-    assert_same_kernel(tangent_kernel(model.float(), single), expected, 1e-4)
+    found = tangent_kernel(model.float(), single)
+    assert found.total.dtype == torch.float32
+    assert_same_kernel(found, expected, 1e-4)
 
 
 @pytest.mark.parametrize("name", ["ResNet", "tied GPT", "shared weights", "LSTM"])

@@ -90,42 +90,14 @@ CASES = {
 }  # fmt: skip
 
 
-def oracle(model, x):
-    """Squared norms by parameter: one backward pass for each sample and output."""
-    parameters = dict(model.named_parameters())
-    squares = dict.fromkeys(parameters, 0.0)
-    for sample in x:
-        for f in model(sample[None]).flatten():
-            gradients = torch.autograd.grad(
-                f, list(parameters.values()), allow_unused=True, retain_graph=True
-            )
-            for name, gradient in zip(parameters, gradients, strict=True):
-                squares[name] += 0.0 if gradient is None else gradient.square().sum().item()
-    return squares
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_traces_are_the_squared_norms_of_all_samples_gradients(case):
+def test_traces_are_those_of_the_explicit_kernel(case, explicit_kernel):
     model, x = CASES[case]()
     jittered(model)
-    squares = oracle(model, x)
+    expected = {name: gram.trace().item() for name, gram in explicit_kernel(model, x).items()}
     found = layer_tangent_traces(model, x)
-    assert sum(found.values()) == pytest.approx(sum(squares.values()), rel=1e-10)
-    by_module = {}
-    for name, square in squares.items():
-        module = name.rpartition(".")[0]
-        by_module[module] = by_module.get(module, 0.0) + square
-    assert list(found) == list(by_module)
-    for name, trace in found.items():
-        assert trace == pytest.approx(by_module[name], rel=1e-10), name
-
-
-def test_it_is_the_trace_of_the_tangent_kernel():
-    model, x = CASES["mlp"]()
-    kernel = tangent_kernel(model, x)
-    assert tangent_trace(model, x) == pytest.approx(kernel.total.trace().item())
-    for name, trace in layer_tangent_traces(model, x).items():
-        assert trace == pytest.approx(kernel.layers[name].trace().item())
+    assert list(found) == list(expected)
+    assert found == pytest.approx(expected, rel=1e-10)
 
 
 def test_memory_changes_nothing_and_float32_little():
@@ -160,11 +132,11 @@ class HookedWeight(nn.Linear):
         self.weight = self.exponent.exp()
 
 
-def test_weights_made_by_hooks_are_measured_by_their_parameters():
+def test_weights_made_by_hooks_are_measured_by_their_parameters(explicit_kernel):
     layer = HookedWeight().double()
     layer.__class__ = nn.Linear  # what the type alone would say
     x = draw(5, 4)
-    expected = sum(oracle(layer, x).values())
+    expected = sum(explicit_kernel(layer, x).values()).trace().item()
     assert tangent_trace(layer, x) == pytest.approx(expected, rel=1e-10)
 
 

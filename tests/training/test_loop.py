@@ -189,15 +189,7 @@ def test_descent_follows_its_formula_and_the_scheduled_rate_is_put_back(schedule
     for t in range(4):
         w = w - 0.1 * schedule(t) * (2 / 20) * (X @ w.T - Y).T @ X
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    train(
-        model,
-        X,
-        Y,
-        loss=mse,
-        optimizer=optimizer,
-        steps=4,
-        **{"schedule": schedule} if schedule else {},
-    )
+    train(model, X, Y, loss=mse, optimizer=optimizer, steps=4, schedule=schedule)
     torch.testing.assert_close(model.weight.detach(), w)
     assert optimizer.param_groups[0]["lr"] == 0.1
 
