@@ -1,5 +1,6 @@
 """What several test files share: the checkout, and small complete configurations."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from feature_alignment.pipeline.plan import make_plan
 ROOT = Path(__file__).resolve().parent.parent
 # The made-up paper, which is found as every paper is; tests of the pipeline name no other.
 papers.__path__.append(str(ROOT / "tests" / "example_paper"))
+sys.path.append(str(ROOT / "tests"))  # for `toys`
 
 
 @pytest.fixture(scope="session")

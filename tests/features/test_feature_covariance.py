@@ -17,16 +17,13 @@ from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
+from toys import Toy, draw, linear
 
 DOUBLE = torch.float64
 
 
 def stream(name="init", seed=0):
     return torch_stream(seed, name)
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, dtype=DOUBLE, generator=stream("draw", seed))
 
 
 def mlp(outputs=3, bias=False):
@@ -237,40 +234,25 @@ def test_the_model_is_left_as_it_was():
 
 
 def test_models_may_change_their_input_in_place():
-    class InPlace(nn.Module):
-        def __init__(self, layer):
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, x):
-            return torch.tanh(self.layer(x.mul_(2)))
-
-    layer, x = nn.Linear(3, 2).double(), draw(4, 3)
+    layer, x = linear(), draw(4, 3)
     kept = x.clone()
-    found = layer_feature_matrices(InPlace(layer), x, chunk_size=1)["layer"].covariance
+    model = Toy(lambda m, x: torch.tanh(m.layer(x.mul_(2))), layer=layer)
+    found = layer_feature_matrices(model, x, chunk_size=1)["layer"].covariance
     expected = layer_feature_matrices(nn.Sequential(layer, nn.Tanh()), 2 * x)["0"].covariance
     torch.testing.assert_close(found, expected)
     assert torch.equal(x, kept)
 
 
 def test_a_model_that_changes_only_some_of_its_inputs_in_place_is_refused():
-    class Sometimes(nn.Sequential):
-        def forward(self, x):
-            return super().forward(x.neg_() if x.sum() < 0 else x)
-
+    model = Toy(lambda m, x: m.layer(x.neg_() if x.sum() < 0 else x), layer=nn.Linear(3, 2))
     x = torch.ones(4, 3)
     x[2:] = -1
     with pytest.raises(ValueError, match=r"in place for some samples.*x\.clone"):
-        layer_feature_matrices(Sometimes(nn.Linear(3, 2)), x, chunk_size=2)
+        layer_feature_matrices(model, x, chunk_size=2)
 
 
-class Twice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.layer(self.layer(x))
+def twice():
+    return Toy(lambda m, x: m.layer(m.layer(x)), layer=nn.Linear(4, 4), unused=nn.Linear(4, 4))
 
 
 @pytest.mark.parametrize(
@@ -280,8 +262,8 @@ class Twice(nn.Module):
         (gpt(), {"layers": ["norm"]}, "'norm' is a LayerNorm; only nn.Linear and nn.Conv2d"),
         (mlp(), {"layers": []}, "no layer to measure"),
         (nn.ReLU(), {}, "no layer to measure"),
-        (Twice(), {}, "'layer' was called 2 times"),
-        (Twice(), {"layers": ["unused"]}, "'unused' was called 0 times"),
+        (twice(), {}, "'layer' was called 2 times"),
+        (twice(), {"layers": ["unused"]}, "'unused' was called 0 times"),
         (nn.Sequential(nn.Conv2d(4, 4, 1, groups=2), nn.Flatten()), {}, "in 2 groups"),
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), {}, "'1' .Dropout. is in training mode"),
         (nn.Linear(4, 2), {"chunk_size": 0}, "chunk_size: 0"),
@@ -327,20 +309,16 @@ def change_by_autograd(model, moved, x, name):
     return total / count
 
 
-class Tokens(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.second(torch.tanh(self.first(x))).mean(dim=1)
-
-
 @pytest.mark.parametrize("kind", ["convolution", "tokens"])
 def test_covariance_of_the_change_of_tangents(kind):
     torch.manual_seed(0)
     if kind == "tokens":
-        network, x, names = Tokens(), torch.randn(5, 6, 3), ["first", "second"]
+        network = Toy(
+            lambda m, x: m.second(torch.tanh(m.first(x))).mean(dim=1),
+            first=linear(3, 4),
+            second=linear(4, 2),
+        )
+        x, names = torch.randn(5, 6, 3), ["first", "second"]
     else:
         layers = [nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Conv2d(3, 2, 2), nn.Tanh()]
         network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(18, 2))

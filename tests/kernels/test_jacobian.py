@@ -15,16 +15,13 @@ from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
+from toys import draw, unused
 
 DOUBLE = torch.float64
 
 
 def init():
     return torch_stream(0, "init")
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, dtype=DOUBLE, generator=torch_stream(seed, "draw"))
 
 
 def mlp(dtype=DOUBLE):
@@ -90,19 +87,11 @@ def test_names_left_out_of_a_direction_stand_for_zero():
 
 
 def test_parameters_that_the_outputs_do_not_depend_on_change_nothing():
-    class Partly(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.used, self.unused = nn.Linear(4, 2), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.used(x)
-
-    model, x = Partly().double(), draw(5, 4)
-    assert not jacobian_vector_product(model, x, {"unused.bias": torch.ones(2).double()}).any()
-    both = {"unused.bias": torch.ones(2).double(), "used.bias": torch.ones(2).double()}
+    model, x = unused(), draw(5, 3)
+    assert not jacobian_vector_product(model, x, {"spare.bias": torch.ones(2).double()}).any()
+    both = {"spare.bias": torch.ones(2).double(), "used.bias": torch.ones(2).double()}
     assert (jacobian_vector_product(model, x, both) == 1).all()
-    assert not vector_jacobian_product(model, x, draw(5, 2))["unused.weight"].any()
+    assert not vector_jacobian_product(model, x, draw(5, 2))["spare.weight"].any()
 
 
 @pytest.mark.parametrize("centred", [False, True])

@@ -15,16 +15,13 @@ from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
+from toys import draw
 
 DOUBLE = torch.float64
 
 
 def stream(name="init"):
     return torch_stream(0, name)
-
-
-def draw(*shape):
-    return torch.randn(*shape, dtype=DOUBLE, generator=stream("draw"))
 
 
 def tokens(n=3, length=6):
