@@ -4,12 +4,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from feature_alignment.determinism import torch_stream
+from feature_alignment.determinism import stream, torch_stream
 
 
 def draw(*shape, seed=0):
     """Standard normal numbers in double precision."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch_stream(seed, "draw"))
+
+
+def gram(size=12, rank=12, seed=0):
+    """A kernel of the given rank, as an array."""
+    features = stream(seed, "features").standard_normal((size, rank))
+    return features @ features.T
 
 
 def linear(d=3, k=2):

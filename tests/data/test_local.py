@@ -139,11 +139,7 @@ def test_imagefolder_of_several_sizes_says_so(folder):
 @pytest.mark.parametrize(
     ("damage", "info", "message"),
     [
-        (
-            lambda f: shutil.rmtree(f / "test"),
-            CELEBA,
-            "test: no such folder; an image folder needs",
-        ),
+        (lambda f: shutil.rmtree(f / "test"), CELEBA, "test: no such folder; an image folder"),
         (lambda f: None, CIFAR10, "train: 2 class folders, wanted 10 for CIFAR-10"),
         (
             lambda f: (f / "test" / "10").rename(f / "test" / "11"),

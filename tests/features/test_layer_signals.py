@@ -104,7 +104,7 @@ def tied():
         (tied(), "layers '0' and '2' share a parameter"),
         (
             nn.Sequential(linear(3, 1), nn.Flatten(0)),
-            r"outputs have shape \(5,\) for 5 samples; they must be \(n, c\)",
+            r"shape \(5,\) for 5 samples; they must be \(n, c\)",
         ),
         (nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)), r"'1' \(LayerNorm\) has parameters"),
         (nn.Sequential(nn.Linear(3, 2), nn.Dropout()), r"'1' \(Dropout\) is in training mode"),

@@ -4,11 +4,7 @@ import torch
 
 from feature_alignment.determinism import stream
 from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
-
-
-def gram(size=12, rank=12, seed=0):
-    features = stream(seed, "features").standard_normal((size, rank))
-    return features @ features.T
+from toys import gram
 
 
 @pytest.mark.parametrize("number", [2, 9, None])

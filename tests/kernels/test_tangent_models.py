@@ -171,16 +171,8 @@ MODELS = {
     "tied GPT": (lambda: GPT(tied=True), tokens, ()),
     "GPT, row of positions": (lambda: GPT(positions="looked up as one row"), tokens, ()),
     "GPT, own positions": (lambda: GPT(positions="own"), tokens, ("places",)),
-    "GPT, fused, own positions": (
-        lambda: GPT(positions="own", fused=True),
-        tokens,
-        ("places",),
-    ),
-    "GPT, odd positions": (
-        lambda: GPT(positions="indexed afterwards"),
-        tokens,
-        ("places.weight",),
-    ),
+    "GPT, fused, own positions": (lambda: GPT(positions="own", fused=True), tokens, ("places",)),
+    "GPT, odd positions": (lambda: GPT(positions="indexed afterwards"), tokens, ("places.weight",)),
     "shared weights": (Branches, images, ()),
     "LSTM": (
         last,

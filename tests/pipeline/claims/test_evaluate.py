@@ -12,30 +12,11 @@ from feature_alignment.pipeline.claims.evaluate import (
     evaluate_all,
     write_verdicts,
 )
-from feature_alignment.pipeline.claims.ledger import Claim, Criterion, load_ledger
+from feature_alignment.pipeline.claims.ledger import Criterion, load_ledger
 from feature_alignment.pipeline.papers import ledgers
+from toy_claims import claim
 
 LEDGER = load_ledger(ledgers())
-
-
-def claim(criterion, **changes):
-    values = {
-        "id": "somebody2020.fig1.number",
-        "paper": "somebody2020",
-        "place": "Figure 1",
-        "statement": "It is 0.93, exactly.",
-        "quote": "0.93",
-        "reading": "stated",
-        "paper_value": 0.93,
-        "unit": "1",
-        "figure": "somebody2020_fig1",
-        "select": {"metric": "number"},
-        "criterion": criterion,
-        "lowest_preset": "quick",
-        "data": "any",
-        "note": "",
-    }
-    return Claim(**{**values, **changes})
 
 
 def criterion(comparator, *, each=False, **limits):
