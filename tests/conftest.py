@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from feature_alignment import papers
+from feature_alignment.data import download
 from feature_alignment.determinism import configure
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.plan import make_plan
@@ -39,6 +40,13 @@ def smoke_plan(smoke_config):
 def one_thread():
     """One thread for the session: tiny operations on two cost more than they gain."""
     configure(1)
+
+
+@pytest.fixture
+def quick_downloads(monkeypatch):
+    """Downloads from this machine that are tried again without a wait."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.001)
 
 
 def _jacobian(model, x):

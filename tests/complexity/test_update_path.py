@@ -16,16 +16,18 @@ X = torch.randn(12, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 Y = X[:, :1] * X[:, 1:2]
 
 
+def new_model():
+    return MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+
+
 def flat(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 def trained(after_update=None, model=None, steps=7):
-    model = model or MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    model = model or new_model()
     train(
-        model,
-        X,
-        Y,
+        *(model, X, Y),
         loss=mse,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
         steps=steps,
@@ -38,7 +40,7 @@ def trained(after_update=None, model=None, steps=7):
 
 
 def test_the_sums_are_those_over_every_update():
-    model = MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    model = new_model()
 
     def trace(network):
         assert not network.training
@@ -67,7 +69,7 @@ def test_the_sums_are_those_over_every_update():
 
 
 def test_watching_the_path_does_not_change_training():
-    watched = MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    watched = new_model()
     path = UpdatePath(watched, lambda network: one_hidden_layer_trace(*network.layers, X))
     trained(path, watched)
     assert torch.equal(flat(watched), flat(trained()))

@@ -75,19 +75,14 @@ def test_other_parameters_can_be_looked_at_without_touching_the_model():
         layer_signals(model, X, dict(list(other.named_parameters())[:-1]))
 
 
-def test_nothing_is_left_behind():
-    model = nested()
+def test_nothing_is_left_behind_and_frozen_layers_count_like_others():
+    model, frozen = nested(), layer_signals(nested().requires_grad_(False), X)
     with torch.no_grad():
         signals = layer_signals(model, X)
     assert not any(module._forward_hooks for module in model.modules())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(s.gradients.requires_grad or s.inputs.requires_grad for s in signals.values())
-
-
-def test_frozen_layers_count_like_others():
-    model, frozen = nested(), nested().requires_grad_(False)
-    for name, signal in layer_signals(model, X).items():
-        assert torch.equal(layer_signals(frozen, X)[name].gradients, signal.gradients)
+    assert all(torch.equal(frozen[name].gradients, s.gradients) for name, s in signals.items())
 
 
 def tied():

@@ -45,10 +45,6 @@ def test_every_precision_starts_from_the_same_numbers():
     )
 
 
-def test_without_bias_there_is_none():
-    assert draw("pytorch", bias=False).bias is None
-
-
 def test_unknown_scheme_is_named():
     with pytest.raises(ValueError, match=r"init: 'kaimin' is not a scheme; did you mean 'kaiming'"):
         draw("kaimin")

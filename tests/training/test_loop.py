@@ -95,13 +95,12 @@ def test_measuring_does_not_change_training():
         torch.manual_seed(0)
         return model
 
-    class Probe(NoisyProbe):
-        def __call__(self, step, model):
-            torch.rand(3)
-            return Measurement()
+    def draws(step, model):
+        torch.rand(3)
+        return Measurement()
 
     plain, _ = run(with_dropout(), batch_size=8)
-    probed, _ = run(with_dropout(), batch_size=8, measure_at=range(13), probes=[Probe()])
+    probed, _ = run(with_dropout(), batch_size=8, measure_at=range(13), probes=[draws])
     assert same(plain, probed)
 
     plain, _ = run(batch_size=8)

@@ -88,8 +88,12 @@ def test_axis_labels_stay_the_callers(draw):
     assert ax.xaxis.label.get_visible()
 
 
-def test_a_curve_that_cannot_be_drawn_is_refused():
-    rows = tidy(2)
+def test_curves_and_points_that_cannot_be_drawn_are_refused():
+    rows, log, black = tidy(2), one_axes(yscale="log"), {0: "black"}
+    with pytest.raises(ValueError, match="no rows"):
+        draw_points(one_axes(), rows, {7: "x"}, {7: "black"}, by="step")
+    with pytest.raises(ValueError, match="not positive"):
+        draw_points(log, rows.assign(value=0), {0: "x"}, black, by="step")
     with pytest.raises(ValueError, match="no rows"):
         draw_curve(one_axes(), rows[:0], "black", "a")
     with pytest.raises(ValueError, match="several values for one seed and step"):
@@ -136,15 +140,6 @@ def test_groups_stand_side_by_side_each_mean_over_its_dots():
     np.testing.assert_allclose(sorted(means), [-0.2, 0.2, 0.8, 1.2])
     assert ax.get_legend_handles_labels()[1] == ["a", "b"]
     assert ax.get_xlim() == (-0.5, 1.5)
-
-
-def test_points_that_cannot_be_drawn_are_refused():
-    with pytest.raises(ValueError, match="no rows"):
-        draw_points(one_axes(), tidy(2), {7: "x"}, {7: "black"}, by="step")
-    with pytest.raises(ValueError, match="not positive"):
-        draw_points(
-            one_axes(yscale="log"), tidy(2).assign(value=0), {0: "x"}, {0: "black"}, by="step"
-        )
 
 
 @pytest.mark.parametrize(
