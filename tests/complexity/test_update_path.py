@@ -27,7 +27,9 @@ def flat(model):
 def trained(after_update=None, model=None, steps=7):
     model = model or new_model()
     train(
-        *(model, X, Y),
+        model,
+        X,
+        Y,
         loss=mse,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
         steps=steps,

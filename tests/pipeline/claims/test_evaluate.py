@@ -136,21 +136,18 @@ def test_settings_that_do_not_show_a_claims_rows_leave_it_untested():
     assert found.outcome is Outcome.NOT_TESTABLE
 
 
-def test_a_column_that_no_settings_give_is_an_error():
+def test_a_column_that_no_settings_give_and_an_unknown_preset_are_errors():
     chosen = claim(criterion("near", tolerance=1), select={"metrik": "number"})
     with pytest.raises(UserError, match="no column 'metrik'"):
         evaluate(chosen, table(1.0), "quick", data_is_real=True)
+    with pytest.raises(UserError, match="did you mean 'quick'"):
+        evaluate(claim(), table(1.0), "quik", data_is_real=True)
 
 
 def test_missing_values_are_an_error_not_a_pass():
     for rule in (criterion("below", high=1.0), criterion("above", low=0.0, each=True)):
         with pytest.raises(UserError, match="not finite"):
             verdict(rule, [0.5, math.nan])
-
-
-def test_an_unknown_preset_is_refused():
-    with pytest.raises(UserError, match="did you mean 'quick'"):
-        evaluate(claim(criterion("near", tolerance=1)), table(1.0), "quik", data_is_real=True)
 
 
 def all_verdicts(frame):
