@@ -1,11 +1,13 @@
 """What several test files share: the checkout, and small complete configurations."""
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from feature_alignment import papers
+from feature_alignment.data import download
 from feature_alignment.determinism import configure
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.plan import make_plan
@@ -13,6 +15,7 @@ from feature_alignment.pipeline.plan import make_plan
 ROOT = Path(__file__).resolve().parent.parent
 # The made-up paper, which is found as every paper is; tests of the pipeline name no other.
 papers.__path__.append(str(ROOT / "tests" / "example_paper"))
+sys.path.append(str(ROOT / "tests"))  # for `toys`
 
 
 @pytest.fixture(scope="session")
@@ -39,12 +42,19 @@ def one_thread():
     configure(1)
 
 
+@pytest.fixture
+def quick_downloads(monkeypatch):
+    """Downloads from this machine that are tried again without a wait."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.001)
+
+
 def _jacobian(model, x):
     """Rows ∇f_y(x_i), samples first, by layer: each sample alone, each output alone."""
     named = list(model.named_parameters())
     layers = {name.rpartition(".")[0]: [] for name, _ in named}
     for i in range(len(x)):
-        f = model(x[i : i + 1])[0]
+        f = model(x[i : i + 1]).flatten()
         for y in range(len(f)):
             values = [value for _, value in named]
             found = torch.autograd.grad(f[y], values, retain_graph=True, allow_unused=True)
@@ -55,6 +65,12 @@ def _jacobian(model, x):
             for layer, parts in row.items():
                 layers[layer].append(torch.cat(parts))
     return {layer: torch.stack(rows) for layer, rows in layers.items()}
+
+
+@pytest.fixture(scope="session")
+def explicit_jacobian():
+    """Function (model, x) → Jacobian (n·c, p), the columns in parameter order."""
+    return lambda model, x: torch.cat(list(_jacobian(model, x).values()), dim=1)
 
 
 @pytest.fixture(scope="session")

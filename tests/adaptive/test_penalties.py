@@ -54,12 +54,6 @@ def test_joint_penalty_is_the_minimum_over_a_dense_grid(first, second):
     np.testing.assert_allclose(joint_penalty(omega_2, omega_1)(v), found, rtol=1e-12, atol=1e-14)
 
 
-def test_three_numbers_of_figure_2():
-    for v, expected in ((5.0, [6.24653, 4.52605, 3.36743]), (1.0, [0.66950, 0.88988, 0.66900])):
-        found = [effective_penalty(omega)(np.array([v]))[0] for omega in (SQUARE, ABSOLUTE, JOINT)]
-        np.testing.assert_allclose(found, expected, atol=6e-6)
-
-
 @pytest.mark.parametrize("name", PENALTIES)
 def test_proposition_3_increasing_concave_in_the_square_and_quadratic_near_0(name):
     effective = effective_penalty(PENALTIES[name])

@@ -10,31 +10,19 @@ from feature_alignment.adaptive.penalty_closed_forms import (
 )
 
 SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
-JOINT = joint_penalty(SQUARE, ABSOLUTE)
 V = np.concatenate([[0, 1e-4, 1e-2], np.linspace(0.05, 6, 60), [30, 1e3]])
 
 
 @pytest.mark.parametrize(
-    ("closed", "numerical"),
+    ("closed", "penalty", "at_5", "at_1"),
     [
-        (effective_square_penalty, effective_penalty(SQUARE)),
-        (effective_absolute_penalty, effective_penalty(ABSOLUTE)),
-        (effective_joint_penalty, effective_penalty(JOINT)),
+        (effective_square_penalty, SQUARE, 6.24653, 0.66950),
+        (effective_absolute_penalty, ABSOLUTE, 4.52605, 0.88988),
+        (effective_joint_penalty, joint_penalty(SQUARE, ABSOLUTE), 3.36743, 0.66900),
     ],
 )
-def test_effective_penalties_agree_with_the_numerical_minimum(closed, numerical):
-    np.testing.assert_allclose(closed(V), numerical(V), rtol=1e-10, atol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("closed", "at_5", "at_1"),
-    [
-        (effective_square_penalty, 6.24653, 0.66950),
-        (effective_absolute_penalty, 4.52605, 0.88988),
-        (effective_joint_penalty, 3.36743, 0.66900),
-    ],
-)
-def test_numbers_of_figure_2(closed, at_5, at_1):
+def test_they_agree_with_the_numerical_minimum_and_figure_2(closed, penalty, at_5, at_1):
+    np.testing.assert_allclose(closed(V), effective_penalty(penalty)(V), rtol=1e-10, atol=1e-15)
     np.testing.assert_allclose(closed(np.array([5.0, 1.0])), [at_5, at_1], atol=6e-6)
 
 

@@ -11,11 +11,13 @@ from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import make_optimizer
 
 X = torch.randn(12, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 Y = X[:, :1] * X[:, 1:2]
-SETTINGS = {"name": "momentum", "lr": 0.05, "momentum": 0.9}
+
+
+def new_model():
+    return MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
 
 
 def flat(model):
@@ -23,13 +25,13 @@ def flat(model):
 
 
 def trained(after_update=None, model=None, steps=7):
-    model = model or MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    model = model or new_model()
     train(
         model,
         X,
         Y,
         loss=mse,
-        optimizer=make_optimizer(model.parameters(), SETTINGS),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
         steps=steps,
         batch_size=5,
         batches=torch_stream(0, "batches"),
@@ -40,7 +42,7 @@ def trained(after_update=None, model=None, steps=7):
 
 
 def test_the_sums_are_those_over_every_update():
-    model = MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    model = new_model()
 
     def trace(network):
         assert not network.training
@@ -69,7 +71,7 @@ def test_the_sums_are_those_over_every_update():
 
 
 def test_watching_the_path_does_not_change_training():
-    watched = MLP(3, [6], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
+    watched = new_model()
     path = UpdatePath(watched, lambda network: one_hidden_layer_trace(*network.layers, X))
     trained(path, watched)
     assert torch.equal(flat(watched), flat(trained()))

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from feature_alignment.data.archives import (
-    gunzipped,
-    holds_zip,
-    unpack_tar,
-    unpack_zip,
-)
+from feature_alignment.data.archives import gunzipped, holds_zip, unpack_tar, unpack_zip
 from feature_alignment.errors import UserError
 
 MEMBERS = {"folder/a.bin": b"a" * 3000, "folder/deeper/b.bin": b"b", "c.txt": b"c"}

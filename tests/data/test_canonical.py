@@ -1,3 +1,4 @@
+import io
 import json
 import zipfile
 
@@ -85,55 +86,37 @@ def test_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, arrays, info
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.npz"]
 
 
-def _truncate(path, info):
-    path.write_bytes(path.read_bytes()[:-200])
+def flipped(members, raw):
+    at = raw.index(b"x_train.npy") + 200  # in the pixels, where the archive's own checksum sees it
+    return raw[:at] + bytes([raw[at] ^ 255]) + raw[at + 1 :]
 
 
-def _empty(path, info):
-    path.write_bytes(b"")
+def written(write, *arguments, **members):
+    file = io.BytesIO()
+    write(file, *arguments, **members)
+    return file.getvalue()
 
 
-def _change_pixel(path, info):
-    with np.load(path) as archive:
-        members = dict(archive)
-    members["x_train"][0, 0, 0, 0] ^= 1
-    np.savez(path, **members)
+FIRST_PIXEL = np.arange(96).reshape(6, 4, 4, 1) == 0
+NAME_ONLY = np.frombuffer(json.dumps({"name": "toy"}).encode(), dtype=np.uint8)
+DAMAGES = {
+    "cut": lambda members, raw: raw[:-200],
+    "empty": lambda members, raw: b"",
+    "flipped": flipped,
+    "pixel": lambda m, raw: written(np.savez, **{**m, "x_train": m["x_train"] ^ FIRST_PIXEL}),
+    "no info": lambda m, raw: written(np.savez, **{k: v for k, v in m.items() if k != "info_json"}),
+    "no hash": lambda m, raw: written(np.savez, **{**m, "info_json": NAME_ONLY}),
+    "array": lambda m, raw: written(np.save, np.zeros(3)),
+}
 
 
-def _flip_byte(path, info):
-    content = bytearray(path.read_bytes())
-    # In the pixels, where the zip archive's own checksum sees it.
-    content[content.index(b"x_train.npy") + 200] ^= 255
-    path.write_bytes(content)
-
-
-def _forget_info(path, info):
-    with np.load(path) as archive:
-        members = {name: archive[name] for name in archive.files if name != "info_json"}
-    np.savez(path, **members)
-
-
-def _forget_hash(path, info):
-    with np.load(path) as archive:
-        members = dict(archive)
-    text = json.dumps({"name": "toy"})
-    members["info_json"] = np.frombuffer(text.encode(), dtype=np.uint8)
-    np.savez(path, **members)
-
-
-def _plain_array(path, info):
-    with path.open("wb") as file:
-        np.save(file, np.zeros(3))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [_truncate, _empty, _change_pixel, _flip_byte, _forget_info, _forget_hash, _plain_array],
-)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_files_name_file_and_cure(tmp_path, arrays, info, damage):
     path = tmp_path / "toy.npz"
     save(path, arrays, info)
-    damage(path, info)
+    with np.load(path) as archive:
+        members = dict(archive)
+    path.write_bytes(DAMAGES[damage](members, path.read_bytes()))
     with pytest.raises(UserError, match="delete it and run the workflow again") as caught:
         load(path)
     assert str(caught.value).startswith(str(path))

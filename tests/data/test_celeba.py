@@ -38,14 +38,10 @@ def test_first_portraits_of_both_classes_in_order(root):
     assert arrays["y_test"].tolist() == [1, 0]
     shades = arrays["x_train"][:, 48, 48, 0].astype(int)
     assert np.abs(shades - [20, 40, 60, 100, 120, 140]).max() <= 2
-    assert "central square" in extra["notes"][1]
-    assert len(extra["origin"]) == 3
-
-
-def test_only_the_central_square_is_kept(root):
-    arrays, _ = load_celeba(INFO, root)
     assert arrays["x_train"].shape[1:] == (96, 96, 3)
     assert arrays["x_train"][0].min() >= 12  # the dark bars above and below are cut off
+    assert "central square" in extra["notes"][1]
+    assert len(extra["origin"]) == 3
 
 
 def test_limit_keeps_the_classes_balanced(root, monkeypatch):

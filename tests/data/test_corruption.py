@@ -32,15 +32,11 @@ def test_the_examples_are_chosen_over_the_whole_set():
     assert chosen[:5_000].mean() == pytest.approx(0.5, abs=0.03)
 
 
-def test_the_given_labels_stay_as_they_are():
+def test_same_stream_same_labels_and_the_given_ones_stay():
     labels = np.zeros(50, int)
-    random_labels(labels, 1.0, 10, stream(0, "labels"))
-    assert not labels.any()
-
-
-def test_same_stream_same_labels():
-    one, other = (random_labels(np.zeros(50, int), 0.5, 10, stream(1, "labels")) for _ in "ab")
+    one, other = (random_labels(labels, 0.5, 10, stream(1, "labels")) for _ in "ab")
     np.testing.assert_array_equal(one, other)
+    assert not labels.any()
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])

@@ -47,9 +47,7 @@ class Server:
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.001)
+def server(quick_downloads):
     server = Server()
     yield server
     server.close()
@@ -91,31 +89,27 @@ def test_wrong_content_is_refused_and_not_kept(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_such_file_is_not_tried_again(server, tmp_path):
-    server.status, server.content = 404, b""
-    with pytest.raises(UserError, match=r"\(HTTP status 404 Not Found\)") as caught:
+@pytest.mark.parametrize(
+    ("status", "message", "asked"),
+    [(404, r"\(HTTP status 404 Not Found\)", 1), (503, "HTTP status 503", download.TRIES)],
+)
+def test_errors_of_the_server_are_tried_again_but_no_missing_file(
+    server, tmp_path, status, message, asked
+):
+    server.status, server.content = status, b""
+    with pytest.raises(UserError, match=message) as caught:
         fetch(server.url, CHECKSUM, tmp_path / "file.bin", alternative="use source 'file'")
     assert str(caught.value).endswith("or use source 'file'.")
-    assert server.asked == 1
+    assert server.asked == asked
     assert list(tmp_path.iterdir()) == []
-
-
-def test_server_error_is_tried_again(server, tmp_path):
-    server.status = 503
-    with pytest.raises(UserError, match="HTTP status 503"):
-        fetch(server.url, CHECKSUM, tmp_path / "file.bin")
-    assert server.asked == download.TRIES
 
 
 def test_mirror_is_asked_when_the_first_address_fails(server, tmp_path):
     nowhere = "http://127.0.0.1:9/file.bin"
+    with pytest.raises(UserError, match=r"(?i)refused"):
+        fetch(nowhere, CHECKSUM, tmp_path / "file.bin")
     fetch(nowhere, CHECKSUM, tmp_path / "file.bin", mirrors=[server.url])
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
-
-
-def test_no_server_at_all(server, tmp_path):
-    with pytest.raises(UserError, match=r"(?i)refused"):
-        fetch("http://127.0.0.1:9/file.bin", CHECKSUM, tmp_path / "file.bin")
 
 
 def test_file_with_other_content_is_replaced_only_by_the_right_one(server, tmp_path):

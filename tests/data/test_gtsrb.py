@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from feature_alignment.data import download, gtsrb
+from feature_alignment.data import gtsrb
 from feature_alignment.data.gtsrb import load_gtsrb
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
@@ -45,10 +45,8 @@ def published() -> dict[str, dict[str, bytes]]:
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch):
+def root(tmp_path, monkeypatch, quick_downloads):
     """A download folder that holds the archives, and no network."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.001)
     monkeypatch.setattr(gtsrb, "BASE_URL", "http://127.0.0.1:9/")
     base = tmp_path / "gtsrb"
     base.mkdir()

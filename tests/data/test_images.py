@@ -87,12 +87,9 @@ def test_read_image_refuses_what_it_cannot_read(tmp_path):
     (tmp_path / "text.png").write_text("no image")
     (tmp_path / "empty.png").touch()
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(noise).save(tmp_path / "cut.png")
-    content = (tmp_path / "cut.png").read_bytes()
-    (tmp_path / "cut.png").write_bytes(content[: len(content) // 2])
-    Image.fromarray(noise).save(tmp_path / "cut.jpg")
-    content = (tmp_path / "cut.jpg").read_bytes()
-    (tmp_path / "cut.jpg").write_bytes(content[: len(content) // 2])
+    for cut in (tmp_path / "cut.png", tmp_path / "cut.jpg"):
+        Image.fromarray(noise).save(cut)
+        cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     for name in ("text.png", "empty.png", "cut.png", "cut.jpg"):
         with pytest.raises(UserError, match=rf"{name}: not a whole image file .*replace or remove"):
             read_image(tmp_path / name, (32, 32, 3))

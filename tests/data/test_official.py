@@ -16,7 +16,7 @@ import pytest
 import scipy.io
 from torchvision import datasets
 
-from feature_alignment.data import download, official
+from feature_alignment.data import official
 from feature_alignment.data.official import load_official
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
@@ -34,10 +34,8 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch):
+def site(tmp_path, quick_downloads):
     """A folder, and the address it is served at on this machine."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.001)
     folder = tmp_path / "site"
     folder.mkdir()
     handler = functools.partial(QuietHandler, directory=str(folder))

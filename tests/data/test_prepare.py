@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from feature_alignment.data import canonical, download, prepare
+from feature_alignment.data import canonical, prepare
 from feature_alignment.data.canonical import content_sha256
 from feature_alignment.data.prepare import prepare_dataset
 from feature_alignment.data.registry import DATASETS
@@ -75,13 +75,11 @@ def test_options_are_checked_first():
         prepare_dataset("mnist", {"source": "npz"})
 
 
-def test_shakespeare_that_is_there_is_not_fetched(tmp_path, monkeypatch):
+def test_shakespeare_that_is_there_is_not_fetched(tmp_path, monkeypatch, quick_downloads):
     text = b"To be, or not to be: that is the question.\n"
     (tmp_path / "tinyshakespeare").mkdir()
     (tmp_path / "tinyshakespeare" / "input.txt").write_bytes(text)
     monkeypatch.setattr(prepare, "SHAKESPEARE_URL", "http://127.0.0.1:9/input.txt")
-    monkeypatch.setattr(download, "FIRST_WAIT_SECONDS", 0.001)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     options = {"source": "download", "path": str(tmp_path)}
     with pytest.raises(UserError, match=r"by hand or use source 'file'\."):
         prepare_dataset("shakespeare", options)

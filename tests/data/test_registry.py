@@ -41,6 +41,14 @@ def test_defaults_are_accepted(name):
     check_options(name, {"source": "embedded", "path": None})
 
 
+@pytest.fixture
+def there(tmp_path, monkeypatch):
+    """A working folder that holds the folder `there` and the file `a.npz`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "a.npz").touch()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -62,20 +70,14 @@ def test_defaults_are_accepted(name):
         ("mnist", {"source": "npz", "path": ""}, r"path: '' is no path"),
     ],
 )
-def test_wrong_options_are_told_in_one_sentence(name, options, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "there").mkdir()
-    (tmp_path / "a.npz").touch()
+def test_wrong_options_are_told_in_one_sentence(name, options, message, there):
     with pytest.raises(UserError, match=message) as caught:
         check_options(name, options)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
 
 
-def test_existing_paths_are_accepted(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "there").mkdir()
-    (tmp_path / "a.npz").touch()
+def test_existing_paths_are_accepted(there):
     check_options("mnist", {"source": "imagefolder", "path": "there"})
     check_options("mnist", {"source": "npz", "path": "a.npz"})
     check_options("mnist", {"source": "torchvision", "path": "not-yet-there"})

@@ -18,10 +18,7 @@ from feature_alignment.features.preactivation import (
     preactivation_tangent_kernel,
 )
 from feature_alignment.models.mlp import MLP
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch_stream(seed, "draw"))
+from toys import draw
 
 
 def model(activation="quadratic", outputs=1):

@@ -5,6 +5,7 @@ from torch import nn
 from feature_alignment.determinism import torch_stream
 from feature_alignment.features.layer_signals import layer_signals
 from feature_alignment.models.mlp import MLP
+from toys import linear, overwrites_its_input, twice, unused
 
 X = torch.randn(5, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 
@@ -56,21 +57,9 @@ def test_in_place_activations_do_not_spoil_the_signals():
         torch.testing.assert_close(found[name].inputs, expected[name].inputs)
 
 
-class OverwritesItsInput(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(3, 4).double(), nn.Linear(4, 1).double()
-
-    def forward(self, x):
-        a = nn.functional.softplus(self.first(x))
-        f = self.second(a)
-        a.zero_()
-        return f
-
-
 def test_recorded_inputs_are_not_overwritten_unnoticed():
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        layer_signals(OverwritesItsInput(), X)
+        layer_signals(overwrites_its_input(), X)
 
 
 def test_other_parameters_can_be_looked_at_without_touching_the_model():
@@ -86,37 +75,14 @@ def test_other_parameters_can_be_looked_at_without_touching_the_model():
         layer_signals(model, X, dict(list(other.named_parameters())[:-1]))
 
 
-def test_nothing_is_left_behind():
-    model = nested()
+def test_nothing_is_left_behind_and_frozen_layers_count_like_others():
+    model, frozen = nested(), layer_signals(nested().requires_grad_(False), X)
     with torch.no_grad():
         signals = layer_signals(model, X)
     assert not any(module._forward_hooks for module in model.modules())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(s.gradients.requires_grad or s.inputs.requires_grad for s in signals.values())
-
-
-def test_frozen_layers_count_like_others():
-    model, frozen = nested(), nested().requires_grad_(False)
-    for name, signal in layer_signals(model, X).items():
-        assert torch.equal(layer_signals(frozen, X)[name].gradients, signal.gradients)
-
-
-class Twice(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 3).double()
-
-    def forward(self, x):
-        return self.layer(self.layer(x))
-
-
-class Unused(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.used, self.spare = nn.Linear(3, 1).double(), nn.Linear(3, 1).double()
-
-    def forward(self, x):
-        return self.used(x)
+    assert all(torch.equal(frozen[name].gradients, s.gradients) for name, s in signals.items())
 
 
 def tied():
@@ -125,17 +91,16 @@ def tied():
     return model
 
 
-def vector_output():
-    return nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)).double()
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (Twice(), "layer 'layer' is called more than once"),
-        (Unused(), "layer 'spare' was not used"),
+        (twice(), "layer 'layer' is called more than once"),
+        (unused(), "layer 'spare' was not used"),
         (tied(), "layers '0' and '2' share a parameter"),
-        (vector_output(), r"outputs have shape \(5,\) for 5 samples; they must be \(n, c\)"),
+        (
+            nn.Sequential(linear(3, 1), nn.Flatten(0)),
+            r"shape \(5,\) for 5 samples; they must be \(n, c\)",
+        ),
         (nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)), r"'1' \(LayerNorm\) has parameters"),
         (nn.Sequential(nn.Linear(3, 2), nn.Dropout()), r"'1' \(Dropout\) is in training mode"),
         (
@@ -144,7 +109,6 @@ def vector_output():
         ),
         (nn.ReLU(), "the model has no linear layer"),
     ],
-    ids=["twice", "unused", "tied", "vector", "norm", "dropout", "sequence", "empty"],
 )
 def test_unsupported_models_are_named(model, message):
     with pytest.raises(ValueError, match=message):

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
@@ -13,22 +12,20 @@ from feature_alignment.gradients.capture import (
     ruled_modules,
 )
 from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
+from toys import Toy, linear
 
 X = torch.randn(4, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 
 
-class Odd(nn.Module):
+def odd():
     """Calls one layer twice, another behind its back, and a third for nothing."""
 
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.twice, self.behind, self.nothing = (nn.Linear(3, 3).double() for _ in range(3))
+    def forward(m, x):
+        m.nothing(x)
+        h = torch.tanh(m.twice(torch.tanh(m.twice(x))))
+        return F.linear(h, m.behind.weight)
 
-    def forward(self, x):
-        self.nothing(x)
-        h = torch.tanh(self.twice(torch.tanh(self.twice(x))))
-        return F.linear(h, self.behind.weight)
+    return Toy(forward, twice=linear(3, 3), behind=linear(3, 3), nothing=linear(3, 3))
 
 
 def recording(model, x=X):
@@ -36,13 +33,13 @@ def recording(model, x=X):
 
 
 def test_every_call_is_recorded_and_every_use_counted():
-    found = recording(Odd())
+    found = recording(odd())
     assert set(found.calls) == {("twice", 0), ("twice", 1), ("nothing", 0)}
     assert found.parameter_uses() == {"twice.weight": 2, "twice.bias": 2, "behind.weight": 1}
 
 
 def test_gradients_are_those_by_what_the_calls_returned():
-    model = Odd()
+    model = odd()
     found = recording(model)
     cotangent = torch.randn(4, 3, dtype=X.dtype, generator=torch_stream(0, "cotangent"))
     (gradients,) = backpropagate(found, iter([cotangent]))
@@ -56,7 +53,7 @@ def test_gradients_are_those_by_what_the_calls_returned():
 
 
 def test_signals_are_those_of_all_outputs_and_may_be_written_to_given_space():
-    model = Odd()
+    model = odd()
     found = recording(model)
     space = torch.full((4, 3, 3), torch.nan, dtype=X.dtype)
     signals = collect_signals(found, {("twice", 1): space})
@@ -68,7 +65,7 @@ def test_signals_are_those_of_all_outputs_and_may_be_written_to_given_space():
 
 
 def test_signals_of_other_samples_are_noticed():
-    found = recording(Odd())
+    found = recording(odd())
     signals = collect_signals(found)
     signals["twice", 0] = signals["twice", 0].flip(0)
     with pytest.raises(ValueError, match="'twice' does not get the samples in the order"):

@@ -15,10 +15,7 @@ from feature_alignment.gradients.position_gram import (
     form_costs,
     mirror_lower_triangle,
 )
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch_stream(seed, "draw"))
+from toys import draw
 
 
 def vectors(n=5, c=2, positions=3, k=4, d=6, seed=0):

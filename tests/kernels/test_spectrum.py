@@ -12,16 +12,12 @@ from feature_alignment.kernels.spectrum import (
     spectrum_size,
     trace_ratio,
 )
+from toys import gram
 
 spectra = arrays(
     np.float64, st.integers(1, 12), elements=st.floats(0, 1e6, allow_subnormal=False)
 ).filter(lambda values: values.max() > 1e-3)
 examples = settings(deadline=None, derandomize=True, max_examples=60)
-
-
-def gram(size=12, rank=12, seed=0):
-    features = stream(seed, "features").standard_normal((size, rank))
-    return features @ features.T
 
 
 def test_eigenvalues_are_the_squared_singular_values_in_descending_order():

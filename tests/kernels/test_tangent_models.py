@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture_plan import plan_capture
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
+from toys import Toy
 
 
 class Block(nn.Module):
@@ -93,27 +94,20 @@ class Branches(nn.Module):
         return self.head(torch.tanh(self.norm(self.twin(h))).flatten(1))
 
 
-class Last(nn.Module):
+def last():
     """Outputs at the last step of a recurrent network."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.head(self.cell(x)[0][:, -1])
+    cell, head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)
+    return Toy(lambda m, x: m.head(m.cell(x)[0][:, -1]), cell=cell, head=head)
 
 
-class SelfAttention(nn.Module):
+def self_attention():
     """PyTorch's own attention module, which uses its parameters outside their modules."""
 
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-        self.head = nn.Linear(4, 2)
+    def forward(m, x):
+        return m.head(m.attention(x, x, x, need_weights=False)[0].mean(1))
 
-    def forward(self, x):
-        return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    return Toy(forward, attention=attention, head=nn.Linear(4, 2))
 
 
 def normal(*shape, seed=0):
@@ -177,24 +171,16 @@ MODELS = {
     "tied GPT": (lambda: GPT(tied=True), tokens, ()),
     "GPT, row of positions": (lambda: GPT(positions="looked up as one row"), tokens, ()),
     "GPT, own positions": (lambda: GPT(positions="own"), tokens, ("places",)),
-    "GPT, fused, own positions": (
-        lambda: GPT(positions="own", fused=True),
-        tokens,
-        ("places",),
-    ),
-    "GPT, odd positions": (
-        lambda: GPT(positions="indexed afterwards"),
-        tokens,
-        ("places.weight",),
-    ),
+    "GPT, fused, own positions": (lambda: GPT(positions="own", fused=True), tokens, ("places",)),
+    "GPT, odd positions": (lambda: GPT(positions="indexed afterwards"), tokens, ("places.weight",)),
     "shared weights": (Branches, images, ()),
     "LSTM": (
-        Last,
+        last,
         sequence,
         tuple(f"cell.{kind}_{side}_l0" for kind in ("weight", "bias") for side in ("ih", "hh")),
     ),
     "attention module": (
-        SelfAttention,
+        self_attention,
         lambda seed=0: normal(3, 5, 4, seed=seed),
         tuple(
             f"attention.{name}"
@@ -231,7 +217,9 @@ def test_float32_agrees_to_its_precision(name, explicit_kernel, assert_same_kern
     model = prepare(build(), x)
     expected = explicit_kernel(model, x)
     single = x.float() if x.is_floating_point() else x
-    assert_same_kernel(tangent_kernel(model.float(), single), expected, 1e-4)
+    found = tangent_kernel(model.float(), single)
+    assert found.total.dtype == torch.float32
+    assert_same_kernel(found, expected, 1e-4)
 
 
 @pytest.mark.parametrize("name", ["ResNet", "tied GPT", "shared weights", "LSTM"])

@@ -45,17 +45,6 @@ def test_every_precision_starts_from_the_same_numbers():
     )
 
 
-def test_the_global_generator_is_left_alone():
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    draw("pytorch")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_without_bias_there_is_none():
-    assert draw("pytorch", bias=False).bias is None
-
-
 def test_unknown_scheme_is_named():
     with pytest.raises(ValueError, match=r"init: 'kaimin' is not a scheme; did you mean 'kaiming'"):
         draw("kaimin")

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from torch import nn
 
 from feature_alignment.models.vgg import PLANS, VGG
 
@@ -40,13 +39,6 @@ def test_the_two_hidden_head_is_torchvisions_on_pooled_features():
     assert size(vgg(11, 64, 10, head="two_hidden")) == size(reference) - narrower
 
 
-@pytest.mark.parametrize("depth", [11, 19])
-def test_layers_have_the_plans_channels(depth):
-    layers = [m for m in vgg(depth, 2).modules() if isinstance(m, nn.Conv2d)]
-    assert [layer.out_channels for layer in layers] == [2 * k for k in PLANS[depth] if k]
-    assert len(layers) == depth - 3  # the name counts the published head's three layers
-
-
 @pytest.mark.parametrize("batch_norm", [False, True])
 @pytest.mark.parametrize("depth", [11, 19])
 def test_features_are_torchvisions(depth, batch_norm):
@@ -81,15 +73,6 @@ def test_dropout_of_the_two_hidden_head_acts_in_training_only():
     assert not torch.equal(model(x), model(x))
     model.eval()
     assert torch.equal(model(x), model(x))
-
-
-def test_weights_repeat_with_the_seed_and_leave_the_global_generator_alone():
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    first, again, other = (vgg(seed=seed, head="two_hidden") for seed in (0, 0, 1))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(map(torch.equal, first.parameters(), again.parameters()))
-    assert not torch.equal(first.features[0].weight, other.features[0].weight)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,12 @@ def test_imports_inside_functions_count_and_type_checking_ones_do_not():
     assert "torch" in external_imports("feature_alignment.determinism")
 
 
+def forget():
+    for cached in (imports._module_file, imports._internal_imports, imports._remembered):
+        cached.cache_clear()
+    imports._READ.clear()
+
+
 @pytest.fixture
 def hash_of(tmp_path, monkeypatch):
     """The hash of a package whose module `a` imports its module `b`, by the text of `b`."""
@@ -65,15 +71,11 @@ def hash_of(tmp_path, monkeypatch):
 
     def found(text):
         (package / "b.py").write_text(text)
-        for cached in (imports._module_file, imports._internal_imports, imports._remembered):
-            cached.cache_clear()
-        imports._READ.clear()
+        forget()
         return closure_hash(f"{PACKAGE}.a")
 
     yield found
-    for cached in (imports._module_file, imports._internal_imports, imports._remembered):
-        cached.cache_clear()
-    imports._READ.clear()
+    forget()
 
 
 CODE = """

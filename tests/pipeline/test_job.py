@@ -28,14 +28,18 @@ def fake(tmp_path):
     )
 
 
+def write_all(job):
+    job.write_spec()
+    job.output("table").write_text("x\n")
+
+
 def files_below(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
 
 
 def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
     with open_job(fake, MODULE) as job:
-        job.write_spec()
-        job.output("table").write_text("x\n")
+        write_all(job)
         job.seconds_by_part = {"training": 1.23456}
         assert not (tmp_path / "sub/table.csv").exists()
     assert (tmp_path / "sub/table.csv").read_text() == "x\n"
@@ -52,8 +56,7 @@ def test_a_jobs_identity_changes_with_its_spec_and_files(fake, tmp_path):
 
     def identity():
         with open_job(fake, MODULE) as job:
-            job.write_spec()
-            job.output("table").touch()
+            write_all(job)
             return job.identity(str(file))
 
     first = identity()
@@ -72,8 +75,7 @@ def test_scratch_outlives_a_failure_and_not_a_success(fake, tmp_path):
             (job.scratch / "state.pt").touch()
             if fail:
                 raise RuntimeError("boom")
-            job.write_spec()
-            job.output("table").write_text("x\n")
+            write_all(job)
 
     with pytest.raises(RuntimeError, match="boom"):
         attempt(fail=True)
@@ -119,8 +121,7 @@ def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_pat
     dead.write_text("half")
     alive.write_text("half")
     with open_job(fake, MODULE) as job:
-        job.write_spec()
-        job.output("table").write_text("")
+        write_all(job)
     assert not dead.exists()
     assert alive.exists()
 
@@ -143,8 +144,7 @@ def test_a_package_from_outside_the_environment_is_refused(tmp_path):
 
 def test_provenance_records_the_commit(fake, tmp_path, root):
     with open_job(fake, MODULE) as job:
-        job.write_spec()
-        job.output("table").write_text("")
+        write_all(job)
     git = json.loads((tmp_path / "provenance.json").read_text())["git"]
     head = subprocess.run(
         ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False

@@ -8,13 +8,7 @@ from feature_alignment.pipeline.spec import dataset_keys
 
 
 def test_figures_are_in_order_of_paper_and_number_with_words_last():
-    names = [
-        "b2024_fig2",
-        "a2021_fig_theory",
-        "a2021_fig10",
-        "a2021_fig2",
-        "a2021_fig2b",
-    ]
+    names = ["b2024_fig2", "a2021_fig_theory", "a2021_fig10", "a2021_fig2", "a2021_fig2b"]
     assert sorted(names, key=papers.figure_order) == [
         "a2021_fig2",
         "a2021_fig2b",

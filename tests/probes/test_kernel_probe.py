@@ -21,18 +21,18 @@ def measured(probe, model):
     return {(row.layer, row.split, row.metric): row.value for row in probe(0, model).rows}
 
 
-def centred_features(model, x):
-    """Features (n, c, p) minus their mean over samples, from one gradient after the other."""
-    rows = []
-    for sample in x:
-        for output in model(sample[None])[0]:
-            gradient = torch.autograd.grad(output, list(model.parameters()), retain_graph=True)
-            rows.append(torch.cat([part.flatten() for part in gradient]))
-    features = torch.stack(rows).view(len(x), -1, len(rows[0]))
-    return features - features.mean(0, keepdim=True)
+@pytest.fixture
+def centred_features(explicit_jacobian):
+    """Function (model, x) → features (n, c, p) minus their mean over samples."""
+
+    def features(model, x):
+        found = explicit_jacobian(model, x).unflatten(0, (len(x), -1))
+        return found - found.mean(0, keepdim=True)
+
+    return features
 
 
-def test_spectrum_and_alignment_are_those_of_the_centred_features(setting):
+def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centred_features):
     model, batch = setting
     found = measured(TangentKernelProbe({"train": batch}), model)
     features = centred_features(model, batch.x).flatten(0, 1)
@@ -53,7 +53,7 @@ def test_spectrum_and_alignment_are_those_of_the_centred_features(setting):
     assert ("all", "train", "trace_ratio_40") not in found  # there are 36 eigenvalues
 
 
-def test_layers_are_aligned_by_their_own_kernels(setting):
+def test_layers_are_aligned_by_their_own_kernels(setting, centred_features):
     model, batch = setting
     found = measured(TangentKernelProbe({"test": batch}, layers=True), model)
     size = model.layers[0].weight.numel() + model.layers[0].bias.numel()

@@ -12,7 +12,7 @@ from feature_alignment.models.mlp import MLP
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.loop import CHECK_EVERY, train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import cosine_rate, make_optimizer
+from feature_alignment.training.optimizers import constant_rate, cosine_rate
 from feature_alignment.training.probes import Measurement, Row
 from feature_alignment.training.progress import Progress
 
@@ -24,23 +24,11 @@ def new_model():
     return MLP(3, [8], 1, "relu", True, torch_stream(0, "init"), dtype=torch.float64)
 
 
-def run(model=None, steps=12, optimizer=None, **options):
+def run(model=None, steps=12, lr=0.05, momentum=0.9, data=(X, Y), **options):
     model = new_model() if model is None else model
-    optimizer = (
-        {"name": "momentum", "lr": 0.05, "momentum": 0.9} if optimizer is None else optimizer
-    )
-    batches = torch_stream(0, "batches") if options.get("batch_size") else None
-    recorder = train(
-        model,
-        X,
-        Y,
-        loss=mse,
-        optimizer=make_optimizer(model.parameters(), optimizer),
-        steps=steps,
-        batches=batches,
-        **options,
-    )
-    return model, recorder
+    options = {"loss": mse, "batches": torch_stream(0, "batches"), **options}
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
+    return model, train(model, *data, optimizer=optimizer, steps=steps, **options)
 
 
 def same(first, second):
@@ -74,24 +62,8 @@ class NoisyProbe:
         )
 
 
-def test_full_batch_descent_follows_its_formula():
-    model = nn.Linear(3, 1, bias=False).double()
-    w = model.weight.detach().clone()  # (1, 3)
-    for _ in range(5):
-        w = w - 0.1 * (2 / 20) * (X @ w.T - Y).T @ X
-    train(
-        model,
-        X,
-        Y,
-        loss=mse,
-        optimizer=make_optimizer(model.parameters(), {"name": "gd", "lr": 0.1}),
-        steps=5,
-    )
-    torch.testing.assert_close(model.weight.detach(), w)
-
-
 def test_mini_batches_are_those_of_the_generator():
-    model, _ = run(batch_size=8, steps=7, optimizer={"name": "sgd", "lr": 0.05})
+    model, _ = run(batch_size=8, steps=7, momentum=0)
     expected = new_model()
     generator = torch_stream(0, "batches")
     optimizer = torch.optim.SGD(expected.parameters(), lr=0.05)
@@ -123,13 +95,12 @@ def test_measuring_does_not_change_training():
         torch.manual_seed(0)
         return model
 
-    class Probe(NoisyProbe):
-        def __call__(self, step, model):
-            torch.rand(3)
-            return Measurement()
+    def draws(step, model):
+        torch.rand(3)
+        return Measurement()
 
     plain, _ = run(with_dropout(), batch_size=8)
-    probed, _ = run(with_dropout(), batch_size=8, measure_at=range(13), probes=[Probe()])
+    probed, _ = run(with_dropout(), batch_size=8, measure_at=range(13), probes=[draws])
     assert same(plain, probed)
 
     plain, _ = run(batch_size=8)
@@ -142,22 +113,11 @@ def test_measuring_does_not_change_training():
 
 
 def test_inputs_of_updates_are_augmented_and_those_of_measurements_are_not():
-    model, recorder = run(batch_size=8, steps=7, augment=lambda x: -x, measure_at=[7])
-    mirrored = new_model()
-    train(
-        mirrored,
-        -X,
-        Y,
-        loss=mse,
-        optimizer=make_optimizer(
-            mirrored.parameters(), {"name": "momentum", "lr": 0.05, "momentum": 0.9}
-        ),
-        steps=7,
-        batch_size=8,
-        batches=torch_stream(0, "batches"),
-    )
+    model, recorder = run(batch_size=8, steps=7, augment=lambda x: -x, measure_at=[0, 7])
+    mirrored, _ = run(batch_size=8, steps=7, data=(-X, Y))
     assert_close(model, mirrored)
     assert recorder.value(7, "loss") == pytest.approx(((model(X) - Y) ** 2).mean().item())
+    assert recorder.value(0, "loss") > recorder.value(7, "loss")
 
 
 def test_the_time_of_measurements_is_told_apart_from_that_of_updates(caplog):
@@ -187,12 +147,6 @@ def test_step_0_is_before_the_first_update_and_step_t_after_update_t():
         )
 
 
-def test_the_training_loss_over_all_samples_is_recorded():
-    model, recorder = run(batch_size=8, measure_at=[0, 12])
-    assert recorder.value(12, "loss") == pytest.approx(((model(X) - Y) ** 2).mean().item())
-    assert recorder.value(0, "loss") > recorder.value(12, "loss")
-
-
 def test_the_training_loss_can_be_that_of_some_samples():
     model, recorder = run(steps=3, measure_at=[3], evaluate_on={"train": (X[:4], Y[:4])})
     expected = mse(model(X[:4]).detach(), Y[:4])
@@ -219,22 +173,22 @@ def test_every_metric_is_recorded_on_every_split_from_one_pass():
 
 def test_a_large_gradient_is_scaled_down_to_the_limit():
     start = new_model()
-    model, _ = run(steps=1, optimizer={"name": "gd", "lr": 0.5}, largest_gradient=1e-3)
+    model, _ = run(steps=1, lr=0.5, momentum=0, largest_gradient=1e-3)
     pairs = zip(model.parameters(), start.parameters(), strict=True)
     moved = torch.cat([(after - before).detach().flatten() for after, before in pairs])
     assert float(moved.norm()) == pytest.approx(0.5 * 1e-3, rel=1e-3)
-    free, _ = run(steps=1, optimizer={"name": "gd", "lr": 0.5}, largest_gradient=1e6)
-    assert same(free, run(steps=1, optimizer={"name": "gd", "lr": 0.5})[0])
+    free, _ = run(steps=1, lr=0.5, momentum=0, largest_gradient=1e6)
+    assert same(free, run(steps=1, lr=0.5, momentum=0)[0])
 
 
-def test_the_schedule_scales_each_update_and_the_rate_is_put_back():
+@pytest.mark.parametrize("schedule", [constant_rate, cosine_rate(4)])
+def test_descent_follows_its_formula_and_the_scheduled_rate_is_put_back(schedule):
     model = nn.Linear(3, 1, bias=False).double()
     w = model.weight.detach().clone()
-    rate = cosine_rate(4)
     for t in range(4):
-        w = w - 0.1 * rate(t) * (2 / 20) * (X @ w.T - Y).T @ X
-    optimizer = make_optimizer(model.parameters(), {"name": "gd", "lr": 0.1})
-    train(model, X, Y, loss=mse, optimizer=optimizer, steps=4, schedule=rate)
+        w = w - 0.1 * schedule(t) * (2 / 20) * (X @ w.T - Y).T @ X
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, X, Y, loss=mse, optimizer=optimizer, steps=4, schedule=schedule)
     torch.testing.assert_close(model.weight.detach(), w)
     assert optimizer.param_groups[0]["lr"] == 0.1
 
@@ -253,38 +207,23 @@ def test_divergence_names_step_interval_rate_and_cure():
         TrainingDivergedError,
         match=rf"between steps 0 and {CHECK_EVERY}: the loss of a batch is .* 1e\+06; use a",
     ):
-        run(steps=5 * CHECK_EVERY, optimizer={"name": "gd", "lr": 1e6})
+        run(steps=5 * CHECK_EVERY, lr=1e6, momentum=0)
 
 
 def test_divergence_at_the_last_update_is_noticed():
     model = nn.Linear(3, 1, bias=False)
+    data = (1e20 * X.float(), Y.float())
     with pytest.raises(TrainingDivergedError, match="the parameter 'weight' is not finite"):
-        train(
-            model,
-            1e20 * X.float(),
-            Y.float(),
-            loss=lambda f, y: (f - y).mean(),
-            optimizer=make_optimizer(model.parameters(), {"name": "gd", "lr": 1e30}),
-            steps=1,
-        )
+        run(model, 1, 1e30, 0, data, loss=lambda f, y: (f - y).mean())
 
 
 def test_an_infinite_training_loss_is_divergence_not_a_metric():
     model = nn.Linear(3, 1, bias=False)
     x = X.float().clone()
     x[-1] = 1e30
+    batches = torch.Generator().manual_seed(0)
     with pytest.raises(TrainingDivergedError, match=r"by step 1: the loss on 'train' is inf"):
-        train(
-            model,
-            x,
-            Y.float(),
-            loss=mse,
-            optimizer=make_optimizer(model.parameters(), {"name": "sgd", "lr": 0.1}),
-            steps=1,
-            batch_size=1,
-            batches=torch.Generator().manual_seed(0),
-            measure_at=[1],
-        )
+        run(model, 1, 0.1, 0, (x, Y.float()), batch_size=1, batches=batches, measure_at=[1])
 
 
 def test_a_metric_that_is_not_finite_ends_the_run():
@@ -308,7 +247,5 @@ def test_a_probe_must_not_change_parameters():
 def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
     with pytest.raises(ValueError, match=r"measure_at: .* leaves the run's steps 0 to 12"):
         run(measure_at=[13])
-    model = new_model()
-    optimizer = make_optimizer(model.parameters(), {"name": "sgd", "lr": 0.1})
     with pytest.raises(ValueError, match="batches: mini-batches need a generator"):
-        train(model, X, Y, loss=mse, optimizer=optimizer, steps=1, batch_size=4)
+        run(batch_size=4, batches=None)

@@ -12,30 +12,11 @@ from feature_alignment.pipeline.claims.evaluate import (
     evaluate_all,
     write_verdicts,
 )
-from feature_alignment.pipeline.claims.ledger import Claim, Criterion, load_ledger
+from feature_alignment.pipeline.claims.ledger import Criterion, load_ledger
 from feature_alignment.pipeline.papers import ledgers
+from toy_claims import claim
 
 LEDGER = load_ledger(ledgers())
-
-
-def claim(criterion, **changes):
-    values = {
-        "id": "somebody2020.fig1.number",
-        "paper": "somebody2020",
-        "place": "Figure 1",
-        "statement": "It is 0.93, exactly.",
-        "quote": "0.93",
-        "reading": "stated",
-        "paper_value": 0.93,
-        "unit": "1",
-        "figure": "somebody2020_fig1",
-        "select": {"metric": "number"},
-        "criterion": criterion,
-        "lowest_preset": "quick",
-        "data": "any",
-        "note": "",
-    }
-    return Claim(**{**values, **changes})
 
 
 def criterion(comparator, *, each=False, **limits):
@@ -155,21 +136,18 @@ def test_settings_that_do_not_show_a_claims_rows_leave_it_untested():
     assert found.outcome is Outcome.NOT_TESTABLE
 
 
-def test_a_column_that_no_settings_give_is_an_error():
+def test_a_column_that_no_settings_give_and_an_unknown_preset_are_errors():
     chosen = claim(criterion("near", tolerance=1), select={"metrik": "number"})
     with pytest.raises(UserError, match="no column 'metrik'"):
         evaluate(chosen, table(1.0), "quick", data_is_real=True)
+    with pytest.raises(UserError, match="did you mean 'quick'"):
+        evaluate(claim(), table(1.0), "quik", data_is_real=True)
 
 
 def test_missing_values_are_an_error_not_a_pass():
     for rule in (criterion("below", high=1.0), criterion("above", low=0.0, each=True)):
         with pytest.raises(UserError, match="not finite"):
             verdict(rule, [0.5, math.nan])
-
-
-def test_an_unknown_preset_is_refused():
-    with pytest.raises(UserError, match="did you mean 'quick'"):
-        evaluate(claim(criterion("near", tolerance=1)), table(1.0), "quik", data_is_real=True)
 
 
 def all_verdicts(frame):

@@ -51,10 +51,7 @@ def test_tables_and_ledger_become_a_file_of_verdicts(judged, tmp_path):
     assert written["verdict"].tolist() == ["reproduced"]
 
 
-def test_an_embedded_dataset_is_not_real(judged):
+def test_an_embedded_dataset_is_not_real_and_synthetic_data_are(judged):
+    assert judged()["verdict"].tolist() == ["reproduced"]
     mixed = judged(["mnist", "torchvision"], ["kmnist", "embedded"])
     assert mixed["verdict"].tolist() == ["not testable here"]
-
-
-def test_synthetic_data_are_real(judged):
-    assert judged()["verdict"].tolist() == ["reproduced"]

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from feature_alignment.pipeline.figures.drawing import describe_seeds, draw_curve, draw_points
-from feature_alignment.pipeline.figures.style import new_figure, save
+from feature_alignment.pipeline.figures.style import new_figure
 
 VALUES = {0: [1.0, 2.0, 4.0, 9.0], 5: [3.0, 3.0, 3.0, 7.0]}
 """Four seeds at two steps: means 4 and 4, sums of squared differences 38 and 12."""
@@ -88,8 +88,12 @@ def test_axis_labels_stay_the_callers(draw):
     assert ax.xaxis.label.get_visible()
 
 
-def test_a_curve_that_cannot_be_drawn_is_refused():
-    rows = tidy(2)
+def test_curves_and_points_that_cannot_be_drawn_are_refused():
+    rows, log, black = tidy(2), one_axes(yscale="log"), {0: "black"}
+    with pytest.raises(ValueError, match="no rows"):
+        draw_points(one_axes(), rows, {7: "x"}, {7: "black"}, by="step")
+    with pytest.raises(ValueError, match="not positive"):
+        draw_points(log, rows.assign(value=0), {0: "x"}, black, by="step")
     with pytest.raises(ValueError, match="no rows"):
         draw_curve(one_axes(), rows[:0], "black", "a")
     with pytest.raises(ValueError, match="several values for one seed and step"):
@@ -138,27 +142,6 @@ def test_groups_stand_side_by_side_each_mean_over_its_dots():
     assert ax.get_xlim() == (-0.5, 1.5)
 
 
-def test_points_that_cannot_be_drawn_are_refused():
-    with pytest.raises(ValueError, match="no rows"):
-        draw_points(one_axes(), tidy(2), {7: "x"}, {7: "black"}, by="step")
-    with pytest.raises(ValueError, match="not positive"):
-        draw_points(
-            one_axes(yscale="log"), tidy(2).assign(value=0), {0: "x"}, {0: "black"}, by="step"
-        )
-
-
-def test_the_same_drawing_gives_the_same_bytes(tmp_path):
-    for name in ("first", "second"):
-        figure, axes = new_figure(1, 2, 5, 2.5)
-        draw_curve(axes[0, 0], tidy(4), "#0072B2")
-        draw_points(axes[0, 1], tidy(4), {0: "a", 5: "b"}, {0: "black", 5: "red"}, by="step")
-        for suffix in (".pdf", ".png"):
-            save(figure, tmp_path / f"{name}{suffix}")
-    for suffix in (".pdf", ".png"):
-        first, second = (tmp_path / f"{name}{suffix}" for name in ("first", "second"))
-        assert first.read_bytes() == second.read_bytes()
-
-
 @pytest.mark.parametrize(
     ("seeds", "words"),
     [
@@ -174,7 +157,4 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
 def test_the_footer_says_how_seeds_are_drawn(seeds, words):
     rows = [{"point": point, "seed": i} for point, n in seeds.items() for i in range(n)]
     assert describe_seeds(pd.DataFrame(rows)) == words
-
-
-def test_a_table_without_seeds_has_no_words_for_them():
-    assert describe_seeds(pd.DataFrame({"v": [1.0]})) == ""
+    assert describe_seeds(pd.DataFrame({"v": [1.0]})) == ""  # no seeds, no words for them
