@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
@@ -25,7 +26,9 @@ def odd():
         h = torch.tanh(m.twice(torch.tanh(m.twice(x))))
         return F.linear(h, m.behind.weight)
 
-    return Toy(forward, twice=linear(3, 3), behind=linear(3, 3), nothing=linear(3, 3))
+    twice = linear(3, 3)  # seeds the others, which differ from it
+    others = {name: nn.Linear(3, 3).double() for name in ("behind", "nothing")}
+    return Toy(forward, twice=twice, **others)
 
 
 def recording(model, x=X):
