@@ -21,11 +21,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-TITLES = {
-    "mlp": "MLP, MNIST",
-    "vgg19-random0": "VGG19, CIFAR-10",
-    "resnet18": "ResNet18, CIFAR-10",
-}
+TITLES = {"mlp": "MLP, MNIST", "vgg19-random0": "VGG19, CIFAR-10", "resnet18": "ResNet18, CIFAR-10"}
 
 
 def points(settings: Settings) -> list[Point]:

@@ -38,10 +38,7 @@ def points(settings: Settings) -> list[Point]:
     """One point for each kind of difficult example."""
     # The depth study is another figure's: its settings must not make these runs anew.
     common = settings[Difficulty].but(depth_study=DepthStudy())
-    return [
-        Point("random_labels", common),
-        Point("kmnist", common.but(difficult_dataset="kmnist")),
-    ]
+    return [Point("random_labels", common), Point("kmnist", common.but(difficult_dataset="kmnist"))]
 
 
 def table(runs: Runs) -> FigureTable:

@@ -92,11 +92,7 @@ def _second_derivative_errors(
 
 
 def _centred(
-    model: MLP,
-    name: str,
-    x: torch.Tensor,
-    loss: Callable[[nn.Module], torch.Tensor],
-    time: float,
+    model: MLP, name: str, x: torch.Tensor, loss: Callable[[nn.Module], torch.Tensor], time: float
 ) -> dict[str, torch.Tensor]:
     """W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, K that of the time."""
     parameters = flow(model, loss, time)

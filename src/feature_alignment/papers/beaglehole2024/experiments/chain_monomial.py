@@ -47,11 +47,7 @@ def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
     model = chain_network(run, [p.first_layer_scale] + [1.0] * p.hidden_layers)
     egop = torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x)
     probe = FeatureProbe(
-        model,
-        x,
-        layers=[FIRST_LAYER],
-        references={"egop": egop},
-        keep_matrices_at=[p.steps],
+        model, x, layers=[FIRST_LAYER], references={"egop": egop}, keep_matrices_at=[p.steps]
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     result = SeedResult()

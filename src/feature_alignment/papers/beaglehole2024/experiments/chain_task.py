@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from feature_alignment.data.synthetic import (
-    chain_monomial,
-    isotropic_gaussian,
-    power_law_gaussian,
-)
+from feature_alignment.data.synthetic import chain_monomial, isotropic_gaussian, power_law_gaussian
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits, relu_network

@@ -82,7 +82,7 @@ def run_seed(run: "SeedRun[CharacterGPT]") -> SeedResult:
                 chunk_size=CHUNK,
                 output_samples=p.output_samples,
                 generator=run.torch_stream("probe/outputs"),
-            ),
+            )
         ],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),

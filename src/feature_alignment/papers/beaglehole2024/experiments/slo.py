@@ -54,11 +54,7 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
         weight = model.get_parameter(f"{FIRST_LAYER}.weight")
         initial_norm = weight.detach().norm()
         probe = FeatureProbe(
-            model,
-            x,
-            layers=[FIRST_LAYER],
-            references=references,
-            keep_matrices_at=[p.steps],
+            model, x, layers=[FIRST_LAYER], references=references, keep_matrices_at=[p.steps]
         )
         optimizer = _optimizer(model, p, initialisation.learning_rate)
         name = f"scale{scale:g}"

@@ -145,10 +145,7 @@ def _label_dimensions(ax: "Axes", rows: pd.DataFrame, ylabel: str, title: str) -
 
 
 def _draw_proposition_16(ax: "Axes", table: FigureTable) -> None:
-    for formula, colour, marker in (
-        ("as_printed", "vermillion", "o"),
-        ("corrected", "blue", "s"),
-    ):
+    for formula, colour, marker in (("as_printed", "vermillion", "o"), ("corrected", "blue", "s")):
         rows = table.rows(metric=f"proposition_16_agop_{formula}_norm_ratio")
         label = formula.replace("_", " ")
         draw_curve(ax, rows, OKABE_ITO[colour], label, x="width", marker=marker)
