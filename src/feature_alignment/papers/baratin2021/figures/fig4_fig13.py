@@ -91,8 +91,7 @@ def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
 
     Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
 
-    Args:
-        summed: the numbers of `hierarchy_numbers`, as tidy rows with the column depth.
+    `summed` has the numbers of `hierarchy_numbers` with their depth.
 
     Returns:
         Tidy rows of the point "comparison": metric `<metric>_depth_spearman`, which is 0 for a

@@ -56,10 +56,7 @@ def summary(
 ) -> pd.DataFrame:
     """Numbers that sum up the curves of each run, as tidy rows at its last step.
 
-    Args:
-        metrics: tidy metrics of one or several points.
-        numbers: from a run's curves to numbers.
-        by: the columns that tell runs apart.
+    `by` names the columns that tell runs apart.
     """
     rows = []
     for names, run in metrics.groupby(list(by), sort=False):
@@ -83,9 +80,7 @@ def with_summary(
 ) -> FigureTable:
     """The metrics of classifiers, and the numbers that sum up their curves on each split.
 
-    Args:
-        metrics: tidy metrics.
-        numbers: from a run's curves, on a split unless another is asked for, to numbers.
+    The curves that `numbers` is handed are those of the split unless another is asked for.
     """
 
     def of_both(curve: Curve) -> Numbers:

@@ -24,10 +24,7 @@ RELATIVE_STEP = 1e-4
 def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
     """Relative differences of both sides of Propositions 2, 3 and 12, the largest over layers.
 
-    Args:
-        model: without biases, with one output.
-        x: inputs (n, d).
-        y: labels (n, 1).
+    Of a model without biases and with one output, for inputs (n, d) and labels (n, 1).
     """
     errors: dict[str, float] = {}
     input_gradients = _input_gradients(model, x)

@@ -89,12 +89,7 @@ def proposition_16(
 ) -> dict[str, float]:
     """Means of ẆᵀẆ and ẆᵀKẆ over networks, against the formulas as printed and corrected.
 
-    Args:
-        x: inputs (n, d).
-        y: labels (n,).
-        width: k.
-        networks: how many are drawn.
-        generator: on the CPU; draws their weights.
+    Inputs are (n, d), labels (n,).
 
     Returns:
         For each formula its norm over that of the sampled mean, and the cosine of both.
@@ -127,11 +122,7 @@ def trace_errors(
 ) -> dict[str, float]:
     """Relative errors of traces of words in large matrices, n = d = k, by eq. 20, 22 and 28.
 
-    Args:
-        x: inputs (n, n).
-        y: labels (n,).
-        networks: how many are drawn.
-        generator: on the CPU; draws their weights.
+    Inputs are (n, n), labels (n,).
 
     Returns:
         For each equation the error of its derivation, and of the printed formula.

@@ -36,10 +36,6 @@ def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
 
     Returns:
         The losses, the similarities, and the four matrices, each (d, d).
-
-    Raises:
-        UserError: if the task needs more coordinates than the inputs have.
-        TrainingDivergedError: if training diverged or left every ReLU dead.
     """
     p = run.parameters
     task = chain_task(run)

@@ -36,10 +36,6 @@ def run_seed(run: "SeedRun[CharacterGPT]") -> SeedResult:
         Training and test loss per character in nats, each on `loss_samples` texts, and the
         measures of `FeatureProbe` in the query, key and value layers on `probe_samples` training
         texts.
-
-    Raises:
-        UserError: if the text is shorter than the context.
-        TrainingDivergedError: if training diverged.
     """
     p = run.parameters
     x, y = train_texts = _texts(run, "train")

@@ -32,11 +32,6 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
         Losses and the measures of `FeatureProbe` in the first layer, with the column `scale`; the
         first layer's ‖W₀‖ / ‖W‖ (`initial_over_final_norm`), NFM and AGOP after the last step, the
         matrices as `scale<s>/nfm/step<t>`, each (d, d).
-
-    Raises:
-        UserError: if the task needs more coordinates than the inputs have, or the number of
-            speeds is not that of the layers.
-        TrainingDivergedError: if training diverged or left every ReLU dead.
     """
     p = run.parameters
     task = chain_task(run)

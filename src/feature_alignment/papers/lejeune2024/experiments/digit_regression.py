@@ -31,9 +31,6 @@ def run_seed(run: "SeedRun[DigitRegression]") -> SeedResult:
     Returns:
         Similarities of the adapted kernel with the label kernel and others; vectors over the
         kernel samples, and for seed 0 the kernels themselves, all in order of the target y.
-
-    Raises:
-        UserError: if the dataset has too few images of the two classes.
     """
     p = run.parameters
     needs = ("train_samples", "kernel_samples")
