@@ -1,9 +1,7 @@
 """baratin2021, Figure 5: SuperNat against gradient descent on noisy linear regression."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from feature_alignment.papers.baratin2021.figures.one_point import all_metrics, one_point
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
 from feature_alignment.pipeline.figures.figure import Figure
@@ -13,7 +11,7 @@ from feature_alignment.pipeline.figures.style import (
     panel_label,
     sequence_colours,
 )
-from feature_alignment.pipeline.figures.table import FigureTable, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, one_point, rows_where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +92,7 @@ FIGURES = (
         "logarithm; of fewer than four seeds, each seed. C: test loss after the last step for each "
         "choice of κ and each learning rate η; each dot is a seed, bars are means, with one "
         "standard deviation from four seeds on.",
-        points=partial(one_point, kind=Supernat),
+        points=one_point(Supernat),
         table=all_metrics,
         draw=draw,
     ),

@@ -1,11 +1,9 @@
 """baratin2021, Figure 8: Fourier decomposition of a random network's kernel eigenvectors."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
 from feature_alignment.papers.baratin2021.parameters import Fourier
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import (
@@ -15,7 +13,7 @@ from feature_alignment.pipeline.figures.style import (
     sequence_colours,
     show_matrix,
 )
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -26,7 +24,7 @@ PAPER_RATIO = 0.004
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, the eigenvalues of all seeds, and the eigenvectors of seed 0."""
-    run = runs[POINT]
+    (run,) = runs.values()
     arrays = {
         "eigenvalues": run.stacked("eigenvalues"),
         "functions": run.array("functions"),
@@ -72,7 +70,7 @@ FIGURES = (
         "seed 0. B: the eigenvectors 0, 5 and 20 of seed 0, with mean square one. C: eigenvalues "
         "relative to the largest, a thin line for each seed; the mark is the paper's 4 ‰ at the "
         "tenth.",
-        points=partial(one_point, kind=Fourier),
+        points=one_point(Fourier),
         table=table,
         draw=draw,
     ),
