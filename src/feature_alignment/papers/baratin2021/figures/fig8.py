@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from feature_alignment.papers.baratin2021.parameters import Fourier
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.figure import Figure
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    new_figure,
-    panel_label,
-    sequence_colours,
-    show_matrix,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point
 
 if TYPE_CHECKING:
@@ -35,14 +29,16 @@ def table(runs: Runs) -> FigureTable:
 
 def draw(table: FigureTable) -> "Picture":
     """Fourier magnitudes, some eigenvectors and the eigenvalues."""
-    figure, axes = new_figure(1, 3, width=10.0, height=3.2)
+    figure, axes = style.new_figure(1, 3, width=10.0, height=3.2)
     fourier, vectors, spectrum = axes[0]
     magnitudes, functions = table.arrays["magnitudes"], table.arrays["functions"]
-    show_matrix(fourier, magnitudes, 1, "magnitude", xticklabels=5, yticklabels=5, square=False)
+    style.show_matrix(
+        fourier, magnitudes, 1, "magnitude", xticklabels=5, yticklabels=5, square=False
+    )
     fourier.invert_yaxis()
     fourier.set(xlabel="eigenvector", ylabel="frequency")
     x = np.linspace(0, 1, len(functions))
-    for index, colour in zip(SHOWN, sequence_colours(len(SHOWN)), strict=True):
+    for index, colour in zip(SHOWN, style.sequence_colours(len(SHOWN)), strict=True):
         vectors.plot(x, functions[:, index], color=colour, label=f"{index}")
     vectors.set(xlabel="x", ylabel="eigenvector", xlim=(0, 1))
     vectors.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.14))
@@ -50,13 +46,13 @@ def draw(table: FigureTable) -> "Picture":
     index = np.arange(1, eigenvalues.shape[1] + 1)
     relative = eigenvalues / eigenvalues[:, :1]
     # Not as a curve with a band: rounding makes some of the smallest negative.
-    spectrum.plot(index, relative.T, color=COLOURS["reference"], linewidth=0.5, alpha=0.5)
-    spectrum.plot(index, np.median(relative, axis=0), color=COLOURS["train"], label="median")
-    spectrum.plot(10, PAPER_RATIO, "x", color=COLOURS["paper"], markersize=7, label="paper")
+    spectrum.plot(index, relative.T, color=style.COLOURS["reference"], linewidth=0.5, alpha=0.5)
+    spectrum.plot(index, np.median(relative, axis=0), color=style.COLOURS["train"], label="median")
+    spectrum.plot(10, PAPER_RATIO, "x", color=style.COLOURS["paper"], markersize=7, label="paper")
     spectrum.set(xlabel="rank j", ylabel="$\\lambda_j / \\lambda_1$", yscale="log")
     spectrum.legend()
     for ax, letter in zip(axes[0], "ABC", strict=True):
-        panel_label(ax, letter)
+        style.panel_label(ax, letter)
     return figure
 
 

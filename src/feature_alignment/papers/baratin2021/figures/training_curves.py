@@ -22,11 +22,6 @@ SPLITS = {"train": "-", "test": "--"}
 """The line of each split of a classifier's data: the paper's."""
 AXIS_BEGIN = 10
 """Where the iteration axis of the paper's plots begins."""
-OVER_SEEDS = (
-    "Mean over seeds with a band of one standard deviation; of fewer than four seeds, mean and "
-    "each seed."
-)
-"""For captions: what `draw_curve` draws."""
 
 
 def vgg19(settings: Settings, share: float, learning_rate: float = 0.01) -> Point:

@@ -1,16 +1,10 @@
-"""Curves over training: what captions say of them, and numbers derived from them."""
+"""Curves over training: numbers derived from them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
-
-OVER_SEEDS = (
-    "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
-    "for each of fewer than four seeds."
-)
-"""For captions: the convention of `feature_alignment.pipeline.figures.drawing`."""
 
 
 def last_rows(frame: "pd.DataFrame") -> "pd.DataFrame":

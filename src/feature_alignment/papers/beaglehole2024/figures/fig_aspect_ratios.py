@@ -70,8 +70,7 @@ def draw(table: FigureTable) -> "Picture":
 
 def _draw_map(ax: "Axes", values: pd.DataFrame, title: str) -> None:
     named = values.rename(index="{:g}".format, columns="{:g}".format)
-    names = {"xticklabels": 1, "yticklabels": 1}
-    show_matrix(ax, named, 1.0, None, annot=True, fmt=".2f", **names)
+    show_matrix(ax, named, 1.0, None, annot=True, fmt=".2f", xticklabels=1, yticklabels=1)
     ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
 
 
