@@ -97,14 +97,8 @@ def test_each_depth_has_the_settings_of_the_study():
 
 def test_trends_with_depth_are_rank_correlations():
     frame = pd.DataFrame(
-        {
-            "point": [f"depth{depth}" for depth in (2, 4, 8)],
-            "depth": [2.0, 4.0, 8.0],
-            "seed": 0,
-            "step": 10,
-            "layer": "all",
-            "split": "both",
-        }
+        {"point": ["depth2", "depth4", "depth8"], "depth": [2.0, 4.0, 8.0]}
+        | {"seed": 0, "step": 10, "layer": "all", "split": "both"}
     )
     table = pd.concat(
         [

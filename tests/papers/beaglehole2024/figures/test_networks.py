@@ -9,18 +9,8 @@ from feature_alignment.papers.beaglehole2024.figures import fig2, fig13_14_15, n
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
 from feature_alignment.pipeline.figures.figure import Settings
 
-COLUMNS = [
-    "point",
-    "network",
-    "dataset",
-    "settings",
-    "seed",
-    "step",
-    "layer",
-    "split",
-    "metric",
-    "value",
-]
+COLUMNS = ["point", "network", "dataset", "settings"]
+COLUMNS += ["seed", "step", "layer", "split", "metric", "value"]
 NETWORKS = {
     "mlp_mnist_released": ("layers.0", "layers.1"),
     "mlp_svhn_released": ("layers.0", "layers.1"),

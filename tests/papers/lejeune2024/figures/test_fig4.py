@@ -15,15 +15,8 @@ class Runs(dict):
     def __init__(self, **errors):
         self.metrics = pd.DataFrame(
             {"point": "any", "dataset": dataset, "sampling": sampling, "model": model}
-            | {
-                "seed": 0,
-                "step": 1,
-                "layer": "all",
-                "split": "test",
-                "metric": "test_error",
-                "n": n,
-                "value": value,
-            }
+            | {"seed": 0, "step": 1, "layer": "all", "split": "test", "metric": "test_error"}
+            | {"n": n, "value": value}
             for dataset in fig4.DATASETS
             for sampling in fig4.SAMPLINGS
             for model in fig4.MODELS
