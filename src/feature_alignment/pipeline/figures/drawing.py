@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 BAND_SEEDS = 4
 """The smallest number of seeds whose standard deviation is drawn."""
+OVER_SEEDS = (
+    "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
+    "for each of fewer than four seeds."
+)
+"""For captions: what `draw_curve` draws."""
 
 
 def describe_seeds(frame: "pd.DataFrame") -> str:

@@ -79,7 +79,3 @@ def test_vgg_has_the_measures_of_deep_networks(dataset):
     found = measured(dataset, model="vgg19", width=1, max_steps=2, kernel_samples=2)
     assert found["train", "path_complexity"] > 0
     assert ("train", "unit_capacity") not in found
-
-
-def test_the_same_seed_gives_the_same_numbers(dataset):
-    assert measured(dataset, max_steps=12) == measured(dataset, max_steps=12)

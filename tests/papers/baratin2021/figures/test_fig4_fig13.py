@@ -2,11 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from feature_alignment.papers.baratin2021.figures.fig4_fig13 import (
-    depth_points,
-    depth_trends,
-    hierarchy_numbers,
-)
+from feature_alignment.papers.baratin2021.figures import fig4_fig13
 from feature_alignment.papers.baratin2021.figures.training_curves import summary
 from feature_alignment.papers.baratin2021.parameters import DepthStudy, Difficulty
 from feature_alignment.pipeline.figures.figure import Settings
@@ -35,7 +31,7 @@ def metrics():
 
 
 def summed(metrics):
-    return summary(metrics, hierarchy_numbers).set_index(["split", "metric"])["value"]
+    return summary(metrics, fig4_fig13.hierarchy_numbers).set_index(["split", "metric"])["value"]
 
 
 def test_the_summary_of_curves_made_by_hand(metrics):
@@ -89,7 +85,7 @@ def test_a_missing_curve_is_named(metrics):
 
 def test_each_depth_has_the_settings_of_the_study():
     section = Difficulty(depth_study=DepthStudy(linear_layers=(4, 2), steps=7))
-    points = depth_points(Settings({Difficulty.experiment: section}))
+    points = fig4_fig13.depth_points(Settings({Difficulty.experiment: section}))
     assert [(point.name, point.columns) for point in points] == [
         ("depth2", {"depth": 2}),
         ("depth4", {"depth": 4}),
@@ -101,14 +97,8 @@ def test_each_depth_has_the_settings_of_the_study():
 
 def test_trends_with_depth_are_rank_correlations():
     frame = pd.DataFrame(
-        {
-            "point": [f"depth{depth}" for depth in (2, 4, 8)],
-            "depth": [2.0, 4.0, 8.0],
-            "seed": 0,
-            "step": 10,
-            "layer": "all",
-            "split": "both",
-        }
+        {"point": ["depth2", "depth4", "depth8"], "depth": [2.0, 4.0, 8.0]}
+        | {"seed": 0, "step": 10, "layer": "all", "split": "both"}
     )
     table = pd.concat(
         [
@@ -118,7 +108,7 @@ def test_trends_with_depth_are_rank_correlations():
             frame.assign(metric="accuracy_lead", value=[1.0, 2.0, 3.0]),  # not asked for
         ]
     )
-    found = depth_trends(table).set_index("metric")["value"].to_dict()
+    found = fig4_fig13.depth_trends(table).set_index("metric")["value"].to_dict()
     assert found == {
         "largest_ratio_depth_spearman": pytest.approx(1),
         "onset_step_depth_spearman": pytest.approx(0.5),

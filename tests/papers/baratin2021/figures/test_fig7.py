@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 
 from feature_alignment.papers.baratin2021.figures import fig7 as figure
-from feature_alignment.papers.baratin2021.figures.one_point import POINT
 from feature_alignment.pipeline.figures.table import FigureTable
 
 
@@ -24,21 +23,21 @@ class Run:
 
 
 def test_eigenvalues_are_the_squares_of_what_singular_values_predict():
-    table = figure.table({POINT: Run(50)})
+    table = figure.table(Run(50))
     for stage in ("initialisation", "trained"):
         found = table.values("eigenvalue_ratio_50", stage=stage, split="test")
         assert found.tolist() == pytest.approx([1 / 2500] * 2)
 
 
 def test_with_fewer_directions_there_is_no_50th_eigenvalue():
-    table = figure.table({POINT: Run(5)})
+    table = figure.table(Run(5))
     with pytest.raises(KeyError, match=r"no rows where .*'eigenvalue_ratio_50'"):
         table.values("eigenvalue_ratio_50")
     assert np.isfinite(table.frame["value"]).all()
 
 
 def test_the_figure_shows_what_linear_algebra_forces():
-    frame = figure.table({POINT: Run(50)}).frame
+    frame = figure.table(Run(50)).frame
     left, right = figure.draw(FigureTable(frame)).axes
     for ax in (left, right):
         assert ax.get_title().endswith("first singular / random: 25 (at least 4)")

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
@@ -5,7 +7,7 @@ from feature_alignment.papers.baratin2021.figures import fig2_fig14, fig3, fig11
 from feature_alignment.papers.baratin2021.figures.training_curves import vgg19
 from feature_alignment.papers.baratin2021.parameters import Classification, ClassificationMLP
 from feature_alignment.pipeline.figures.figure import Settings
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable
 
 STEPS = [0, 5, 10, 20, 40]
 METRICS = {
@@ -22,14 +24,8 @@ METRICS = {
 
 def rows(metric, values, layer="all", factor=1.0):
     return [
-        {
-            "seed": 0,
-            "step": step,
-            "layer": layer,
-            "split": split,
-            "metric": metric,
-            "value": (factor if split == "test" else 1.0) * value,
-        }
+        {"seed": 0, "step": step, "layer": layer, "split": split, "metric": metric}
+        | {"value": (factor if split == "test" else 1.0) * value}
         for split in ("train", "test")
         for step, value in zip(STEPS, values, strict=True)
     ]
@@ -50,20 +46,9 @@ def value(frame, metric, split="train"):
     return found
 
 
-class FakeRuns(Runs):
-    """Runs with given metrics in place of files."""
-
-    def __init__(self, frame):
-        self._frame = frame
-
-    @property
-    def metrics(self):
-        return self._frame
-
-
 def summed(frame):
     """The rows that sum up the curves."""
-    return fig2_fig14.table(FakeRuns(frame)).frame[len(frame) :]
+    return fig2_fig14.table(SimpleNamespace(metrics=frame)).frame[len(frame) :]
 
 
 def test_gains_count_from_before_the_first_step_and_from_iteration_10():
@@ -126,7 +111,7 @@ def test_eigenvalues_and_effective_ranks_have_one_range_in_all_columns():
 
 def test_figure_3_sums_up_the_network_and_its_layers():
     frame = metrics("vgg19-random0", first=9.0, a=2.0, b=6.0, c=5.0, last=3.0)
-    table = fig3.table(FakeRuns(frame)).frame
+    table = fig3.table(SimpleNamespace(metrics=frame)).frame
     assert fig3.layers(table) == ["first", "a", "b", "c", "last"]
     # The second half of five measured steps is the last three: (0.04 + 0.1 + 0.08)/3.
     assert value(table, "label_alignment_late_gain") == pytest.approx(0.22 / 3 / 0.02)
@@ -142,7 +127,7 @@ def test_figure_3_sums_up_the_network_and_its_layers():
     [("label_alignment", 4, 2), ("label_alignment_uncentred", 0.5, 1)],
 )
 def test_figures_11_and_12_sum_up_the_gain_of_their_alignment(metric, gain, from_10):
-    table = fig11_fig12.table(FakeRuns(metrics("mlp")), metric).frame
+    table = fig11_fig12.table(SimpleNamespace(metrics=metrics("mlp")), metric).frame
     assert value(table, f"{metric}_gain", "test") == gain
     assert value(table, f"{metric}_gain_from_10", "test") == from_10
 

@@ -23,8 +23,7 @@ def trace(word):
 
 
 @pytest.mark.parametrize(
-    ("word", "formula"),
-    [("ARARBR", numerator_as_printed), ("ARAR", first_denominator_as_printed)],
+    ("word", "formula"), [("ARARBR", numerator_as_printed), ("ARAR", first_denominator_as_printed)]
 )
 def test_equations_20_and_22_are_the_free_traces_of_their_words(word, formula):
     moments = [Fraction(m) for m in (2, 5, 17, 61)]

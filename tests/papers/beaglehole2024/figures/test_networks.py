@@ -5,28 +5,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from feature_alignment.papers.beaglehole2024.figures import fig2, fig13_14_15
-from feature_alignment.papers.beaglehole2024.figures.networks import (
-    TEXT_RATES,
-    left_out,
-    mlp_points,
-    other_points,
-)
+from feature_alignment.papers.beaglehole2024.figures import fig2, fig13_14_15, networks
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
 from feature_alignment.pipeline.figures.figure import Settings
 
-COLUMNS = [
-    "point",
-    "network",
-    "dataset",
-    "settings",
-    "seed",
-    "step",
-    "layer",
-    "split",
-    "metric",
-    "value",
-]
+COLUMNS = ["point", "network", "dataset", "settings"]
+COLUMNS += ["seed", "step", "layer", "split", "metric", "value"]
 NETWORKS = {
     "mlp_mnist_released": ("layers.0", "layers.1"),
     "mlp_svhn_released": ("layers.0", "layers.1"),
@@ -68,26 +52,28 @@ def settings(*datasets):
 
 
 def test_released_settings_scale_the_rate_by_classes_and_begin_slowly():
-    points = {point.name: point.parameters for point in mlp_points(settings("cifar100", "mnist"))}
+    points = {
+        point.name: point.parameters for point in networks.mlp_points(settings("cifar100", "mnist"))
+    }
     assert points["mlp_cifar100_released"].learning_rate == pytest.approx(20)
     assert points["mlp_cifar100_released"].first_epoch_rate == pytest.approx(1e-4)
     assert points["mlp_cifar100_text"].learning_rate == pytest.approx(0.2)
     assert points["mlp_cifar100_text"].first_epoch_rate is None
     assert points["mlp_cifar100_text"].epochs == 150
     assert points["mlp_mnist_text"].epochs == 50
-    vgg = [point.parameters for point in other_points(settings("mnist"))[:2]]
+    vgg = [point.parameters for point in networks.other_points(settings("mnist"))[:2]]
     assert [parameters.momentum for parameters in vgg] == pytest.approx([0.9, 0.0])
 
 
 def test_a_run_does_not_depend_on_the_other_datasets():
     (alone, *_), (among, *_) = (
-        mlp_points(settings(*datasets)) for datasets in (["svhn"], ["svhn", "mnist"])
+        networks.mlp_points(settings(*datasets)) for datasets in (["svhn"], ["svhn", "mnist"])
     )
     assert alone == among
 
 
 def test_what_an_average_lacks_is_named_for_the_verdicts(runs):
-    assert left_out(list(TEXT_RATES)) == ""
+    assert networks.left_out(list(networks.TEXT_RATES)) == ""
     table = fig2.table(runs)
     expected = "without CIFAR-10, CIFAR-100, STL-10, GTSRB"
     mlp = table.frame["network"] == "mlp"

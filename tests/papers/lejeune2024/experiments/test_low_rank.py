@@ -6,12 +6,7 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.models.feedforward import sequential_mlp
-from feature_alignment.papers.lejeune2024.experiments.low_rank import (
-    MODELS,
-    _linear_task,
-    _Task,
-    run_seed,
-)
+from feature_alignment.papers.lejeune2024.experiments import low_rank
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.run import SeedRun
 
@@ -34,7 +29,7 @@ def dataset():
 
 def run(dataset, **settings):
     parameters = PARAMETERS.but(**settings)
-    result = run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
+    result = low_rank.run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
     return pd.DataFrame(result.rows)
 
 
@@ -44,9 +39,9 @@ def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task
     ranks = frame[frame["metric"] == "effective_rank"].set_index(["model", "layer"])["value"]
     assert ranks["solver", "1"] < ranks["ridgeless", "1"]
     shares = frame[frame["metric"] == "norm_share"].groupby("model")["value"].sum()
-    np.testing.assert_allclose(shares[list(MODELS)], 1)
+    np.testing.assert_allclose(shares[list(low_rank.MODELS)], 1)
     linear = {"solver-linear", "solver-own"} if task == "digits" else set()
-    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == {*MODELS, *linear}
+    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == {*low_rank.MODELS, *linear}
     fitted = frame[frame["metric"] == "train_nmse"].set_index("model")["value"]
     assert fitted["full"] < 1
     if task == "digits":
@@ -59,7 +54,7 @@ def test_linear_targets_are_the_last_layers_least_squares_fit():
     network = sequential_mlp(4, [6], 1, generator, "kaiming")
     x, x_test = torch.randn(2, 30, 4, generator=generator)
     y, y_test = torch.sign(torch.randn(2, 30, 1, generator=generator))
-    found = _linear_task(_Task(x, y, x_test, y_test), network)
+    found = low_rank._linear_task(low_rank._Task(x, y, x_test, y_test), network)
     z, z_test = (torch.relu(network[1](inputs)).detach() for inputs in (x, x_test))
     torch.testing.assert_close(z.T @ (found.y - y), torch.zeros(6, 1), atol=1e-5, rtol=0)
     # The same weights make both: what is a combination of features in training is one in the test.

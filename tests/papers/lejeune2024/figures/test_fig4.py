@@ -3,13 +3,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from feature_alignment.papers.lejeune2024.figures.fig4 import (
-    DATASETS,
-    MODELS,
-    PUBLISHED,
-    SAMPLINGS,
-    table,
-)
+from feature_alignment.papers.lejeune2024.figures import fig4
 from feature_alignment.pipeline.papers import paper_folder
 
 SIZES = (100, 400, 1600)
@@ -21,24 +15,17 @@ class Runs(dict):
     def __init__(self, **errors):
         self.metrics = pd.DataFrame(
             {"point": "any", "dataset": dataset, "sampling": sampling, "model": model}
-            | {
-                "seed": 0,
-                "step": 1,
-                "layer": "all",
-                "split": "test",
-                "metric": "test_error",
-                "n": n,
-                "value": value,
-            }
-            for dataset in DATASETS
-            for sampling in SAMPLINGS
-            for model in MODELS
+            | {"seed": 0, "step": 1, "layer": "all", "split": "test", "metric": "test_error"}
+            | {"n": n, "value": value}
+            for dataset in fig4.DATASETS
+            for sampling in fig4.SAMPLINGS
+            for model in fig4.MODELS
             for n, value in zip(SIZES, errors[model], strict=True)
         )
 
 
 def savings(adaptive, fixed):
-    frame = table(Runs(adaptive=adaptive, fixed=fixed, full=(0.1, 0.1, 0.1))).frame
+    frame = fig4.table(Runs(adaptive=adaptive, fixed=fixed, full=(0.1, 0.1, 0.1))).frame
     chosen = frame[(frame["dataset"] == "mnist") & (frame["sampling"] == "kept")]
     by_metric = chosen.set_index("metric")["value"]
     factor = by_metric["sample_saving"]
@@ -62,9 +49,9 @@ def test_an_error_that_is_never_reached_gives_a_bound():
 
 def test_the_crosses_are_the_ledgers_numbers():
     ledger = yaml.safe_load((paper_folder("lejeune2024") / "claims.yaml").read_text("utf-8"))
-    found = {model: {} for model in MODELS}
+    found = {model: {} for model in fig4.MODELS}
     for claim in ledger["claims"]:
         select = claim["select"]
         if claim["figure"] == "lejeune2024_fig4" and select["metric"] == "test_error":
             found[select["model"]][select["n"]] = claim["paper_value"]
-    assert found == PUBLISHED
+    assert found == fig4.PUBLISHED

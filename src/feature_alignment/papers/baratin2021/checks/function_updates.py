@@ -48,9 +48,8 @@ def principal_components(features: np.ndarray, samples: np.ndarray) -> FunctionB
 
     Source: baratin2021, eqs. 41 and 47.
 
-    Args:
-        features: Φ(x)[y], (N, c, p), of all inputs.
-        samples: indices (n,) of the samples; their n·c features are linearly independent.
+    Features are Φ(x)[y], (N, c, p), of all inputs; the n·c of the samples (indices) are linearly
+    independent.
 
     Returns:
         The n·c principal components, on all inputs.
@@ -68,11 +67,7 @@ def function_update(
     Source: baratin2021, Lemma 1 (Proposition 5) with `metric_eigenfunctions`, Proposition 6 with
     `principal_components`.
 
-    Args:
-        basis: the eigenvalues and functions.
-        samples: indices (n,) of the samples that the loss is taken on.
-        gradient: ∇L with respect to the outputs on the samples, (n, c).
-        learning_rate: η.
+    The gradient is ∇L with respect to the outputs on the samples (indices), (n, c).
 
     Returns:
         δf on all inputs, (N, c).

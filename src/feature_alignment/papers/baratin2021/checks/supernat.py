@@ -79,12 +79,8 @@ def supernat(
 
     Source: baratin2021, Figure 5 (left), Proposition 3 and eq. 17.
 
-    Args:
-        features: Φ, (n, p), of rank min(n, p).
-        y: labels (n,).
-        learning_rate: η.
-        steps: number of steps.
-        kappa: one of `KAPPAS`, or None for plain gradient descent, which leaves λ alone.
+    Features are Φ, (n, p), of rank min(n, p), labels (n,); without κ it is plain gradient descent,
+    which leaves λ alone.
 
     Returns:
         Weights and eigenvalues before the first step and after each.

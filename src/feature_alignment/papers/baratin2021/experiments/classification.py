@@ -38,10 +38,6 @@ def run_seed(run: "SeedRun[Classification]") -> SeedResult:
     Returns:
         Losses, accuracies and what `TangentKernelProbe` measures, of the network and its layers,
         at each scheduled step; the share of training labels that are wrong.
-
-    Raises:
-        UserError: if the dataset has fewer images than are asked for, or the kernel is to be
-            measured on more images than a split has.
     """
     p = run.parameters
     splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
@@ -81,9 +77,7 @@ def run_seed(run: "SeedRun[Classification]") -> SeedResult:
 def build_network(run: "SeedRun[Classification]", shape: torch.Size) -> nn.Module:
     """The network that the parameters describe, with ten outputs.
 
-    Args:
-        run: the seed and its parameters.
-        shape: (channels, height, width) of the images.
+    Images are of the shape (channels, height, width).
     """
     p = run.parameters
     generator = run.torch_stream("init")

@@ -45,10 +45,6 @@ def run_seed(run: "SeedRun[Complexity]") -> SeedResult:
         At the last step: losses, accuracies, margin, the generalisation gap in accuracy, the
         complexity C of eq. 18 (`path_complexity`) and the measures of `complexity.measures`, those
         from bounds on classifiers also divided by the margin.
-
-    Raises:
-        UserError: if the dataset has fewer images than are asked for, or the kernel is to be
-            measured on more images than are trained on.
     """
     p = run.parameters
     own = p.mlp if p.model == "mlp" else p.vgg19

@@ -33,10 +33,6 @@ def run_seed(run: "SeedRun[Difficulty]") -> SeedResult:
         At each scheduled step, on the splits `easy` and `difficult` of the training examples:
         loss and accuracy on all of them, and what `TangentKernelProbe` measures of the alignment
         with the labels that are trained on, on the first `kernel_samples` of each.
-
-    Raises:
-        UserError: if a dataset has fewer images than are asked for, or the kernel is to be
-            measured on more examples than are trained on.
     """
     p = run.parameters
     splits = draw_examples(run)

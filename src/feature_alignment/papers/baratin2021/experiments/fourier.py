@@ -58,8 +58,7 @@ def fourier_magnitudes(functions: np.ndarray) -> np.ndarray:
 
     Source: baratin2021, Figure 8 (left).
 
-    Args:
-        functions: real columns (n, m); the result is (n//2 + 1, m), row k for the frequency k.
+    Functions are real columns (n, m); the result is (n//2 + 1, m), row k for the frequency k.
 
     Example:
         >>> wave = np.cos(2 * np.pi * 3 * np.arange(8) / 8)[:, None]

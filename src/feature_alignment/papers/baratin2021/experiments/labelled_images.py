@@ -55,11 +55,8 @@ def labelled_images(
     Source: baratin2021, Sections 3 and 4.2, Appendix C; per-channel statistics of the training
     images, as in the released code.
 
-    Args:
-        run: the seed, which chooses the images and the random labels, and the dataset.
-        train_samples: number of training images; None for all there are.
-        test_samples: number of test images; None for all there are.
-        random_label_share: share of the training labels that are drawn anew.
+    So many training and test images, None for all there are; of the training labels a share is
+    drawn anew.
 
     Returns:
         Standardised images and labels, those that are trained on (`train`, random labels included)

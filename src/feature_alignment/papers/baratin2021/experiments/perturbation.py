@@ -34,9 +34,6 @@ def run_seed(run: "SeedRun[Perturbation]") -> SeedResult:
 
     Returns:
         Losses and accuracies, and at step 0 and after training what `perturb` measures.
-
-    Raises:
-        UserError: if the dataset has fewer images than are asked for.
     """
     p, held = run.parameters, run.parameters.test_samples
     splits, _ = labelled_images(run, p.train_samples, 2 * held)
@@ -93,12 +90,8 @@ def perturb(
 
     Source: baratin2021, Figure 7 and eq. 42.
 
-    Args:
-        run: the seed, which chooses the random directions, the same at every step.
-        model: the network w, in evaluation mode; outputs (n, c).
-        images: `test`, on which the directions are found, and others that only see the change.
-        step: updates made so far.
-        result: what the rows are added to.
+    The directions are found on the images `test`; random ones are the same at every step. The model
+    is in evaluation mode, with outputs (n, c).
     """
     number = run.parameters.directions
     rng = run.stream(f"lanczos/step{step}")

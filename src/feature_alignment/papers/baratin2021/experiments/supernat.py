@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feature_alignment.data.noisy_regression import (
-    NoisyRegression,
-    expected_loss,
-    noisy_regression,
-)
+from feature_alignment.data.noisy_regression import NoisyRegression, expected_loss, noisy_regression
 from feature_alignment.papers.baratin2021.checks.supernat import KAPPAS, Flow, supernat
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.schedule import geometric

@@ -3,17 +3,9 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from feature_alignment.papers.baratin2021.figures.training_curves import (
-    AXIS_BEGIN,
-    OVER_SEEDS,
-    Curve,
-    classifier,
-    iteration_axis,
-    vgg19,
-    with_summary,
-)
+from feature_alignment.papers.baratin2021.figures import training_curves as curves
 from feature_alignment.papers.baratin2021.parameters import Classification
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -21,11 +13,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-TITLES = {
-    "mlp": "MLP, MNIST",
-    "vgg19-random0": "VGG19, CIFAR-10",
-    "resnet18": "ResNet18, CIFAR-10",
-}
+TITLES = {"mlp": "MLP, MNIST", "vgg19-random0": "VGG19, CIFAR-10", "resnet18": "ResNet18, CIFAR-10"}
 
 
 def points(settings: Settings) -> list[Point]:
@@ -34,9 +22,9 @@ def points(settings: Settings) -> list[Point]:
     The MLP has its own steps and seeds, and Figure 4's learning rate.
     """
     own = settings[Classification].mlp.plain()
-    mlp = classifier(settings, model="mlp", dataset="mnist", learning_rate=0.02, **own)
-    resnet = classifier(settings, model="resnet18")
-    return [Point("mlp", mlp), vgg19(settings, 0), Point("resnet18", resnet)]
+    mlp = curves.classifier(settings, model="mlp", dataset="mnist", learning_rate=0.02, **own)
+    resnet = curves.classifier(settings, model="resnet18")
+    return [Point("mlp", mlp), curves.vgg19(settings, 0), Point("resnet18", resnet)]
 
 
 def table(runs: Runs, metric: str) -> FigureTable:
@@ -46,15 +34,17 @@ def table(runs: Runs, metric: str) -> FigureTable:
     the first step from 10 (`<metric>_gain_from_10`), where the paper's axis begins.
     """
 
-    def numbers(curve: Curve, split: str) -> dict[str, float]:
+    def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
         values = curve(metric)
-        late = values[values.index >= AXIS_BEGIN]
+        late = values[values.index >= curves.AXIS_BEGIN]
         return {
             f"{metric}_gain": values.iloc[-1] / values.iloc[0],
             f"{metric}_gain_from_10": values.iloc[-1] / late.iloc[0],
         }
 
-    return with_summary(rows_where(runs.metrics, layer="all", metric=("accuracy", metric)), numbers)
+    return curves.with_summary(
+        rows_where(runs.metrics, layer="all", metric=("accuracy", metric)), numbers
+    )
 
 
 def draw(table: FigureTable, metric: str, label: str) -> "Picture":
@@ -62,7 +52,7 @@ def draw(table: FigureTable, metric: str, label: str) -> "Picture":
     figure, axes = new_figure(1, len(TITLES), width=3.0 * len(TITLES) + 0.6, height=2.8)
     for ax, (point, title) in zip(axes[0], TITLES.items(), strict=True):
         rows = table.rows(point=point, metric=metric, split="test")
-        iteration_axis(ax, rows["step"].max())
+        curves.iteration_axis(ax, rows["step"].max())
         draw_curve(ax, rows, COLOURS["test"])
         ax.set(title=title, xlabel="iteration")
         ax.set_ylim(bottom=0)

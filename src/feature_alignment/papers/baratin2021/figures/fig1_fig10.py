@@ -1,13 +1,11 @@
 """baratin2021, Figures 1 and 10: tangent-kernel eigenfunctions on the disk dataset."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
 from feature_alignment.papers.baratin2021.parameters import Disk
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point, rows_where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +16,7 @@ RANKS = (1, 2, 3, 4, 5, 10, 20)
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the eigenfunctions of seed 0 at every measured step."""
-    run = runs[POINT]
+    (run,) = runs.values()
     names = [f"eigenfunctions/step{step}" for step in _ratio(run.metrics).index]
     return FigureTable(run.metrics, {name: run.array(name) for name in names})
 
@@ -57,7 +55,7 @@ def dataset_table(runs: Runs) -> FigureTable:
     """The share of training points inside the disk for each seed, seed 0's points, the grid."""
     from feature_alignment.data.synthetic import disk_labels, grid
 
-    run = runs[POINT]
+    (run,) = runs.values()
     x_grid = grid(run.parameters["grid"])
     arrays = {"x_grid": x_grid, "y_grid": disk_labels(x_grid)}
     arrays |= {name: run.array(name) for name in ("x", "y")}
@@ -94,7 +92,7 @@ FIGURES = (
         "of their eigenvalue (columns) at several iterations of gradient descent (rows), for seed "
         "0; the circle is the class boundary. Beside each row: the ratio of the 20th to the first "
         "eigenvalue, mean over seeds.",
-        points=partial(one_point, kind=Disk),
+        points=one_point(Disk),
         table=table,
         draw=draw,
     ),
@@ -104,7 +102,7 @@ FIGURES = (
         caption="Left: the training points of seed 0, uniform on the square, labelled +1 inside "
         "the disk of half the square's area and −1 outside it. Right: the grid on which the "
         "tangent kernel is evaluated, with the same labels.",
-        points=partial(one_point, kind=Disk),
+        points=one_point(Disk),
         table=dataset_table,
         draw=draw_dataset,
     ),

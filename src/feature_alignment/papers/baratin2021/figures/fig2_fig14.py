@@ -5,17 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from feature_alignment.papers.baratin2021.figures.training_curves import (
-    AXIS_BEGIN,
-    OVER_SEEDS,
-    SPLITS,
-    Curve,
-    draw_accuracy,
-    iteration_axis,
-    vgg19,
-    with_summary,
-)
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.papers.baratin2021.figures import training_curves as curves
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -38,15 +29,15 @@ SMOOTHED = 3
 
 def points(settings: Settings, shares: tuple[float, ...], rates: tuple[float, ...]) -> list[Point]:
     """Each share of random labels with each learning rate."""
-    return [vgg19(settings, share, rate) for rate in rates for share in shares]
+    return [curves.vgg19(settings, share, rate) for rate in rates for share in shares]
 
 
 def table(runs: Runs) -> FigureTable:
     """The curves of the whole network, and what sums them up."""
-    return with_summary(rows_where(runs.metrics, layer="all"), numbers)
+    return curves.with_summary(rows_where(runs.metrics, layer="all"), numbers)
 
 
-def numbers(curve: Curve, split: str) -> dict[str, float]:
+def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
     """Numbers that the paper's claims about spectra are about, for one run and split.
 
     Before the first step eigenvalues are large; they fall within about ten iterations, and only
@@ -70,13 +61,13 @@ def numbers(curve: Curve, split: str) -> dict[str, float]:
     rank, trace_ratio = curve("effective_rank"), curve("trace_ratio_40")
     largest, mean, median = (curve(metric) for metric in EIGENVALUES)
     accuracy = curve("accuracy", split="test")
-    train, test = (curve("effective_rank", split=split) for split in SPLITS)
+    train, test = (curve("effective_rank", split=split) for split in curves.SPLITS)
     found = {
         "largest_eigenvalue_gain": _gain(largest, 0),
-        "largest_eigenvalue_gain_from_10": _gain(largest, AXIS_BEGIN),
+        "largest_eigenvalue_gain_from_10": _gain(largest, curves.AXIS_BEGIN),
         "mean_eigenvalue_gain": _gain(mean, 0),
-        "mean_eigenvalue_gain_from_10": _gain(mean, AXIS_BEGIN),
-        "anisotropic_growth": _gain(largest, AXIS_BEGIN) / _gain(median, AXIS_BEGIN),
+        "mean_eigenvalue_gain_from_10": _gain(mean, curves.AXIS_BEGIN),
+        "anisotropic_growth": _gain(largest, curves.AXIS_BEGIN) / _gain(median, curves.AXIS_BEGIN),
         "effective_rank_lowest": rank.min(),
         "effective_rank_lowest_share": rank.min() / rank.iloc[0],
         "effective_rank_lowest_of_peak": rank.min() / rank.max(),
@@ -88,7 +79,7 @@ def numbers(curve: Curve, split: str) -> dict[str, float]:
         smooth_rank, smooth_ratio = (c.rolling(SMOOTHED).mean() for c in (rank, trace_ratio))
         found["effective_rank_smoothed_share"] = smooth_rank.min() / rank.iloc[0]
         found["trace_ratio_40_smoothed_gain"] = smooth_ratio.max() - trace_ratio.iloc[0]
-    late = rank.index >= AXIS_BEGIN
+    late = rank.index >= curves.AXIS_BEGIN
     # A small preset can leave too few different values for a correlation.
     if min(rank[late].nunique(), accuracy[late].nunique()) > 1:
         correlation = rank[late].rank().corr(accuracy[late].rank())
@@ -114,7 +105,7 @@ def draw(table: FigureTable, rate: float) -> "Picture":
         title = f"{100 * share:.0f} % random labels"
         title += "" if rate == USUAL_RATE else f", learning rate {rate:g}"
         for ax in column:
-            iteration_axis(ax, run["step"].max())
+            curves.iteration_axis(ax, run["step"].max())
         _draw_column(column, run, title)
     axes[1, 0].margins(y=0.2)
     axes[1, 0].autoscale(axis="y")
@@ -129,9 +120,9 @@ def draw(table: FigureTable, rate: float) -> "Picture":
 
 def _draw_column(column: "list[Axes]", run: pd.DataFrame, title: str) -> None:
     accuracy, eigenvalues, rank, ratios = column
-    draw_accuracy(accuracy, run)
+    curves.draw_accuracy(accuracy, run)
     eigenvalues.set_yscale("log")
-    for split, line in SPLITS.items():
+    for split, line in curves.SPLITS.items():
         rows = partial(rows_where, run, split=split)
         for metric, (label, colour) in EIGENVALUES.items():
             name = label if split == "train" else None

@@ -4,16 +4,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.papers.baratin2021.figures.training_curves import (
-    OVER_SEEDS,
-    SPLITS,
-    Curve,
-    draw_accuracy,
-    iteration_axis,
-    vgg19,
-    with_summary,
-)
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.papers.baratin2021.figures import training_curves as curves
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, sequence_colours
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -26,14 +18,14 @@ SHARES = (0, 0.2, 0.5)
 
 def points(settings: Settings) -> list[Point]:
     """The points of Figure 2."""
-    return [vgg19(settings, share) for share in SHARES]
+    return [curves.vgg19(settings, share) for share in SHARES]
 
 
 def table(runs: Runs) -> FigureTable:
     """Accuracies, alignments of the network and of each layer, and what sums them up."""
     metrics = rows_where(runs.metrics, metric=("accuracy", "label_alignment"))
     names = layers(metrics)
-    return with_summary(metrics, lambda curve, split: _numbers(curve, names))
+    return curves.with_summary(metrics, lambda curve, split: _numbers(curve, names))
 
 
 def layers(frame: pd.DataFrame) -> list[str]:
@@ -41,7 +33,7 @@ def layers(frame: pd.DataFrame) -> list[str]:
     return [layer for layer in frame["layer"].unique() if layer != "all"]
 
 
-def _numbers(curve: Curve, names: list[str]) -> dict[str, float]:
+def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
     """Of one split: how far alignment rises, when it is highest, and in which layers.
 
     `label_alignment_late_gain` is the mean over the second half of the measured steps over step 0;
@@ -77,11 +69,11 @@ def draw(table: FigureTable) -> "Picture":
     for column, share in zip(axes.T, SHARES, strict=True):
         run = table.rows(random_label_share=share)
         for ax in column:
-            iteration_axis(ax, run["step"].max())
+            curves.iteration_axis(ax, run["step"].max())
         accuracy, total, *by_layer = column
         accuracy.set_title(f"{100 * share:.0f} % random labels")
-        draw_accuracy(accuracy, run)
-        for ax, (split, line) in zip(by_layer, SPLITS.items(), strict=True):
+        curves.draw_accuracy(accuracy, run)
+        for ax, (split, line) in zip(by_layer, curves.SPLITS.items(), strict=True):
             rows = rows_where(run, metric="label_alignment", split=split)
             whole = rows_where(rows, layer="all")
             draw_curve(total, whole, COLOURS[split], split, linestyle=line)

@@ -5,15 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from feature_alignment.papers.baratin2021.figures.training_curves import (
-    OVER_SEEDS,
-    Curve,
-    Numbers,
-    iteration_axis,
-    summary,
-)
+from feature_alignment.papers.baratin2021.figures import training_curves as curves
 from feature_alignment.papers.baratin2021.parameters import DepthStudy, Difficulty
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -38,16 +32,13 @@ def points(settings: Settings) -> list[Point]:
     """One point for each kind of difficult example."""
     # The depth study is another figure's: its settings must not make these runs anew.
     common = settings[Difficulty].but(depth_study=DepthStudy())
-    return [
-        Point("random_labels", common),
-        Point("kmnist", common.but(difficult_dataset="kmnist")),
-    ]
+    return [Point("random_labels", common), Point("kmnist", common.but(difficult_dataset="kmnist"))]
 
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the numbers that sum up each seed's curves."""
     metrics = runs.metrics
-    summed = summary(metrics, hierarchy_numbers)
+    summed = curves.summary(metrics, hierarchy_numbers)
     return FigureTable(pd.concat([metrics, summed], ignore_index=True))
 
 
@@ -85,7 +76,7 @@ def depth_points(settings: Settings) -> list[Point]:
 def depth_table(runs: Runs) -> FigureTable:
     """All metrics with their depth, the summaries of curves, and their trends with depth."""
     metrics = runs.metrics
-    summed = summary(metrics, hierarchy_numbers, by=("point", "depth", "seed"))
+    summed = curves.summary(metrics, hierarchy_numbers, by=("point", "depth", "seed"))
     return FigureTable(pd.concat([metrics, summed, depth_trends(summed)], ignore_index=True))
 
 
@@ -94,8 +85,7 @@ def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
 
     Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
 
-    Args:
-        summed: the numbers of `hierarchy_numbers`, as tidy rows with the column depth.
+    `summed` has the numbers of `hierarchy_numbers` with their depth.
 
     Returns:
         Tidy rows of the point "comparison": metric `<metric>_depth_spearman`, which is 0 for a
@@ -137,7 +127,7 @@ def draw_depths(table: FigureTable) -> "Picture":
     return figure
 
 
-def hierarchy_numbers(curve: Curve) -> Numbers:
+def hierarchy_numbers(curve: curves.Curve) -> curves.Numbers:
     """Numbers that sum up how the alignment on easy examples differs from that on difficult ones.
 
     With A_e(t) and A_d(t) the label alignments, and "reached" meaning the first measured step:
@@ -200,14 +190,14 @@ def _reached(curve: pd.Series, share: float) -> int:
 
 def draw_splits(ax: "Axes", rows: pd.DataFrame) -> None:
     """One metric of one point on easy and on difficult examples, by iteration."""
-    iteration_axis(ax, rows["step"].max())
+    curves.iteration_axis(ax, rows["step"].max())
     for split in SPLITS:
         draw_curve(ax, rows_where(rows, split=split), COLOURS[split], f"{split} examples")
 
 
 def draw_ratio(ax: "Axes", alignment: pd.DataFrame) -> None:
     """Ratio of one point's alignment on easy examples to that on difficult ones."""
-    iteration_axis(ax, alignment["step"].max())
+    curves.iteration_axis(ax, alignment["step"].max())
     wide = alignment.pivot(index=["seed", "step"], columns="split", values="value")
     ratio = (wide["easy"] / wide["difficult"]).rename("value").reset_index()
     draw_curve(ax, ratio, COLOURS["paper"])

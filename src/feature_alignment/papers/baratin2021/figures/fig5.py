@@ -1,19 +1,12 @@
 """baratin2021, Figure 5: SuperNat against gradient descent on noisy linear regression."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from feature_alignment.papers.baratin2021.figures.one_point import all_metrics, one_point
 from feature_alignment.papers.baratin2021.parameters import Supernat
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
 from feature_alignment.pipeline.figures.figure import Figure
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    new_figure,
-    panel_label,
-    sequence_colours,
-)
-from feature_alignment.pipeline.figures.table import FigureTable, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, one_point, rows_where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,22 +26,22 @@ EIGENVALUE_STEPS = 20
 
 def draw(table: FigureTable) -> "Picture":
     """Loss curves, spectrum, and the choices of κ side by side."""
-    figure, axes = new_figure(1, 3, width=11.0, height=3.4)
+    figure, axes = style.new_figure(1, 3, width=11.0, height=3.4)
     # Curves are at one of the learning rates.
     shown = table.rows(learning_rate=table.rows(metric="loss")["learning_rate"].iloc[0])
     _draw_losses(axes[0, 0], shown)
     _draw_eigenvalues(axes[0, 1], shown)
     _draw_choices(axes[0, 2], table.rows(metric="final_loss"))
     for ax, letter in zip(axes[0], "ABC", strict=True):
-        panel_label(ax, letter)
+        style.panel_label(ax, letter)
     return figure
 
 
 def _draw_losses(ax: "Axes", frame: "pd.DataFrame") -> None:
     ax.set_xscale("symlog", linthresh=1)
     for method, name, colour in (
-        ("gd", "gradient descent", COLOURS["gradient descent"]),
-        ("max", "SuperNat", COLOURS["supernat max"]),
+        ("gd", "gradient descent", style.COLOURS["gradient descent"]),
+        ("max", "SuperNat", style.COLOURS["supernat max"]),
     ):
         for split, line, label in (("test", "-", name), ("train", "--", None)):
             rows = rows_where(frame, metric="loss", method=method, split=split)
@@ -64,7 +57,7 @@ def _draw_eigenvalues(ax: "Axes", frame: "pd.DataFrame") -> None:
         for mode, metric, line in (("signal", "signal", "-"), ("noise", "noise_mean", "--")):
             rows = rows_where(frame, metric=f"log10_eigenvalue_{metric}", method=method)
             rows = rows.assign(value=10 ** rows["value"])
-            colour = COLOURS[f"supernat {method}"]
+            colour = style.COLOURS[f"supernat {method}"]
             draw_curve(ax, rows, colour, f"{mode}, {text}", linestyle=line)
     ax.set(xlabel="iteration", ylabel="eigenvalue of the kernel matrix")
     ax.set_xticks(range(0, EIGENVALUE_STEPS + 1, 5))
@@ -75,7 +68,7 @@ def _draw_choices(ax: "Axes", rows: "pd.DataFrame") -> None:
     rates = sorted(rows["learning_rate"].unique(), reverse=True)
     names = [f"η = {rate:g}" for rate in rates]
     rows = rows.assign(rate=rows["learning_rate"].map(dict(zip(rates, names, strict=True))))
-    colours = dict(zip(names, sequence_colours(len(names)), strict=True))
+    colours = dict(zip(names, style.sequence_colours(len(names)), strict=True))
     draw_points(ax, rows, LABELS, colours, by="method", group="rate")
     ax.set(xlabel="κ of SuperNat", ylabel="final test loss")
     ax.set_ylim(bottom=0)
@@ -94,7 +87,7 @@ FIGURES = (
         "logarithm; of fewer than four seeds, each seed. C: test loss after the last step for each "
         "choice of κ and each learning rate η; each dot is a seed, bars are means, with one "
         "standard deviation from four seeds on.",
-        points=partial(one_point, kind=Supernat),
+        points=one_point(Supernat),
         table=all_metrics,
         draw=draw,
     ),

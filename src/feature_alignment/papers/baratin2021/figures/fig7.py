@@ -1,17 +1,15 @@
 """baratin2021, Figure 7: output changes along singular and random directions of the parameters."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
 from feature_alignment.papers.baratin2021.parameters import Perturbation
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -27,7 +25,7 @@ def table(runs: Runs) -> FigureTable:
     `eigenvalue_ratio_50` is the 50th eigenvalue of the tangent kernel over the first, from the
     squares of `linear_change`; it is there if as many directions are.
     """
-    metrics = runs[POINT].metrics
+    metrics = runs.metrics
     linear = rows_where(metrics, metric="linear_change")
     first, last = (linear[linear["rank"] == rank].set_index(["seed", "step"]) for rank in RANKS)
     ratio = (last["value"] / first["value"]).dropna() ** 2
@@ -78,7 +76,7 @@ FIGURES = (
         "smallest that linear algebra allows, √(P/(nc)) for P parameters, n images and c outputs: "
         "that of a Jacobian without any anisotropy, whose change along each singular direction is "
         "the dotted line.",
-        points=partial(one_point, kind=Perturbation),
+        points=one_point(Perturbation),
         table=table,
         draw=draw,
     ),

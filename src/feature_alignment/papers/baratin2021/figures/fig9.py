@@ -1,14 +1,12 @@
 """baratin2021, Figure 9: minimum-norm interpolators scatter with the features' anisotropy."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from feature_alignment.papers.baratin2021.figures.one_point import POINT, one_point
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +23,7 @@ CURVES = {
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the solutions of seed 0."""
-    run = runs[POINT]
+    (run,) = runs.values()
     names = [f"solutions/{scale}" for scale in run.parameters["scales"]]
     return FigureTable(run.metrics, {name: run.array(name) for name in names})
 
@@ -82,7 +80,7 @@ FIGURES = (
         "the other points and two bounds on the complexity, with A = Id and with the optimal "
         "rescaling, means over subsets; geometric means over seeds with a band of one standard "
         "deviation of the logarithm, or of fewer than four seeds each seed.",
-        points=partial(one_point, kind=Interpolators),
+        points=one_point(Interpolators),
         table=table,
         draw=draw,
     ),

@@ -1,15 +1,13 @@
 """baratin2021, theory: every proposition checked numerically, and the misprints among them."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
-from feature_alignment.papers.baratin2021.figures.one_point import all_metrics, one_point
 from feature_alignment.papers.baratin2021.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
 from feature_alignment.pipeline.figures.drawing import draw_points
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.figures.table import FigureTable
+from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, one_point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -76,7 +74,7 @@ FIGURES = (
         "are compared with a numerical minimiser. B: inequalities; the smaller side divided by the "
         "larger, which must not exceed 1; each dot is a case, bars are means, with one standard "
         "deviation from four cases on. Expectations over signs are exact.",
-        points=partial(one_point, kind=Theory),
+        points=one_point(Theory),
         table=all_metrics,
         draw=draw,
     ),

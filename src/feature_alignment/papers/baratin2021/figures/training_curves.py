@@ -22,11 +22,6 @@ SPLITS = {"train": "-", "test": "--"}
 """The line of each split of a classifier's data: the paper's."""
 AXIS_BEGIN = 10
 """Where the iteration axis of the paper's plots begins."""
-OVER_SEEDS = (
-    "Mean over seeds with a band of one standard deviation; of fewer than four seeds, mean and "
-    "each seed."
-)
-"""For captions: what `draw_curve` draws."""
 
 
 def vgg19(settings: Settings, share: float, learning_rate: float = 0.01) -> Point:
@@ -56,10 +51,7 @@ def summary(
 ) -> pd.DataFrame:
     """Numbers that sum up the curves of each run, as tidy rows at its last step.
 
-    Args:
-        metrics: tidy metrics of one or several points.
-        numbers: from a run's curves to numbers.
-        by: the columns that tell runs apart.
+    `by` names the columns that tell runs apart.
     """
     rows = []
     for names, run in metrics.groupby(list(by), sort=False):
@@ -83,9 +75,7 @@ def with_summary(
 ) -> FigureTable:
     """The metrics of classifiers, and the numbers that sum up their curves on each split.
 
-    Args:
-        metrics: tidy metrics.
-        numbers: from a run's curves, on a split unless another is asked for, to numbers.
+    The curves that `numbers` is handed are those of the split unless another is asked for.
     """
 
     def of_both(curve: Curve) -> Numbers:

@@ -24,10 +24,7 @@ RELATIVE_STEP = 1e-4
 def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
     """Relative differences of both sides of Propositions 2, 3 and 12, the largest over layers.
 
-    Args:
-        model: without biases, with one output.
-        x: inputs (n, d).
-        y: labels (n, 1).
+    Of a model without biases and with one output, for inputs (n, d) and labels (n, 1).
     """
     errors: dict[str, float] = {}
     input_gradients = _input_gradients(model, x)
@@ -92,11 +89,7 @@ def _second_derivative_errors(
 
 
 def _centred(
-    model: MLP,
-    name: str,
-    x: torch.Tensor,
-    loss: Callable[[nn.Module], torch.Tensor],
-    time: float,
+    model: MLP, name: str, x: torch.Tensor, loss: Callable[[nn.Module], torch.Tensor], time: float
 ) -> dict[str, torch.Tensor]:
     """W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, K that of the time."""
     parameters = flow(model, loss, time)

@@ -65,11 +65,7 @@ def linearised_kernel(
 
     Source: beaglehole2024, eq. 10; its correction is this project's.
 
-    Args:
-        gram: XXᵀ, (n, n).
-        d: input dimension.
-        h: the kernel function's values.
-        as_printed: whether to take γ = h(0) + h″(0)/d.
+    The Gram matrix XXᵀ is (n, n), d the input dimension.
     """
     gamma = h.at_zero + h.curvature / (d if as_printed else 2 * d)
     identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)

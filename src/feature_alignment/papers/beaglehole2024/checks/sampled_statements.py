@@ -21,20 +21,12 @@ from feature_alignment.free_probability.centred_correlation import (
 )
 from feature_alignment.free_probability.random_features import matrix_moments, sample_r
 from feature_alignment.free_probability.words import free_trace, matrix_trace, moment_trace
-from feature_alignment.papers.beaglehole2024.checks.printed_statements import (
-    Expansion,
-    expected_agop_derivative,
-    expected_agop_derivative_as_printed,
-    first_denominator_as_printed,
-    linearised_kernel,
-    numerator_as_printed,
-    second_denominator_as_printed,
-)
+from feature_alignment.papers.beaglehole2024.checks import printed_statements
 
 BATCH = 500
 """Networks of Proposition 16 that are in memory at a time."""
 EGOP_SAMPLES = 200_000
-EXPONENTIAL = Expansion(at_zero=e, slope=e, curvature=e, at_one=e**2)
+EXPONENTIAL = printed_statements.Expansion(at_zero=e, slope=e, curvature=e, at_one=e**2)
 """Of the kernel e^(1+u) of φ = exp, which fulfils the paper's Assumption 6."""
 
 
@@ -71,7 +63,9 @@ def linearisation_rests(n: int, d: int, rng: np.random.Generator) -> dict[str, f
     start = rng.standard_normal(n)  # ARPACK's own start is not ours to seed
     rests = {}
     for form, as_printed in (("as_printed", True), ("corrected", False)):
-        rest = kernel - linearised_kernel(gram, d, EXPONENTIAL, as_printed=as_printed)
+        rest = kernel - printed_statements.linearised_kernel(
+            gram, d, EXPONENTIAL, as_printed=as_printed
+        )
         found = eigsh(rest.numpy(), k=1, v0=start, tol=1e-4, return_eigenvectors=False)  # pyright: ignore[reportArgumentType]: SciPy's types know whole tolerances only
         largest = np.asarray(found).item()
         rests[f"equation_10_rest_{form}"] = abs(largest)
@@ -89,12 +83,7 @@ def proposition_16(
 ) -> dict[str, float]:
     """Means of ẆᵀẆ and ẆᵀKẆ over networks, against the formulas as printed and corrected.
 
-    Args:
-        x: inputs (n, d).
-        y: labels (n,).
-        width: k.
-        networks: how many are drawn.
-        generator: on the CPU; draws their weights.
+    Inputs are (n, d), labels (n,).
 
     Returns:
         For each formula its norm over that of the sampled mean, and the cosine of both.
@@ -112,8 +101,11 @@ def proposition_16(
     sampled_agop = label_weighted @ agop @ label_weighted
     pairs = {
         "nfm": (label_weighted @ label_weighted, label_weighted @ nfm @ label_weighted),
-        "agop_as_printed": (expected_agop_derivative_as_printed(x, y), sampled_agop),
-        "agop_corrected": (expected_agop_derivative(x, y, width), sampled_agop),
+        "agop_as_printed": (
+            printed_statements.expected_agop_derivative_as_printed(x, y),
+            sampled_agop,
+        ),
+        "agop_corrected": (printed_statements.expected_agop_derivative(x, y, width), sampled_agop),
     }
     found = {}
     for name, (formula, sampled) in pairs.items():
@@ -127,11 +119,7 @@ def trace_errors(
 ) -> dict[str, float]:
     """Relative errors of traces of words in large matrices, n = d = k, by eq. 20, 22 and 28.
 
-    Args:
-        x: inputs (n, n).
-        y: labels (n,).
-        networks: how many are drawn.
-        generator: on the CPU; draws their weights.
+    Inputs are (n, n), labels (n,).
 
     Returns:
         For each equation the error of its derivation, and of the printed formula.
@@ -140,9 +128,9 @@ def trace_errors(
     data = {word: m / m.norm() * size**0.5 for word, m in data_matrices(x, y).items()}
     data_trace = matrix_trace(data)
     equations = {
-        "equation_20": (NUMERATOR, numerator_as_printed),
-        "equation_22": (NFM_WORD, first_denominator_as_printed),
-        "equation_28": (AGOP_WORD, second_denominator_as_printed),
+        "equation_20": (NUMERATOR, printed_statements.numerator_as_printed),
+        "equation_22": (NFM_WORD, printed_statements.first_denominator_as_printed),
+        "equation_28": (AGOP_WORD, printed_statements.second_denominator_as_printed),
     }
     sampled, formulas = defaultdict[str, float](float), defaultdict[tuple[str, str], float](float)
     for _ in range(networks):

@@ -39,10 +39,7 @@ def deviations(
     𝒦 is the kernel of infinite width. W has variance 1/d: with variance O(1/k), as the theorem
     says, the pre-activations vanish as k → ∞ and the kernel is trivially of rank one.
 
-    Args:
-        x: inputs (n, d), on the sphere of radius √d.
-        targets: labels (n,) by name.
-        activation: one of `DUALS`.
+    Inputs (n, d) are on the sphere of radius √d, targets are labels (n,) by name.
     """
     d = x.shape[1]
     weighted = torch.cat([y[:, None] * x for y in targets.values()], dim=1)  # (n, targets·d)
@@ -64,12 +61,7 @@ def network_deviations(
 
     Source: beaglehole2024, Methods 7 and 8, and neither.
 
-    Args:
-        x: inputs (n, d), on the sphere of radius √d.
-        y: labels (n,).
-        width: k.
-        activation: one of `ACTIVATIONS`.
-        generator: on the CPU; draws the weights.
+    Inputs (n, d) are on the sphere of radius √d, labels (n,).
     """
     d = x.shape[1]
     normal = partial(torch.randn, generator=generator, dtype=x.dtype)

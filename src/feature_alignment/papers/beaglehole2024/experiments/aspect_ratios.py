@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from feature_alignment.data.synthetic import (
-    high_rank_quadratic,
-    isotropic_gaussian,
-    unit_deviation,
-)
+from feature_alignment.data.synthetic import high_rank_quadratic, isotropic_gaussian, unit_deviation
 from feature_alignment.features.layer_signals import layer_signals
 from feature_alignment.features.preactivation import preactivation_tangent_kernel
 from feature_alignment.free_probability.centred_correlation import (

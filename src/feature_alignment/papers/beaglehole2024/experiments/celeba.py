@@ -40,10 +40,6 @@ def run_seed(run: "SeedRun[CelebA]") -> SeedResult:
         and Pearson's correlation of diag F with diag G (`diagonal_correlation`) and with
         diag WᵀQW for each random Q (`diagonal_correlation_random`). The diagonals, the first Q's
         among them, as images (height, width, channels).
-
-    Raises:
-        UserError: if the dataset has too few faces of a class.
-        TrainingDivergedError: if training diverged or left every ReLU dead.
     """
     p, rng = run.parameters, run.stream("data")
     faces = _balanced(run.dataset, "train", p.samples, rng)
@@ -80,12 +76,7 @@ def run_seed(run: "SeedRun[CelebA]") -> SeedResult:
 def shrunk(images: np.ndarray, factor: int) -> np.ndarray:
     """Images with pixels in [0, 1], squares of factor × factor pixels averaged into one.
 
-    Args:
-        images: uint8 (n, height, width, channels).
-        factor: a divisor of height and width.
-
-    Returns:
-        float32 (n, height/factor, width/factor, channels).
+    From uint8 (n, height, width, channels) to float32 (n, height/factor, width/factor, channels).
 
     Raises:
         UserError: if the factor does not divide the sides.

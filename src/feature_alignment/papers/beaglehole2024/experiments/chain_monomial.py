@@ -36,10 +36,6 @@ def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
 
     Returns:
         The losses, the similarities, and the four matrices, each (d, d).
-
-    Raises:
-        UserError: if the task needs more coordinates than the inputs have.
-        TrainingDivergedError: if training diverged or left every ReLU dead.
     """
     p = run.parameters
     task = chain_task(run)
@@ -47,11 +43,7 @@ def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
     model = chain_network(run, [p.first_layer_scale] + [1.0] * p.hidden_layers)
     egop = torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x)
     probe = FeatureProbe(
-        model,
-        x,
-        layers=[FIRST_LAYER],
-        references={"egop": egop},
-        keep_matrices_at=[p.steps],
+        model, x, layers=[FIRST_LAYER], references={"egop": egop}, keep_matrices_at=[p.steps]
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     result = SeedResult()

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from feature_alignment.data.synthetic import (
-    chain_monomial,
-    isotropic_gaussian,
-    power_law_gaussian,
-)
+from feature_alignment.data.synthetic import chain_monomial, isotropic_gaussian, power_law_gaussian
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits, relu_network
@@ -31,10 +27,8 @@ def chain_task(run: "SeedRun[ChainParameters]", decay: float | None = None) -> S
 
     Source: beaglehole2024, eq. 2; Appendix H (decaying spectra), J (labels of deviation 1).
 
-    Args:
-        run: the seed.
-        decay: α of the inputs' covariance, with eigenvalues 1/(1 + k^α) and random eigenvectors,
-            the same for training and test; None for x ~ N(0, I).
+    With a decay α the inputs' covariance has eigenvalues 1/(1 + k^α) and random eigenvectors, the
+    same for training and test; without one, x ~ N(0, I).
 
     Raises:
         UserError: if the task needs more coordinates than the inputs have.
@@ -73,14 +67,7 @@ def train_on_chain(
 ) -> Recorder:
     """Train on all samples at once, and measure losses and what the probe measures.
 
-    Args:
-        run: the seed.
-        model: the network; trained in place.
-        task: the samples.
-        optimizer: holds the model's parameters.
-        probe: what is measured besides the losses.
-        measure_at: the measured steps.
-        name: tells the training from the seed's others.
+    The name tells the training from the seed's others.
     """
     return train(
         model,

@@ -36,10 +36,6 @@ def run_seed(run: "SeedRun[CharacterGPT]") -> SeedResult:
         Training and test loss per character in nats, each on `loss_samples` texts, and the
         measures of `FeatureProbe` in the query, key and value layers on `probe_samples` training
         texts.
-
-    Raises:
-        UserError: if the text is shorter than the context.
-        TrainingDivergedError: if training diverged.
     """
     p = run.parameters
     x, y = train_texts = _texts(run, "train")
@@ -82,7 +78,7 @@ def run_seed(run: "SeedRun[CharacterGPT]") -> SeedResult:
                 chunk_size=CHUNK,
                 output_samples=p.output_samples,
                 generator=run.torch_stream("probe/outputs"),
-            ),
+            )
         ],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),

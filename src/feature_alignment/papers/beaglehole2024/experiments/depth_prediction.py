@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from feature_alignment.data.synthetic import (
-    chain_monomial,
-    high_rank_quadratic,
-    power_law_gaussian,
-    unit_deviation,
-)
+from feature_alignment.data import synthetic
 from feature_alignment.features.layer_signals import layer_signals
 from feature_alignment.features.preactivation import preactivation_tangent_kernel
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
@@ -39,7 +34,7 @@ def run_seed(run: "SeedRun[DepthPrediction]") -> SeedResult:
     """
     p, result = run.parameters, SeedResult()
     for alpha in p.decay_rates:
-        inputs = power_law_gaussian(p.samples, p.dimension, alpha, run.stream("data"))
+        inputs = synthetic.power_law_gaussian(p.samples, p.dimension, alpha, run.stream("data"))
         x, y = torch.tensor(inputs, **run.to), torch.tensor(_labels(run, inputs), **run.to)
         expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, PYTORCH_VARIANCE)
         add = partial(result.add, step=0, layer="layers.0", decay_rate=alpha)
@@ -59,8 +54,8 @@ def run_seed(run: "SeedRun[DepthPrediction]") -> SeedResult:
 
 def _labels(run: "SeedRun[DepthPrediction]", x: np.ndarray) -> np.ndarray:
     if run.parameters.target == "low_rank":
-        return unit_deviation(chain_monomial(x, run.parameters.rank))
-    return unit_deviation(high_rank_quadratic(x, run.stream("target")))
+        return synthetic.unit_deviation(synthetic.chain_monomial(x, run.parameters.rank))
+    return synthetic.unit_deviation(synthetic.high_rank_quadratic(x, run.stream("target")))
 
 
 def _kernel(

@@ -24,9 +24,6 @@ def run_seed(run: "SeedRun[ImageMLP]") -> SeedResult:
 
     Returns:
         What `train_on_images` measures, in the hidden layers.
-
-    Raises:
-        TrainingDivergedError: if training diverged or left every ReLU of a layer dead.
     """
     p = run.parameters
     task = image_task(run)

@@ -66,11 +66,7 @@ def train_on_images(
 
     Source: beaglehole2024, Figures 2 and 13-15 and Appendix J.
 
-    Args:
-        run: the seed.
-        model: the network; trained in place.
-        task: the images.
-        layers: the layers that are measured, on the first `probe_samples` training images.
+    The layers are measured on the first `probe_samples` training images.
 
     Returns:
         Losses, test accuracies and the measures of `FeatureProbe`.

@@ -24,9 +24,6 @@ def run_seed(run: "SeedRun[ImageVGG]") -> SeedResult:
     Returns:
         What `train_on_images` measures, in the convolutions ("features.…") and in the hidden
         linear layers ("head.…").
-
-    Raises:
-        TrainingDivergedError: if training diverged or left every ReLU of a layer dead.
     """
     task = image_task(run)
     x, y = task["train"]

@@ -22,10 +22,8 @@ def relu_network(
 
     Source: beaglehole2024, eq. 1 and Appendix J.
 
-    Args:
-        run: the seed.
-        sizes: of the inputs, the hidden layers and the outputs.
-        layer_scales: factors on PyTorch's default initialisation, input to readout; None for 1.
+    Sizes are those of inputs, hidden layers and outputs; `layer_scales` are factors on PyTorch's
+    default initialisation, input to readout.
     """
     first, *hidden, last = sizes
     generator = run.torch_stream("init")
@@ -54,12 +52,7 @@ def speed_limited(
 ) -> SpeedLimited:
     """Speed Limited Optimization of a network, each of whose weight matrices is a layer.
 
-    Args:
-        model: the network.
-        learning_rate: η.
-        speeds: C_ℓ, input to readout.
-        epsilon: see `SpeedLimited`.
-        relaxation: see `SpeedLimited`.
+    Speeds C_ℓ go from input to readout; for ε and its relaxation see `SpeedLimited`.
 
     Raises:
         UserError: if the number of speeds is not that of the layers, or ε is out of range.

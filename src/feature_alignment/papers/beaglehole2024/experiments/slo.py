@@ -32,11 +32,6 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
         Losses and the measures of `FeatureProbe` in the first layer, with the column `scale`; the
         first layer's ‖W₀‖ / ‖W‖ (`initial_over_final_norm`), NFM and AGOP after the last step, the
         matrices as `scale<s>/nfm/step<t>`, each (d, d).
-
-    Raises:
-        UserError: if the task needs more coordinates than the inputs have, or the number of
-            speeds is not that of the layers.
-        TrainingDivergedError: if training diverged or left every ReLU dead.
     """
     p = run.parameters
     task = chain_task(run)
@@ -54,11 +49,7 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
         weight = model.get_parameter(f"{FIRST_LAYER}.weight")
         initial_norm = weight.detach().norm()
         probe = FeatureProbe(
-            model,
-            x,
-            layers=[FIRST_LAYER],
-            references=references,
-            keep_matrices_at=[p.steps],
+            model, x, layers=[FIRST_LAYER], references=references, keep_matrices_at=[p.steps]
         )
         optimizer = _optimizer(model, p, initialisation.learning_rate)
         name = f"scale{scale:g}"

@@ -26,10 +26,6 @@ def run_seed(run: "SeedRun[Spectra]") -> SeedResult:
 
     Returns:
         Losses and the measures of `FeatureProbe` in the hidden layers, with the column `scale`.
-
-    Raises:
-        UserError: if the task needs more coordinates than the inputs have.
-        TrainingDivergedError: if training diverged or left every ReLU dead.
     """
     p = run.parameters
     task = chain_task(run, p.decay)

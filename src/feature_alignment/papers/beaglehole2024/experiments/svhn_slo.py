@@ -40,10 +40,6 @@ def run_seed(run: "SeedRun[SVHNSLO]") -> SeedResult:
     Returns:
         Losses, accuracies and the measures of `FeatureProbe` in the hidden layers; the diagonals
         of the first layer's NFM and AGOP after the last step, as images (height, width, channels).
-
-    Raises:
-        UserError: if the dataset has too few images.
-        TrainingDivergedError: if training diverged or left every ReLU dead.
     """
     p, dataset, rng = run.parameters, run.dataset, run.stream("data")
     images, classes = dataset.draw("train", p.samples, rng)

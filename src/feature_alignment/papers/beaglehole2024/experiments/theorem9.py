@@ -10,12 +10,7 @@ import torch
 
 from feature_alignment.data.synthetic import uniform_sphere
 from feature_alignment.models.mlp import ACTIVATIONS
-from feature_alignment.papers.beaglehole2024.checks.theorem9 import (
-    SAMPLE_SIZES,
-    TARGETS,
-    deviations,
-    network_deviations,
-)
+from feature_alignment.papers.beaglehole2024.checks import theorem9 as check
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 if TYPE_CHECKING:
@@ -33,20 +28,20 @@ def run_seed(run: "SeedRun[Theorem9]") -> SeedResult:
     """
     p, result = run.parameters, SeedResult()
     for d in p.dimensions:
-        for size, rule in SAMPLE_SIZES.items():
+        for size, rule in check.SAMPLE_SIZES.items():
             n = round(rule(d))
             if n > p.most_samples:
                 continue
             x = _sphere(run, n, d)
-            targets = {name: target(x[:, 0]) for name, target in TARGETS.items()}
-            for name, value in deviations(x, targets, p.activation).items():
+            targets = {name: target(x[:, 0]) for name, target in check.TARGETS.items()}
+            for name, value in check.deviations(x, targets, p.activation).items():
                 add = partial(result.add, step=0, dimension=d, sample_size=size)
                 add(METRIC, value, target=name, samples=n)
     if p.activation in ACTIVATIONS:
         d, size = p.network_dimension, "4d log d"
-        x = _sphere(run, round(SAMPLE_SIZES[size](d)), d)
+        x = _sphere(run, round(check.SAMPLE_SIZES[size](d)), d)
         generator = run.torch_stream("init")
-        found = network_deviations(x, x[:, 0], p.network_width, p.activation, generator)
+        found = check.network_deviations(x, x[:, 0], p.network_width, p.activation, generator)
         for method, value in found.items():
             add = partial(result.add, step=0, dimension=d, sample_size=size, target="linear")
             add(f"{METRIC}_of_network", value, samples=len(x), method=method)

@@ -1,16 +1,10 @@
-"""Curves over training: what captions say of them, and numbers derived from them."""
+"""Curves over training: numbers derived from them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
-
-OVER_SEEDS = (
-    "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
-    "for each of fewer than four seeds."
-)
-"""For captions: the convention of `feature_alignment.pipeline.figures.drawing`."""
 
 
 def last_rows(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -21,10 +15,8 @@ def last_rows(frame: "pd.DataFrame") -> "pd.DataFrame":
 def spread_over(frame: "pd.DataFrame", column: str, by: Sequence[str]) -> "pd.DataFrame":
     """How far a metric's values differ along a column: the largest minus the smallest.
 
-    Args:
-        frame: tidy rows, one for each value of `column` in each group; `step` does not count.
-        column: the column along which values are compared, such as the initialisation scale.
-        by: the columns that make the groups, `seed` and `metric` among them.
+    `frame` has one row for each value of `column` in each group, which the columns `by` make
+    (`seed` and `metric` among them); `step` does not count.
 
     Returns:
         Tidy rows at the table's last step, with metrics named `<metric>_<column>_spread`.
@@ -41,13 +33,7 @@ def change_between(
 ) -> "pd.DataFrame":
     """How much a metric's value changes from one value of a column to another.
 
-    Args:
-        frame: tidy rows, one in each group for each of the two values.
-        column: the column that tells them apart, such as `step` or the initialisation scale.
-        first: its value to start from.
-        second: its value to end at.
-        by: the columns that make the groups, `seed` and `metric` among them.
-        name: put behind the metrics' names, after an underscore.
+    `frame` has one row for either value in each group, as for `spread_over`.
 
     Returns:
         Tidy rows of the value at `second` minus that at `first`, at the table's last step.

@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING
 
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import describe, new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-POINT = "default"
 PANELS = {
     "egop": ("EGOP", "nfm_egop"),
     "nfm": ("NFM  $F = W^\\top W$", None),
@@ -21,14 +20,9 @@ PANELS = {
 """Titles, and the metric of the similarity with the NFM."""
 
 
-def points(settings: Settings) -> list[Point]:
-    """One point: the paper's setting."""
-    return [Point(POINT, settings[ChainMonomial])]
-
-
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the four matrices of seed 0."""
-    run = runs[POINT]
+    (run,) = runs.values()
     arrays = {name: run.array(name) for name in ("egop", "random_conjugate_agop")}
     arrays |= {name: run.array(f"{name}/step{run.parameters['steps']}") for name in ("nfm", "agop")}
     return FigureTable(run.metrics, arrays)
@@ -53,7 +47,7 @@ FIGURES = (
         "From left: the EGOP of the target; the NFM F = WᵀW; the AGOP G = WᵀKW; the same with K "
         "replaced by a matrix Q of equal spectrum and Haar-random eigenvectors (first draw). "
         "Titles give mean ± standard deviation over seeds of the cosine similarity with the NFM.",
-        points=points,
+        points=one_point(ChainMonomial),
         table=table,
         draw=draw,
     ),

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS, last_rows
+from feature_alignment.papers.beaglehole2024.figures.curves import last_rows
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import new_figure, sequence_colours
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where

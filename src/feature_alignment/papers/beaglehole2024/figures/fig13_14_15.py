@@ -5,20 +5,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
-from feature_alignment.papers.beaglehole2024.figures.networks import (
-    ATTENTION,
-    centred_excess,
-    datasets_of,
-    draw_both_correlations,
-    draw_losses,
-    draw_weight_changes,
-    layers_of,
-    mlp_points,
-    other_points,
-    trajectories,
-    with_remark,
-)
+from feature_alignment.papers.beaglehole2024.figures import networks
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
@@ -29,7 +17,7 @@ if TYPE_CHECKING:
 
 def table(runs: Runs) -> FigureTable:
     """What `trajectories` gathers; `remark` names the paper's datasets that are left out."""
-    return FigureTable(with_remark(trajectories(runs)))
+    return FigureTable(networks.with_remark(networks.trajectories(runs)))
 
 
 def excess_table(runs: Runs) -> FigureTable:
@@ -37,24 +25,24 @@ def excess_table(runs: Runs) -> FigureTable:
 
     `centred_excess_mean` is its mean over layers and measurements of a network.
     """
-    frame = trajectories(runs)
-    excess = centred_excess(frame)
+    frame = networks.trajectories(runs)
+    excess = networks.centred_excess(frame)
     group = ["point", "network", "dataset", "settings", "seed", "split"]
     means = excess.groupby(group, sort=False)["value"].mean().reset_index()
     means = means.assign(metric="centred_excess_mean", layer="all", step=0)
-    return FigureTable(with_remark(pd.concat([frame, excess, means], ignore_index=True)))
+    return FigureTable(networks.with_remark(pd.concat([frame, excess, means], ignore_index=True)))
 
 
 def draw_correlations(table: FigureTable) -> "Picture":
     """Datasets down, layers across."""
     frame = table.frame
-    datasets, layers = datasets_of(frame), layers_of(frame, "layers.")
+    datasets, layers = networks.datasets_of(frame), networks.layers_of(frame, "layers.")
     figure, axes = new_figure(
         len(datasets), len(layers), width=2.2 * len(layers), height=1.9 * len(datasets) + 0.4
     )
     for row, dataset in zip(axes, datasets, strict=True):
         for number, (ax, layer) in enumerate(zip(row, layers, strict=True), start=1):
-            draw_both_correlations(ax, table.rows(dataset=dataset, layer=layer))
+            networks.draw_both_correlations(ax, table.rows(dataset=dataset, layer=layer))
             ax.set_title(f"{DATASETS[dataset].title}, layer {number}")
         row[0].set_ylabel("correlation")
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -66,14 +54,14 @@ def draw_correlations(table: FigureTable) -> "Picture":
 
 def draw_mlp(table: FigureTable) -> "Picture":
     """Datasets down; losses and weight changes across, for both settings."""
-    datasets = datasets_of(table.frame)
-    layers = _numbered(layers_of(table.frame, "layers."))
+    datasets = networks.datasets_of(table.frame)
+    layers = _numbered(networks.layers_of(table.frame, "layers."))
     figure, axes = new_figure(len(datasets), 4, width=11.0, height=2.1 * len(datasets) + 0.4)
     for row, dataset in zip(axes, datasets, strict=True):
         for pair, settings in ((row[:2], "released"), (row[2:], "text")):
             rows = table.rows(dataset=dataset, settings=settings)
-            draw_losses(pair[0], rows)
-            draw_weight_changes(pair[1], rows, layers)
+            networks.draw_losses(pair[0], rows)
+            networks.draw_weight_changes(pair[1], rows, layers)
             for ax in pair:
                 ax.set_title(f"{DATASETS[dataset].title}, {settings} settings")
     axes[0, 0].legend()
@@ -86,29 +74,29 @@ def draw_mlp(table: FigureTable) -> "Picture":
 def draw_others(table: FigureTable) -> "Picture":
     """VGG-11 in two rows, the transformer in a third."""
     figure, axes = new_figure(3, 4, width=11.0, height=6.6)
-    convolutions = layers_of(table.frame, "features.")
+    convolutions = networks.layers_of(table.frame, "features.")
     half = len(convolutions) // 2
     groups = {
         f"convolutions 1-{half}": _numbered(convolutions[:half]),
         f"convolutions {half + 1}-{2 * half}": _numbered(convolutions[half:], half + 1),
-        "hidden linear layers": _numbered(layers_of(table.frame, "head.")),
+        "hidden linear layers": _numbered(networks.layers_of(table.frame, "head.")),
     }
     for row, settings in zip(axes, ("released", "text"), strict=False):
         rows = table.rows(network="vgg", settings=settings)
-        draw_losses(row[0], rows)
+        networks.draw_losses(row[0], rows)
         row[0].set_title(f"VGG-11, {settings} settings")
         for ax, (title, layers) in zip(row[1:], groups.items(), strict=True):
-            draw_weight_changes(ax, rows, layers)
+            networks.draw_weight_changes(ax, rows, layers)
             ax.set_title(title)
             ax.legend()
         for ax in row:
             ax.set_xlabel("epoch")
     rows = table.rows(network="gpt")
-    draw_losses(axes[2, 0], rows)
+    networks.draw_losses(axes[2, 0], rows)
     axes[2, 0].set(title="transformer", ylabel="loss (nats per character)")
-    for ax, name in zip(axes[2, 1:], ATTENTION, strict=True):
-        layers = [layer for layer in layers_of(rows, "blocks.") if layer.endswith(name)]
-        draw_weight_changes(ax, rows, _numbered(layers))
+    for ax, name in zip(axes[2, 1:], networks.ATTENTION, strict=True):
+        layers = [layer for layer in networks.layers_of(rows, "blocks.") if layer.endswith(name)]
+        networks.draw_weight_changes(ax, rows, _numbered(layers))
         ax.set_title(f"{name} layers")
     axes[2, 1].legend(title="block")
     axes[0, 0].legend()
@@ -131,7 +119,7 @@ FIGURES = (
         "initialisation on image datasets (rows): UC-NFC and C-NFC of each hidden layer (columns), "
         "with the settings of the released code (solid; its first epoch is at learning rate 1e-4) "
         f"and of the text (dashed). {OVER_SEEDS}",
-        points=mlp_points,
+        points=networks.mlp_points,
         table=excess_table,
         draw=draw_correlations,
     ),
@@ -142,7 +130,7 @@ FIGURES = (
         "of the released code (left) and of the text (right): mean squared error on training and "
         "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer. Every panel has a vertical range of "
         f"its own. {OVER_SEEDS}",
-        points=mlp_points,
+        points=networks.mlp_points,
         table=table,
         draw=draw_mlp,
     ),
@@ -154,7 +142,7 @@ FIGURES = (
         "‖W − W₀‖ / ‖W‖ of convolutions and of the hidden linear layers. (B) Transformer on "
         "Shakespeare characters: cross-entropy per character in nats, and ‖W − W₀‖ / ‖W‖ of its "
         f"query, key and value layers. Every panel has a vertical range of its own. {OVER_SEEDS}",
-        points=other_points,
+        points=networks.other_points,
         table=table,
         draw=draw_others,
     ),

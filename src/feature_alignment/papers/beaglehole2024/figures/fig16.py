@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING
 
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import describe, new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-POINT = "glasses"
 PANELS = {
     "nfm": ("F", None),
     "agop": ("G", "diagonal_correlation"),
@@ -20,14 +19,9 @@ PANELS = {
 """Matrices, and the metric of the correlation with the first."""
 
 
-def points(settings: Settings) -> list[Point]:
-    """The one point."""
-    return [Point(POINT, settings[CelebA])]
-
-
 def table(runs: Runs) -> FigureTable:
     """All that was measured, and the diagonals of seed 0."""
-    run = runs[POINT]
+    (run,) = runs.values()
     return FigureTable(run.metrics, {name: run.array(f"{name}_diagonal") for name in PANELS})
 
 
@@ -50,7 +44,7 @@ FIGURES = (
         "random symmetric Q of the spectrum of K (seed 0), as images, mean over channels, each "
         "divided by its largest entry. Titles give Pearson's correlation of each diagonal with "
         "that of F, mean ± standard deviation over seeds, and for Q over several draws.",
-        points=points,
+        points=one_point(CelebA, "glasses"),
         table=table,
         draw=draw,
     ),

@@ -2,16 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
-from feature_alignment.papers.beaglehole2024.figures.fig4_11 import (
-    CURVES,
-    OPTIMIZERS,
-    PANELS,
-    set_vertical_axis,
-)
+from feature_alignment.papers.beaglehole2024.figures import fig4_11
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -42,10 +36,10 @@ def points(settings: Settings) -> list[Point]:
 
 def table(runs: Runs) -> FigureTable:
     """Measures of the first layer, losses and accuracies, and the diagonals of seed 0."""
-    rows = rows_where(runs.metrics, metric=[*CURVES, *FURTHER], layer=["layers.0", "all"])
+    rows = rows_where(runs.metrics, metric=[*fig4_11.CURVES, *FURTHER], layer=["layers.0", "all"])
     arrays = {
         f"{optimizer}/{name}": runs[optimizer].array(f"{name}_diagonal")
-        for optimizer, name in PANELS
+        for optimizer, name in fig4_11.PANELS
     }
     return FigureTable(rows, arrays)
 
@@ -53,18 +47,20 @@ def table(runs: Runs) -> FigureTable:
 def draw(table: FigureTable) -> "Picture":
     """Curves above, diagonals below."""
     figure, axes = new_figure(2, 4, width=11.0, height=5.6)
-    for ax, (metric, name) in zip(axes[0], CURVES.items(), strict=True):
-        set_vertical_axis(ax, metric)
-        for optimizer, label in OPTIMIZERS.items():
+    for ax, (metric, name) in zip(axes[0], fig4_11.CURVES.items(), strict=True):
+        fig4_11.set_vertical_axis(ax, metric)
+        for optimizer, label in fig4_11.OPTIMIZERS.items():
             rows = table.rows(point=optimizer, metric=metric, split="train")
             draw_curve(ax, rows, COLOURS[COLOUR[optimizer]], label)
         ax.set(title=name, ylabel=name, xlabel="epoch")
     axes[0, 0].legend()
     # Mean over channels: (height, width).
-    images = [table.arrays[f"{optimizer}/{name}"].mean(axis=-1) for optimizer, name in PANELS]
+    images = [
+        table.arrays[f"{optimizer}/{name}"].mean(axis=-1) for optimizer, name in fig4_11.PANELS
+    ]
     show_row(axes[1], images, diverging=False)
-    for ax, (optimizer, name) in zip(axes[1], PANELS, strict=True):
-        ax.set_title(f"diagonal of the {name.upper()},\n{OPTIMIZERS[optimizer]}")
+    for ax, (optimizer, name) in zip(axes[1], fig4_11.PANELS, strict=True):
+        ax.set_title(f"diagonal of the {name.upper()},\n{fig4_11.OPTIMIZERS[optimizer]}")
     for ax, letter in ((axes[0, 0], "a"), (axes[1, 0], "b"), (axes[1, 2], "c")):
         panel_label(ax, letter)
     return figure

@@ -5,22 +5,8 @@ from typing import TYPE_CHECKING, Literal
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
-from feature_alignment.papers.beaglehole2024.figures.networks import (
-    ATTENTION,
-    CORRELATION_COLOURS,
-    MEASURES,
-    centred_excess,
-    datasets_of,
-    draw_both_correlations,
-    ends,
-    layers_of,
-    left_out,
-    mlp_points,
-    other_points,
-    with_remark,
-)
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.papers.beaglehole2024.figures import networks
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -37,7 +23,7 @@ WHEN: dict[str, tuple[str, Literal["-", ":"]]] = {"early": ("o", "-"), "late": (
 
 def points(settings: Settings) -> list[Point]:
     """The networks of Figures 13-15."""
-    return [*mlp_points(settings), *other_points(settings)]
+    return [*networks.mlp_points(settings), *networks.other_points(settings)]
 
 
 def table(runs: Runs) -> FigureTable:
@@ -49,13 +35,13 @@ def table(runs: Runs) -> FigureTable:
     network in which UC-NFC ends within 0.1 of C-NFC. Averages over datasets have the point "mean",
     and in `remark` the datasets that they lack.
     """
-    rows = rows_where(runs.metrics, metric=MEASURES)
+    rows = rows_where(runs.metrics, metric=networks.MEASURES)
     rows = rows[~rows["layer"].str.startswith("head.")]  # of VGG-11 the convolutions alone
-    excess = centred_excess(rows)
-    both = ends(pd.concat([rows, excess], ignore_index=True))
+    excess = networks.centred_excess(rows)
+    both = networks.ends(pd.concat([rows, excess], ignore_index=True))
     averages = _average(rows_where(both, network="mlp"))
     parts = [rows, excess, both, averages, _depth_gains(both), _converged_shares(both)]
-    return FigureTable(with_remark(pd.concat(parts, ignore_index=True)))
+    return FigureTable(networks.with_remark(pd.concat(parts, ignore_index=True)))
 
 
 def _average(both: pd.DataFrame) -> pd.DataFrame:
@@ -94,26 +80,28 @@ def draw(table: FigureTable) -> "Picture":
     """A and B in a first row, C and D beside each other below."""
     frame = table.frame
     figure, axes = new_figure(4, 6, width=12.0, height=8.0)
-    datasets = datasets_of(frame)
+    datasets = networks.datasets_of(frame)
     first = rows_where(frame, network="mlp", dataset=datasets[0], settings=SETTINGS["mlp"])
-    layers = layers_of(first, "layers.")
+    layers = networks.layers_of(first, "layers.")
     for number, (ax, layer) in enumerate(zip(axes[0], layers, strict=False), start=1):
-        draw_both_correlations(ax, rows_where(first, layer=layer))
+        networks.draw_both_correlations(ax, rows_where(first, layer=layer))
         ax.set(title=f"{DATASETS[datasets[0]].title}, layer {number}", xlabel="epoch")
     _draw_average(axes[0, 5], frame, datasets)
     vgg = rows_where(frame, network="vgg", settings=SETTINGS["vgg"])
     cells = [axes[row, column] for row in (1, 2, 3) for column in (0, 1, 2)]
-    convolutions = layers_of(vgg, "features.")
+    convolutions = networks.layers_of(vgg, "features.")
     for number, (ax, layer) in enumerate(zip(cells, convolutions, strict=False), start=1):
-        draw_both_correlations(ax, rows_where(vgg, layer=layer))
+        networks.draw_both_correlations(ax, rows_where(vgg, layer=layer))
         ax.set(title=f"VGG-11, conv. {number}", xlabel="epoch")
     cells[-1].axis("off")
     _draw_legend(cells[-1], axes[0, 0])
     gpt = rows_where(frame, network="gpt")
     for row, ax_row in enumerate(axes[1:]):
-        for ax, name in zip(ax_row[3:], ATTENTION, strict=True):
+        for ax, name in zip(ax_row[3:], networks.ATTENTION, strict=True):
             layer = f"blocks.{row}.attention.{name}"
-            draw_both_correlations(ax, gpt[gpt["layer"] == layer])  # maybe none: fewer blocks
+            networks.draw_both_correlations(
+                ax, gpt[gpt["layer"] == layer]
+            )  # maybe none: fewer blocks
             ax.set(title=f"block {row + 1}, {name}", xlabel="step")
     for ax, letter in zip((axes[0, 0], axes[0, 5], axes[1, 0], axes[1, 3]), "ABCD", strict=True):
         panel_label(ax, letter)
@@ -125,13 +113,15 @@ def draw(table: FigureTable) -> "Picture":
 def _draw_average(ax: "Axes", frame: pd.DataFrame, datasets: list[str]) -> None:
     """Means over datasets by layer, early and late."""
     rows = rows_where(frame, point="mean", settings=SETTINGS["mlp"])
-    numbers = {layer: number for number, layer in enumerate(layers_of(rows, "layers."), start=1)}
+    numbers = {
+        layer: number for number, layer in enumerate(networks.layers_of(rows, "layers."), start=1)
+    }
     rows = rows.assign(number=rows["layer"].map(numbers))
-    for metric, colour in CORRELATION_COLOURS.items():
+    for metric, colour in networks.CORRELATION_COLOURS.items():
         for when, (marker, line) in WHEN.items():
             chosen = rows_where(rows, metric=f"{metric}_{when}")
             draw_curve(ax, chosen, colour, x="number", marker=marker, linestyle=line)
-    missing = left_out(datasets)
+    missing = networks.left_out(datasets)
     ax.set(ylim=(0, 1.02), xlabel="layer")
     ax.set_title(f"mean of {len(datasets)} datasets" + (f",\n{missing}" if missing else ""))
 

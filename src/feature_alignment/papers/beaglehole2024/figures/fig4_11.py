@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import (
-    OVER_SEEDS,
-    change_between,
-    last_rows,
-    spread_over,
-)
+from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import SLO
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     describe,
@@ -69,10 +64,10 @@ def _effect_of_scale(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
         Rows `<metric>_gain`, the value at the smallest scale minus that at the largest, and
         `<metric>_scale_spread`, the largest minus the smallest value among all scales.
     """
-    last = last_rows(rows_where(frame, metric=metrics))
+    last = curves.last_rows(rows_where(frame, metric=metrics))
     scales = _scales_of(frame)
-    gain = change_between(last, "scale", scales[0], scales[-1], ONE_VALUE, "gain")
-    return pd.concat([gain, spread_over(last, "scale", ONE_VALUE)], ignore_index=True)
+    gain = curves.change_between(last, "scale", scales[0], scales[-1], ONE_VALUE, "gain")
+    return pd.concat([gain, curves.spread_over(last, "scale", ONE_VALUE)], ignore_index=True)
 
 
 def _last_matrix(run: Run, scale: float, name: str) -> "np.ndarray":
@@ -87,10 +82,12 @@ def curves_table(runs: Runs) -> FigureTable:
     next smaller one, which the column `scale` names.
     """
     rows = rows_where(runs.metrics, metric=[*CURVES, *FURTHER])
-    ratio = last_rows(rows_where(rows, metric="centred_uncentred_ratio"))
+    ratio = curves.last_rows(rows_where(rows, metric="centred_uncentred_ratio"))
     scales = _scales_of(rows)
     steps_up = [
-        change_between(ratio, "scale", large, small, ONE_VALUE, "step_up").assign(scale=small)
+        curves.change_between(ratio, "scale", large, small, ONE_VALUE, "step_up").assign(
+            scale=small
+        )
         for large, small in itertools.pairwise(scales)
     ]
     effect = _effect_of_scale(rows, ["nfc", "centred_nfc"])
@@ -104,7 +101,7 @@ def curves_table(runs: Runs) -> FigureTable:
 def matrices_table(runs: Runs) -> FigureTable:
     """Final similarities, how they depend on the scale, and the matrices of seed 0."""
     metrics = ["nfc", *(f"{name}_egop" for name in MATRICES)]
-    rows = last_rows(rows_where(runs.metrics, metric=metrics))
+    rows = curves.last_rows(rows_where(runs.metrics, metric=metrics))
     arrays = {
         f"{optimizer}/{name}/{scale:g}": _last_matrix(runs[optimizer], scale, name)
         for optimizer, name in PANELS
@@ -135,7 +132,7 @@ def draw_curves(table: FigureTable) -> "Picture":
         rows = table.rows(point=optimizer, metric=f"{name}_egop", scale=scales[0])
         ax.set_title(
             f"{name.upper()}, {OPTIMIZERS[optimizer]}\n"
-            f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(last_rows(rows)['value'])}"
+            f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(curves.last_rows(rows)['value'])}"
         )
     panel_label(axes[2, 0], "C")
     panel_label(axes[2, 2], "D")

@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import (
-    OVER_SEEDS,
-    change_between,
-    spread_over,
-)
+from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import new_figure, sequence_colours
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -67,7 +63,7 @@ def ptk_centred_table(runs: Runs) -> FigureTable:
     """The correlation, and its change from the first measurement after the start to the last."""
     rows = _chosen_rows(runs, ["ptk_centred_nfc"])
     ends, group = (rows["step"].min(), rows["step"].max()), [*ONE_VALUE, "curve", "scale"]
-    change = change_between(rows, "step", *ends, group, "change")
+    change = curves.change_between(rows, "step", *ends, group, "change")
     return FigureTable(pd.concat([rows, change], ignore_index=True))
 
 
@@ -83,11 +79,11 @@ def correlation_table(runs: Runs) -> FigureTable:
     rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])
     correlations, last = rows_where(rows, metric=list(CORRELATIONS)), rows["step"].max()
     nfc = rows_where(correlations, metric="nfc")
-    rise = change_between(nfc, "step", 0, last, [*ONE_VALUE, "curve", "scale"], "rise")
+    rise = curves.change_between(nfc, "step", 0, last, [*ONE_VALUE, "curve", "scale"], "rise")
     after = correlations[correlations["step"] > 0]
     means = after.groupby([*ONE_VALUE, "scale"])["value"].mean().reset_index().assign(step=last)
-    spread = spread_over(means, "scale", ONE_VALUE)
-    early = spread_over(_early_rows(correlations), "scale", ONE_VALUE)
+    spread = curves.spread_over(means, "scale", ONE_VALUE)
+    early = curves.spread_over(_early_rows(correlations), "scale", ONE_VALUE)
     names = {f"{name}_early_scale_spread": f"{name}_scale_spread_early" for name in CORRELATIONS}
     early = early.assign(metric=early["metric"].map(names))
     return FigureTable(pd.concat([rows, rise, spread, early], ignore_index=True))

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where

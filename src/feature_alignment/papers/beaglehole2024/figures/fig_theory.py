@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import OVER_SEEDS
 from feature_alignment.papers.beaglehole2024.parameters import Propositions, Theorem9
-from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_points
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -145,10 +144,7 @@ def _label_dimensions(ax: "Axes", rows: pd.DataFrame, ylabel: str, title: str) -
 
 
 def _draw_proposition_16(ax: "Axes", table: FigureTable) -> None:
-    for formula, colour, marker in (
-        ("as_printed", "vermillion", "o"),
-        ("corrected", "blue", "s"),
-    ):
+    for formula, colour, marker in (("as_printed", "vermillion", "o"), ("corrected", "blue", "s")):
         rows = table.rows(metric=f"proposition_16_agop_{formula}_norm_ratio")
         label = formula.replace("_", " ")
         draw_curve(ax, rows, OKABE_ITO[colour], label, x="width", marker=marker)

@@ -24,11 +24,8 @@ class Check:
 def deviation(statement: str, value: float | torch.Tensor, form: str = "stated") -> Check:
     """The relative deviation between the two sides of a statement.
 
-    Args:
-        statement: what is checked, such as "theorem1_kernel".
-        value: the deviation.
-        form: "stated" if the paper's own form is checked; where that is a misprint, "printed" for
-            it and "corrected" for what it should be.
+    The form is "stated" if the paper's own is checked; where that is a misprint, "printed" for it
+    and "corrected" for what it should be.
     """
     columns = {"statement": statement, "form": form}
     return Check("relative_deviation", float(value), columns)

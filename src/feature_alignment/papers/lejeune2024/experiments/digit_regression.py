@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from feature_alignment.features.feature_matrices import cosine_similarity
-from feature_alignment.kernels.average_features import (
-    adapted_kernel,
-    copy_parameters,
-    label_kernel,
-)
+from feature_alignment.kernels.average_features import adapted_kernel, copy_parameters, label_kernel
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
@@ -35,9 +31,6 @@ def run_seed(run: "SeedRun[DigitRegression]") -> SeedResult:
     Returns:
         Similarities of the adapted kernel with the label kernel and others; vectors over the
         kernel samples, and for seed 0 the kernels themselves, all in order of the target y.
-
-    Raises:
-        UserError: if the dataset has too few images of the two classes.
     """
     p = run.parameters
     needs = ("train_samples", "kernel_samples")

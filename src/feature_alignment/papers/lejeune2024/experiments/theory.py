@@ -5,13 +5,8 @@ Source: lejeune2024, Theorems 1 and 2, Lemma 5, Propositions 3 and 4, Appendix A
 
 from typing import TYPE_CHECKING
 
+from feature_alignment.papers.lejeune2024.checks import theorems
 from feature_alignment.papers.lejeune2024.checks.penalties import lemma_5, propositions
-from feature_alignment.papers.lejeune2024.checks.theorems import (
-    gradient_flow,
-    random_problem,
-    theorem_1,
-    theorem_2,
-)
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 if TYPE_CHECKING:
@@ -29,11 +24,11 @@ def run_seed(run: "SeedRun[Theory]") -> SeedResult:
         seed 0 only.
     """
     p = run.parameters
-    problem = random_problem(run.seed, p)
+    problem = theorems.random_problem(run.seed, p)
     checks = [
-        *theorem_1(problem, p.starts),
-        *theorem_2(problem, p.starts),
-        *gradient_flow(problem, p.flow_time),
+        *theorems.theorem_1(problem, p.starts),
+        *theorems.theorem_2(problem, p.starts),
+        *theorems.gradient_flow(problem, p.flow_time),
     ]
     if run.seed == 0:  # nothing of these is random
         checks += [*propositions(), *lemma_5()]

@@ -23,17 +23,10 @@ def two_digits(
     needs: Sequence[str] = (),
     generator: np.random.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images of the two classes, each with mean 0 and norm 1, and labels ±1.
+    """Images of the two classes, each (n, d) with mean 0 and norm 1, and labels ±1 (n, 1).
 
-    Args:
-        run: of whose dataset and classes.
-        split: "train" or "test".
-        wanted: how many images.
-        needs: the parameters that ask for so many, by name; none where fewer will do.
-        generator: of the images' random order; None to take the first.
-
-    Returns:
-        x (n, d) and y (n, 1), float64.
+    They come in a random order if there is a generator. `needs` names the parameters that ask for
+    so many; without it fewer will do.
 
     Raises:
         UserError: if there are not enough images.

@@ -55,11 +55,7 @@ def fewer_images(settings: Settings) -> DigitRegression:
 def around_points(settings: Settings) -> list[Point]:
     """The points of Figure 1, each of the other settings, and the shares of flipped labels."""
     few = fewer_images(settings)
-    of_settings = {
-        "figure1": settings[DigitRegression],
-        "few": few,
-        "text": few.but(bias=False),
-    }
+    of_settings = {"figure1": settings[DigitRegression], "few": few, "text": few.but(bias=False)}
     found = []
     for setting, parameters in of_settings.items():
         for targets in TARGETS:

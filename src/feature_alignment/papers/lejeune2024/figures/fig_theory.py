@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, one_point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -29,16 +29,6 @@ STATEMENTS = {
 TOLERANCE = 1e-6
 
 
-def points(settings: Settings) -> list[Point]:
-    """One point; its seeds are the random problems."""
-    return [Point("default", settings[Theory])]
-
-
-def table(runs: Runs) -> FigureTable:
-    """All metrics."""
-    return FigureTable(runs.metrics)
-
-
 def draw(table: FigureTable) -> "Picture":
     """One row for each statement."""
     figure, axes = new_figure(1, 1, width=7.0, height=4.0)
@@ -58,8 +48,8 @@ FIGURES = (
         "and the 1-norm, where nothing is random: the paper's form where it is right, and the "
         "printed and the corrected form where it is a misprint. Theorems 1 and 2 are compared with "
         "descents over all entries of the transformations. The dashed line is at 10⁻⁶.",
-        points=points,
-        table=table,
+        points=one_point(Theory),
+        table=all_metrics,
         draw=draw,
     ),
 )
