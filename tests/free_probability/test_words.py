@@ -145,7 +145,7 @@ def test_a_scalar_letter_factors_out():
 
 
 def test_the_paper_s_classic_product():
-    # beaglehole2024, eq. 22
+    # Beaglehole et al. 2024, eq. 22
     a, r = {1: Fraction(3), 2: Fraction(11)}, {1: Fraction(2), 2: Fraction(5)}
     families = {"A": lambda w: a[len(w)], "R": lambda w: r[len(w)]}
     expected = a[2] * r[1] ** 2 + a[1] ** 2 * r[2] - a[1] ** 2 * r[1] ** 2

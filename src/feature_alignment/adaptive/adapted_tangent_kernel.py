@@ -28,7 +28,7 @@ def adapted_tangent_kernel(
 ) -> torch.Tensor:
     """Adapted kernel ∇f(x) M² ∇f(x₂)ᵀ, (n·c, n₂·c), at the model's own parameters.
 
-    Source: lejeune2024, Section 3; Theorem 1 and, with the double sum, Theorem 2.
+    Source: LeJeune & Alemohammad 2024, Section 3; Theorem 1 and, with the double sum, Theorem 2.
 
     Args:
         model: outputs (n, c), each sample's depending on that sample only.

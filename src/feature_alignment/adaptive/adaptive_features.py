@@ -50,7 +50,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     All of it is computed in float64. Time and memory are those of passes through the network and
     of one Cholesky factor of the tangent kernel (8(n·c)² bytes); n·c·p numbers are never held.
 
-    Source: lejeune2024, eqs. 1 and 2, Theorems 1 and 2, Appendix A.1.
+    Source: LeJeune & Alemohammad 2024, eqs. 1 and 2, Theorems 1 and 2, Appendix A.1.
 
     Attributes:
         coefficients_: B by layer, matrices (outputs, inputs), see `parameter_matrices`.
@@ -188,7 +188,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         vectors, where φ_ij = ∇_{vec W_ℓ} f vec(u_i v_jᵀ): the sum over i = j alone that the paper
         prints is not the kernel of its own M̂.
 
-        Source: lejeune2024, Section 3 and Theorem 2, corrected.
+        Source: LeJeune & Alemohammad 2024, Section 3 and Theorem 2, corrected.
 
         Raises:
             NotFittedError: before `fit`.

@@ -1,6 +1,6 @@
 """Scales that the transformations before and after a coefficient take, given its singular value.
 
-Lemma 5 of lejeune2024 leaves, for each singular value d, the scalar problem
+Lemma 5 of LeJeune & Alemohammad 2024 leaves, for each singular value d, the scalar problem
 min over s₁, s₂ ≥ 1 of ω₁(s₁) + ω₂(s₂) + d²/(s₁s₂)². Its solutions are exact where a closed form is
 known, and found by `penalties.adaptive_scale` otherwise.
 """
@@ -44,7 +44,8 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
     Exact for the square, the absolute and the logarithmic penalty, alone (the other one rigid) or
     on both sides, and for square and absolute together; otherwise by scalar search, to about 1e-8.
 
-    Source: lejeune2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are this project's.
+    Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are this
+    project's.
 
     Args:
         first: ω₁.

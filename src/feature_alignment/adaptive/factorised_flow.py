@@ -44,8 +44,8 @@ def factorised_flow(
 ) -> list[FactorisedModel]:
     """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0.
 
-    Source: lejeune2024, Model A (item 2), and the released code's adaptive model; the conserved
-    quantities are this project's.
+    Source: LeJeune & Alemohammad 2024, Model A (item 2), and the released code's adaptive model;
+    the conserved quantities are this project's.
 
     Args:
         features: Φ_ℓ, for each block (N, k, d).

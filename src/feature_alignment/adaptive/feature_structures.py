@@ -2,7 +2,7 @@
 
 A structure says which M are allowed and what they cost. For coefficients B = MW it gives the
 transformation that minimises Ω(M) + ‖M⁻¹B‖² (Theorem 1, Appendix A.1 and Theorem 2 of
-lejeune2024) and that minimum, the effective penalty Ω̃(B).
+LeJeune & Alemohammad 2024) and that minimum, the effective penalty Ω̃(B).
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Structure(Protocol):
 class Structureless:
     """M is any matrix on all parameters together, Ω(M) = Σ_j ω(σ_j(M)), `penalty` is ω.
 
-    Source: lejeune2024, Theorem 1.
+    Source: LeJeune & Alemohammad 2024, Theorem 1.
     """
 
     penalty: Penalty
@@ -81,7 +81,7 @@ class RankOneTransformation:
 class Diagonal:
     """M is diagonal, Ω(M) = Σ_j ω(m_j), `penalty` is ω.
 
-    Source: lejeune2024, Appendix A.1.
+    Source: LeJeune & Alemohammad 2024, Appendix A.1.
     """
 
     penalty: Penalty
@@ -120,7 +120,7 @@ class LayerStructure:
     Ω(M) = Σ_ℓ Σ_j ω⁽¹⁾(σ_j(M_ℓ⁽¹⁾)) + ω⁽²⁾(σ_j(M_ℓ⁽²⁾)); M⁽¹⁾ acts on a layer's inputs, M⁽²⁾ on its
     outputs.
 
-    Source: lejeune2024, Model A and Theorem 2.
+    Source: LeJeune & Alemohammad 2024, Model A and Theorem 2.
 
     Attributes:
         input_penalty: ω⁽¹⁾.

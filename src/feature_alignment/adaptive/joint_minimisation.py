@@ -1,7 +1,7 @@
 """Joint minimisation over transformations and parameters by a generic optimiser.
 
 For small problems. It knows nothing of singular vectors or effective penalties: an independent
-check of the theorems of lejeune2024 and of the solver.
+check of the theorems of LeJeune & Alemohammad 2024 and of the solver.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,8 +57,8 @@ def minimise_jointly(
     For given M the best W is known, ‖W‖² = rᵀ K_M⁻¹ r with the kernel K_M of the transformed
     features; over the entries of all M the rest is minimised by a quasi-Newton method.
 
-    Source: lejeune2024, eq. 1 under Model A; with one block of k = 1 and fixed outputs, eq. 1 under
-    Theorem 1.
+    Source: LeJeune & Alemohammad 2024, eq. 1 under Model A; with one block of k = 1 and fixed
+    outputs, eq. 1 under Theorem 1.
 
     Args:
         features: for each block the features (N, k, d) in float64.

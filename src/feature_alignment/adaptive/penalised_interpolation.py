@@ -56,8 +56,8 @@ def minimise_penalty(
 ) -> Solution:
     """A local minimum of Ω̃(B) subject to JB = r.
 
-    Source: lejeune2024, eq. 2, Theorems 1 and 2; the algorithm is this project's (iteratively
-    reweighted least squares).
+    Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm is this project's
+    (iteratively reweighted least squares).
 
     Args:
         interpolation: J and the set of interpolating coefficients.

@@ -29,7 +29,7 @@ _CROWDED_GRID = np.sin(np.pi * np.linspace(0, 1, 129) / 2) ** 2
 class PowerPenalty:
     """Penalty ω(v) = |v − 1|^p.
 
-    Source: lejeune2024, Section 3; p = 2 and p = 1 are ω₁ and ω₂ of Figure 2.
+    Source: LeJeune & Alemohammad 2024, Section 3; p = 2 and p = 1 are ω₁ and ω₂ of Figure 2.
 
     Attributes:
         p: exponent, above 0.
@@ -59,7 +59,8 @@ def logarithmic_penalty(v: np.ndarray) -> np.ndarray:
     The model M₁WM₂ started at (I, 0, I) keeps M₁ᵀM₁ − WWᵀ = I, so that each of its scales is
     s = √(1 + σ²): the scale of this penalty.
 
-    Source: lejeune2024, Section 3 (the class of penalties); the identity is this project's.
+    Source: LeJeune & Alemohammad 2024, Section 3 (the class of penalties); the identity is this
+    project's.
 
     Example:
         >>> logarithmic_penalty(np.array([1.0, 2.0])).round(6)
@@ -72,7 +73,7 @@ def logarithmic_penalty(v: np.ndarray) -> np.ndarray:
 def rigid_penalty(v: np.ndarray) -> np.ndarray:
     """Characteristic function of {1}: 0 at v = 1 and ∞ elsewhere, for a transformation held fixed.
 
-    Source: lejeune2024, Section 3.2 (Model A, the final matrix).
+    Source: LeJeune & Alemohammad 2024, Section 3.2 (Model A, the final matrix).
     """
     return np.where(np.asarray(v, dtype=float) == 1, 0.0, np.inf)
 
@@ -80,7 +81,7 @@ def rigid_penalty(v: np.ndarray) -> np.ndarray:
 def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
     """Joint penalty (ω₁ ⊕ ω₂)(v) = min over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z).
 
-    Source: lejeune2024, Section 3.2.
+    Source: LeJeune & Alemohammad 2024, Section 3.2.
 
     Returns:
         ω₁ ⊕ ω₂, itself a penalty; it raises ValueError for v below 1.
@@ -101,7 +102,7 @@ def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
 def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> np.ndarray:
     """Share z = argmin over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z) that the first transformation takes of v.
 
-    Source: lejeune2024, Section 3.2 (joint penalty) and Lemma 5.
+    Source: LeJeune & Alemohammad 2024, Section 3.2 (joint penalty) and Lemma 5.
 
     Args:
         first: ω₁.
@@ -150,7 +151,7 @@ def effective_penalty(omega: Penalty) -> Penalty:
 
     It is increasing and concave in v², and v² + o(v²) near 0.
 
-    Source: lejeune2024, Section 3.2 and Proposition 3.
+    Source: LeJeune & Alemohammad 2024, Section 3.2 and Proposition 3.
 
     Returns:
         ω̃ as a function of v ≥ 0; unlike ω it is 0 at v = 0. It raises ValueError for negative v
@@ -177,7 +178,7 @@ def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
 
     1/s² is the slope of ω̃ with respect to ‖β‖². Of several minimisers one is returned.
 
-    Source: lejeune2024, Theorem 1.
+    Source: LeJeune & Alemohammad 2024, Theorem 1.
 
     Args:
         omega: ω.

@@ -1,4 +1,4 @@
-"""Closed forms of the penalties of lejeune2024, Figure 2.
+"""Closed forms of the penalties of LeJeune & Alemohammad 2024, Figure 2.
 
 ω₁(v) = (v − 1)² and ω₂(v) = |v − 1| are `penalties.PowerPenalty` with p = 2 and 1. Where an
 equation must be solved, it has the form t(1 + t)^a = c in the excess t = s − 1 of a scale over 1,
@@ -18,7 +18,7 @@ _NEWTON_PRECISION = 1e-9
 def effective_square_penalty(v: np.ndarray) -> np.ndarray:
     """ω̃₁(v) = (z − 1)(2z − 1) with z³(z − 1) = v², for v ≥ 0; ~2v for large v.
 
-    Source: lejeune2024, Figure 2 (ω₁ = (v − 1)²); the closed form is this project's.
+    Source: LeJeune & Alemohammad 2024, Figure 2 (ω₁ = (v − 1)²); the closed form is this project's.
 
     Example:
         >>> effective_square_penalty(np.array([1.0, 5.0])).round(5)
@@ -31,7 +31,7 @@ def effective_square_penalty(v: np.ndarray) -> np.ndarray:
 def effective_absolute_penalty(v: np.ndarray) -> np.ndarray:
     """ω̃₂(v) = v² where 2v² ≤ 1, else (3/2)(2v²)^{1/3} − 1, for v ≥ 0.
 
-    Source: lejeune2024, Figure 2 (ω₂ = |v − 1|); the closed form is this project's.
+    Source: LeJeune & Alemohammad 2024, Figure 2 (ω₂ = |v − 1|); the closed form is this project's.
 
     Example:
         >>> effective_absolute_penalty(np.array([0.5, 5.0])).round(5)
@@ -46,7 +46,7 @@ def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
 
     ~2√(2v) for large v.
 
-    Source: lejeune2024, Figure 2 (ω̃₃); the closed form is this project's.
+    Source: LeJeune & Alemohammad 2024, Figure 2 (ω̃₃); the closed form is this project's.
 
     Example:
         >>> effective_joint_penalty(np.array([1.0, 5.0])).round(5)

@@ -26,7 +26,7 @@ class MinimumNorm:
 def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNorm:
     """Weights w* = Φᵀ K⁻¹ y = Σ_j (u_jᵀy/√λ_j) v_j of least norm with Φw = y.
 
-    Source: baratin2021, eq. 81.
+    Source: Baratin et al. 2021, eq. 81.
 
     Args:
         features: Φ, (n, p), of rank n.
@@ -53,7 +53,7 @@ def optimal_norm_scales(
 ) -> np.ndarray:
     """Scales ν_j = κ λ_j/|u_jᵀy|, the minimisers of `interpolator_bound`.
 
-    Source: baratin2021, Proposition 14.
+    Source: Baratin et al. 2021, Proposition 14.
 
     Args:
         eigenvalues: λ, (r,).
@@ -75,7 +75,7 @@ def interpolator_bound(
     (1/n) √(Σ_j ν_j (u_jᵀy)²/λ_j) · √(Σ_j λ_j/ν_j), with A = Σ_j √ν_j v_j v_jᵀ on the span of the
     v_j; ν = 1 gives A = Id. Of full rank: n = r.
 
-    Source: baratin2021, eqs. 60 and 83.
+    Source: Baratin et al. 2021, eqs. 60 and 83.
 
     Args:
         eigenvalues: λ, (n,).

@@ -21,7 +21,7 @@ def all_signs(n: int) -> np.ndarray:
 def finite_class_complexity(values: np.ndarray, signs: np.ndarray) -> float:
     """Rademacher complexity E_σ max_f (1/n) Σ_i σ_i f(x_i) of a finite class of functions.
 
-    Source: baratin2021, eqs. 8 and 52.
+    Source: Baratin et al. 2021, eqs. 8 and 52.
 
     Args:
         values: f(x_i), (m, n).
@@ -41,7 +41,7 @@ def linear_class_maximisers(
 
     w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ.
 
-    Source: baratin2021, eq. 61.
+    Source: Baratin et al. 2021, eq. 61.
 
     Args:
         features: Φ, (n, p).
@@ -58,7 +58,7 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
 
     For learning flows, sums of updates with ‖δw_t‖_{A_t} ≤ m_t, the bounds of the updates add up.
 
-    Source: baratin2021, eqs. 10 and 60 (Proposition 10); eq. 12 (Theorem 2).
+    Source: Baratin et al. 2021, eqs. 10 and 60 (Proposition 10); eq. 12 (Theorem 2).
 
     Args:
         features: Φ, (n, p).
@@ -76,7 +76,7 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
 def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'], (…, n).
 
-    Source: baratin2021, eq. 54.
+    Source: Baratin et al. 2021, eq. 54.
 
     Args:
         scores: f(x), (…, n, c), c ≥ 2.
@@ -94,7 +94,7 @@ def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def ramp_loss(margins: np.ndarray, gamma: float) -> np.ndarray:
     """Ramp φ_γ(u): 1 for u ≤ 0, 0 for u > γ, 1 − u/γ between.
 
-    Source: baratin2021, eq. 55.
+    Source: Baratin et al. 2021, eq. 55.
 
     Example:
         >>> ramp_loss(np.array([-1.0, 0.5, 3.0]), 2.0).tolist()
@@ -108,7 +108,7 @@ def multiclass_bound(
 ) -> float:
     """Bound (c^{3/2} M/(γ n)) √Tr K_A on the margin loss of linear classifiers with ‖w‖_A ≤ M.
 
-    Source: baratin2021, Theorem 13 (eq. 78).
+    Source: Baratin et al. 2021, Theorem 13 (eq. 78).
 
     Args:
         features: Φ(x_i)[y], (n, c, p).

@@ -17,7 +17,7 @@ class UpdatePath:
     included, and Φ_t are the tangent features before it. Give it to `training.loop.train` as
     `after_update`.
 
-    Source: baratin2021, eq. 18 and footnote 11.
+    Source: Baratin et al. 2021, eq. 18 and footnote 11.
 
     Attributes:
         length: Σ_t ‖δw_t‖ so far, in units of the parameters.

@@ -30,7 +30,8 @@ class AlignmentReversing:
     - "tempered": square, with the covariance 11ᵀ/d + ε₁ I, rows divided by √n, and (S₁ + δ)⁻¹ in
       place of S₁⁻¹. The reading with which the correlation varies with γ.
 
-    Source: beaglehole2024, Appendix G; the default ε₁, ε₂ and shift are the paper's, δ is ours.
+    Source: Beaglehole et al. 2024, Appendix G; the default ε₁, ε₂ and shift are the paper's, δ is
+    ours.
 
     Attributes:
         n: samples and input dimension.

@@ -13,7 +13,7 @@ from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError
 
 ATTRIBUTE = "Eyeglasses"
-# beaglehole2024 trains on a balanced subset of 7500; the limit also bounds memory.
+# Beaglehole et al. 2024 trains on a balanced subset of 7500; the limit also bounds memory.
 PER_CLASS = {"train": 3750, "test": 1000}
 _PARTITION = {"train": "0", "test": "2"}
 _AGREEMENT = (
@@ -25,8 +25,8 @@ _AGREEMENT = (
 def load_celeba(info: DatasetInfo, root: Path, report: Report | None = None) -> Loaded:
     """Read the first portraits with and without eyeglasses, in equal numbers.
 
-    Source: beaglehole2024, Figure 16 and Appendix J (balanced subset of 7500). From each split,
-    the first `PER_CLASS` images of both classes, or as many as the rarer class has, in the
+    Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500). From each
+    split, the first `PER_CLASS` images of both classes, or as many as the rarer class has, in the
     published order. Images are cut to their central square and resized.
 
     Args:

@@ -13,7 +13,7 @@ def random_labels(
     A random label may be the true one: of c classes, (c − 1)/c of the chosen examples get a wrong
     label on average, 45 % of all for ten classes and a share of one half.
 
-    Source: baratin2021, Figures 2, 4, 6, 13 and 14.
+    Source: Baratin et al. 2021, Figures 2, 4, 6, 13 and 14.
 
     Args:
         labels: class indices (n,).

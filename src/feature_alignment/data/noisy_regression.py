@@ -28,7 +28,7 @@ def noisy_regression(
     P_noise = φ_noise φ_noiseᵀ and ε ~ N(0, σ² I_n). P_noise is not a projection: the features are
     not orthonormal over the sample.
 
-    Source: baratin2021, Section 4.1.2.
+    Source: Baratin et al. 2021, Section 4.1.2.
 
     Args:
         n: samples.

@@ -8,8 +8,8 @@ from feature_alignment.data.canonical import to_float
 def standardise(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Shift and scale each channel by its mean and deviation over the training images.
 
-    Source: baratin2021, released code, with CIFAR-10's published means and deviations; here they
-    are those of the training images that are used.
+    Source: Baratin et al. 2021, released code, with CIFAR-10's published means and deviations; here
+    they are those of the training images that are used.
 
     Args:
         train: uint8 (n, height, width, channels).

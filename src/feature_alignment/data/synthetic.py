@@ -31,7 +31,7 @@ def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
 def power_law_spectrum(d: int, alpha: float) -> np.ndarray:
     """Covariance eigenvalues λ_k = 1/(1 + k^α), k = 1..d, not increasing for α ≥ 0.
 
-    Source: beaglehole2024, Figures 5 and 7.
+    Source: Beaglehole et al. 2024, Figures 5 and 7.
 
     Example:
         >>> power_law_spectrum(3, 1.0).tolist()
@@ -43,7 +43,7 @@ def power_law_spectrum(d: int, alpha: float) -> np.ndarray:
 def power_law_gaussian(n: int, d: int, alpha: float, generator: np.random.Generator) -> np.ndarray:
     """Inputs (n, d) x ~ N(0, U diag(λ) Uᵀ), λ of `power_law_spectrum`, U Haar-random, drawn first.
 
-    Source: beaglehole2024, Figures 5 and 7.
+    Source: Beaglehole et al. 2024, Figures 5 and 7.
     """
     eigenvectors = haar_orthogonal(d, generator)
     white = isotropic_gaussian(n, d, generator)
@@ -61,7 +61,7 @@ def disk(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray
 
     The disk covers half the square, so the classes are balanced on average.
 
-    Source: baratin2021, Figure 10.
+    Source: Baratin et al. 2021, Figure 10.
     """
     x = generator.uniform(-1.0, 1.0, (n, 2))
     return x, disk_labels(x)
@@ -70,7 +70,7 @@ def disk(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray
 def disk_labels(x: np.ndarray) -> np.ndarray:
     """Labels (n,) of the disk data set at any points (n, 2): +1 if ‖x‖ ≤ √(2/π), else −1.
 
-    Source: baratin2021, Figure 10.
+    Source: Baratin et al. 2021, Figure 10.
 
     Example:
         >>> disk_labels(np.array([[0.0, 0.0], [0.8, 0.0]])).tolist()
@@ -82,7 +82,7 @@ def disk_labels(x: np.ndarray) -> np.ndarray:
 def grid(m: int) -> np.ndarray:
     """Regular m × m grid on [−1, 1]², (m², 2), edges included, second coordinate changing fastest.
 
-    Source: baratin2021, Figure 10 (m = 50).
+    Source: Baratin et al. 2021, Figure 10 (m = 50).
 
     Example:
         >>> grid(2).tolist()
@@ -95,7 +95,7 @@ def grid(m: int) -> np.ndarray:
 def grid_1d(n: int) -> np.ndarray:
     """Equally spaced points on [0, 1], ends included, (n, 1) for n ≥ 2.
 
-    Source: baratin2021, Figure 8 (n = 50).
+    Source: Baratin et al. 2021, Figure 8 (n = 50).
 
     Example:
         >>> grid_1d(3).tolist()
@@ -107,7 +107,7 @@ def grid_1d(n: int) -> np.ndarray:
 def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:
     """Chain-monomial target y(x) = Σ_{k=1..r} x_{k mod r} · x_{(k+1) mod r}.
 
-    Source: beaglehole2024, eq. 2.
+    Source: Beaglehole et al. 2024, eq. 2.
 
     Args:
         x: (n, d).
@@ -136,7 +136,7 @@ def chain_monomial_egop(d: int, r: int) -> np.ndarray:
     same, so entries are 0 or 2; for r = 3 they are the first neighbours, so all off-diagonals are
     1. The rank is r, but r − 2 where 4 divides r (eigenvalues (2 cos(2πm/r))²).
 
-    Source: beaglehole2024, eq. 2 and Figure 1.
+    Source: Beaglehole et al. 2024, eq. 2 and Figure 1.
 
     Raises:
         UserError: if r is not from 1 to d.
@@ -169,7 +169,7 @@ def _check_rank(d: int, r: int) -> None:
 def high_rank_quadratic(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """High-rank target y(x) = Σ_i (Q x)_i², (n, d) → (n,), Q with standard normal entries.
 
-    Source: beaglehole2024, Appendix J, Predictions with depth.
+    Source: Beaglehole et al. 2024, Appendix J, Predictions with depth.
     """
     q = generator.standard_normal((x.shape[1], x.shape[1]))
     return np.sum((x @ q.T) ** 2, axis=1)

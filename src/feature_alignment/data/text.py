@@ -16,7 +16,7 @@ _MAX_VOCABULARY = 256
 def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
     """A text's first 90 % and last 10 % as positions in its sorted alphabet.
 
-    Source: beaglehole2024, Appendix J (nanoGPT's Shakespeare characters).
+    Source: Beaglehole et al. 2024, Appendix J (nanoGPT's Shakespeare characters).
 
     Args:
         text: at least 10 characters, at most 256 different ones.

@@ -46,7 +46,7 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
     With no fewer inputs than units, from C = WWᵀ (k, k): tr(FG) = tr(C²K), ‖F‖ = ‖C‖ and
     ‖G‖² = tr((KC)²). Images have thousands of inputs, and F is then the largest matrix by far.
 
-    Source: beaglehole2024, Section 2.1 (NFC) and Proposition 2.
+    Source: Beaglehole et al. 2024, Section 2.1 (NFC) and Proposition 2.
 
     Args:
         weight: W, (k, d); its change since the start for centred measures.

@@ -36,8 +36,8 @@ class FeatureMatrices:
     filter and its matrices live on one patch. Attention's query, key and value layers live on
     one token. `positions` counts a sample's patches or tokens, 1 for a plain linear layer.
 
-    Source: beaglehole2024, Section 2.1 (NFM, AGOP), eq. 3 and the note on patches and tokens
-    below it, eq. 4 (centred).
+    Source: Beaglehole et al. 2024, Section 2.1 (NFM, AGOP), eq. 3 and the note on patches and
+    tokens below it, eq. 4 (centred).
 
     Attributes:
         weight_matrix: W, (k, d).
@@ -107,8 +107,8 @@ def layer_feature_matrices(
 ) -> dict[str, FeatureMatrices]:
     """NFM, AGOP and PTK feature covariance of layers, from one forward and c backward passes.
 
-    Source: beaglehole2024, Section 2.2; the released code differentiates by a perturbation of
-    each pre-activation instead, one layer and one sample at a time.
+    Source: Beaglehole et al. 2024, Section 2.2; the released code differentiates by a perturbation
+    of each pre-activation instead, one layer and one sample at a time.
 
     Args:
         model: any model in evaluation mode whose measured layers are called once; outputs (n, c)
@@ -167,7 +167,7 @@ def tangent_change_covariances(
     δ are those of the model, δ₀ those of the same network with the initial parameters; as
     `preactivation_feature_covariance` of their difference, but for any layer.
 
-    Source: beaglehole2024, Appendix D (double-centred and PTK-centred NFC).
+    Source: Beaglehole et al. 2024, Appendix D (double-centred and PTK-centred NFC).
 
     Args:
         model: as for `layer_feature_matrices`, of its current parameters.

@@ -7,7 +7,7 @@ import torch
 def neural_feature_matrix(weight: torch.Tensor) -> torch.Tensor:
     """NFM F = WᵀW, (d, d), of a layer's W (k, d).
 
-    Source: beaglehole2024, Section 2.1.
+    Source: Beaglehole et al. 2024, Section 2.1.
 
     Example:
         >>> neural_feature_matrix(torch.tensor([[1.0, 2.0]]))
@@ -20,7 +20,7 @@ def neural_feature_matrix(weight: torch.Tensor) -> torch.Tensor:
 def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
     """AGOP Ḡ = WᵀKW, (d, d), of W (k, d) and K (k, k) of `preactivation_feature_covariance`.
 
-    Source: beaglehole2024, Section 2.2.
+    Source: Beaglehole et al. 2024, Section 2.2.
 
     Example:
         >>> average_gradient_outer_product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]]))
@@ -33,7 +33,7 @@ def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tenso
 def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
     """Diagonal (d,) of the NFM of W (k, d), without the matrix.
 
-    Source: beaglehole2024, Figures 16 and 17.
+    Source: Beaglehole et al. 2024, Figures 16 and 17.
 
     Example:
         >>> nfm_diagonal(torch.tensor([[1.0, 2.0]]))
@@ -45,7 +45,7 @@ def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
 def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
     """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), without the matrix.
 
-    Source: beaglehole2024, Figures 16 and 17.
+    Source: Beaglehole et al. 2024, Figures 16 and 17.
 
     Example:
         >>> agop_diagonal(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]]))
@@ -61,7 +61,7 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
     `subtract_mean` each matrix first loses the mean of its entries, which makes ρ Pearson's
     correlation: what the authors' released code computes, not what the paper defines.
 
-    Source: beaglehole2024, Section 2.1 (NFC).
+    Source: Beaglehole et al. 2024, Section 2.1 (NFC).
 
     Raises:
         ValueError: if the shapes differ, or a matrix is zero (after its mean is subtracted).
@@ -90,7 +90,7 @@ def neural_feature_correlation(
     Uncentred (UC-NFC) without `initial_weight`, centred (C-NFC) with it; K is that of the current
     weights in both.
 
-    Source: beaglehole2024, Proposition 2 (UC-NFC) and Section 3 (C-NFC).
+    Source: Beaglehole et al. 2024, Proposition 2 (UC-NFC) and Section 3 (C-NFC).
 
     Args:
         weight: W, (k, d).
@@ -124,7 +124,7 @@ def spectrum_preserving_rotation(
 ) -> torch.Tensor:
     """Symmetric Q with the spectrum of K (k, k) and independent, Haar distributed eigenvectors.
 
-    Source: beaglehole2024, Section 2.2 and Figure 1.
+    Source: Beaglehole et al. 2024, Section 2.2 and Figure 1.
     """
     eigenvalues = np.linalg.eigvalsh(matrix.detach().double().cpu().numpy())
     gaussian = generator.standard_normal((len(eigenvalues), len(eigenvalues)))

@@ -43,7 +43,7 @@ def layer_signals(
     a_ℓ(x_i) and δ_ℓ,y(x_i) = ∂f_y(x_i)/∂h_ℓ, from one forward and c + 1 backward passes.
     Every parameter of the model counts, whether or not it requires a gradient.
 
-    Source: beaglehole2024, eq. 1 and Section 2.2.
+    Source: Beaglehole et al. 2024, eq. 1 and Section 2.2.
 
     Args:
         model: made of `nn.Linear` layers and modules without parameters, each layer called once

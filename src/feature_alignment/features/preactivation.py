@@ -6,7 +6,7 @@ import torch
 def preactivation_tangent_kernel(gradients: torch.Tensor) -> torch.Tensor:
     """PTK 𝒦(x_i, x_j) = ∂f(x_i)/∂h_ℓ · ∂f(x_j)/∂h_ℓ, (n, n), summed over outputs.
 
-    Source: beaglehole2024, Section 2.2 (PTK), which has one output.
+    Source: Beaglehole et al. 2024, Section 2.2 (PTK), which has one output.
 
     Args:
         gradients: δ = ∂f/∂h_ℓ, (n, c, k), from `layer_signals`.
@@ -25,7 +25,7 @@ def preactivation_feature_covariance(gradients: torch.Tensor) -> torch.Tensor:
     With the factor 1/n, summed over outputs and not centred. The paper also defines it without
     1/n (Section 2.2, and the proof of Proposition 3): its n-fold. Cosine similarities do not care.
 
-    Source: beaglehole2024, eq. 3.
+    Source: Beaglehole et al. 2024, eq. 3.
 
     Args:
         gradients: δ = ∂f/∂h_ℓ, (n, c, k), from `layer_signals`.

@@ -19,7 +19,7 @@ NUMERATOR, NFM_WORD, AGOP_WORD = "ARARBR", "ARAR", "ARBRARBR"
 def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
     """A = (XᵀYX)² and B = XᵀX, both (d, d), of inputs X (n, d) and labels y (n,).
 
-    Source: beaglehole2024, eq. 16.
+    Source: Beaglehole et al. 2024, eq. 16.
     """
     label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
     return {"A": label_weighted @ label_weighted, "B": x.T @ x}
@@ -28,7 +28,7 @@ def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
 def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
     """ρ if R is free of the data, from traces of data words and the first four moments of R.
 
-    Source: beaglehole2024, eq. 11 and Appendix F.
+    Source: Beaglehole et al. 2024, eq. 11 and Appendix F.
 
     Args:
         data_trace: traces of words in A and B, see `free_probability.matrix_trace`.
@@ -45,7 +45,7 @@ def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> floa
     Equal to ρ(ẆᵀẆ, ẆᵀKẆ) of the network whose outputs are zero on the data, trained by gradient
     flow on the MSE loss.
 
-    Source: beaglehole2024, eq. 7.
+    Source: Beaglehole et al. 2024, eq. 7.
     """
     trace = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
     return trace("PPQ") * trace("PP") ** -0.5 * trace("PQPQ") ** -0.5

@@ -77,7 +77,8 @@ def expected_preactivation_kernel(
     one factor for each hidden layer: the weights above it have variance v/k, so that sums over its
     k units become averages.
 
-    Source: beaglehole2024, Appendix E; the recursion is that of the NTK (Jacot et al. 2018).
+    Source: Beaglehole et al. 2024, Appendix E; the recursion is that of the NTK (Jacot et al.
+    2018).
 
     Args:
         x: inputs, (n, d), none of them zero.

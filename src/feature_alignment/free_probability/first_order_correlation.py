@@ -16,7 +16,7 @@ def velocity_correlation(
     With the PTK of one network it is the observed value. With E[𝒦] it is the paper's first-order
     prediction; with E[𝒦²] as `square` as well, only the covariance of both factors is left out.
 
-    Source: beaglehole2024, Proposition 3, eq. 7 and eq. 9.
+    Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
 
     Args:
         x: inputs of the layer, (n, d).

@@ -31,7 +31,7 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
     For a ~ N(0, 1) this gives 1, 1 + 3c, 1 + 9c + 15c² and 1 + 18c + 78c² + 105c³.
 
     Source: Mingo and Speicher, Free Probability and Random Matrices, Section 4; for R see
-    beaglehole2024, eq. 16.
+    Beaglehole et al. 2024, eq. 16.
 
     Args:
         ratio: c = d/k, a number or a symbol.
@@ -70,7 +70,7 @@ def sample_r(
 ) -> torch.Tensor:
     """R = Wᵀ diag(a²) W, (d, d), of a network with a ~ N(0, I) and W ~ N(0, I/k), in float64.
 
-    Source: beaglehole2024, eq. 16 and Proposition 16.
+    Source: Beaglehole et al. 2024, eq. 16 and Proposition 16.
 
     Args:
         d: input dimension.

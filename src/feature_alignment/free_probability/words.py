@@ -30,7 +30,7 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
     families have positive cumulants, as R of `random_features` has, nothing cancels.
 
     Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2; the paper's
-    identities (beaglehole2024, eq. 12-15, 20, 22 and 28) are special cases.
+    identities (Beaglehole et al. 2024, eq. 12-15, 20, 22 and 28) are special cases.
 
     Args:
         word: letters, of length up to about 12; the empty word is the identity.

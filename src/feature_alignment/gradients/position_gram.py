@@ -42,7 +42,7 @@ def add_position_gram(
 ) -> None:
     """Add the Gram matrix of a weight's gradients to `out`, in the cheapest form.
 
-    Source: baratin2021, eq. 1; the forms are this module's.
+    Source: Baratin et al. 2021, eq. 1; the forms are this module's.
 
     Args:
         out: (n·c, n₂·c), sample-major; changed in place. If symmetric, only its lower triangle

@@ -42,7 +42,7 @@ class LabelAlignmentForm(StrEnum):
 def kernel_alignment(a: Matrix, b: Matrix) -> float:
     """Cosine similarity of kernels (r, r), Tr[KK′] / (‖K‖_F ‖K′‖_F), without centring.
 
-    Source: baratin2021, Figure 12; lejeune2024, Figure 3.
+    Source: Baratin et al. 2021, Figure 12; LeJeune & Alemohammad 2024, Figure 3.
 
     Raises:
         ValueError: if the shapes differ or do not fit, or a kernel is zero or not finite.
@@ -66,7 +66,7 @@ def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
     With `outputs` = 1 it is eq. 7 to the letter, K_c = CKC with C = I − 11ᵀ/r. With c outputs
     each one's features are centred with their own mean (Section 3.1): what the paper measures.
 
-    Source: baratin2021, eq. 7.
+    Source: Baratin et al. 2021, eq. 7.
 
     Args:
         a: symmetric K (r, r).
@@ -88,7 +88,7 @@ def label_alignment(
 ) -> float:
     """Alignment of a kernel with the labels, CKA(K, YYᵀ), without forming YYᵀ.
 
-    Source: baratin2021, eq. 7 and Section 3.3; the forms: `LabelAlignmentForm`.
+    Source: Baratin et al. 2021, eq. 7 and Section 3.3; the forms: `LabelAlignmentForm`.
 
     Args:
         kernel: symmetric K (n·c, n·c).

@@ -27,7 +27,7 @@ def average_tangent_features(
 
     Holds n·c·p numbers: 240 MB in float32 for n = 500, c = 1, p = 1.2e5.
 
-    Source: lejeune2024, Section 2.1 and Appendix B.1 (50 points).
+    Source: LeJeune & Alemohammad 2024, Section 2.1 and Appendix B.1 (50 points).
 
     Args:
         model: the architecture, see `layer_signals`; its own parameters are not used.
@@ -66,7 +66,7 @@ def adapted_kernel(
     Arguments are those of `average_tangent_features`. The initial kernel K₀ is
     `tangent_kernel(model, x, parameters=start)`.
 
-    Source: lejeune2024, Section 3 (adapted kernel) and Appendix B.1.
+    Source: LeJeune & Alemohammad 2024, Section 3 (adapted kernel) and Appendix B.1.
 
     Raises:
         ValueError: if there are fewer than two points, or the model is not supported.
@@ -82,7 +82,7 @@ def label_kernel(change: torch.Tensor) -> torch.Tensor:
     Of rank one, (n·c, n·c) and sample-major. `change` (n, c) is what training added to the outputs;
     the labels themselves play no part.
 
-    Source: lejeune2024, Theorem 1.
+    Source: LeJeune & Alemohammad 2024, Theorem 1.
 
     Raises:
         ValueError: if `change` is not (n, c).

@@ -9,7 +9,7 @@ def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
     Both are (n·c, n·c), sample-major. The features of each of the c outputs are centred with their
     own mean: K_c = CKC with C = (I_n − 11ᵀ/n) ⊗ I_c.
 
-    Source: baratin2021, Section 3.1.
+    Source: Baratin et al. 2021, Section 3.1.
 
     Raises:
         ValueError: if the kernel is not square or its size is not a multiple of c.

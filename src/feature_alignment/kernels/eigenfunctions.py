@@ -35,7 +35,7 @@ def eigenfunctions(
     positive (entries within 1e-6 of the largest count as equally large). Within an eigenspace of
     several dimensions the basis is arbitrary.
 
-    Source: baratin2021, footnote 2 and Proposition 4.
+    Source: Baratin et al. 2021, footnote 2 and Proposition 4.
 
     Args:
         kernel: symmetric Gram matrix (n·c, n·c), sample-major.
@@ -82,7 +82,8 @@ def label_energy(
 
     Σ_{j≤k} ⟨u_j/‖u_j‖, Y⟩² / ‖Y‖² with Y the labels centred over samples for each output.
 
-    Source: baratin2021, Section 2 (the modes of Figure 1); the number itself is this project's.
+    Source: Baratin et al. 2021, Section 2 (the modes of Figure 1); the number itself is this
+    project's.
 
     Args:
         functions: orthogonal columns (n·c, m), as `eigenfunctions` gives them.

@@ -138,7 +138,7 @@ def jacobian_vector_product(
 ) -> torch.Tensor:
     """Change Jv, (n, c), of the outputs per unit step of the parameters along v.
 
-    Source: baratin2021, eq. 2 and Appendix A.1 (Figure 7).
+    Source: Baratin et al. 2021, eq. 2 and Appendix A.1 (Figure 7).
 
     Args:
         model: any model in evaluation mode; outputs (n, c).
@@ -160,7 +160,7 @@ def jacobian_vector_product(
 def vector_jacobian_product(model: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> Direction:
     """Gradient Jᵀu, by parameter name, of a weighted sum Σ_i Σ_y u_iy f_y(x_i) of the outputs.
 
-    Source: baratin2021, eq. 3 (the update of gradient descent is −η Jᵀ∇L).
+    Source: Baratin et al. 2021, eq. 3 (the update of gradient descent is −η Jᵀ∇L).
 
     Args:
         model: any model in evaluation mode; outputs (n, c).
@@ -183,7 +183,7 @@ def kernel_vector_product(
 ) -> torch.Tensor:
     """Product K(x, x₂)u = J(x) J(x₂)ᵀ u, (n, c), of the tangent kernel without the kernel.
 
-    Source: baratin2021, eq. 3 (δf = −η K ∇L).
+    Source: Baratin et al. 2021, eq. 3 (δf = −η K ∇L).
 
     Args:
         model: any model in evaluation mode; outputs (n, c).
@@ -216,7 +216,7 @@ def top_singular_directions(
     The right singular vectors are the directions of the parameters in which the outputs change
     most. Each iteration costs two passes over the graph of all samples.
 
-    Source: baratin2021, Appendix A.1 (Figure 7) and Section 3.2.
+    Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
 
     Args:
         model: any model in evaluation mode; outputs (n, c).

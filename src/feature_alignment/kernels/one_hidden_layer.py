@@ -14,7 +14,7 @@ def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tenso
     With h = Ux + b and a = relu(h): ∂f_y/∂V_yj = a_j and ∂f_y/∂U_jk = V_yj 1[h_j > 0] x_k, so
     Tr K = Σ_i { c (‖a_i‖² + 1) + (‖x_i‖² + 1) Σ_j 1[h_ij > 0] ‖V_{·j}‖² }, where each 1 is a bias.
 
-    Source: baratin2021, footnote 11 (‖Φ_t‖_F² = Tr K_t); the closed form is ours.
+    Source: Baratin et al. 2021, footnote 11 (‖Φ_t‖_F² = Tr K_t); the closed form is ours.
 
     Args:
         hidden: U (k, d) and b (k,).

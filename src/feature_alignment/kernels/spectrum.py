@@ -37,7 +37,7 @@ def kernel_eigenvalues(
 
     Eigenvalues that rounding made negative are set to zero.
 
-    Source: baratin2021, Section 3.2.
+    Source: Baratin et al. 2021, Section 3.2.
 
     Args:
         kernel: symmetric positive semidefinite Gram matrix (r, r), e.g. r = n·c.
@@ -71,7 +71,7 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
     As printed the normalisation sums λ_j over i, a misprint: μ must sum to one. Zero eigenvalues
     add nothing, 0 log 0 = 0. Between 1 and the rank of the kernel.
 
-    Source: baratin2021, eq. 5.
+    Source: Baratin et al. 2021, eq. 5.
 
     Args:
         eigenvalues: λ (r,), in any order.
@@ -95,7 +95,7 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
     The paper prints j < k, and its released code reads index k of a cumulative sum, which adds
     k + 1 eigenvalues. The text says "the first top 40 eigenvalues": so the first k here.
 
-    Source: baratin2021, eq. 6.
+    Source: Baratin et al. 2021, eq. 6.
 
     Args:
         eigenvalues: λ (r,), in any order.
@@ -118,7 +118,7 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
 def spectrum_size(eigenvalues: np.ndarray) -> SpectrumSize:
     """Largest, mean and median of eigenvalues in any order.
 
-    Source: baratin2021, Figure 2 (second row).
+    Source: Baratin et al. 2021, Figure 2 (second row).
 
     Raises:
         ValueError: if there are none.

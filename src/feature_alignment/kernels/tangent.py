@@ -77,7 +77,8 @@ def tangent_kernel(
     embedding and normalisation layers have fast rules; the gradients by any other parameter, and by
     one used in a way that its module's rule does not describe, are computed sample by sample.
 
-    Source: baratin2021, eq. 1 and Section 3.3 (sum over layers); beaglehole2024, Proposition 12.
+    Source: Baratin et al. 2021, eq. 1 and Section 3.3 (sum over layers); Beaglehole et al. 2024,
+    Proposition 12.
 
     Args:
         model: a model whose outputs are (n, c), or (n, …) with an output in every entry; each
@@ -137,7 +138,7 @@ def tangent_features(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
     n·c·p numbers: for small networks. The kernel does not need them.
 
-    Source: baratin2021, eq. 1.
+    Source: Baratin et al. 2021, eq. 1.
 
     Args:
         model: see `tangent_kernel` for the models that are supported.

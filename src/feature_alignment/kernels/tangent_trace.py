@@ -33,7 +33,7 @@ def tangent_trace(
     The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c backward passes, and sums
     over what they give; benchmarks/tangent_trace.csv has times in units of a training step.
 
-    Source: baratin2021, eq. 18 (‖Φ_t‖_F).
+    Source: Baratin et al. 2021, eq. 18 (‖Φ_t‖_F).
 
     Args:
         model: see `tangent_kernel` for the models that are supported.
@@ -70,7 +70,7 @@ def layer_tangent_traces(
     A weight (k, d) with inputs a and gradients δ at P positions takes the cheaper of two forms,
     Σ_{t,s} (a_t·a_s)(δ_t·δ_s) and ‖Σ_t δ_t a_tᵀ‖², all outputs in one product.
 
-    Source: baratin2021, Section 3.3 (sum over layers).
+    Source: Baratin et al. 2021, Section 3.3 (sum over layers).
 
     Returns:
         Traces by module name, in the order of `model.named_parameters()`; a shared parameter
@@ -100,7 +100,7 @@ def tangent_frobenius_norm(model: nn.Module, x: torch.Tensor, block_size: int = 
     Holds (block_size · c)² entries of each layer's kernel instead of (n·c)². The signals of the
     layers are computed once for each block: about n/(2·block_size) times in all.
 
-    Source: baratin2021, eq. 7 (the normalisation).
+    Source: Baratin et al. 2021, eq. 7 (the normalisation).
 
     Args:
         model: see `tangent_kernel` for the models that are supported.

@@ -14,7 +14,7 @@ def sequential_mlp(
 ) -> nn.Sequential:
     """ReLU network with biases on flattened inputs.
 
-    Source: lejeune2024, earlier version, Figure 4 (depth 5, width 128).
+    Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 (depth 5, width 128).
 
     Args:
         input_dim: d, the size of one flattened input.
@@ -40,7 +40,7 @@ def small_cnn(
 
     Channels are 1, 2, 4 and 8 times the width, the dense layers 8 times the width.
 
-    Source: lejeune2024, earlier version, Figure 4 and released code (width 16).
+    Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code (width 16).
 
     Args:
         side: height and width of the images, at least 16.

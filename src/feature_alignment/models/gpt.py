@@ -75,7 +75,7 @@ class GPT(nn.Module):
     follow `new_linear` and embeddings N(0, 1), as `nn.Embedding`; a tied readout is then the
     embedding.
 
-    Source: beaglehole2024, Appendix J and Figure 2D (nanoGPT, 3 layers, no dropout).
+    Source: Beaglehole et al. 2024, Appendix J and Figure 2D (nanoGPT, 3 layers, no dropout).
 
     Attributes:
         token_embedding, position_embedding: the two embeddings.

@@ -39,9 +39,9 @@ def new_linear(
 
     `pytorch`: W and b from U(±1/√d), the distribution of `nn.Linear` itself.
     `kaiming`: W from N(0, 2/d), b from U(±1/√d).
-    `kaiming_zero_bias`: W from N(0, 2/d), b = 0, as the released code of baratin2021.
+    `kaiming_zero_bias`: W from N(0, 2/d), b = 0, as the released code of Baratin et al. 2021.
     `lecun`: W from a normal distribution cut off at two standard deviations, of variance 1/d after
-    that, b = 0: JAX's default, as the released code of lejeune2024.
+    that, b = 0: JAX's default, as the released code of LeJeune & Alemohammad 2024.
 
     Args:
         d: inputs of the layer (its fan-in).

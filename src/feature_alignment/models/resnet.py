@@ -48,7 +48,7 @@ class ResNet18(nn.Module):
 
     With batch norm, convolutions have no biases: the norm's shift takes their place.
 
-    Source: baratin2021, Section 3.1 and Figure 11.
+    Source: Baratin et al. 2021, Section 3.1 and Figure 11.
 
     Attributes:
         stem: the first convolution.

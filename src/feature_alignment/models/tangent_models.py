@@ -21,7 +21,7 @@ class TangentModel(nn.Module):
     adaptive tangent features. Convolutions have one factor each for the window's positions, the
     input channels and the output channels.
 
-    Source: lejeune2024, earlier version, Figure 4 and released code.
+    Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code.
 
     Attributes:
         network: the network at θ₀.

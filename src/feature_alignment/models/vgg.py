@@ -20,12 +20,12 @@ class VGG(nn.Module):
     """VGG11 or VGG19: 3×3 convolutions with ReLU and max pools, then a head on their mean.
 
     The head `linear` is one Linear(8·base_width, c), as for CIFAR-10 in the released code of
-    baratin2021 (512 units at full width). The head `two_hidden` has two ReLU layers of
+    Baratin et al. 2021 (512 units at full width). The head `two_hidden` has two ReLU layers of
     64·base_width units with dropout before the readout, torchvision's layout (4096 units at full
-    width) on features pooled to 1×1, as in the released code of beaglehole2024.
+    width) on features pooled to 1×1, as in the released code of Beaglehole et al. 2024.
 
-    Source: baratin2021, Section 3.1 (VGG19) and Figure 7 (VGG11); beaglehole2024, Appendix J and
-    Figure 2 (VGG11 without batch norm).
+    Source: Baratin et al. 2021, Section 3.1 (VGG19) and Figure 7 (VGG11); Beaglehole et al. 2024,
+    Appendix J and Figure 2 (VGG11 without batch norm).
 
     Attributes:
         features: convolutions, batch norms, ReLUs and pools, by position: "features.0", ...

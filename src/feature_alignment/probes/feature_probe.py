@@ -44,8 +44,8 @@ class FeatureProbe:
     is centred is not defined at the start, where nothing has changed, and is left out there; C/UC
     is 0.
 
-    Source: beaglehole2024, Section 2.2 (NFC), Section 3 (C-NFC), Section 5 (C/UC), Appendix D
-    (double-centred and PTK-centred), Figure 14 (weight change).
+    Source: Beaglehole et al. 2024, Section 2.2 (NFC), Section 3 (C-NFC), Section 5 (C/UC), Appendix
+    D (double-centred and PTK-centred), Figure 14 (weight change).
 
     Args:
         model: the network before training; its weights are W₀.

@@ -53,7 +53,7 @@ class TangentKernelProbe:
     also `label_alignment_equation_7` and `label_alignment_equation_7_raw`, the paper's formula
     on centred and on raw features.
 
-    Source: baratin2021, Section 3.2, eq. 5–7 and Section 3.3.
+    Source: Baratin et al. 2021, Section 3.2, eq. 5–7 and Section 3.3.
 
     Args:
         batches: what to measure on, by split.

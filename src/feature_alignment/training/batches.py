@@ -66,7 +66,8 @@ class RandomCropAndFlip:
     Each image is padded by zeros, the mean colour of standardised images, cut back to its size
     at a place drawn uniformly, and mirrored left to right with probability ½.
 
-    Source: baratin2021, released code, which pads by black; the paper's text has no augmentation.
+    Source: Baratin et al. 2021, released code, which pads by black; the paper's text has no
+    augmentation.
 
     Args:
         generator: CPU generator of places and mirrorings, drawn anew for each image.

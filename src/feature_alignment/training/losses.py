@@ -14,7 +14,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Mean squared error (1/nc) Σ_{i,y} (f_iy − y_iy)² of f and y, both (n, c), without a factor ½.
 
-    Source: beaglehole2024, Section 4 (MSE); lejeune2024, Appendix B.1.
+    Source: Beaglehole et al. 2024, Section 4 (MSE); LeJeune & Alemohammad 2024, Appendix B.1.
 
     Raises:
         ValueError: if the shapes differ.
@@ -30,7 +30,7 @@ def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Binary cross-entropy, mean of log(1 + exp(−y f)) in nats, of log-odds f for y = ±1, (n, c).
 
-    Source: baratin2021, Appendix C.1 (the disk experiment).
+    Source: Baratin et al. 2021, Appendix C.1 (the disk experiment).
 
     Raises:
         ValueError: if the shapes differ.
@@ -46,7 +46,7 @@ def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of class labels: mean of log Σ_k exp(f_ik) − f_{i y_i}, in nats.
 
-    Source: baratin2021, Section 3.1.
+    Source: Baratin et al. 2021, Section 3.1.
 
     Args:
         f: outputs (n, c).
@@ -70,7 +70,7 @@ def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of the next character, mean over samples and positions, in nats.
 
-    Source: beaglehole2024, Appendix J (the loss of nanoGPT).
+    Source: Beaglehole et al. 2024, Appendix J (the loss of nanoGPT).
 
     Args:
         f: logits (n, T, V).

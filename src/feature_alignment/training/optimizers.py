@@ -21,7 +21,7 @@ def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
     the number of updates in an epoch it is constant within each epoch, which is what PyTorch's
     `CosineAnnealingLR(T_max=E)` does when it is stepped once per epoch.
 
-    Source: lejeune2024, Appendix B.1 ("a cosine annealing schedule").
+    Source: LeJeune & Alemohammad 2024, Appendix B.1 ("a cosine annealing schedule").
 
     Args:
         steps: updates of the whole run.
@@ -52,7 +52,7 @@ def warmup_cosine_rate(steps: int, warmup: int, floor: float) -> LearningRateSch
 
     (t+1)/(warmup+1) at first, then floor + (1 − floor)·½(1 + cos π(t − warmup)/(steps − warmup)).
 
-    Source: beaglehole2024, Appendix J (nanoGPT's default settings).
+    Source: Beaglehole et al. 2024, Appendix J (nanoGPT's default settings).
 
     Args:
         steps: updates of the whole run.
@@ -83,7 +83,7 @@ def warmup_cosine_rate(steps: int, warmup: int, floor: float) -> LearningRateSch
 def slow_start_rate(updates: int, start: float) -> LearningRateSchedule:
     """Factor `start` for the first updates and 1 afterwards.
 
-    Source: beaglehole2024, released code (a first epoch at learning rate 1e-4).
+    Source: Beaglehole et al. 2024, released code (a first epoch at learning rate 1e-4).
 
     Example:
         >>> rate = slow_start_rate(updates=2, start=0.1)

@@ -27,8 +27,8 @@ def every(k: int, steps: int) -> list[int]:
 def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
     """Step 0 and the distinct integer parts of first · ratioʲ, j = 0, 1, …, up to `steps`.
 
-    Source: baratin2021, released code; it measures nothing before the first update, here step 0
-    is measured as well.
+    Source: Baratin et al. 2021, released code; it measures nothing before the first update, here
+    step 0 is measured as well.
 
     Raises:
         UserError: if `first` is below 1 or `ratio` not above 1.

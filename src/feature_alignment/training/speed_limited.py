@@ -26,7 +26,7 @@ class SpeedLimited(torch.optim.Optimizer):
 
     A layer whose gradient is zero has no direction, and stays where it is.
 
-    Source: beaglehole2024, Section 5.2; Appendix J (additive) and K (multiplicative).
+    Source: Beaglehole et al. 2024, Section 5.2; Appendix J (additive) and K (multiplicative).
 
     Args:
         params: parameters (one layer), or groups `{"params": [...], "speed": C}`, one per layer.
@@ -102,7 +102,7 @@ class SpeedLimited(torch.optim.Optimizer):
 def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
     """Speeds that let the least aligned layer catch up: s for it, 1/s for every other layer.
 
-    Source: beaglehole2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
+    Source: Beaglehole et al. 2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
 
     Args:
         correlations: one number per layer; of equal ones the first counts as the smallest.
