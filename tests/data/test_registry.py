@@ -52,7 +52,7 @@ def there(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mnist", {"source": "npzz"}, r"mnist\.source: 'npzz' is none; did you mean 'npz'\?"),
+        ("mnist", {"source": "npzz"}, r"mnist\.source: found 'npzz'; did you mean 'npz'\?"),
         ("shakespeare", {"source": "npz"}, r"allowed: download, embedded, file"),
         ("mnist", {"sorce": "npz"}, r"mnist\.sorce: no such key; did you mean 'source'\?"),
         ("mnist", {"source": "npz"}, r"mnist\.path: missing; source 'npz' needs the path of a"),
@@ -66,8 +66,8 @@ def there(tmp_path, monkeypatch):
         ("mnist", {"source": "imagefolder", "path": "x"}, r"no such folder 'x'"),
         ("mnist", {"source": "npz", "path": "there"}, r"'there' is a folder, but source 'npz'"),
         ("mnist", {"source": "imagefolder", "path": "a.npz"}, r"'a\.npz' is a file, but source"),
-        ("mnist", {"source": "npz", "path": 3}, r"path: 3 is no path"),
-        ("mnist", {"source": "npz", "path": ""}, r"path: '' is no path"),
+        ("mnist", {"source": "npz", "path": 3}, r"path: found 3, where a path"),
+        ("mnist", {"source": "npz", "path": ""}, r"path: found '', where a path"),
     ],
 )
 def test_wrong_options_are_told_in_one_sentence(name, options, message, there):

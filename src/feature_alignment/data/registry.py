@@ -184,9 +184,11 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             raise UserError(f"{where}.{key}: no such key; {suggestion(key, ['source', 'path'])}.")
     source, path = options.get("source", "embedded"), options.get("path")
     if source not in info.sources:
-        raise UserError(f"{where}.source: {source!r} is none; {suggestion(source, info.sources)}.")
+        raise UserError(f"{where}.source: found {source!r}; {suggestion(source, info.sources)}.")
     if path is not None and (not isinstance(path, str) or not path):
-        raise UserError(f"{where}.path: {path!r} is no path; give a text such as 'data', or null.")
+        raise UserError(
+            f"{where}.path: found {path!r}, where a path such as 'data' or null is needed."
+        )
     if source in _WANTED_FILES:
         _check_local_path(where, source, path)
 
