@@ -70,6 +70,11 @@ class Figure:
     draw: Callable[[FigureTable], Picture]
 
 
+def one_point(kind: type[Parameters], name: str = "default") -> Callable[[Settings], list[Point]]:
+    """The `points` of a figure that needs one run, with an experiment's configured parameters."""
+    return lambda settings: [Point(name, settings[kind])]
+
+
 def figure_label(name: str) -> str:
     """A figure's name in words.
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from feature_alignment.pipeline.figures.figure import Point
-
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from feature_alignment.pipeline.figures.figure import Settings
-    from feature_alignment.pipeline.parameters import Parameters
     from feature_alignment.pipeline.spec import Spec
 
 
@@ -152,11 +148,6 @@ def rows_where(frame: pd.DataFrame, **where: object) -> pd.DataFrame:
     if found.empty:
         raise KeyError(f"the table has no rows where {where}")
     return found
-
-
-def one_point(kind: type[Parameters], name: str = "default") -> Callable[[Settings], list[Point]]:
-    """The `points` of a figure that needs one run, with an experiment's configured parameters."""
-    return lambda settings: [Point(name, settings[kind])]
 
 
 def all_metrics(runs: Runs) -> FigureTable:

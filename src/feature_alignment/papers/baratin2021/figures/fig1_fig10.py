@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from feature_alignment.papers.baratin2021.parameters import Disk
-from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.figure import Figure, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     import pandas as pd

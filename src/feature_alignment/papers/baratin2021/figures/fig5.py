@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
-from feature_alignment.pipeline.figures.figure import Figure
-from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, one_point, rows_where
+from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, rows_where
 
 if TYPE_CHECKING:
     import pandas as pd

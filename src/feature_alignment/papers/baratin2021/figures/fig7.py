@@ -7,9 +7,9 @@ import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import Perturbation
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.figure import Figure, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -6,8 +6,8 @@ import numpy as np
 
 from feature_alignment.papers.baratin2021.parameters import Fourier
 from feature_alignment.pipeline.figures import style
-from feature_alignment.pipeline.figures.figure import Figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point
+from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.figure import Figure, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from feature_alignment.papers.baratin2021.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
 from feature_alignment.pipeline.figures.drawing import draw_points
-from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.figure import Figure, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
-from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, one_point
+from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
-from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.figure import Figure, one_point
 from feature_alignment.pipeline.figures.style import describe, new_figure
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, one_point
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
