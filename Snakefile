@@ -33,4 +33,3 @@ for paper in papers():
             paper
         input:
             pictures_of([f for f in all_figures() if paper_of(f) == paper]),
-

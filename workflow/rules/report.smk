@@ -9,7 +9,9 @@ rule report:
         provenances=selected_provenances,
         claims="results/{preset}/claims.csv",
         ledgers=LEDGERS,
-        template=os.path.relpath(ROOT / "src/feature_alignment/pipeline/report/page.html.jinja"),
+        template=os.path.relpath(
+            ROOT / "src/feature_alignment/pipeline/report/page.html.jinja"
+        ),
     output:
         page="results/{preset}/report.html",
         provenance="results/{preset}/report.provenance.json",
