@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.files import whole_file
 from feature_alignment.pipeline.config import (
     PRESETS,
     Config,
@@ -166,8 +167,8 @@ def _table(options: argparse.Namespace) -> None:
     target = f"snakemake --cores all figures/{plan.preset}/{figure}.pdf"
     _existing([folder / "metrics.csv" for folder in folders.values()], target)
     table, arrays = _files(figure, plan)
-    table.parent.mkdir(parents=True, exist_ok=True)
-    make_table(plan.figure_spec(figure), folders, table, arrays)
+    with whole_file(table) as partial_table, whole_file(arrays) as partial_arrays:
+        make_table(plan.figure_spec(figure), folders, partial_table, partial_arrays)
     print(table)
 
 
@@ -192,4 +193,5 @@ def _config_help(options: argparse.Namespace) -> None:
 
 def _schema(options: argparse.Namespace) -> None:
     text = json.dumps(config_model().model_json_schema(), indent=2)
-    options.file.write_text(text + "\n", encoding="utf-8")
+    with whole_file(options.file) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
