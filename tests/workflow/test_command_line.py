@@ -12,6 +12,8 @@ from feature_alignment.pipeline.papers import all_figures, paper_of, papers
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[2]
+
 MALFORMED = yaml.safe_load(
     (Path(__file__).parents[1] / "pipeline" / "malformed_configs.yaml").read_text()
 )
@@ -115,6 +117,19 @@ def test_a_failed_training_is_one_sentence_with_a_cure_and_leaves_nothing(fresh,
     )
     assert "Traceback" not in printed
     assert list((fresh.folder / "results").rglob("*.csv")) == []
+
+
+def test_jobs_take_the_library_beside_the_snakefile_not_one_on_the_path(pipeline):
+    target = "results/smoke/runs/example2030_coin/fair/metrics.csv"
+    done = subprocess.run(
+        pipeline.command("--cores", "1", "--", target),
+        cwd=pipeline.folder,
+        env={**pipeline.environment(), "PYTHONPATH": str(ROOT / "src")},  # knows no example2030
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def python(pipeline, *arguments):

@@ -11,6 +11,10 @@ from snakemake.exceptions import WorkflowError
 
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
+# Jobs take the library that was planned with, also where their environment knows another checkout.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
