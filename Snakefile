@@ -15,14 +15,14 @@ include: "workflow/rules/runs.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/claims.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/checks.smk"
 
 
 rule all:
     default_target: True
     input:
         pictures_of(PLAN.figures),
-        f"results/{PLAN.preset}/claims.csv",
-        f"results/{PLAN.preset}/report.html",
+        summaries(),
 
 
 # Each paper's key is the target of its figures.

@@ -22,7 +22,7 @@ def fake(tmp_path):
     names = {"spec": "spec.json", "table": "sub/table.csv", "provenance": "provenance.json"}
     return SimpleNamespace(
         params=SimpleNamespace(spec={"a": 1}),
-        input=SimpleNamespace(),
+        input=[],
         output={name: str(tmp_path / file) for name, file in names.items()},
         log=[str(tmp_path / "job.log")],
     )
@@ -54,10 +54,12 @@ def test_a_jobs_identity_changes_with_its_spec_and_files(fake, tmp_path):
     file = tmp_path / "data.npz"
     file.write_bytes(b"1")
 
+    fake.input = [str(file)]
+
     def identity():
         with open_job(fake, MODULE) as job:
             write_all(job)
-            return job.identity(str(file))
+            return job.identity()
 
     first = identity()
     assert identity() == first

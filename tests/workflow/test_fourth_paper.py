@@ -40,13 +40,17 @@ def test_its_figures_claims_and_report_are_made(with_the_paper):
     results = with_the_paper.results()
     for figure in (f"{PAPER}_fig1", f"{PAPER}_fig2"):
         assert results[f"figures/smoke/{figure}.png"].startswith(b"\x89PNG")
-    verdicts = pd.read_csv(with_the_paper.folder / "results/smoke/claims.csv").set_index("id")
+    verdicts = pd.read_csv(with_the_paper.folder / "results/smoke/selected/claims.csv").set_index(
+        "id"
+    )
     assert verdicts["verdict"].to_dict() == {
         f"{PAPER}.fig1.fair_share": "not testable here",
         f"{PAPER}.fig1.bent_share": "not testable here",
         f"{PAPER}.fig2.loss_falls": "reproduced",
     }
-    report = (with_the_paper.folder / "results/smoke/report.html").read_text(encoding="utf-8")
+    report = (with_the_paper.folder / "results/smoke/selected/report.html").read_text(
+        encoding="utf-8"
+    )
     assert report.count("data:image/png;base64,") == 2
     for text in ("Coins That Fall and Losses That Fall", "half of the throws", "Figure 2"):
         assert text in report

@@ -3,19 +3,28 @@
 
 rule claims:
     input:
-        tables=selected("results/{preset}/tables/{figure}.csv"),
-        ledgers=LEDGERS,
+        tables=chosen_files("results/{name}/tables/{figure}.csv"),
+        made=chosen_files("figures/{name}/{figure}.provenance.json"),
     output:
-        claims="results/{preset}/claims.csv",
-        provenance="results/{preset}/claims.provenance.json",
+        claims="results/{name}/claims.csv",
+        provenance="results/{name}/claims.provenance.json",
     log:
-        "results/{preset}/logs/claims.log",
+        "results/{name}/logs/claims.log",
     conda:
         "../../envs/figures.yaml"
     params:
-        spec=selected_spec,
-        library=library("feature_alignment.pipeline.claims.judge"),
+        spec=chosen_spec,
+        library=library("judge_claims.py", "feature_alignment.pipeline.claims.judge"),
+        ledgers=content(*ledgers()),
     message:
-        "Judging the claims ({wildcards.preset})"
+        "Judging the claims ({wildcards.name})"
     script:
         "../scripts/judge_claims.py"
+
+
+use rule claims as selected_claims with:
+    output:
+        claims="results/{name}/{scope}claims.csv",
+        provenance="results/{name}/{scope}claims.provenance.json",
+    log:
+        "results/{name}/logs/{scope}claims.log",

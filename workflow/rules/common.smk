@@ -1,7 +1,8 @@
-# The library, the checked configuration, the plan of each preset, and the functions that look up
+# The library, the checked configuration, the plan of each result, and the functions that look up
 # in it what the other files here need.
 
 import atexit
+import hashlib
 import os
 import sys
 from functools import cache
@@ -16,10 +17,16 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
 
+# Memory that tensors free is kept for the next ones: asking the system for it page by page costs
+# a tenth of a training's time (glibc; other allocators do not look at these).
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(32 * 2**20))
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
+
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.imports import closure_hash, remember
+from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import (
     all_figures,
     all_parameters,
@@ -30,6 +37,7 @@ from feature_alignment.pipeline.papers import (
     papers,
 )
 from feature_alignment.pipeline.plan import dataset_spec, make_plan
+from feature_alignment.pipeline.proof import verdicts_file
 from feature_alignment.pipeline.spec import dataset_keys
 
 
@@ -41,124 +49,165 @@ def one_sentence(function, *arguments, **options):
         raise WorkflowError(str(error)) from None
 
 
-@cache
-def plan_of(preset=None):
-    """The plan of a preset: so a target of any preset can be asked for by its path."""
+def configuration(settings, preset=None):
+    """The complete configuration that these settings make."""
     files = [Path(file) for file in workflow.configfiles]
-    settings = one_sentence(resolve_config, config, ROOT / "workflow", preset, files)
-    return one_sentence(make_plan, settings)
-
-
-PLAN = plan_of()
-atexit.register(remember)
-LEDGERS = [os.path.relpath(path) for path in ledgers()]
+    return one_sentence(resolve_config, settings, ROOT / "workflow", preset, files)
 
 
 @cache
-def library(*modules):
-    """Hash of the library files that the modules import: a parameter of rules, to rerun on edits.
+def plan_of(name):
+    """The plan of the configured result, or of a preset's own, which is asked for by its path."""
+    settings = CONFIG if name == CONFIG.result else configuration(config, name)
+    return one_sentence(make_plan, settings, configuration({}, settings.preset))
 
-    The files as inputs would do the same, but Snakemake looks at every input of every job.
+
+CONFIG = configuration(config)
+PLAN = plan_of(CONFIG.result)
+EVERYTHING = PLAN.figures == all_figures()
+atexit.register(remember)
+
+
+onstart:
+    # Held by this process until it ends, however it ends.
+    one_sentence(lock_result, Path("results") / PLAN.name)
+
+
+@cache
+def library(script, *modules):
+    """Hash of a script and of the library files that the modules import.
+
+    A parameter of rules, so that an edit of what they mean reruns them. As inputs they would rerun
+    by the time of change, and Snakemake looks at every input of every job.
     """
-    return closure_hash(*modules)
+    text = (ROOT / "workflow" / "scripts" / script).read_bytes()
+    return f"{hashlib.sha256(text).hexdigest()} {closure_hash(*modules)}"
+
+
+@cache
+def content(*files):
+    """Hash of files of the checkout, a parameter of rules: time does not count, content does."""
+    return hashlib.sha256(
+        b"\0".join(Path(file).read_bytes() for file in files)
+    ).hexdigest()
 
 
 def pictures_of(figures):
-    """The pictures of some figures, for the configured preset."""
+    """The pictures of some figures of the configured result."""
     return [
-        f"figures/{PLAN.preset}/{f}.{suffix}"
+        f"figures/{PLAN.name}/{f}.{suffix}"
         for f in figures
         for suffix in ("pdf", "png")
     ]
 
 
-def prepared(dataset):
-    """The canonical file of a dataset, given the dataset's spec."""
-    return f"results/data/{dataset['name']}.{dataset['source']}.npz"
+def summaries():
+    """Verdicts and report of the configured result, or those of the figures that were selected."""
+    scope = "" if EVERYTHING else "selected/"
+    return [
+        f"results/{PLAN.name}/{scope}{file}" for file in ("claims.csv", "report.html")
+    ]
 
 
 def source_of(wildcards):
     """The spec of the dataset of a canonical file."""
-    spec = dataset_spec(wildcards.dataset, PLAN.config)
+    spec = dataset_spec(wildcards.dataset, plan_of(wildcards.name).config)
     return {**spec, "source": wildcards.source}
 
 
 def spec_of(wildcards):
     """The spec of a run."""
-    return plan_of(wildcards.preset).specs[wildcards.experiment, wildcards.point]
+    return plan_of(wildcards.name).specs[wildcards.experiment, wildcards.point]
 
 
 def data_of(wildcards):
     """The canonical data files that a run needs, in the order of its spec's dataset keys."""
     spec = spec_of(wildcards)
-    return [prepared(spec["data"][key]) for key in dataset_keys(spec)]
+    used = [spec["data"][key] for key in dataset_keys(spec)]
+    return [
+        f"results/{wildcards.name}/data/{data['name']}.{data['source']}.npz"
+        for data in used
+    ]
 
 
 def run_library(wildcards):
     """The library that a run is made with."""
     own = experiment_module(wildcards.experiment)
-    return library("feature_alignment.pipeline.run", own)
+    return library("run_experiment.py", "feature_alignment.pipeline.run", own)
 
 
 def figure_spec(wildcards):
     """What a figure is made from: its runs, and what its stamp says."""
-    return plan_of(wildcards.preset).figure_spec(wildcards.figure)
+    return plan_of(wildcards.name).figure_spec(wildcards.figure)
 
 
 def figure_runs(wildcards):
     """The run files of a figure."""
     return [
-        f"results/{wildcards.preset}/runs/{experiment}/{point}/{file}"
-        for experiment, point in plan_of(wildcards.preset).runs_of(wildcards.figure)
-        for file in ("spec.json", "metrics.csv", "arrays.npz")
+        f"results/{wildcards.name}/runs/{experiment}/{point}/{file}"
+        for experiment, point in plan_of(wildcards.name).runs_of(wildcards.figure)
+        for file in ("provenance.json", "spec.json", "metrics.csv", "arrays.npz")
     ]
 
 
 def figure_library(wildcards):
     """The library that a figure is made with."""
     own = figure_module(wildcards.figure)
-    return library("feature_alignment.pipeline.figures.make", own)
+    return library("make_figure.py", "feature_alignment.pipeline.figures.make", own)
 
 
-def selected_spec(wildcards):
-    """The selected figures and the data they show."""
-    plan = plan_of(wildcards.preset)
-    return {
-        "preset": wildcards.preset,
-        "figures": {
-            f: [list(pair) for pair in plan.datasets_of(f)] for f in plan.figures
-        },
-    }
+def chosen(wildcards):
+    """The figures that verdicts and report are about: all of them, or those selected."""
+    scope = getattr(wildcards, "scope", "")
+    return plan_of(wildcards.name).figures if scope else all_figures()
 
 
-def selected(pattern):
-    """The input function of the selected figures' files, of which `{figure}` is the name."""
+def chosen_spec(wildcards):
+    """What verdicts and report are made of."""
+    return plan_of(wildcards.name).selection_spec(chosen(wildcards))
+
+
+def chosen_files(pattern):
+    """The input function of the chosen figures' files, of which `{figure}` is the name."""
     return lambda wildcards: [
-        pattern.format(preset=wildcards.preset, figure=f)
-        for f in plan_of(wildcards.preset).figures
+        pattern.format(name=wildcards.name, figure=f) for f in chosen(wildcards)
     ]
 
 
-def selected_provenances(wildcards):
-    """The provenance of each run behind the selected figures."""
-    plan = plan_of(wildcards.preset)
-    runs = {run for f in plan.figures for run in plan.runs_of(f)}
+def chosen_runs(wildcards):
+    """The provenance of each run behind the chosen figures."""
+    plan = plan_of(wildcards.name)
+    runs = {run for f in chosen(wildcards) for run in plan.runs_of(f)}
     return [
-        f"results/{wildcards.preset}/runs/{experiment}/{point}/provenance.json"
+        f"results/{wildcards.name}/runs/{experiment}/{point}/provenance.json"
         for experiment, point in sorted(runs)
     ]
 
 
-def selected_library(wildcards):
+def report_library(wildcards):
     """The library of the report, and of the figures, whose captions it shows."""
-    own = [figure_module(f) for f in plan_of(wildcards.preset).figures]
-    return library("feature_alignment.pipeline.report.make", *own)
+    own = [figure_module(f) for f in chosen(wildcards)]
+    return library("write_report.py", "feature_alignment.pipeline.report.make", *own)
+
+
+def no_other(wildcards):
+    """The input of `compare` where the other result is not named."""
+    raise WorkflowError(
+        "compare: name the other result: snakemake compare --config with=<name>"
+    )
+
+
+def verdicts_of_other(wildcards):
+    """The verdicts of the result to compare with, which is taken as it is."""
+    return content(one_sentence(verdicts_file, wildcards.other))
 
 
 wildcard_constraints:
-    preset="|".join(PRESETS),
+    name=CONFIG.name or "|".join(PRESETS),
+    scope="selected/",
+    other=r"[\w.-]+",
     figure="|".join(all_figures()),
     experiment="|".join(all_parameters()),
     point=r"[\w.-]+",
-    dataset="|".join(type(PLAN.config.datasets).model_fields),
+    dataset="|".join(type(CONFIG.datasets).model_fields),
     source="[a-z]+",

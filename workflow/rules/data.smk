@@ -3,10 +3,12 @@
 
 rule dataset:
     output:
-        data="results/data/{dataset}.{source}.npz",
-        provenance="results/data/{dataset}.{source}.provenance.json",
+        data="results/{name}/data/{dataset}.{source}.npz",
+        provenance="results/{name}/data/{dataset}.{source}.provenance.json",
     log:
-        "results/logs/data/{dataset}.{source}.log",
+        "results/{name}/logs/data/{dataset}.{source}.log",
+    # First of all, so that what is wrong with data shows in the first minutes.
+    priority: 100
     conda:
         "../../envs/compute.yaml"
     resources:
@@ -14,7 +16,7 @@ rule dataset:
         runtime=120,
     params:
         spec=source_of,
-        library=library("feature_alignment.data.prepare"),
+        library=library("prepare_dataset.py", "feature_alignment.data.prepare"),
     message:
         "Preparing dataset {wildcards.dataset} ({wildcards.source})"
     script:

@@ -5,13 +5,13 @@ rule figure:
     input:
         runs=figure_runs,
     output:
-        table="results/{preset}/tables/{figure}.csv",
-        arrays="results/{preset}/tables/{figure}.npz",
-        pdf="figures/{preset}/{figure}.pdf",
-        png="figures/{preset}/{figure}.png",
-        provenance="figures/{preset}/{figure}.provenance.json",
+        table="results/{name}/tables/{figure}.csv",
+        arrays="results/{name}/tables/{figure}.npz",
+        pdf="figures/{name}/{figure}.pdf",
+        png="figures/{name}/{figure}.png",
+        provenance="figures/{name}/{figure}.provenance.json",
     log:
-        "results/{preset}/logs/figures/{figure}.log",
+        "results/{name}/logs/figures/{figure}.log",
     conda:
         "../../envs/figures.yaml"
     resources:
@@ -21,6 +21,6 @@ rule figure:
         spec=figure_spec,
         library=figure_library,
     message:
-        "Making {wildcards.figure} ({wildcards.preset})"
+        "Making {wildcards.figure} ({wildcards.name})"
     script:
         "../scripts/make_figure.py"

@@ -1,31 +1,44 @@
-# The report: one page with the selected figures, the verdicts, and what made them.
+# The report: one page with the figures, the verdicts, and what made them. And two results compared.
 
 
 rule report:
     input:
-        pngs=selected("figures/{preset}/{figure}.png"),
-        pdfs=selected("figures/{preset}/{figure}.pdf"),
-        tables=selected("results/{preset}/tables/{figure}.csv"),
-        provenances=selected_provenances,
-        claims="results/{preset}/claims.csv",
-        ledgers=LEDGERS,
-        template=os.path.relpath(
-            ROOT / "src/feature_alignment/pipeline/report/page.html.jinja"
-        ),
+        pngs=chosen_files("figures/{name}/{figure}.png"),
+        pdfs=chosen_files("figures/{name}/{figure}.pdf"),
+        tables=chosen_files("results/{name}/tables/{figure}.csv"),
+        provenances=chosen_runs,
+        claims="results/{name}/claims.csv",
     output:
-        page="results/{preset}/report.html",
-        provenance="results/{preset}/report.provenance.json",
+        page="results/{name}/report.html",
+        provenance="results/{name}/report.provenance.json",
     log:
-        "results/{preset}/logs/report.log",
+        "results/{name}/logs/report.log",
     conda:
         "../../envs/figures.yaml"
     resources:
         mem_mb=2000,
         runtime=15,
     params:
-        spec=selected_spec,
-        library=selected_library,
+        spec=chosen_spec,
+        library=report_library,
+        texts=content(
+            ROOT / "src/feature_alignment/pipeline/report/page.html.jinja", *ledgers()
+        ),
     message:
-        "Writing the report ({wildcards.preset})"
+        "Writing the report ({wildcards.name})"
     script:
         "../scripts/write_report.py"
+
+
+use rule report as selected_report with:
+    input:
+        pngs=chosen_files("figures/{name}/{figure}.png"),
+        pdfs=chosen_files("figures/{name}/{figure}.pdf"),
+        tables=chosen_files("results/{name}/tables/{figure}.csv"),
+        provenances=chosen_runs,
+        claims="results/{name}/{scope}claims.csv",
+    output:
+        page="results/{name}/{scope}report.html",
+        provenance="results/{name}/{scope}report.provenance.json",
+    log:
+        "results/{name}/logs/{scope}report.log",

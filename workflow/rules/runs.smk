@@ -5,25 +5,25 @@ rule run:
     input:
         data=data_of,
     output:
-        spec="results/{preset}/runs/{experiment}/{point}/spec.json",
-        metrics="results/{preset}/runs/{experiment}/{point}/metrics.csv",
-        arrays="results/{preset}/runs/{experiment}/{point}/arrays.npz",
-        provenance="results/{preset}/runs/{experiment}/{point}/provenance.json",
+        spec="results/{name}/runs/{experiment}/{point}/spec.json",
+        metrics="results/{name}/runs/{experiment}/{point}/metrics.csv",
+        arrays="results/{name}/runs/{experiment}/{point}/arrays.npz",
+        provenance="results/{name}/runs/{experiment}/{point}/provenance.json",
     log:
-        "results/{preset}/logs/runs/{experiment}/{point}.log",
+        "results/{name}/logs/runs/{experiment}/{point}.log",
     benchmark:
-        "results/{preset}/benchmarks/{experiment}/{point}.tsv"
+        "results/{name}/benchmarks/{experiment}/{point}.tsv"
     conda:
         "../../envs/compute.yaml"
-    threads: PLAN.config.threads
+    threads: CONFIG.threads
     resources:
-        mem_mb=PLAN.config.resources.mem_mb,
-        runtime=PLAN.config.resources.runtime,
-        gpu=int(may_use_gpu(PLAN.config.device)),
+        mem_mb=CONFIG.resources.mem_mb,
+        runtime=CONFIG.resources.runtime,
+        gpu=int(may_use_gpu(CONFIG.device)),
     params:
         spec=spec_of,
         library=run_library,
     message:
-        "Running {wildcards.experiment}/{wildcards.point} ({wildcards.preset}); progress in {log}"
+        "Running {wildcards.experiment}/{wildcards.point} ({wildcards.name}); progress in {log}"
     script:
         "../scripts/run_experiment.py"

@@ -5,10 +5,13 @@ from pathlib import Path
 from feature_alignment.pipeline.figures.make import draw_figure, make_table
 from feature_alignment.pipeline.job import open_job
 from feature_alignment.pipeline.papers import figure_module
+from feature_alignment.pipeline.proof import check_proof
 
 own = figure_module(snakemake.wildcards.figure)
 with open_job(snakemake, "feature_alignment.pipeline.figures.make", own) as job:
     folders = {path.parent.name: path.parent for path in map(Path, job.input.runs)}
+    for folder in folders.values():
+        check_proof(folder / "provenance.json")
     table, arrays = job.output("table"), job.output("arrays")
     make_table(job.spec, folders, table, arrays)
     draw_figure(job.spec, table, arrays, [job.output("pdf"), job.output("png")])

@@ -5,6 +5,7 @@ from feature_alignment.data.prepare import prepare_dataset
 from feature_alignment.pipeline.job import log, open_job
 
 with open_job(snakemake, "feature_alignment.data.prepare") as job:
-    options = {key: value for key, value in job.spec.items() if key != "name"}
-    arrays, info = prepare_dataset(job.spec["name"], options, progress=log.info)
-    save(job.output("data"), arrays, info)
+    if not job.adopt():
+        options = {key: value for key, value in job.spec.items() if key != "name"}
+        arrays, info = prepare_dataset(job.spec["name"], options, progress=log.info)
+        save(job.output("data"), arrays, info)

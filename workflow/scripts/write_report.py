@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from feature_alignment.pipeline.job import open_job
+from feature_alignment.pipeline.papers import ledgers
 from feature_alignment.pipeline.report.make import make_report
 
 with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
@@ -13,7 +14,7 @@ with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
         tables=job.input.tables,
         provenances=job.input.provenances,
         verdicts=job.input.claims,
-        ledgers=[Path(file) for file in job.input.ledgers],
+        ledgers=ledgers(),
         page=job.output("page"),
         folder=Path(snakemake.output.page).parent,
     )

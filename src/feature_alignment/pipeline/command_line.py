@@ -86,6 +86,11 @@ def _config(options: argparse.Namespace) -> Config:
     return resolve_config(settings, WORKFLOW, options.preset, files)
 
 
+def _plan(options: argparse.Namespace) -> Plan:
+    config = _config(options)
+    return make_plan(config, resolve_config({}, WORKFLOW, config.preset))
+
+
 def _name(target: str, allowed: Sequence[str], what: str) -> str:
     name = target.replace("/", "_")
     if name not in allowed:
@@ -95,7 +100,7 @@ def _name(target: str, allowed: Sequence[str], what: str) -> str:
 
 def _run(options: argparse.Namespace) -> None:
     experiment = _name(options.target, list(all_parameters()), "experiment")
-    plan = make_plan(_config(options))
+    plan = _plan(options)
     points = [point for name, point in plan.specs if name == experiment]
     point = _name(options.point or points[0], points, f"point of {experiment}")
     folder = _run_by_hand(plan, experiment, point)
@@ -108,7 +113,7 @@ def _run_by_hand(plan: Plan, experiment: str, point: str) -> Path:
     spec = plan.specs[experiment, point]
     data = [_prepared(plan.config, spec["data"][key]["name"]) for key in dataset_keys(spec)]
     result = run_experiment(spec, *data)
-    folder = BY_HAND / plan.preset / "runs" / experiment / point
+    folder = BY_HAND / plan.name / "runs" / experiment / point
     folder.mkdir(parents=True, exist_ok=True)
     write_result(result, folder / "metrics.csv", folder / "arrays.npz")
     (folder / "spec.json").write_text(canonical_json(spec), encoding="utf-8")
@@ -122,7 +127,7 @@ def _prepared(config: Config, name: str) -> Path:
 
     spec = dataset_spec(name, config)
     file = f"{name}.{spec['source']}.npz"
-    found = Path("results") / "data" / file
+    found = Path("results") / config.result / "data" / file
     if not found.exists():
         found = BY_HAND / "data" / file
         found.parent.mkdir(parents=True, exist_ok=True)
@@ -135,9 +140,9 @@ def _figure(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import draw_figure, make_table
 
     figure = _name(options.target, all_figures(), "figure")
-    plan = make_plan(_config(options))
+    plan = _plan(options)
     folders = {point: _run_by_hand(plan, name, point) for name, point in plan.runs_of(figure)}
-    folder = BY_HAND / plan.preset / "figures"
+    folder = BY_HAND / plan.name / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     files = {suffix: folder / f"{figure}.{suffix}" for suffix in ("csv", "npz", "pdf", "png")}
     spec = plan.figure_spec(figure)
@@ -147,7 +152,7 @@ def _figure(options: argparse.Namespace) -> None:
 
 
 def _files(figure: str, plan: Plan) -> list[Path]:
-    tables = Path("results") / plan.preset / "tables"
+    tables = Path("results") / plan.name / "tables"
     return [tables / f"{figure}.{suffix}" for suffix in ("csv", "npz")]
 
 
@@ -161,10 +166,10 @@ def _table(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import make_table
 
     figure = _name(options.target, all_figures(), "figure")
-    plan = make_plan(_config(options))
-    root = Path("results") / plan.preset
+    plan = _plan(options)
+    root = Path("results") / plan.name
     folders = {point: root / "runs" / name / point for name, point in plan.runs_of(figure)}
-    target = f"snakemake --cores all figures/{plan.preset}/{figure}.pdf"
+    target = f"snakemake --cores all figures/{plan.name}/{figure}.pdf"
     _existing([folder / "metrics.csv" for folder in folders.values()], target)
     table, arrays = _files(figure, plan)
     with whole_file(table) as partial_table, whole_file(arrays) as partial_arrays:
@@ -176,10 +181,10 @@ def _draw(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import draw_figure
 
     figure = _name(options.target, all_figures(), "figure")
-    plan = make_plan(_config(options))
+    plan = _plan(options)
     files = _files(figure, plan)
-    _existing(files, f"snakemake --cores all figures/{plan.preset}/{figure}.pdf")
-    pictures = [Path("figures") / plan.preset / f"{figure}.{kind}" for kind in ("pdf", "png")]
+    _existing(files, f"snakemake --cores all figures/{plan.name}/{figure}.pdf")
+    pictures = [Path("figures") / plan.name / f"{figure}.{kind}" for kind in ("pdf", "png")]
     pictures[0].parent.mkdir(parents=True, exist_ok=True)
     draw_figure(plan.figure_spec(figure), files[0], files[1], pictures)
     print(*pictures, sep="\n")

@@ -6,7 +6,9 @@ merged the last three).
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -19,10 +21,19 @@ from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
-from feature_alignment.pipeline.parameters import Section, check, keys_of, refuse_what_figures_set
+from feature_alignment.pipeline.parameters import (
+    Section,
+    check,
+    keys_of,
+    refuse_what_figures_set,
+    shortened,
+)
 
 Preset = Literal["smoke", "quick", "laptop", "paper"]
 PRESETS: tuple[str, ...] = get_args(Preset)
+RESERVED_NAMES = ("by_hand", "logs")
+"""Folders in `results` that are no result's."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
 
 
 def _selection(value: Any) -> Any:
@@ -55,6 +66,10 @@ class _General(Section):
     """Everything a user can set; presets, config.yaml, --configfile and --config change it."""
 
     preset: Preset = Field("quick", description="Sizes of all experiments.")
+    name: Name | None = Field(
+        default=None,
+        description="Name of the result, its folder in results and figures; null for the preset's.",
+    )
     papers: Selection = Field(
         default="all", description='Papers to replicate: citation keys, or "all".'
     )
@@ -80,6 +95,11 @@ class Config(_General):
 
     datasets: Any
     experiments: Any
+
+    @property
+    def result(self) -> str:
+        """The name of the result, its folder in `results` and `figures`."""
+        return self.name or self.preset
 
     def settings(self) -> Settings:
         """The parameters of all experiments."""
@@ -116,6 +136,8 @@ def config_model() -> type[Config]:
         part: (model, Field(default=model(), description=about[part]))
         for part, model in parts.items()
     }
+    other = "Name of the result that the target `compare` sets beside this one."
+    fields["with"] = (Name | None, Field(default=None, description=other))
     return create_model("Configuration", __base__=Config, **fields)
 
 
@@ -163,7 +185,7 @@ def resolve_config(
     Args:
         user: what the user set: config.yaml, --configfile and --config, already merged, a dict.
         workflow_folder: the folder with `presets`, the parts of presets that are no paper's.
-        preset: a preset to use in place of the one that the user set.
+        preset: a preset to use in place of the one that the user set, under its own name.
         files: the config files in the order they were merged, to name the one with a bad value.
 
     Raises:
@@ -176,6 +198,8 @@ def resolve_config(
     if chosen in PRESETS:  # else the check says what is wrong with the name
         sizes, origin = load_preset(workflow_folder, chosen)
     merged = {**merge(sizes, cleaned), "preset": chosen}
+    if preset is not None:
+        merged["name"] = None
 
     def source_of(path: Sequence[Any]) -> str:
         return _source_of(path, cleaned, files, origin)
@@ -184,7 +208,48 @@ def resolve_config(
     # Onto the defaults, so that of a section whose defaults differ from its class's own, such as a
     # geometric schedule, the keys that are not given keep them.
     defaults = model.model_validate({}).plain()
-    return check(model, merge(defaults, merged), source_of)
+    config = check(model, merge(defaults, merged), source_of)
+    taken = config.name in PRESETS and config.name != config.preset
+    if taken or config.name in RESERVED_NAMES:
+        whose = f"what preset {config.name} makes" if taken else "other files"
+        raise UserError(
+            f"{source_of(['name'])}: name: {config.name} is the folder of {whose}; choose another."
+        )
+    return config
+
+
+@dataclass(frozen=True)
+class Change:
+    """A key of the configuration whose value is not the preset's own."""
+
+    key: str
+    preset: Any
+    here: Any
+
+    def __str__(self) -> str:
+        """The key and its value, such as `width = 8`."""
+        here = self.here if isinstance(self.here, str) else json.dumps(self.here)
+        return f"{self.key} = {shortened(here, quoted=False)}"
+
+
+def changes(config: Config, preset: Config) -> Iterator[Change]:
+    """What of the experiments, datasets, threads and device is not as the preset has it."""
+    return _differences(*(_compared(part.plain()) for part in (config, preset)))
+
+
+def _compared(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: settings[key] for key in ("experiments", "datasets", "threads", "device")}
+
+
+def _differences(
+    here: Mapping[str, Any], preset: Mapping[str, Any], prefix: str = ""
+) -> Iterator[Change]:
+    for key in here:
+        mine, own = here[key], preset.get(key)
+        if isinstance(mine, Mapping) and isinstance(own, Mapping) and mine.keys() == own.keys():
+            yield from _differences(mine, own, f"{prefix}{key}.")
+        elif mine != own:
+            yield Change(f"{prefix}{key}", own, mine)
 
 
 def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dict[str, Path]]:

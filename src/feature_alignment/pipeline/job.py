@@ -6,6 +6,7 @@ The only module that knows the workflow's `snakemake` object; everything below i
 import importlib.util
 import json
 import logging
+import os
 import shutil
 import site
 import sys
@@ -21,7 +22,8 @@ import psutil
 from feature_alignment.errors import UserError
 from feature_alignment.files import unfinished
 from feature_alignment.pipeline.imports import closure_hash, external_imports
-from feature_alignment.pipeline.provenance import provenance
+from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
+from feature_alignment.pipeline.provenance import package_versions, provenance
 from feature_alignment.pipeline.spec import Spec, canonical_json, spec_hash
 
 log = logging.getLogger("feature_alignment")
@@ -35,6 +37,7 @@ class Job:
         input: the rule's named inputs.
         modules: dotted names of the library modules that the job runs.
         seconds_by_part: elapsed time of parts of the job, for the provenance; set by the script.
+        facts: what else the provenance is to hold; set by the script.
     """
 
     def __init__(self, snakemake: Any, modules: list[str]) -> None:
@@ -42,8 +45,10 @@ class Job:
         self.input: Any = snakemake.input
         self.modules = modules
         self.seconds_by_part: Mapping[str, float] = {}
+        self.facts: Mapping[str, Any] = {}
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._started = time.monotonic()
+        self._record: dict[str, Any] = {}
 
     @property
     def scratch(self) -> Path:
@@ -54,18 +59,43 @@ class Job:
         provenance = self._outputs["provenance"]
         return provenance.with_name(f".{provenance.stem}.scratch")
 
-    def identity(self, *files: str) -> str:
-        """What the job's results depend on, as a text: its spec, library code and these files.
-
-        Files count by name, size and time of change, since they may be large.
-        """
-        states = [(file, Path(file).stat()) for file in files]
-        identity = {
-            "spec": spec_hash(self.spec),
-            "library": closure_hash(*self.modules),
-            "files": [[file, state.st_size, state.st_mtime_ns] for file, state in states],
+    def identity(self) -> dict[str, Any]:
+        """What the job's results depend on: spec, library code, packages, and inputs by content."""
+        files = [Path(str(file)) for file in self.input]
+        return {
+            "spec_sha256": spec_hash(self.spec),
+            "library_sha256": closure_hash(*self.modules),
+            "versions": package_versions(),
+            "inputs": {"/".join(file.parts[2:]): sha256_of(file) for file in sorted(files)},
         }
-        return canonical_json(identity)
+
+    def adopt(self) -> bool:
+        """Take over what the same job made for a result of another name, if there is one.
+
+        It must have the same identity, and its files must be as it wrote them.
+        """
+        own = self._outputs["provenance"]
+        below = own.relative_to(*own.parts[:2])  # results/<name>
+        identity = self.identity()
+        for other in sorted(Path(own.parts[0]).glob(f"*/{below}")):
+            if other != own and self._take(other, identity):
+                log.info("taken over from %s: the same spec, code, packages and data", other)
+                return True
+        return False
+
+    def _take(self, other: Path, identity: Mapping[str, Any]) -> bool:
+        try:
+            record = read_provenance(other)
+            if any(record.get(key) != value for key, value in identity.items()):
+                return False
+            check_proof(other)
+            for name, final in self._outputs.items():
+                shutil.copyfile(other.with_name(final.name), self.output(name))
+        except (UserError, FileNotFoundError) as error:  # damaged, or just being remade
+            log.info("not taken over from %s: %s", other, error)
+            return False
+        self._record = {**record, "taken_over_from": str(other)}
+        return True
 
     def output(self, name: str) -> Path:
         """Where to write the named output for now; it takes its place when the job has ended well.
@@ -84,12 +114,23 @@ class Job:
             _remove_leftovers(final)
 
     def _commit(self) -> None:
-        elapsed = time.monotonic() - self._started
-        record = provenance(self.spec, self.modules, elapsed, self.seconds_by_part)
-        self.output("provenance").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        missing = [name for name in self._outputs if not self.output(name).exists()]
+        written = {name: path for name, path in self._outputs.items() if name != "provenance"}
+        missing = [name for name in written if not self.output(name).exists()]
         if missing:
             raise RuntimeError(f"the job ended without writing {', '.join(missing)}")
+        elapsed = time.monotonic() - self._started
+        record = self._record or {
+            **provenance(self.spec, self.modules, elapsed, self.seconds_by_part),
+            **self.identity(),
+            **self.facts,
+        }
+        home = self._outputs["provenance"].parent
+        record["outputs"] = {
+            os.path.relpath(path, home): sha256_of(self.output(name))
+            for name, path in written.items()
+        }
+        self.output("provenance").unlink(missing_ok=True)
+        self.output("provenance").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         for name, final in self._outputs.items():
             self.output(name).replace(final)
         _remove(self.scratch)

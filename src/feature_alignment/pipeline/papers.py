@@ -77,16 +77,23 @@ def paper_of(name: str) -> str:
 @cache
 def all_parameters() -> dict[str, type[Parameters]]:
     """The parameters of every experiment, by the experiments' names, papers in order."""
-    found: dict[str, type[Parameters]] = {}
-    for paper in papers():
-        module = importlib.import_module(f"{PAPERS_PACKAGE}.{paper}.parameters")
-        classes = [
-            value
-            for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, Parameters) and value.experiment
-        ]
-        found |= {kind.experiment: kind for kind in sorted(classes, key=lambda c: c.experiment)}
-    return found
+    return {name: kind for paper in papers() for name, kind in _parameters_of(paper).items()}
+
+
+def parameters_of(experiment: str) -> type[Parameters]:
+    """The parameters of one experiment; only its own paper is imported."""
+    return _parameters_of(paper_of(experiment))[experiment]
+
+
+@cache
+def _parameters_of(paper: str) -> dict[str, type[Parameters]]:
+    module = importlib.import_module(f"{PAPERS_PACKAGE}.{paper}.parameters")
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Parameters) and value.experiment
+    ]
+    return {kind.experiment: kind for kind in sorted(classes, key=lambda c: c.experiment)}
 
 
 def experiment_module(experiment: str) -> str:
@@ -101,21 +108,20 @@ def experiment_module(experiment: str) -> str:
 
 
 @cache
-def _figures() -> dict[str, tuple[Figure, str]]:
-    """Every figure with the dotted name of its module, by full name.
+def _figures_of(paper: str) -> dict[str, tuple[Figure, str]]:
+    """A paper's figures, each with the dotted name of its module, by full name and in order.
 
     Raises:
         ValueError: if two figures have the same name.
     """
     found: dict[str, tuple[Figure, str]] = {}
-    for paper in papers():
-        for file in sorted((paper_folder(paper) / "figures").glob("*.py")):
-            module = f"{PAPERS_PACKAGE}.{paper}.figures.{file.stem}"
-            for figure in getattr(importlib.import_module(module), "FIGURES", ()):
-                name = f"{paper}_{figure.name}"
-                if name in found:
-                    raise ValueError(f"{name} stands in {found[name][1]} and in {module}")
-                found[name] = figure, module
+    for file in sorted((paper_folder(paper) / "figures").glob("*.py")):
+        module = f"{PAPERS_PACKAGE}.{paper}.figures.{file.stem}"
+        for figure in getattr(importlib.import_module(module), "FIGURES", ()):
+            name = f"{paper}_{figure.name}"
+            if name in found:
+                raise ValueError(f"{name} stands in {found[name][1]} and in {module}")
+            found[name] = figure, module
     return dict(sorted(found.items(), key=lambda item: figure_order(item[0])))
 
 
@@ -125,9 +131,10 @@ def figure_order(name: str) -> tuple[str, float, str]:
     return paper_of(name), int(number.group(1)) if number else math.inf, name
 
 
+@cache
 def all_figures() -> tuple[str, ...]:
     """Names of all figures, by paper and number."""
-    return tuple(_figures())
+    return tuple(name for paper in papers() for name in _figures_of(paper))
 
 
 def figure_named(name: str) -> Figure:
@@ -149,6 +156,8 @@ def figure_module(name: str) -> str:
 
 
 def _found(name: str) -> tuple[Figure, str]:
-    if name not in _figures():
+    paper = paper_of(name)
+    found = _figures_of(paper).get(name) if paper in papers() else None
+    if found is None:
         raise UserError(f"figures: unknown figure {name!r}; {suggestion(name, all_figures())}.")
-    return _figures()[name]
+    return found

@@ -257,14 +257,14 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
             return f"found {shown}: {details['msg']}"
 
 
-def shortened(value: Any) -> str:
-    """A value as text, cut in its middle if it is long.
+def shortened(value: Any, *, quoted: bool = True) -> str:
+    """A value as text, cut in its middle if it is long; a text without quotes if `quoted` is false.
 
     Example:
         >>> shortened("quik"), len(shortened("x" * 1000))
         ("'quik'", 60)
     """
-    text = repr(value)
+    text = repr(value) if quoted else str(value)
     half = (_LONGEST - 1) // 2
     return text if len(text) <= _LONGEST else f"{text[: half + 1]}…{text[-half:]}"
 

@@ -3,12 +3,12 @@
 Pure bookkeeping, cheap to compute: the Snakefile builds it at every start.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from feature_alignment.data.registry import check_options
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.config import Config
+from feature_alignment.pipeline.config import Change, Config, changes
 from feature_alignment.pipeline.figures.figure import Point
 from feature_alignment.pipeline.papers import all_figures, figure_named, paper_of, papers
 from feature_alignment.pipeline.spec import Spec, dataset_keys
@@ -19,19 +19,25 @@ class Plan:
     """What a configuration asks for.
 
     Attributes:
+        config: the configuration.
+        figures: the selected figures.
         points: for each figure, selected or not, its points.
         specs: the spec of each (experiment, point).
+        changes: the keys whose values are not the preset's own.
+        changed_figures: for each figure whose runs are not the preset's own, what changed them.
     """
 
     config: Config
     figures: tuple[str, ...]
     points: Mapping[str, tuple[Point, ...]]
     specs: Mapping[tuple[str, str], Spec]
+    changes: Sequence[Change] = ()
+    changed_figures: Mapping[str, Sequence[Change]] = field(default_factory=dict)
 
     @property
-    def preset(self) -> str:
-        """The preset's name."""
-        return self.config.preset
+    def name(self) -> str:
+        """The name of the result."""
+        return self.config.result
 
     def runs_of(self, figure: str) -> list[tuple[str, str]]:
         """The (experiment, point) pairs that a figure needs."""
@@ -47,23 +53,77 @@ class Plan:
         """What a figure is made from: its runs, and what its stamp says."""
         return {
             "figure": figure,
-            "preset": self.preset,
+            **self._settings_of(figure),
             "points": [
                 {"experiment": p.experiment, "name": p.name, "columns": dict(p.columns)}
                 for p in self.points[figure]
             ],
+        }
+
+    def selection_spec(self, figures: Sequence[str]) -> Spec:
+        """What claims and report are made of: some figures, and how they were made."""
+        return {
+            "name": self.name,
+            "preset": self.config.preset,
+            "figures": {figure: self._settings_of(figure) for figure in figures},
+            "changes": [[change.key, change.preset, change.here] for change in self.changes],
+        }
+
+    def _settings_of(self, figure: str) -> Spec:
+        return {
+            "name": self.name,
+            "preset": self.config.preset,
+            "changed": [str(change) for change in self.changed_figures.get(figure, ())],
             "datasets": [list(pair) for pair in self.datasets_of(figure)],
         }
 
 
-def make_plan(config: Config) -> Plan:
+def make_plan(config: Config, preset: Config | None = None) -> Plan:
     """The plan of a complete configuration.
+
+    Args:
+        config: the configuration.
+        preset: what the preset's own would be, to tell what was changed; None if it is the same.
 
     Raises:
         UserError: if a selected paper, figure or dataset does not exist or cannot be used.
         ValueError: if figures contradict each other about a point, or one repeats a point's name.
     """
     figures = _selected_figures(config)
+    points, specs = _points_and_specs(config)
+    found = () if preset is None else tuple(changes(config, preset))
+    plan = Plan(config, figures, points, specs, found, _changed_figures(points, preset, found))
+    for name, _ in sorted({pair for figure in figures for pair in plan.datasets_of(figure)}):
+        check_options(name, config.dataset(name))
+    return plan
+
+
+def _changed_figures(
+    points: Mapping[str, tuple[Point, ...]], preset: Config | None, found: Sequence[Change]
+) -> dict[str, list[Change]]:
+    """The figures that show other runs than the preset's own, and the parameters that did it."""
+    of_experiments = [change for change in found if change.key.startswith("experiments.")]
+    if preset is None or not of_experiments:
+        return {}
+    settings = preset.settings()
+    changed = {}
+    for figure, here in points.items():
+        own = tuple(figure_named(figure).points(settings))
+        if here != own:
+            shown = {point.experiment for point in here + own}
+            changed[figure] = _short([c for c in of_experiments if c.key.split(".")[1] in shown])
+    return changed
+
+
+def _short(found: Sequence[Change]) -> list[Change]:
+    """With keys such as `width`; with the experiment's name where several are changed."""
+    first = 1 if len({change.key.split(".")[1] for change in found}) > 1 else 2
+    return [replace(change, key=".".join(change.key.split(".")[first:])) for change in found]
+
+
+def _points_and_specs(
+    config: Config,
+) -> tuple[dict[str, tuple[Point, ...]], dict[tuple[str, str], Spec]]:
     settings = config.settings()
     points: dict[str, tuple[Point, ...]] = {}
     specs: dict[tuple[str, str], Spec] = {}
@@ -80,10 +140,7 @@ def make_plan(config: Config) -> Plan:
                     f"{figure} asks for {point.experiment}/{point.name} with other parameters "
                     "than another figure; give the point another name"
                 )
-    plan = Plan(config, figures, points, specs)
-    for name, _ in sorted({pair for figure in figures for pair in plan.datasets_of(figure)}):
-        check_options(name, config.dataset(name))
-    return plan
+    return points, specs
 
 
 def _selected_figures(config: Config) -> tuple[str, ...]:

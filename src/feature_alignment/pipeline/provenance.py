@@ -35,7 +35,7 @@ def provenance(
         "git": git_state(),
         "library_sha256": closure_hash(*modules),
         "modules": modules,
-        "versions": {"python": platform.python_version(), **_package_versions()},
+        "versions": package_versions(),
         "machine": {
             "platform": platform.platform(),
             "processor": _processor(),
@@ -71,10 +71,12 @@ def git_state() -> dict[str, Any]:
 
 
 @cache
-def _package_versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that results depend on, of those installed."""
     # A figure's environment has no PyTorch, so what is not installed is left out.
     installed = {dist.name.lower(): dist.version for dist in importlib.metadata.distributions()}
-    return {name: installed[name] for name in _PACKAGES if name in installed}
+    found = {name: installed[name] for name in _PACKAGES if name in installed}
+    return {"python": platform.python_version(), **found}
 
 
 def _processor() -> str:

@@ -15,7 +15,7 @@ import torch
 from feature_alignment.data.canonical import Dataset, load
 from feature_alignment.determinism import configure, resolve_device, stream, torch_stream
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.papers import all_parameters, experiment_module
+from feature_alignment.pipeline.papers import experiment_module, parameters_of
 from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.spec import Spec, dataset_keys
 from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoint
@@ -161,7 +161,7 @@ def run_experiment(
     """
     experiment, seeds = spec["experiment"], spec["parameters"]["seeds"]
     run_seed = importlib.import_module(experiment_module(experiment)).run_seed
-    parameters = all_parameters()[experiment].model_validate(spec["parameters"])
+    parameters = parameters_of(experiment).model_validate(spec["parameters"])
     configure(spec["threads"])  # after the import: it reaches the libraries that are loaded
     device = resolve_device(spec["device"])
     datasets = {

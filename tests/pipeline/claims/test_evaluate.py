@@ -158,7 +158,9 @@ def all_verdicts(frame):
         claim(rule, id="somebody2020.fig2.number", figure="somebody2020_fig2"),
     ]
     tables = {"somebody2020_fig1": frame}
-    return evaluate_all(ledger, tables, "quick", {"somebody2020_fig1": True})
+    about = {"datasets": [["mnist", "torchvision"]], "changed": []}
+    spec = {"name": "quick", "preset": "quick", "figures": {"somebody2020_fig1": about}}
+    return evaluate_all(ledger, tables, spec)
 
 
 def test_claims_of_other_figures_are_left_out():
@@ -170,7 +172,7 @@ def test_claims_of_other_figures_are_left_out():
 
 
 def test_no_claims_give_an_empty_table_with_all_columns(tmp_path):
-    frame = evaluate_all([], {}, "quick", {})
+    frame = evaluate_all([], {}, {"name": "quick", "preset": "quick", "figures": {}})
     write_verdicts(frame, tmp_path / "claims.csv")
     assert (tmp_path / "claims.csv").read_text() == ",".join(COLUMNS) + "\n"
 

@@ -31,10 +31,10 @@ def judged(tmp_path):
     ]
     pd.DataFrame(rows).to_csv(tmp_path / "somebody2020_fig1.csv", index=False)
 
-    def judge(*datasets):
+    def judge(*datasets, changed=()):
+        about = {"datasets": list(datasets), "changed": list(changed)}
         return judge_claims(
-            "quick",
-            {"somebody2020_fig1": datasets, "somebody2020_fig9": [["mnist", "embedded"]]},
+            {"name": "mine", "preset": "quick", "figures": {"somebody2020_fig1": about}},
             [tmp_path / "somebody2020_fig1.csv"],
             [ledger],
             tmp_path / "claims.csv",
@@ -55,3 +55,10 @@ def test_an_embedded_dataset_is_not_real_and_synthetic_data_are(judged):
     assert judged()["verdict"].tolist() == ["reproduced"]
     mixed = judged(["mnist", "torchvision"], ["kmnist", "embedded"])
     assert mixed["verdict"].tolist() == ["not testable here"]
+
+
+def test_verdicts_of_changed_settings_say_so(judged):
+    frame = judged(["mnist", "torchvision"], changed=["width = 8", "seeds = 2"])
+    assert frame[["name", "preset", "changed"]].to_numpy().tolist() == [
+        ["mine", "quick", "width = 8; seeds = 2"]
+    ]

@@ -103,13 +103,17 @@ def report(tmp_path):
         for seed, value in enumerate(pair)
     ]
     tables = {"second2021_fig1": pd.DataFrame(rows)}
+    about = {"datasets": [["mnist", "embedded"]], "changed": []}
+    spec = {"name": "quick", "preset": "quick", "figures": {"second2021_fig1": about}}
     return Report(
+        name="quick",
         preset="quick",
+        changes=[],
         papers={"second2021": "An Adaptive Perspective", "other2020": "Another paper"},
         figures=figures,
         sources=[DataSource("MNIST", "embedded", "scikit-learn digits")],
         ledger=LEDGER,
-        verdicts=evaluate_all(LEDGER, tables, "quick", {"second2021_fig1": False}),
+        verdicts=evaluate_all(LEDGER, tables, spec),
         git={"commit": "0123abc", "dirty": False},
         runs={"second2021_digit_regression/linear": RUN},
     )

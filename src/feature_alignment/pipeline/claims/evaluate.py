@@ -21,13 +21,16 @@ from feature_alignment.pipeline.claims.selection import (
     claim_values,
 )
 from feature_alignment.pipeline.config import PRESETS
+from feature_alignment.pipeline.spec import Spec
 
 NO_ROWS = "the figure, with these settings, does not show it"
 """How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
+EMBEDDED = "embedded"
 LEAST_DRAWS = 5
 DRAW_DEVIATIONS = 2.0
 _OF_CLAIM = ("id", "paper", "place", "figure", "statement", "paper_value")
-COLUMNS = (*_OF_CLAIM, "ours", "sd", "seeds", "verdict", "reason")
+_OF_RESULT = ("name", "preset", "changed")
+COLUMNS = (*_OF_CLAIM, "ours", "sd", "seeds", "verdict", "reason", *_OF_RESULT)
 
 
 class Outcome(StrEnum):
@@ -172,12 +175,14 @@ def _demand(claim: Claim, criterion: Criterion) -> str:
 
 
 def evaluate_all(
-    ledger: Iterable[Claim],
-    tables: Mapping[str, pd.DataFrame],
-    preset: str,
-    real_data: Mapping[str, bool],
+    ledger: Iterable[Claim], tables: Mapping[str, pd.DataFrame], spec: Spec
 ) -> pd.DataFrame:
     """Judge the claims about the figures that have tables: a row with `COLUMNS` for each.
+
+    Args:
+        ledger: the claims.
+        tables: the figures' tables.
+        spec: what `Plan.selection_spec` tells of the figures: preset, what was changed, data.
 
     Raises:
         UserError: as `evaluate`.
@@ -186,9 +191,12 @@ def evaluate_all(
     for claim in ledger:
         if claim.figure not in tables:
             continue
-        verdict = evaluate(claim, tables[claim.figure], preset, real_data[claim.figure])
+        about = spec["figures"][claim.figure]
+        real = all(source != EMBEDDED for _, source in about["datasets"])
+        verdict = evaluate(claim, tables[claim.figure], spec["preset"], real)
         found = (verdict.ours, verdict.sd, verdict.seeds, str(verdict.outcome), verdict.reason)
-        rows.append((*(getattr(claim, key) for key in _OF_CLAIM), *found))
+        made = (spec["name"], spec["preset"], "; ".join(about["changed"]))
+        rows.append((*(getattr(claim, key) for key in _OF_CLAIM), *found, *made))
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype({"paper_value": float, "ours": float, "sd": float, "seeds": int})
 

@@ -14,6 +14,9 @@ from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs
 from feature_alignment.pipeline.papers import figure_named
 from feature_alignment.pipeline.spec import Spec
 
+_SHOWN = 6
+"""How many changed settings a stamp names."""
+
 
 def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Path) -> FigureTable:
     """Gather the runs of a figure, in `folders` by point, into its table, a CSV and an NPZ."""
@@ -30,9 +33,25 @@ def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path])
     with np.load(arrays) as stored:
         content = FigureTable(pd.read_csv(table), dict(stored))
     picture = figure_named(spec["figure"]).draw(content)
-    stamp(picture, spec["preset"], describe_data(spec), describe_seeds(content.frame))
+    stamp(picture, describe_settings(spec), describe_data(spec), describe_seeds(content.frame))
     for file in pictures:
         save(picture, file)
+
+
+def describe_settings(spec: Spec) -> str:
+    """The preset that a figure is made with, the name of its result, and what was changed.
+
+    Example:
+        >>> describe_settings({"name": "quick", "preset": "quick", "changed": []})
+        'preset: quick'
+        >>> describe_settings({"name": "wide", "preset": "quick", "changed": ["width = 8"]})
+        'wide: preset quick, changed: width = 8'
+    """
+    named = f"{spec['name']}: preset " if spec["name"] != spec["preset"] else "preset: "
+    changed = spec["changed"]
+    more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+    settings = f", changed: {', '.join(changed[:_SHOWN])}{more}" if changed else ""
+    return f"{named}{spec['preset']}{settings}"
 
 
 def describe_data(spec: Spec) -> str:

@@ -191,13 +191,13 @@ def show_matrix(
     return cast("QuadMesh", ax.collections[0])
 
 
-def stamp(figure: "Figure", preset: str, data: str, seeds: str = "") -> None:
-    """Write preset, data (`describe_data`) and seeds (`describe_seeds`) small and grey at the foot.
+def stamp(figure: "Figure", settings: str, data: str, seeds: str = "") -> None:
+    """Write settings, data and seeds (see `make` and `drawing`) small and grey at the foot.
 
     In as many lines as the figure's width needs.
     """
     columns = int(_FOOTER_CHARACTERS_PER_INCH * figure.get_figwidth())
-    words = (f"preset: {preset}", f"data: {data}", seeds)
+    words = (settings, f"data: {data}", seeds)
     lines = textwrap.wrap("   ".join(filter(None, words)), columns)
     line = 1.2 * _FOOTER_POINTS / 72 / figure.get_figheight()
     height = (len(lines) + 0.5) * line

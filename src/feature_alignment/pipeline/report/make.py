@@ -31,7 +31,7 @@ def make_report(
     """Write the report about some figures.
 
     Args:
-        spec: `preset`, and in `figures` for each figure its (dataset, source) pairs.
+        spec: what `Plan.selection_spec` tells of the figures.
         pngs: the figures' pictures, in the order of `figures`.
         pdfs: the same as PDF.
         tables: the figures' tables, in the same order.
@@ -48,10 +48,11 @@ def make_report(
             figure_named(name).title,
             figure_named(name).caption,
             *map(Path, files),
+            changed=spec["figures"][name]["changed"],
         )
         for name, *files in zip(spec["figures"], pngs, pdfs, tables, strict=True)
     ]
-    used = sorted({tuple(pair) for pairs in spec["figures"].values() for pair in pairs})
+    used = sorted({tuple(pair) for about in spec["figures"].values() for pair in about["datasets"]})
     sources = [
         DataSource(
             DATASETS[name].title,
@@ -61,7 +62,9 @@ def make_report(
         for name, source in used
     ]
     report = Report(
+        name=spec["name"],
         preset=spec["preset"],
+        changes=[(key, *map(json.dumps, values)) for key, *values in spec["changes"]],
         papers={key: paper.title for key, paper in papers().items()},
         figures=figures,
         sources=sources,

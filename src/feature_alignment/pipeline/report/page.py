@@ -42,7 +42,10 @@ _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """One figure: its name, its paper's key, what to print, and the files to show or link to."""
+    """One figure: its name, its paper's key, what to print, and the files to show or link to.
+
+    `changed` are the settings behind it that are not the preset's own, such as "width = 8".
+    """
 
     name: str
     paper: str
@@ -51,6 +54,7 @@ class ReportFigure:
     png: Path
     pdf: Path
     table: Path
+    changed: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,9 @@ class Report:
     """All that the report tells.
 
     Attributes:
+        name: the result's name.
+        preset: the preset that it is made with.
+        changes: the settings that are not the preset's own: key, the preset's value, ours.
         papers: titles by citation key, in the order of the page.
         sources: the datasets that the figures show; none for synthetic data.
         ledger: the claims.
@@ -81,7 +88,9 @@ class Report:
         runs: provenance of each run, by its name.
     """
 
+    name: str
     preset: str
+    changes: Sequence[tuple[str, str, str]]
     papers: Mapping[str, str]
     figures: Sequence[ReportFigure]
     sources: Sequence[DataSource]
@@ -104,15 +113,18 @@ def render_report(report: Report, folder: Path) -> str:
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     rows = _claim_rows(report)
     return template.render(
+        name=report.name,
         preset=report.preset,
+        changes=report.changes,
         git=report.git,
         other_commits=_other_commits(report),
         versions=_versions(report),
         sources=report.sources,
         stand_ins=[source for source in report.sources if source.stand_in is not None],
         outcomes=[(str(outcome), _SYMBOLS[outcome]) for outcome in Outcome],
-        counts=Counter(row["verdict"] for row in rows),
+        counts=_tally(rows),
         total=count_text(len(rows), "claim"),
+        not_counted=sum(row["changed"] for row in rows),
         papers=_papers(report, rows, folder),
         runs=_run_rows(report),
     )
@@ -121,6 +133,7 @@ def render_report(report: Report, folder: Path) -> str:
 def _claim_rows(report: Report) -> list[dict[str, Any]]:
     by_id = {claim.id: claim for claim in report.ledger}
     shown = {figure.name for figure in report.figures}
+    changed = {figure.name for figure in report.figures if figure.changed}
     rows = []
     for verdict in report.verdicts.to_dict("records"):
         if verdict["id"] not in by_id:
@@ -140,9 +153,15 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
                 "verdict": str(outcome),
                 "symbol": _SYMBOLS[outcome],
                 "reason": verdict["reason"][0].upper() + verdict["reason"][1:],
+                "changed": verdict["figure"] in changed,
             }
         )
     return rows
+
+
+def _tally(rows: list[dict[str, Any]]) -> Counter[str]:
+    """How many verdicts there are of each kind, those of changed settings left out."""
+    return Counter(row["verdict"] for row in rows if not row["changed"])
 
 
 def _papers(report: Report, rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:
@@ -157,7 +176,7 @@ def _papers(report: Report, rows: list[dict[str, Any]], folder: Path) -> list[di
             if figure.paper == key
         ]
         if figures:
-            counts = Counter(row["verdict"] for figure in figures for row in figure["claims"])
+            counts = _tally([row for figure in figures for row in figure["claims"]])
             papers.append({"key": key, "title": title, "figures": figures, "counts": counts})
     return papers
 

@@ -1,0 +1,101 @@
+"""Proof that results are what their jobs wrote: each provenance file holds its outputs' hashes."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from feature_alignment.errors import UserError, suggestion
+
+
+def sha256_of(file: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_provenance(file: Path) -> dict[str, Any]:
+    """The record of a provenance file.
+
+    Raises:
+        UserError: if it is missing or damaged.
+    """
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        whole = isinstance(record["outputs"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise UserError(f"{file}: is missing, damaged or of an older version; {_cure([file])}.")
+    return record
+
+
+def faults(provenance: Path) -> Iterator[str]:
+    """What of a job's outputs is not as the job wrote it, one sentence each."""
+    record = read_provenance(provenance)
+    files = {provenance.parent / name: written for name, written in record["outputs"].items()}
+    for file, written in files.items():
+        if not file.exists():
+            yield f"{file}: is missing; {_cure(files)}."
+        elif sha256_of(file) != written:
+            yield f"{file}: has been changed since it was written; {_cure(files)}."
+
+
+def check_proof(provenance: Path) -> None:
+    """Make sure that a job's outputs are as the job wrote them.
+
+    Raises:
+        UserError: naming the first file that is not, and how to remake it.
+    """
+    for fault in faults(provenance):
+        raise UserError(fault)
+
+
+def verify(name: str) -> int:
+    """Check every file of a result that a provenance file speaks for.
+
+    Returns:
+        The number of jobs whose outputs are as they were written.
+
+    Raises:
+        UserError: if there is no such result, or with all that is wrong, a line each.
+    """
+    folders = [Path("results") / name, Path("figures") / name]
+    records = sorted(path for folder in folders for path in folder.rglob("*provenance.json"))
+    if not records:
+        raise UserError(f"{folders[0]}: holds no results; make them with --config name={name}.")
+    found = [fault for record in records for fault in _faults_or_damage(record)]
+    if found:
+        raise UserError("\n".join(found))
+    return len(records)
+
+
+def verdicts_file(name: str) -> Path:
+    """The verdicts of a finished result: of all its figures, or else of those selected last.
+
+    Raises:
+        UserError: if there are none.
+    """
+    folder = Path("results") / name
+    for file in (folder / "claims.csv", folder / "selected" / "claims.csv"):
+        if file.exists():
+            return file
+    finished = sorted(path.parent.name for path in Path("results").glob("*/claims.csv"))
+    raise UserError(
+        f"with: there is no finished result {name!r} in results; {suggestion(name, finished)}. "
+        f"Make it first, with --config name={name}."
+    )
+
+
+def _faults_or_damage(provenance: Path) -> list[str]:
+    try:
+        return list(faults(provenance))
+    except UserError as error:
+        return [str(error)]
+
+
+def _cure(files: Iterable[Path]) -> str:
+    """How to remake what a job made: Snakemake makes what is not there."""
+    several = " ".join(str(file) for file in files)
+    return f"to remake it, remove it (rm -f {several}) and start Snakemake again"

@@ -1,0 +1,135 @@
+"""Results have names, say what was changed, prove what they hold, and are made one at a time."""
+
+import json
+import os
+import re
+import subprocess
+import time
+
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.slow
+PAPER = ("preset=smoke", "papers=example2030")
+BASE = ("--cores", "2", "--config", *PAPER)
+
+
+def changed_settings(pipeline, name, **descent):
+    file = pipeline.folder / f"{name}.yaml"
+    settings = {"name": name, "experiments": {"example2030_descent": descent}}
+    file.write_text(json.dumps(settings))
+    return ("--cores", "2", "--configfile", file.name, "--config", *PAPER)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory, pipeline_class):
+    """The smoke preset of the made-up paper, and beside it a result with changed settings."""
+    made = pipeline_class(tmp_path_factory.mktemp("named") / "pipeline")
+    made.succeed(*BASE)
+    before = made.results()
+    made.succeed(*changed_settings(made, "wide", dimension=8))
+    assert {name: made.results()[name] for name in before} == before
+    return made
+
+
+def provenance(pipeline, path):
+    return json.loads((pipeline.folder / path).read_text())
+
+
+def test_what_was_changed_is_told_everywhere(two):
+    verdicts = pd.read_csv(two.folder / "results/wide/selected/claims.csv", keep_default_na=False)
+    assert set(verdicts["name"]) == {"wide"}
+    assert set(verdicts["preset"]) == {"smoke"}
+    by_figure = verdicts.groupby("figure")["changed"].agg(set).to_dict()
+    assert by_figure == {"example2030_fig1": {""}, "example2030_fig2": {"dimension = 8"}}
+    record = provenance(two, "figures/wide/example2030_fig2.provenance.json")
+    assert record["spec"]["changed"] == ["dimension = 8"]
+    report = (two.folder / "results/wide/selected/report.html").read_text(encoding="utf-8")
+    assert "experiments.example2030_descent.dimension" in report
+    assert "1 of them are verdicts of changed settings and are not counted here" in report
+    base = (two.folder / "results/smoke/selected/report.html").read_text(encoding="utf-8")
+    assert "changed settings" not in base
+
+
+def test_what_two_results_share_is_run_once(two):
+    shared = "runs/example2030_coin/fair/provenance.json"
+    record = provenance(two, f"results/wide/{shared}")
+    assert record["taken_over_from"] == f"results/smoke/{shared}"
+    own = provenance(two, "results/wide/runs/example2030_descent/default/provenance.json")
+    assert "taken_over_from" not in own
+
+
+def test_a_selection_leaves_the_full_verdicts_alone(two):
+    assert not (two.folder / "results/smoke/claims.csv").exists()
+    assert (two.folder / "results/smoke/selected/claims.csv").exists()
+
+
+def test_two_results_are_compared(two):
+    two.succeed("--cores", "1", "compare", "--config", *PAPER, "with=wide")
+    table = pd.read_csv(two.folder / "results/smoke/compare/wide.csv").set_index("id")
+    assert table.loc["example2030.fig2.loss_falls", "changed_there"] == "dimension = 8"
+    page = (two.folder / "results/smoke/compare/wide.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 4
+    assert "example2030_descent: dimension" in page
+    assert "example2030_coin: " not in page
+    done = two.run("-n", "compare", "--config", *PAPER, "with=wied")
+    assert "there is no finished result 'wied'" in done.stdout + done.stderr
+    done = two.run("-n", "compare", "--config", *PAPER)
+    assert "name the other result" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", ["metrics.csv", "arrays.npz", "spec.json"])
+def test_a_damaged_result_is_found(two, file):
+    folder = two.folder / "results/smoke/runs/example2030_coin/bent"
+    whole = (folder / file).read_bytes()
+    (folder / file).write_bytes(whole[: len(whole) // 2])
+    named = re.compile(rf"bent/{re.escape(file)}: has been changed since it was written; to remake")
+    try:
+        gathered = two.run("--cores", "1", "--config", *PAPER)
+        checked = two.run("--cores", "1", "verify", "--config", *PAPER)
+    finally:
+        (folder / file).write_bytes(whole)
+    for done in (gathered, checked):
+        assert done.returncode != 0
+        assert named.search(done.stdout + done.stderr)
+    two.succeed(*BASE)
+    text = two.succeed("--cores", "1", "verify", "--config", *PAPER)
+    assert "jobs are as they were written" in text
+
+
+def test_files_that_are_written_anew_with_the_same_content_rerun_nothing(two):
+    assert two.planned("--config", *PAPER) == {}
+    for file in (two.folder / "src", two.folder / "workflow"):
+        for path in file.rglob("*.*"):
+            os.utime(path)
+    assert two.planned("--config", *PAPER) == {}
+
+
+def test_one_snakemake_at_a_time_makes_a_result_and_others_make_others(tmp_path, pipeline_class):
+    copy = pipeline_class(tmp_path / "pipeline")
+    mine = changed_settings(copy, "mine", steps=200_000)
+
+    def start(*arguments):
+        return subprocess.Popen(
+            copy.command(*arguments),
+            cwd=copy.folder,
+            env=copy.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    first = start(*mine)
+    log = copy.folder / "results/mine/logs/runs/example2030_descent/default.log"
+    deadline = time.monotonic() + 60
+    while not log.exists():
+        assert time.monotonic() < deadline, first.communicate()
+        time.sleep(0.05)
+    second = copy.run(*mine)
+    assert second.returncode != 0
+    told = second.stdout + second.stderr
+    assert f"results/mine: is being made by process {first.pid} on" in told
+    copy.succeed(*BASE)  # a result of another name, at the same time
+    first.kill()
+    first.communicate()
+    copy.succeed(*changed_settings(copy, "mine", steps=20))  # no lock is left behind
