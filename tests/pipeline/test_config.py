@@ -142,3 +142,17 @@ def test_the_schema_for_editors_is_closed():
     for name, part in {"": schema, **schema["$defs"]}.items():
         if part.get("type") == "object":
             assert part["additionalProperties"] is False, name
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("laptop", "name: laptop is the folder of what preset laptop makes; choose another"),
+        ("by_hand", "name: by_hand is the folder of other files; choose another"),
+        ("a/b", "name: found 'a/b', which does not fit the pattern"),
+        ("", "name: found '', which does not fit the pattern"),
+    ],
+)
+def test_a_name_that_is_no_folder_of_ones_own_is_refused(root, name, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        resolve_config({"preset": "smoke", "name": name}, root / "workflow")

@@ -74,3 +74,29 @@ def test_the_options_of_a_further_dataset_are_checked(root, smoke_plan):
     settings = {"figures": [figure], "datasets": options}
     with pytest.raises(UserError, match=rf"datasets\.{name}\.path"):
         make_plan(resolve_config(settings, root / "workflow"))
+
+
+def planned(root, **settings):
+    config = resolve_config({"preset": "smoke", **settings}, root / "workflow")
+    return make_plan(config, resolve_config({}, root / "workflow", "smoke"))
+
+
+def test_a_figure_tells_what_of_its_settings_is_not_the_presets(root):
+    descent = {"steps": 7, "dimension": 3}
+    plan = planned(root, name="short", threads=2, experiments={"example2030_descent": descent})
+    assert plan.figure_spec("example2030_fig2")["changed"] == ["dimension = 3", "steps = 7"]
+    assert plan.figure_spec("example2030_fig1")["changed"] == []
+    assert [str(change) for change in plan.changes] == [
+        "experiments.example2030_descent.dimension = 3",
+        "experiments.example2030_descent.steps = 7",
+        "threads = 2",
+    ]
+    assert plan.selection_spec(["example2030_fig1"])["name"] == "short"
+
+
+def test_a_preset_and_what_repeats_it_are_not_changed(root, smoke_config):
+    same = smoke_config.experiments.example2030_descent.steps
+    plan = planned(root, experiments={"example2030_descent": {"steps": same}})
+    assert plan.changes == ()
+    assert plan.name == "smoke"
+    assert plan.figure_spec("example2030_fig2")["changed"] == []

@@ -55,7 +55,7 @@ def runs(monkeypatch):
 
     module = types.SimpleNamespace(run_seed=run_seed)
     monkeypatch.setitem(sys.modules, experiment_module("fake2020_thing"), module)
-    monkeypatch.setattr(run, "all_parameters", lambda: {"fake2020_thing": Thing})
+    monkeypatch.setattr(run, "parameters_of", lambda name: {"fake2020_thing": Thing}[name])
     return found
 
 

@@ -4,7 +4,11 @@ OTHER = getattr(CONFIG, "with")
 
 
 rule verify:
+    log:
+        f"results/{PLAN.name}/logs/verify.log",
     localrule: True
+    conda:
+        "../../envs/figures.yaml"
     params:
         name=PLAN.name,
     message:

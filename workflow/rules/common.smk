@@ -12,20 +12,12 @@ from snakemake.exceptions import WorkflowError
 
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
-# Jobs take the library that was planned with, also where their environment knows another checkout.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-)
-
-# Memory that tensors free is kept for the next ones: asking the system for it page by page costs
-# a tenth of a training's time (glibc; other allocators do not look at these).
-os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(32 * 2**20))
-os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
 
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.imports import closure_hash, remember
+from feature_alignment.pipeline.job import set_environment
 from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import (
     all_figures,
@@ -62,6 +54,7 @@ def plan_of(name):
     return one_sentence(make_plan, settings, configuration({}, settings.preset))
 
 
+set_environment()
 CONFIG = configuration(config)
 PLAN = plan_of(CONFIG.result)
 EVERYTHING = PLAN.figures == all_figures()

@@ -33,7 +33,7 @@ Preset = Literal["smoke", "quick", "laptop", "paper"]
 PRESETS: tuple[str, ...] = get_args(Preset)
 RESERVED_NAMES = ("by_hand", "logs")
 """Folders in `results` that are no result's."""
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
+Name = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
 
 
 def _selection(value: Any) -> Any:
@@ -66,7 +66,7 @@ class _General(Section):
     """Everything a user can set; presets, config.yaml, --configfile and --config change it."""
 
     preset: Preset = Field("quick", description="Sizes of all experiments.")
-    name: Name | None = Field(
+    name: Name = Field(
         default=None,
         description="Name of the result, its folder in results and figures; null for the preset's.",
     )
@@ -137,7 +137,7 @@ def config_model() -> type[Config]:
         for part, model in parts.items()
     }
     other = "Name of the result that the target `compare` sets beside this one."
-    fields["with"] = (Name | None, Field(default=None, description=other))
+    fields["with"] = (Name, Field(default=None, description=other))
     return create_model("Configuration", __base__=Config, **fields)
 
 
@@ -234,11 +234,9 @@ class Change:
 
 def changes(config: Config, preset: Config) -> Iterator[Change]:
     """What of the experiments, datasets, threads and device is not as the preset has it."""
-    return _differences(*(_compared(part.plain()) for part in (config, preset)))
-
-
-def _compared(settings: dict[str, Any]) -> dict[str, Any]:
-    return {key: settings[key] for key in ("experiments", "datasets", "threads", "device")}
+    here, own = config.plain(), preset.plain()
+    compared = ("experiments", "datasets", "threads", "device")
+    return _differences({key: here[key] for key in compared}, own)
 
 
 def _differences(

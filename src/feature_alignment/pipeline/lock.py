@@ -6,13 +6,8 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import TextIO
 
 from feature_alignment.errors import UserError
-
-
-_HELD: list[TextIO] = []
-"""The locks of this process: the system lets go of one when its file is closed."""
 
 
 def lock_result(folder: Path) -> None:
@@ -22,23 +17,20 @@ def lock_result(folder: Path) -> None:
         UserError: if another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / ".lock").open("a+", encoding="utf-8")
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)  # closed by the system
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.seek(0)
         raise UserError(
-            f"{folder}: is being made by {_owner(file.read())}; wait for it, or make a result of "
-            "another name beside it with --config name=<another>."
+            f"{folder}: is being made by {_owner(os.read(lock, 4096))}; wait for it, or make a "
+            "result of another name beside it with --config name=<another>."
         ) from None
-    file.seek(0)
-    file.truncate()
-    json.dump({"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}, file)
-    file.flush()
-    _HELD.append(file)
+    owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+    os.truncate(lock, 0)
+    os.write(lock, json.dumps(owner).encode())
 
 
-def _owner(text: str) -> str:
+def _owner(text: bytes) -> str:
     try:
         owner = json.loads(text)
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(owner["since"]))

@@ -23,12 +23,14 @@ def read_provenance(file: Path) -> dict[str, Any]:
     """
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-        whole = isinstance(record["outputs"], dict)
+        if isinstance(record["outputs"], dict):
+            return record
+        reason = "holds no hashes of outputs"
+    except FileNotFoundError:
+        reason = "is missing"
     except (OSError, ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise UserError(f"{file}: is missing, damaged or of an older version; {_cure([file])}.")
-    return record
+        reason = "is damaged, or of an older version"
+    raise UserError(f"{file}: {reason}; {_cure([file])}.")
 
 
 def faults(provenance: Path) -> Iterator[str]:

@@ -181,7 +181,7 @@ def test_the_stamp_lies_below_everything_else_within_the_figure(data, width, bre
     figure, axes = new_figure(1, 1, width, 2)
     axes[0, 0].set_xlabel("iteration")
     panel_label(axes[0, 0], "A")
-    stamp(figure, "smoke", data, "1 seed")
+    stamp(figure, "preset: smoke", data, "1 seed")
     figure.canvas.draw()
     text = figure.texts[0].get_text()
     assert text.startswith("preset: smoke   data: ")

@@ -67,19 +67,24 @@ def different_settings(name: str, other: str) -> Iterator[tuple[str, str, str, s
     """Experiment with key, the value here, the value there, and the points that it concerns."""
     here, there = (dict(_specs(side)) for side in (name, other))
     found: dict[tuple[str, str, str], list[str]] = {}
-    for run in sorted(here.keys() & there.keys()):
+    for run in sorted(here.keys() | there.keys()):
         experiment, _, point = run.partition("/")
-        mine, own = (_flat(specs[run]) for specs in (here, there))
-        for key in sorted(mine.keys() | own.keys()):
-            if mine.get(key) != own.get(key):
-                values = (json.dumps(side.get(key)) for side in (mine, own))
-                found.setdefault((f"{experiment}: {key}", *values), []).append(point)
+        for key, mine, own in _differences(here.get(run), there.get(run)):
+            found.setdefault((f"{experiment}: {key}", mine, own), []).append(point)
     for (key, mine, own), points in found.items():
         yield key, mine, own, ", ".join(points)
-    for only, absent in ((here, there), (there, here)):
-        for run in sorted(only.keys() - absent.keys()):
-            made = ("made", "–") if only is here else ("–", "made")
-            yield f"{run.partition('/')[0]}: the whole run", *made, run.partition("/")[2]
+
+
+def _differences(
+    here: dict[str, Any] | None, there: dict[str, Any] | None
+) -> Iterator[tuple[str, str, str]]:
+    if here is None or there is None:
+        yield "the whole run", "–" if here is None else "made", "–" if there is None else "made"
+        return
+    mine, own = _flat(here), _flat(there)
+    for key in sorted(mine.keys() | own.keys()):
+        if mine.get(key) != own.get(key):
+            yield key, json.dumps(mine.get(key)), json.dumps(own.get(key))
 
 
 def _specs(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -95,7 +100,7 @@ def _flat(spec: dict[str, Any]) -> dict[str, Any]:
 def _claim_rows(claims: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {
-            **row,
+            **{str(key): value for key, value in row.items()},
             "paper_value": number_text(_number(row["paper_value"])),
             "here": measured_text(_number(row["ours_here"]), _number(row["sd_here"])),
             "there": measured_text(_number(row["ours_there"]), _number(row["sd_there"])),

@@ -64,7 +64,7 @@ def make_report(
     report = Report(
         name=spec["name"],
         preset=spec["preset"],
-        changes=[(key, *map(json.dumps, values)) for key, *values in spec["changes"]],
+        changes=[(key, json.dumps(own), json.dumps(here)) for key, own, here in spec["changes"]],
         papers={key: paper.title for key, paper in papers().items()},
         figures=figures,
         sources=sources,

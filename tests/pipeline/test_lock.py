@@ -1,0 +1,33 @@
+"""A result is held by one process at a time, and let go of when that ends."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.imports import SOURCE_ROOT
+from feature_alignment.pipeline.lock import lock_result
+
+HOLD = "from pathlib import Path; from feature_alignment.pipeline.lock import lock_result; "
+HOLD += "lock_result(Path({!r})); print('held', flush=True); input()"
+
+
+def test_a_held_result_names_its_holder_and_is_free_after_a_kill(tmp_path):
+    folder = tmp_path / "results" / "mine"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD.format(str(folder))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(SOURCE_ROOT)},
+    )
+    with holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(UserError, match=rf"mine: is being made by process {holder.pid} on"):
+            lock_result(folder)
+        lock_result(folder.with_name("another"))
+        holder.kill()
+        holder.wait()
+    lock_result(folder)
+    assert json.loads((folder / ".lock").read_text())["process"] != holder.pid

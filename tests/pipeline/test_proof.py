@@ -1,0 +1,49 @@
+"""A result is what its job wrote, or one sentence says what is not and how to remake it."""
+
+import json
+
+import pytest
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.proof import check_proof, sha256_of, verdicts_file, verify
+
+
+@pytest.fixture
+def result(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        folder = tmp_path / "results" / "mine" / "runs" / "toy2030_thing" / name
+        folder.mkdir(parents=True)
+        (folder / "metrics.csv").write_text("value\n1\n2\n")
+        written = {"metrics.csv": sha256_of(folder / "metrics.csv")}
+        (folder / "provenance.json").write_text(json.dumps({"outputs": written}))
+    return tmp_path / "results" / "mine" / "runs" / "toy2030_thing"
+
+
+def test_what_is_whole_passes(result):
+    check_proof(result / "one" / "provenance.json")
+    assert verify("mine") == 2
+
+
+def test_lost_rows_lost_files_and_lost_proof_are_told_with_a_cure(result):
+    (result / "one" / "metrics.csv").write_text("value\n1\n")
+    with pytest.raises(UserError, match=r"one/metrics\.csv: has been changed since it was written"):
+        check_proof(result / "one" / "provenance.json")
+    (result / "two" / "metrics.csv").unlink()
+    with pytest.raises(UserError) as caught:
+        verify("mine")
+    first, second = str(caught.value).splitlines()
+    assert "one/metrics.csv" in first
+    assert "two/metrics.csv: is missing; to remake it, remove it (rm -f results/mine/" in second
+    (result / "two" / "provenance.json").write_text("{")
+    with pytest.raises(UserError, match=r"two/provenance\.json: is damaged, or of an older"):
+        verify("mine")
+
+
+def test_a_result_that_is_not_there_is_told(result):
+    with pytest.raises(UserError, match="results/yours: holds no results"):
+        verify("yours")
+    (result.parents[1] / "claims.csv").write_text("id\n")
+    with pytest.raises(UserError, match="'mien' in results; did you mean 'mine'"):
+        verdicts_file("mien")
+    assert verdicts_file("mine").name == "claims.csv"
