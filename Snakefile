@@ -1,12 +1,22 @@
 # The pipeline: data -> runs -> figure tables -> figures, and tables -> claims -> report.
 # Configuration is checked before any job is planned; see config.yaml.
 
+from pathlib import Path
+
 from snakemake.utils import min_version
 
 min_version("9.0")
 
 
-configfile: "config.yaml"
+# That of the working directory (`-d`), or else of this checkout.
+FOUND = [
+    p
+    for p in ("config.yaml", Path(workflow.basedir, "config.yaml"))
+    if Path(p).exists()
+]
+
+
+configfile: str(FOUND[0])
 
 
 include: "workflow/rules/common.smk"

@@ -2,12 +2,15 @@
 
 import fcntl
 import json
+import logging
 import os
 import socket
 import time
 from pathlib import Path
 
 from feature_alignment.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 def lock_result(folder: Path) -> None:
@@ -25,6 +28,8 @@ def lock_result(folder: Path) -> None:
             f"{folder}: is being made by {_owner(os.read(lock, 4096))}; wait for it, or make a "
             "result of another name beside it with --config name=<another>."
         ) from None
+    except OSError as error:  # a file system without locks
+        log.warning("%s: cannot be locked (%s); make it with one Snakemake at a time.", folder, error)
     owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
     os.truncate(lock, 0)
     os.write(lock, json.dumps(owner).encode())
