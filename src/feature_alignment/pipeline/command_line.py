@@ -114,9 +114,14 @@ def _run_by_hand(plan: Plan, experiment: str, point: str) -> Path:
     data = [_prepared(plan.config, spec["data"][key]["name"]) for key in dataset_keys(spec)]
     result = run_experiment(spec, *data)
     folder = BY_HAND / plan.name / "runs" / experiment / point
-    folder.mkdir(parents=True, exist_ok=True)
-    write_result(result, folder / "metrics.csv", folder / "arrays.npz")
-    (folder / "spec.json").write_text(canonical_json(spec), encoding="utf-8")
+    files = [folder / name for name in ("spec.json", "metrics.csv", "arrays.npz")]
+    with (
+        whole_file(files[0]) as about,
+        whole_file(files[1]) as rows,
+        whole_file(files[2]) as arrays,
+    ):
+        about.write_text(canonical_json(spec), encoding="utf-8")
+        write_result(result, rows, arrays)
     return folder
 
 

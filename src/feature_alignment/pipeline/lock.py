@@ -29,7 +29,9 @@ def lock_result(folder: Path) -> None:
             "result of another name beside it with --config name=<another>."
         ) from None
     except OSError as error:  # a file system without locks
-        log.warning("%s: cannot be locked (%s); make it with one Snakemake at a time.", folder, error)
+        log.warning(
+            "%s: cannot be locked (%s); make it with one Snakemake at a time.", folder, error
+        )
     owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
     os.truncate(lock, 0)
     os.write(lock, json.dumps(owner).encode())

@@ -244,3 +244,18 @@ def test_what_does_not_fit_together_is_refused(report, folder, tmp_path):
     report.figures[0].png.write_bytes(b"%PDF")
     with pytest.raises(ValueError, match="is not a PNG file"):
         render_report(report, folder)
+
+
+def test_verdicts_of_changed_settings_are_told_and_not_counted(report, folder):
+    figures = [replace(figure, changed=["width = 8"]) for figure in report.figures]
+    change = ("experiments.second2021_thing.width", "64", "8")
+    changed = replace(report, name="wide", changes=[change], figures=figures)
+    text = Page(render_report(changed, folder)).text
+    assert "Not all settings here are those of preset quick." in text
+    assert "experiments.second2021_thing.width 64 8" in text
+    assert "4 of them are verdicts of changed settings and are not counted here." in text
+    assert text.count("of changed settings, not counted") == 4
+    own = Page(render_report(report, folder)).text
+    assert "changed settings" not in own
+    assert "✓ 1 reproduced" in own
+    assert "✓ 0 reproduced" in text
