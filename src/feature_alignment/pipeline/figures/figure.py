@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from feature_alignment.pipeline.parameters import Parameters
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.parameters import Parameters, kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 Kind = TypeVar("Kind", bound=Parameters)
+_FIGURE_NAME = re.compile(r"fig([0-9]+[a-z]*|_[a-z_]+)")
+_POINT_NAME = re.compile(r"[\w-][\w.-]*")  # the workflow's pattern, without hidden files and ".."
+_TAKEN = {"point", "seed", "step", "layer", "split", "metric", "value"}
+"""The columns that the metrics of every run have."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,29 @@ class Point:
     parameters: Parameters
     columns: Mapping[str, str | float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            UserError: for the first that a run or its table cannot have.
+        """
+        where = f"point {self.name!r}"
+        if not (isinstance(self.name, str) and _POINT_NAME.fullmatch(self.name)):
+            raise UserError(f"{where}: name: only letters, digits and _ - . within are allowed.")
+        if not isinstance(self.parameters, Parameters):
+            found = kind(self.parameters)
+            raise UserError(f"{where}: parameters: found {found}, Parameters are needed.")
+        if not isinstance(self.columns, Mapping):
+            raise UserError(f"{where}: columns: found {kind(self.columns)}, a dict is needed.")
+        for column, value in self.columns.items():
+            if not isinstance(column, str) or column in _TAKEN:
+                raise UserError(f"{where}: columns: {column!r} is no name or taken; rename it.")
+            if not isinstance(value, str | int | float):
+                found = kind(value)
+                raise UserError(
+                    f"{where}: columns: {column}: found {found}, a text or number is needed."
+                )
+
     @property
     def experiment(self) -> str:
         """Full name of the experiment."""
@@ -45,8 +74,17 @@ class Settings:
         self._sections = sections
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
-        """The parameters of the experiment that the class belongs to."""
-        return cast("Kind", self._sections[kind.experiment])
+        """The parameters of the experiment that the class belongs to.
+
+        Raises:
+            UserError: if it belongs to none.
+        """
+        name = getattr(kind, "experiment", "")
+        if name not in self._sections:
+            classes = [type(section).__name__ for section in self._sections.values()]
+            wanted = getattr(kind, "__name__", kind)
+            raise UserError(f"settings[{wanted}]: no experiment's; {suggestion(wanted, classes)}.")
+        return cast("Kind", self._sections[name])
 
 
 @dataclass(frozen=True)
@@ -68,6 +106,34 @@ class Figure:
     points: Callable[[Settings], Sequence[Point]]
     table: Callable[[Runs], FigureTable]
     draw: Callable[[FigureTable], Picture]
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            UserError: for the first that does not fit.
+        """
+        where = f"Figure {self.name!r}"
+        if not (isinstance(self.name, str) and _FIGURE_NAME.fullmatch(self.name)):
+            raise UserError(f"{where}: name: write a name such as fig2, fig2b or fig_word.")
+        for key in ("title", "caption"):
+            value = getattr(self, key)
+            if not (isinstance(value, str) and value.strip()):
+                raise UserError(f"{where}: {key}: found {kind(value)}, a text is needed.")
+        for key in ("points", "table", "draw"):
+            value = getattr(self, key)
+            if not _takes_one_argument(value):
+                raise UserError(
+                    f"{where}: {key}: found {kind(value)}, a function of one argument is needed."
+                )
+
+
+def _takes_one_argument(function: object) -> bool:
+    try:
+        inspect.signature(cast("Callable[..., object]", function)).bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def one_point(kind: type[Parameters], name: str = "default") -> Callable[[Settings], list[Point]]:
