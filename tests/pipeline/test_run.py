@@ -116,7 +116,7 @@ def test_a_metric_that_is_not_finite_is_an_error(spec, runs, monkeypatch):
 @pytest.mark.parametrize(
     ("run_seed", "says"),
     [
-        (lambda run: None, "returned an object of type NoneType"),
+        (lambda run: None, "returned a NoneType"),
         (lambda run: SeedResult(), "returned a SeedResult without rows"),
         (lambda run: 1 / 0, r"failed \(ZeroDivisionError: division by zero\)"),
         (None, "failed .AttributeError: .*run_seed"),

@@ -293,11 +293,7 @@ class _UniqueKeys(yaml.CSafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if (
-                isinstance(key, yaml.ScalarNode)
-                and key.value in seen
-                and key.tag != "tag:yaml.org,2002:merge"
-            ):
+            if str(key.value) in seen and key.tag != "tag:yaml.org,2002:merge":
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value!r} is given twice", key.start_mark
                 )

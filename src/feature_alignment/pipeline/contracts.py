@@ -41,15 +41,6 @@ def must(holds: bool, otherwise: str) -> None:
         raise BreachError(otherwise)
 
 
-def must_be(value: object, kind: type) -> None:
-    """Say, within `owed_by`, what a function must have returned.
-
-    Raises:
-        BreachError: if it has not.
-    """
-    must(isinstance(value, kind), f"returned an object of type {type(value).__name__}")
-
-
 @contextmanager
 def owed_by(function: str, module: str, what: str) -> Iterator[None]:
     """Call a paper's function in here: what it raises becomes one sentence.

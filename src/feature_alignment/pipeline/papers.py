@@ -16,7 +16,7 @@ Nothing outside of the folder names it.
 import importlib
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -36,16 +36,6 @@ class Paper:
     authors: str
     venue: str
     url: str
-
-    def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            UserError: if one is no text.
-        """
-        for key, value in asdict(self).items():
-            if not (isinstance(value, str) and value.strip()):
-                raise UserError(f"Paper: {key}: found {kind(value)}, a text is needed.")
 
 
 @cache
@@ -69,11 +59,6 @@ def papers() -> dict[str, Paper]:
 
 
 def _imported(module: str) -> ModuleType:
-    """A module of a paper.
-
-    Raises:
-        PaperError: if it cannot be imported, naming file and line.
-    """
     try:
         return importlib.import_module(module)
     except Exception as error:
@@ -136,11 +121,6 @@ def _parameters_of(paper: str) -> dict[str, type[Parameters]]:
 
 
 def _check_experiment(paper: str, parameters: type[Parameters], where: str) -> None:
-    """Make sure that an experiment has its module, and defaults that it allows.
-
-    Raises:
-        UserError: if not.
-    """
     folder, own = paper_folder(paper) / "experiments", parameters.experiment.partition("_")[2]
     file = folder / f"{own}.py"
     if not file.is_file():

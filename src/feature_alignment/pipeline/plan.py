@@ -10,7 +10,7 @@ from feature_alignment.data.registry import DATASETS, check_options
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import check_ledgers
 from feature_alignment.pipeline.config import Change, Config, changes
-from feature_alignment.pipeline.contracts import must_be, owed_by
+from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.figures.figure import Point, Settings
 from feature_alignment.pipeline.papers import (
     all_figures,
@@ -153,16 +153,11 @@ def _points_and_specs(
 
 
 def _points_of(figure: str, settings: Settings) -> tuple[Point, ...]:
-    """What the function `points` of a figure returns, checked.
-
-    Raises:
-        UserError: if it fails, or for the first point that cannot be run.
-    """
     with owed_by("points", figure_module(figure), figure):
         found = figure_named(figure).points(settings)
         points = tuple(found) if isinstance(found, Iterable) else (found,)
         for point in points:
-            must_be(point, Point)
+            must(isinstance(point, Point), f"returned a {type(point).__name__}")
         for point in points:
             _check_point(point, [point.name for point in points])
     return points

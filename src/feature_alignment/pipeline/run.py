@@ -15,7 +15,7 @@ import torch
 from feature_alignment.data.canonical import Dataset, load
 from feature_alignment.determinism import configure, resolve_device, stream, torch_stream
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.contracts import must, must_be, owed_by
+from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.papers import experiment_module, parameters_of
 from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.spec import Spec, dataset_keys
@@ -181,7 +181,7 @@ def run_experiment(
             run = SeedRun(seed, parameters, device, datasets, label, checkpoints)
             with owed_by("run_seed", module, about):
                 result = run_seed(run)
-                must_be(result, SeedResult)
+                must(isinstance(result, SeedResult), f"returned a {type(result).__name__}")
                 must(bool(result.rows), "returned a SeedResult without rows")
             if checkpoints is not None:
                 checkpoints.save(f"seed{seed}", result)

@@ -39,27 +39,18 @@ class Point:
     columns: Mapping[str, str | float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            UserError: for the first that a run or its table cannot have.
-        """
-        where = f"point {self.name!r}"
+        taken = [column for column in self.columns if column in _TAKEN]
         if not (isinstance(self.name, str) and _POINT_NAME.fullmatch(self.name)):
-            raise UserError(f"{where}: name: only letters, digits and _ - . within are allowed.")
-        if not isinstance(self.parameters, Parameters):
-            found = kind(self.parameters)
-            raise UserError(f"{where}: parameters: found {found}, Parameters are needed.")
-        if not isinstance(self.columns, Mapping):
-            raise UserError(f"{where}: columns: found {kind(self.columns)}, a dict is needed.")
-        for column, value in self.columns.items():
-            if not isinstance(column, str) or column in _TAKEN:
-                raise UserError(f"{where}: columns: {column!r} is no name or taken; rename it.")
-            if not isinstance(value, str | int | float):
-                found = kind(value)
-                raise UserError(
-                    f"{where}: columns: {column}: found {found}, a text or number is needed."
-                )
+            wrong = "name: only letters, digits and _ - . within are allowed"
+        elif not isinstance(self.parameters, Parameters):
+            wrong = f"parameters: found {kind(self.parameters)}, Parameters are needed"
+        elif not all(isinstance(value, str | int | float) for value in self.columns.values()):
+            wrong = f"columns: found {self.columns}, texts and numbers are needed"
+        elif taken:
+            wrong = f"columns: every table has a column {taken[0]!r} already; rename it"
+        else:
+            return
+        raise UserError(f"point {self.name!r}: {wrong}.")
 
     @property
     def experiment(self) -> str:
@@ -108,24 +99,16 @@ class Figure:
     draw: Callable[[FigureTable], Picture]
 
     def __post_init__(self) -> None:
-        """Check the fields.
-
-        Raises:
-            UserError: for the first that does not fit.
-        """
-        where = f"Figure {self.name!r}"
-        if not (isinstance(self.name, str) and _FIGURE_NAME.fullmatch(self.name)):
-            raise UserError(f"{where}: name: write a name such as fig2, fig2b or fig_word.")
-        for key in ("title", "caption"):
-            value = getattr(self, key)
-            if not (isinstance(value, str) and value.strip()):
-                raise UserError(f"{where}: {key}: found {kind(value)}, a text is needed.")
-        for key in ("points", "table", "draw"):
-            value = getattr(self, key)
-            if not _takes_one_argument(value):
-                raise UserError(
-                    f"{where}: {key}: found {kind(value)}, a function of one argument is needed."
-                )
+        for key, value in vars(self).items():
+            if key in ("points", "table", "draw"):
+                fits, wanted = _takes_one_argument(value), "a function of one argument is needed"
+            elif key == "name":
+                fits = _FIGURE_NAME.fullmatch(str(value))
+                wanted = "write a name such as fig2, fig2b or fig_word"
+            else:
+                fits, wanted = isinstance(value, str) and value.strip(), "a text is needed"
+            if not fits:
+                raise UserError(f"Figure {self.name!r}: {key}: found {kind(value)}, {wanted}.")
 
 
 def _takes_one_argument(function: object) -> bool:

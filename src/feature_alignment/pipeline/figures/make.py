@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Picture
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.pipeline.contracts import must, must_be, owed_by
+from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.figures.drawing import describe_seeds
 from feature_alignment.pipeline.figures.style import save, stamp
 from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs
@@ -25,8 +25,7 @@ def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Pat
     runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in spec["points"]})
     with owed_by("table", figure_module(spec["figure"]), spec["figure"]):
         made = figure_named(spec["figure"]).table(runs)
-        must_be(made, FigureTable)
-        must_be(made.frame, pd.DataFrame)
+        must(isinstance(made, FigureTable), f"returned a {type(made).__name__}")
         missing = [column for column in ("seed", "metric", "value") if column not in made.frame]
         must(not missing, f"returned a frame without {', '.join(missing)}")
         made.frame.to_csv(table, index=False)
@@ -41,7 +40,7 @@ def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path])
         content = FigureTable(pd.read_csv(table), dict(stored))
     with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
         picture = figure_named(spec["figure"]).draw(content)
-        must_be(picture, Picture)
+        must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")
         stamp(picture, describe_settings(spec), describe_data(spec), describe_seeds(content.frame))
         for file in pictures:
             save(picture, file)
