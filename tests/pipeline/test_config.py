@@ -95,8 +95,10 @@ def test_sections_and_lists_are_checked_inside(values, says):
 def test_a_section_that_is_changed_is_checked_again():
     assert Nested().but(widths=[3]).widths == (3,)
     assert Nested().measure_at.first == 10
-    with pytest.raises(ValueError, match="extra"):
+    with pytest.raises(UserError, match="Nested: hights: unknown key; allowed"):
         Nested().but(hights=[3])
+    with pytest.raises(UserError, match=r"Nested: widths: found an empty list"):
+        Nested().but(widths=[])
 
 
 def test_keys_of_a_section_that_are_not_given_keep_its_defaults(root):

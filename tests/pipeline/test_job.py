@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from feature_alignment.errors import UserError
+from feature_alignment.pipeline.contracts import owed_by
 from feature_alignment.pipeline.imports import SOURCE_ROOT
 from feature_alignment.pipeline.job import open_job
 from feature_alignment.pipeline.spec import spec_hash
@@ -113,6 +114,27 @@ def test_a_users_mistake_is_logged_as_one_sentence(fake, tmp_path):
     log = (tmp_path / "job.log").read_text()
     assert "ERROR file x: is empty; make it again." in log
     assert "Traceback" not in log
+
+
+def test_a_fault_in_a_papers_code_has_one_short_traceback(fake, tmp_path, capsys):
+    code = "def draw(depth):\n    return draw(depth - 1) if depth else int('x')\n"
+    space = {"__name__": "feature_alignment.papers.example2030.figures.made_up"}
+    exec(compile(code, "made_up.py", "exec"), space)
+
+    def job():
+        with open_job(fake, MODULE), owed_by("draw", space["__name__"], "example2030_fig1"):
+            space["draw"](20)
+
+    with pytest.raises(SystemExit):
+        job()
+    said = "example2030_fig1: draw of feature_alignment.papers.example2030.figures.made_up failed "
+    shown, log = capsys.readouterr().err, (tmp_path / "job.log").read_text()
+    for text in (shown, log):
+        assert text.count(said + "(made_up.py:2: ValueError: invalid literal") == 1
+        assert text.count("Traceback") == 1
+    assert "test_job.py" not in shown
+    assert "test_job.py" in log
+    assert len(log.splitlines()) > len(shown.splitlines())
 
 
 def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_path):

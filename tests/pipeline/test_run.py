@@ -7,7 +7,9 @@ import torch
 
 from feature_alignment.data.canonical import content_sha256, save
 from feature_alignment.determinism import stream
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline import run
+from feature_alignment.pipeline.contracts import PaperError
 from feature_alignment.pipeline.papers import experiment_module
 from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.run import SeedResult, run_experiment
@@ -55,7 +57,7 @@ def runs(monkeypatch):
 
     module = types.SimpleNamespace(run_seed=run_seed)
     monkeypatch.setitem(sys.modules, experiment_module("fake2020_thing"), module)
-    monkeypatch.setattr(run, "parameters_of", lambda name: {"fake2020_thing": Thing}[name])
+    monkeypatch.setattr(run, "parameters_of", {"fake2020_thing": Thing}.__getitem__)
     return found
 
 
@@ -107,5 +109,39 @@ def test_a_metric_that_is_not_finite_is_an_error(spec, runs, monkeypatch):
 
     module = types.SimpleNamespace(run_seed=run_seed)
     monkeypatch.setitem(sys.modules, experiment_module("fake2020_thing"), module)
-    with pytest.raises(ValueError, match="metric loss is nan at seed 0, step 3"):
+    with pytest.raises(UserError, match="fake2020_thing/default: metric loss is nan at seed 0"):
         run_experiment(spec)
+
+
+@pytest.mark.parametrize(
+    ("run_seed", "says"),
+    [
+        (lambda run: None, "returned a NoneType"),
+        (lambda run: SeedResult(), "returned a SeedResult without rows"),
+        (lambda run: 1 / 0, r"failed \(ZeroDivisionError: division by zero\)"),
+        (None, "failed .AttributeError: .*run_seed"),
+    ],
+)
+def test_what_run_seed_does_wrong_is_told_in_one_sentence(spec, runs, monkeypatch, run_seed, says):
+    name = experiment_module("fake2020_thing")
+    module = types.SimpleNamespace(**({"run_seed": run_seed} if run_seed else {}))
+    monkeypatch.setitem(sys.modules, name, module)
+    where = f"fake2020_thing/default: run_seed of {name} {says}.*; it takes a SeedRun and returns"
+    with pytest.raises(PaperError, match=where):
+        run_experiment(spec)
+
+
+def test_a_users_mistake_that_run_seed_finds_is_told_as_it_is(spec, runs, monkeypatch):
+    def attempt(words):
+        def run_seed(seed_run):
+            raise UserError(words)
+
+        module = types.SimpleNamespace(run_seed=run_seed)
+        monkeypatch.setitem(sys.modules, experiment_module("fake2020_thing"), module)
+        with pytest.raises(UserError) as caught:
+            run_experiment(spec)
+        return str(caught.value)
+
+    key = "experiments.fake2020_thing.width: too wide."
+    assert attempt(key) == key
+    assert attempt("the loss is nan.") == "fake2020_thing/default: the loss is nan."

@@ -75,6 +75,21 @@ def test_its_mistakes_are_told_as_all_others_are(with_the_paper, tmp_path):
     assert said in done.stdout + done.stderr
 
 
+def test_a_figure_that_fails_shows_one_sentence_and_one_traceback(with_the_paper):
+    file = with_the_paper.folder / f"src/feature_alignment/papers/{PAPER}/figures"
+    file /= "shares_and_losses.py"
+    whole = file.read_text()
+    file.write_text(whole.replace("    return figure\n", '    return int("x")\n', 1))
+    try:
+        done = with_the_paper.run("--cores", "1", PAPER, *SMOKE)
+    finally:
+        file.write_text(whole)
+    shown = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert shown.count("Traceback") == 1
+    assert shown.count(f"{PAPER}_fig1: draw of feature_alignment.papers.{PAPER}.figures") == 1
+
+
 def test_an_edit_reruns_it_and_nothing_else(with_the_paper):
     options = (*SMOKE, f"papers={PAPER}")
     with_the_paper.succeed("--cores", "1", *options)

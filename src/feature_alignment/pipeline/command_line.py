@@ -22,6 +22,7 @@ from feature_alignment.pipeline.config import (
     read_yaml,
     resolve_config,
 )
+from feature_alignment.pipeline.contracts import PaperError, short_traceback
 from feature_alignment.pipeline.papers import all_figures, all_parameters
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan
 from feature_alignment.pipeline.spec import canonical_json, dataset_keys
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         options.command(options)
     except UserError as error:
+        if isinstance(error, PaperError) and error.__cause__ is not None:
+            sys.stderr.write(short_traceback(error.__cause__))
         sys.exit(f"{error}")
 
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
 
 PACKAGE = "feature_alignment"
@@ -63,6 +64,17 @@ def closure_hash(*modules: str) -> str:
     return digest.hexdigest()
 
 
+def check_source(path: Path, name: str) -> None:
+    """Make sure, without running it, that a file is Python and speaks of a name.
+
+    Raises:
+        UserError: if not.
+    """
+    _facts(path)
+    if name not in path.read_text(encoding="utf-8"):
+        raise UserError(f"{path}: {name}: missing; define a function of that name.")
+
+
 @dataclass(frozen=True)
 class _Facts:
     """What is read from a file: its state, imports in full, and a hash of what its code means."""
@@ -108,7 +120,10 @@ def _facts(path: Path) -> _Facts:
 
 
 def _read(path: Path, state: str) -> _Facts:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}.") from error
     imports = tuple(_walk_imports(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -21,7 +21,8 @@ import psutil
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import unfinished
-from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash, external_imports
+from feature_alignment.pipeline.contracts import PaperError, short_traceback
+from feature_alignment.pipeline.imports import closure_hash, external_imports
 from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
 from feature_alignment.pipeline.provenance import package_versions, provenance
 from feature_alignment.pipeline.spec import Spec, canonical_json, spec_hash
@@ -158,7 +159,8 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     """Run the body of a workflow script as a job.
 
     Outputs appear together and only if the body ends well; a `UserError` ends the process with
-    its one sentence, any other error with a traceback, in the log file and on stderr.
+    its one sentence. A traceback, of other errors and of those in a paper's code, stands whole in
+    the log file and short on stderr.
 
     Args:
         snakemake: the object that Snakemake puts into scripts; the rule has `params.spec`, a log
@@ -176,7 +178,7 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
         yield job
         job._commit()
     except UserError as error:
-        log.error("%s", error)
+        log.error("%s", error, exc_info=error.__cause__ if isinstance(error, PaperError) else None)
         sys.exit(1)
     finally:
         job._discard()
@@ -189,9 +191,18 @@ def _set_up_logging(path: Path) -> None:
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     to_stderr = logging.StreamHandler()
     to_stderr.setLevel(logging.WARNING)
-    to_stderr.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    to_stderr.setFormatter(_Short())
     logging.basicConfig(level=logging.INFO, handlers=[to_file, to_stderr], force=True)
     sys.excepthook = _log_uncaught
+
+
+class _Short(logging.Formatter):
+    """What stderr shows: of a traceback only the frames that matter; the log file has it whole."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{record.levelname}: {record.getMessage()}"
+        error = record.exc_info[1] if record.exc_info else None
+        return f"{text}\n{short_traceback(error).rstrip()}" if error else text
 
 
 def _log_uncaught(

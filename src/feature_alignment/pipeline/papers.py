@@ -19,10 +19,13 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.contracts import PaperError, told
 from feature_alignment.pipeline.figures.figure import Figure
-from feature_alignment.pipeline.parameters import PAPERS_PACKAGE, Parameters
+from feature_alignment.pipeline.imports import check_source
+from feature_alignment.pipeline.parameters import PAPERS_PACKAGE, Parameters, check, kind
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,29 @@ class Paper:
 
 @cache
 def papers() -> dict[str, Paper]:
-    """All papers by citation key, in alphabetical order."""
-    return {
-        key: importlib.import_module(f"{PAPERS_PACKAGE}.{key}.paper").PAPER
-        for key in sorted(_folders())
-    }
+    """All papers by citation key, in alphabetical order.
+
+    Raises:
+        UserError: if a folder or its `paper.py` is not as it must be.
+    """
+    found = {}
+    for key, folder in sorted(_folders().items()):
+        if not re.fullmatch(r"[a-z]+[0-9]{4}", key):
+            raise UserError(f"{folder}: name a paper's folder by letters and a year, as key2024.")
+        paper = getattr(_imported(f"{PAPERS_PACKAGE}.{key}.paper"), "PAPER", None)
+        if not isinstance(paper, Paper):
+            raise UserError(
+                f"{folder / 'paper.py'}: PAPER: found {kind(paper)}, a Paper is needed."
+            )
+        found[key] = paper
+    return found
+
+
+def _imported(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        raise PaperError(f"{told(error, module)}.") from error
 
 
 @cache
@@ -87,13 +108,31 @@ def parameters_of(experiment: str) -> type[Parameters]:
 
 @cache
 def _parameters_of(paper: str) -> dict[str, type[Parameters]]:
-    module = importlib.import_module(f"{PAPERS_PACKAGE}.{paper}.parameters")
-    classes = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Parameters) and value.experiment
-    ]
-    return {kind.experiment: kind for kind in sorted(classes, key=lambda c: c.experiment)}
+    module = _imported(f"{PAPERS_PACKAGE}.{paper}.parameters")
+    found: dict[str, type[Parameters]] = {}
+    for name, value in vars(module).items():
+        if isinstance(value, type) and issubclass(value, Parameters) and value.experiment:
+            where = f"{paper_folder(paper) / 'parameters.py'}: class {name}"
+            if found.setdefault(value.experiment, value) is not value:
+                other = found[value.experiment].__name__
+                raise UserError(f"{where}: experiment: it is that of {other}, too; rename one.")
+            _check_experiment(paper, value, where)
+    return dict(sorted(found.items()))
+
+
+def _check_experiment(paper: str, parameters: type[Parameters], where: str) -> None:
+    folder, own = paper_folder(paper) / "experiments", parameters.experiment.partition("_")[2]
+    file = folder / f"{own}.py"
+    if not file.is_file():
+        hint = suggestion(own, [path.stem for path in folder.glob("[!_]*.py")])
+        raise UserError(f"{where}: experiment: there is no module {file}; {hint}.")
+    check_source(file, "run_seed")
+    given = {
+        key: field.get_default(call_default_factory=True)
+        for key, field in parameters.model_fields.items()
+        if not field.is_required()
+    }
+    check(parameters, given, lambda _: where)
 
 
 def experiment_module(experiment: str) -> str:
@@ -112,17 +151,36 @@ def _figures_of(paper: str) -> dict[str, tuple[Figure, str]]:
     """A paper's figures, each with the dotted name of its module, by full name and in order.
 
     Raises:
-        ValueError: if two figures have the same name.
+        UserError: if a module cannot be imported, has figures beside `FIGURES`, or two figures
+            have the same name.
     """
     found: dict[str, tuple[Figure, str]] = {}
     for file in sorted((paper_folder(paper) / "figures").glob("*.py")):
         module = f"{PAPERS_PACKAGE}.{paper}.figures.{file.stem}"
-        for figure in getattr(importlib.import_module(module), "FIGURES", ()):
+        for figure in _figures_in(_imported(module), file):
             name = f"{paper}_{figure.name}"
             if name in found:
-                raise ValueError(f"{name} stands in {found[name][1]} and in {module}")
+                raise UserError(
+                    f"{name} stands in {found[name][1]} and again in {module}; rename one."
+                )
             found[name] = figure, module
     return dict(sorted(found.items(), key=lambda item: figure_order(item[0])))
+
+
+def _figures_in(module: ModuleType, file: Path) -> tuple[Figure, ...]:
+    listed = getattr(module, "FIGURES", ())
+    if not _are_figures(listed):
+        raise UserError(f"{file}: FIGURES: found {kind(listed)}, a tuple of Figures is needed.")
+    known = {id(figure) for figure in listed}
+    for name, value in vars(module).items():
+        several = value if _are_figures(value) else (value,)
+        if any(isinstance(item, Figure) and id(item) not in known for item in several):
+            raise UserError(f"{file}: {name}: holds a Figure that is not in the tuple FIGURES.")
+    return tuple(listed)
+
+
+def _are_figures(value: object) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(item, Figure) for item in value)
 
 
 def figure_order(name: str) -> tuple[str, float, str]:

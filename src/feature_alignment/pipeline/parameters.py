@@ -60,8 +60,16 @@ class Section(BaseModel):
     )
 
     def but(self, **changes: Any) -> Self:
-        """The same section with some values changed, and checked again."""
-        return type(self).model_validate({**self.model_dump(), **changes})
+        """The same section with some values changed, and checked again.
+
+        Raises:
+            UserError: if a key is unknown or a value is not allowed; names experiment and key.
+        """
+        name = getattr(self, "experiment", "") or type(self).__name__
+        for key in changes.keys() - type(self).model_fields.keys():
+            hint = suggestion(key, type(self).model_fields)
+            raise UserError(f"{name}: {key}: unknown key; {hint}.")
+        return check(type(self), {**self.model_dump(), **changes}, lambda _: name)
 
     def plain(self) -> dict[str, Any]:
         """The values as JSON would have them: dicts, lists, numbers, texts and None."""

@@ -3,14 +3,24 @@
 Pure bookkeeping, cheap to compute: the Snakefile builds it at every start.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from feature_alignment.data.registry import check_options
+from feature_alignment.data.registry import DATASETS, check_options
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.claims.ledger import check_ledgers
 from feature_alignment.pipeline.config import Change, Config, changes
-from feature_alignment.pipeline.figures.figure import Point
-from feature_alignment.pipeline.papers import all_figures, figure_named, paper_of, papers
+from feature_alignment.pipeline.contracts import must, owed_by
+from feature_alignment.pipeline.figures.figure import Point, Settings
+from feature_alignment.pipeline.papers import (
+    all_figures,
+    all_parameters,
+    figure_module,
+    figure_named,
+    ledgers,
+    paper_of,
+    papers,
+)
 from feature_alignment.pipeline.spec import Spec, dataset_keys
 
 
@@ -86,8 +96,8 @@ def make_plan(config: Config, preset: Config | None = None) -> Plan:
         preset: what the preset's own would be, to tell what was changed; None if it is the same.
 
     Raises:
-        UserError: if a selected paper, figure or dataset does not exist or cannot be used.
-        ValueError: if figures contradict each other about a point, or one repeats a point's name.
+        UserError: if a selected paper, figure or dataset does not exist or cannot be used; or if
+            any paper's modules, points or claims are not as they must be, selected or not.
     """
     figures = _selected_figures(config)
     points, specs = _points_and_specs(config)
@@ -95,6 +105,7 @@ def make_plan(config: Config, preset: Config | None = None) -> Plan:
     plan = Plan(config, figures, points, specs, found, _changed_figures(points, preset, found))
     for name, _ in sorted({pair for figure in figures for pair in plan.datasets_of(figure)}):
         check_options(name, config.dataset(name))
+    check_ledgers(ledgers(), all_figures())
     return plan
 
 
@@ -108,7 +119,7 @@ def _changed_figures(
     settings = preset.settings()
     changed = {}
     for figure, here in points.items():
-        own = tuple(figure_named(figure).points(settings))
+        own = _points_of(figure, settings)
         if here != own:
             shown = {point.experiment for point in here + own}
             changed[figure] = _short([c for c in of_experiments if c.key.split(".")[1] in shown])
@@ -128,19 +139,45 @@ def _points_and_specs(
     points: dict[str, tuple[Point, ...]] = {}
     specs: dict[tuple[str, str], Spec] = {}
     for figure in all_figures():
-        needed = tuple(figure_named(figure).points(settings))
-        points[figure] = needed
-        if len({point.name for point in needed}) < len(needed):
-            raise ValueError(f"{figure} needs two points of the same name; rename one")
-        for point in needed:
+        points[figure] = _points_of(figure, settings)
+        for point in points[figure]:
             spec = _make_spec(point, config)
             known = specs.setdefault((point.experiment, point.name), spec)
             if known != spec:
-                raise ValueError(
-                    f"{figure} asks for {point.experiment}/{point.name} with other parameters "
-                    "than another figure; give the point another name"
+                keys = [k for k, v in spec["parameters"].items() if known["parameters"][k] != v]
+                raise UserError(
+                    f"{figure}: points of {figure_module(figure)}: {point.experiment}/{point.name} "
+                    f"has another {', '.join(keys)} than in an earlier figure; rename the point."
                 )
     return points, specs
+
+
+def _points_of(figure: str, settings: Settings) -> tuple[Point, ...]:
+    with owed_by("points", figure_module(figure), figure):
+        found = figure_named(figure).points(settings)
+        points = tuple(found) if isinstance(found, Iterable) else (found,)
+        for point in points:
+            must(isinstance(point, Point), f"returned a {type(point).__name__}")
+        for point in points:
+            _check_point(point, [point.name for point in points])
+    return points
+
+
+def _check_point(point: Point, names: Sequence[str]) -> None:
+    if names.count(point.name) > 1:
+        raise UserError(f"two points have the name {point.name!r}; rename one.")
+    if point.experiment not in all_parameters():
+        raise UserError(
+            f"point {point.name!r}: {type(point.parameters).__name__} is no experiment's class in "
+            f"parameters.py; {suggestion(point.experiment, all_parameters())}."
+        )
+    for key in point.parameters.dataset_keys():
+        name = getattr(point.parameters, key)
+        if name and name not in DATASETS:
+            raise UserError(
+                f"{point.experiment}/{point.name}: {key}: unknown dataset {name!r}; "
+                f"{suggestion(name, DATASETS)}."
+            )
 
 
 def _selected_figures(config: Config) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import torch
 from feature_alignment.data.canonical import Dataset, load
 from feature_alignment.determinism import configure, resolve_device, stream, torch_stream
 from feature_alignment.errors import UserError
+from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.papers import experiment_module, parameters_of
 from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.spec import Spec, dataset_keys
@@ -155,12 +156,14 @@ def run_experiment(
             such thing.
 
     Raises:
-        UserError: if a parameter is not possible or a training fails; it names the point.
-        ValueError: if a metric is not finite, or the spec names more or fewer datasets than
-            there are files.
+        UserError: if a parameter is not possible, a training fails, or a metric is not finite; it
+            names the point.
+        ValueError: if the spec names more or fewer datasets than there are files.
     """
     experiment, seeds = spec["experiment"], spec["parameters"]["seeds"]
-    run_seed = importlib.import_module(experiment_module(experiment)).run_seed
+    module, about = experiment_module(experiment), f"{experiment}/{spec['point']}"
+    with owed_by("run_seed", module, about):
+        run_seed = importlib.import_module(module).run_seed
     parameters = parameters_of(experiment).model_validate(spec["parameters"])
     configure(spec["threads"])  # after the import: it reaches the libraries that are loaded
     device = resolve_device(spec["device"])
@@ -171,34 +174,32 @@ def run_experiment(
     arrays: dict[str, np.ndarray] = {}
     seconds = Counter[str]()
     for seed in range(seeds):
-        label = f"{experiment}/{spec['point']} seed {seed + 1}/{seeds}"
+        label = f"{about} seed {seed + 1}/{seeds}"
         log.info("%s on %s", label, device)
-        try:
-            result = None if checkpoints is None else checkpoints.load(f"seed{seed}")
-            if result is None:
-                run = SeedRun(seed, parameters, device, datasets, label, checkpoints)
+        result = None if checkpoints is None else checkpoints.load(f"seed{seed}")
+        if result is None:
+            run = SeedRun(seed, parameters, device, datasets, label, checkpoints)
+            with owed_by("run_seed", module, about):
                 result = run_seed(run)
-                if checkpoints is not None:
-                    checkpoints.save(f"seed{seed}", result)
-        except UserError as error:
-            if str(error).startswith("experiments."):  # it names the key by its whole path
-                raise
-            raise UserError(f"{experiment}/{spec['point']}: {error}") from error
+                must(isinstance(result, SeedResult), f"returned a {type(result).__name__}")
+                must(bool(result.rows), "returned a SeedResult without rows")
+            if checkpoints is not None:
+                checkpoints.save(f"seed{seed}", result)
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
         seconds.update(result.seconds)
-    return Result(_tidy(rows), arrays, dict(seconds))
+    return Result(_tidy(rows, about), arrays, dict(seconds))
 
 
-def _tidy(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _tidy(rows: list[dict[str, Any]], about: str) -> pd.DataFrame:
     metrics = pd.DataFrame(rows)
     metrics = metrics.reindex(columns=[*COLUMNS, *metrics.columns.difference(COLUMNS, sort=False)])
     bad = metrics[~np.isfinite(metrics["value"])]
     if len(bad):
         first = bad.iloc[0]
-        raise ValueError(
-            f"metric {first['metric']} is {first['value']} "
-            f"at seed {first['seed']}, step {first['step']}, layer {first['layer']}"
+        raise UserError(
+            f"{about}: metric {first['metric']} is {first['value']} at seed {first['seed']}, step "
+            f"{first['step']}, layer {first['layer']}; a metric must be finite."
         )
     return metrics
 

@@ -3,6 +3,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgba
 
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.drawing import describe_seeds, draw_curve, draw_points
 from feature_alignment.pipeline.figures.style import new_figure
 
@@ -92,14 +93,14 @@ def test_curves_and_points_that_cannot_be_drawn_are_refused():
     rows, log, black = tidy(2), one_axes(yscale="log"), {0: "black"}
     with pytest.raises(ValueError, match="no rows"):
         draw_points(one_axes(), rows, {7: "x"}, {7: "black"}, by="step")
-    with pytest.raises(ValueError, match="not positive"):
+    with pytest.raises(UserError, match="metric value is 0 at seed 0, which is not positive"):
         draw_points(log, rows.assign(value=0), {0: "x"}, black, by="step")
     with pytest.raises(ValueError, match="no rows"):
         draw_curve(one_axes(), rows[:0], "black", "a")
     with pytest.raises(ValueError, match="several values for one seed and step"):
         draw_curve(one_axes(), pd.concat([rows, rows]), "black", "a")
-    with pytest.raises(ValueError, match="not positive"):
-        draw_curve(one_axes(yscale="log"), rows.assign(value=rows["value"] - 1), "black")
+    with pytest.raises(UserError, match="the curve 'a': metric loss is -2 at seed 0, which is not"):
+        draw_curve(one_axes(yscale="log"), rows.assign(value=-2, metric="loss"), "black", "a")
 
 
 @pytest.mark.parametrize("horizontal", [False, True])

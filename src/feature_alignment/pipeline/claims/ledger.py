@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.config import Preset, read_yaml
 from feature_alignment.pipeline.parameters import Section, check
 
@@ -144,12 +144,31 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
+def check_ledgers(files: Sequence[Path], figures: Sequence[str]) -> None:
+    """Check every claim of papers' ledgers, and that it is about one of the figures.
+
+    Raises:
+        UserError: as `load_ledger`, or if a claim's figure does not exist.
+    """
+    for path in files:
+        for claim in load_ledger([path]):
+            if claim.figure not in figures:
+                raise UserError(
+                    f"{path}: claim {claim.id}: figure: unknown figure {claim.figure!r}; "
+                    f"{suggestion(claim.figure, figures)}."
+                )
+
+
 def _read_claim(entry: Any, number: int, path: Path) -> Claim:
     name = f"number {number}"
     if isinstance(entry, dict):
         name, entry = entry.get("id", name), {"paper": path.parent.name, **entry}
     where = f"{path}: claim {name}"
     claim: Claim = check(Claim, entry, lambda _: where)
+    if claim.paper != path.parent.name:
+        raise UserError(
+            f"{where}: paper: found {claim.paper!r}; leave it out, it is the folder's name."
+        )
     _check_criterion(claim.criterion, f"{where}: criterion")
     if claim.partly is not None:
         _check_criterion(claim.partly, f"{where}: partly")

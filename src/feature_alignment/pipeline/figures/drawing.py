@@ -8,6 +8,8 @@ deviation are those of the logarithms, so an axis needs its scale before anythin
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from feature_alignment.errors import UserError
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
@@ -65,14 +67,14 @@ def draw_curve(
         style: further properties of the line.
 
     Raises:
-        ValueError: if there is no row, several for one seed and place, or a value that is not
+        UserError: if there is no row, several for one seed and place, or a value that is not
             positive on a logarithmic axis.
     """
     import seaborn
 
     if rows.duplicated(["seed", x]).any():
-        raise ValueError(f"the curve {label!r} has several values for one seed and {x}.")
-    _check(rows[y], ax.get_yscale(), f"the curve {label!r}")
+        raise UserError(f"the curve {label!r} has several values for one seed and {x}.")
+    _check(rows, y, ax.get_yscale(), f"the curve {label!r}")
     labels = ax.get_xlabel(), ax.get_ylabel()
     seeds = rows["seed"].nunique()
     # Crosses consist of edges alone, and seaborn's are white.
@@ -110,13 +112,13 @@ def draw_points(
         horizontal: whether categories go down and values across.
 
     Raises:
-        ValueError: if there is no row, or a value that is not positive on a logarithmic axis.
+        UserError: if there is no row, or a value that is not positive on a logarithmic axis.
     """
     import seaborn
 
     rows = rows[rows[by].isin(list(places))]
     values, categories = (ax.xaxis, ax.yaxis) if horizontal else (ax.yaxis, ax.xaxis)
-    _check(rows["value"], values.get_scale(), f"points by {by}")
+    _check(rows, "value", values.get_scale(), f"points by {by}")
     labels = ax.get_xlabel(), ax.get_ylabel()
     x, y = ("value", by) if horizontal else (by, "value")
     common = {"data": rows, "x": x, "y": y, "hue": group or by, "orient": "xy"[horizontal]}
@@ -136,12 +138,18 @@ def draw_points(
     _restore_labels(ax, *labels)
 
 
-def _check(values: "pd.Series", scale: str, what: str) -> None:
-    """Raise a ValueError at what seaborn would leave out without a word."""  # noqa: DOC501
-    if values.empty:
-        raise ValueError(f"no rows to draw for {what}.")
-    if scale == "log" and not (values > 0).all():
-        raise ValueError(f"{what} is not positive, and its axis is logarithmic.")
+def _check(rows: "pd.DataFrame", y: str, scale: str, what: str) -> None:
+    """Raise a UserError at what seaborn would leave out without a word."""  # noqa: DOC501
+    if rows.empty:
+        raise UserError(f"no rows to draw for {what}.")
+    bad = rows[~(rows[y] > 0)]
+    if scale == "log" and len(bad):
+        first = bad.iloc[0]
+        metric, value, seed = first.get("metric", y), first[y], first["seed"]
+        raise UserError(
+            f"{what}: metric {metric} is {value:g} at seed {seed}, which is not positive, and its "
+            "axis is logarithmic."
+        )
 
 
 def _restore_labels(ax: "Axes", xlabel: str, ylabel: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from feature_alignment.pipeline.parameters import Parameters
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.parameters import Parameters, kind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 Kind = TypeVar("Kind", bound=Parameters)
+_FIGURE_NAME = re.compile(r"fig([0-9]+[a-z]*|_[a-z_]+)")
+_POINT_NAME = re.compile(r"[\w-][\w.-]*")  # the workflow's pattern, without hidden files and ".."
+_TAKEN = {"point", "seed", "step", "layer", "split", "metric", "value"}
+"""The columns that the metrics of every run have."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,20 @@ class Point:
     parameters: Parameters
     columns: Mapping[str, str | float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        taken = [column for column in self.columns if column in _TAKEN]
+        if not (isinstance(self.name, str) and _POINT_NAME.fullmatch(self.name)):
+            wrong = "name: only letters, digits and _ - . within are allowed"
+        elif not isinstance(self.parameters, Parameters):
+            wrong = f"parameters: found {kind(self.parameters)}, Parameters are needed"
+        elif not all(isinstance(value, str | int | float) for value in self.columns.values()):
+            wrong = f"columns: found {self.columns}, texts and numbers are needed"
+        elif taken:
+            wrong = f"columns: every table has a column {taken[0]!r} already; rename it"
+        else:
+            return
+        raise UserError(f"point {self.name!r}: {wrong}.")
+
     @property
     def experiment(self) -> str:
         """Full name of the experiment."""
@@ -45,8 +65,17 @@ class Settings:
         self._sections = sections
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
-        """The parameters of the experiment that the class belongs to."""
-        return cast("Kind", self._sections[kind.experiment])
+        """The parameters of the experiment that the class belongs to.
+
+        Raises:
+            UserError: if it belongs to none.
+        """
+        name = getattr(kind, "experiment", "")
+        if name not in self._sections:
+            classes = [type(section).__name__ for section in self._sections.values()]
+            wanted = getattr(kind, "__name__", kind)
+            raise UserError(f"settings[{wanted}]: no experiment's; {suggestion(wanted, classes)}.")
+        return cast("Kind", self._sections[name])
 
 
 @dataclass(frozen=True)
@@ -68,6 +97,26 @@ class Figure:
     points: Callable[[Settings], Sequence[Point]]
     table: Callable[[Runs], FigureTable]
     draw: Callable[[FigureTable], Picture]
+
+    def __post_init__(self) -> None:
+        for key, value in vars(self).items():
+            if key in ("points", "table", "draw"):
+                fits, wanted = _takes_one_argument(value), "a function of one argument is needed"
+            elif key == "name":
+                fits = _FIGURE_NAME.fullmatch(str(value))
+                wanted = "write a name such as fig2, fig2b or fig_word"
+            else:
+                fits, wanted = isinstance(value, str) and value.strip(), "a text is needed"
+            if not fits:
+                raise UserError(f"Figure {self.name!r}: {key}: found {kind(value)}, {wanted}.")
+
+
+def _takes_one_argument(function: object) -> bool:
+    try:
+        inspect.signature(cast("Callable[..., object]", function)).bind(None)
+    except TypeError:
+        return False
+    return True
 
 
 def one_point(kind: type[Parameters], name: str = "default") -> Callable[[Settings], list[Point]]:

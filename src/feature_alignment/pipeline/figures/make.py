@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure as Picture
 
 from feature_alignment.data.registry import DATASETS
+from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.figures.drawing import describe_seeds
 from feature_alignment.pipeline.figures.style import save, stamp
 from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs
-from feature_alignment.pipeline.papers import figure_named
+from feature_alignment.pipeline.papers import figure_module, figure_named
 from feature_alignment.pipeline.spec import Spec
 
 _SHOWN = 6
@@ -21,10 +23,14 @@ _SHOWN = 6
 def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Path) -> FigureTable:
     """Gather the runs of a figure, in `folders` by point, into its table, a CSV and an NPZ."""
     runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in spec["points"]})
-    made = figure_named(spec["figure"]).table(runs)
-    made.frame.to_csv(table, index=False)
-    named: dict[str, Any] = dict(made.arrays)
-    np.savez_compressed(arrays, **named)
+    with owed_by("table", figure_module(spec["figure"]), spec["figure"]):
+        made = figure_named(spec["figure"]).table(runs)
+        must(isinstance(made, FigureTable), f"returned a {type(made).__name__}")
+        missing = [column for column in ("seed", "metric", "value") if column not in made.frame]
+        must(not missing, f"returned a frame without {', '.join(missing)}")
+        made.frame.to_csv(table, index=False)
+        named: dict[str, Any] = dict(made.arrays)
+        np.savez_compressed(arrays, **named)
     return made
 
 
@@ -32,10 +38,12 @@ def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path])
     """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it."""
     with np.load(arrays) as stored:
         content = FigureTable(pd.read_csv(table), dict(stored))
-    picture = figure_named(spec["figure"]).draw(content)
-    stamp(picture, describe_settings(spec), describe_data(spec), describe_seeds(content.frame))
-    for file in pictures:
-        save(picture, file)
+    with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
+        picture = figure_named(spec["figure"]).draw(content)
+        must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")
+        stamp(picture, describe_settings(spec), describe_data(spec), describe_seeds(content.frame))
+        for file in pictures:
+            save(picture, file)
 
 
 def describe_settings(spec: Spec) -> str:

@@ -1,0 +1,308 @@
+"""Whatever is wrong with a paper's folder is told when runs are planned, in one sentence."""
+
+import re
+import shutil
+import sys
+
+import pytest
+
+from feature_alignment import papers as package
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline import config, papers
+from feature_alignment.pipeline.command_line import main
+from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.plan import make_plan
+
+KEY = "copy2031"
+CACHES = (
+    papers.papers,
+    papers._folders,
+    papers.all_parameters,
+    papers._parameters_of,
+    papers.all_figures,
+    papers._figures_of,
+    config.config_model,
+)
+
+
+def forget():
+    for cached in CACHES:
+        cached.cache_clear()
+    for name in [name for name in sys.modules if name.startswith(f"{package.__name__}.{KEY}")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def folder(root, tmp_path, monkeypatch):
+    """A copy of the made-up paper under another key, the only paper there is."""
+    home = tmp_path / KEY
+    made_up = root / "tests/example_paper/example2030"
+    shutil.copytree(made_up, home, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in home.rglob("*.*"):
+        if file.is_file():
+            file.write_text(file.read_text().replace("example2030", KEY))
+    monkeypatch.setattr(package, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    forget()
+    yield home
+    forget()
+
+
+def plan(root):
+    return make_plan(resolve_config({}, root / "workflow", preset="smoke"))
+
+
+PARAMETERS, PAPER = "parameters.py", "paper.py"
+FIGURES, LEDGER = "figures/shares_and_losses.py", "claims.yaml"
+COIN = "experiments/coin.py"
+BUT = "settings[Coin].but(probability=probability)"
+POINTS = rf"copy2031_fig1: points of .*\.{KEY}\.figures\.shares_and_losses"
+FIRST = f"claim {KEY}.fig1.fair_share: "
+MISTAKES = {
+    "misspelt parameter": (
+        FIGURES,
+        (BUT, "settings[Coin].but(probabilty=probability)"),
+        f"{POINTS}: {KEY}_coin: probabilty: unknown key; did you mean 'probability'",
+    ),
+    "parameter of a wrong type": (
+        FIGURES,
+        (BUT, "settings[Coin].but(throws='8')"),
+        rf"{POINTS}: {KEY}_coin: throws: found '8' \(text\), a value of type integer",
+    ),
+    "parameters made anew": (
+        FIGURES,
+        (BUT, "Coin(probability=2)"),
+        rf"{POINTS} failed \(.*shares_and_losses\.py:20: ValidationError: Coin: probability: Input",
+    ),
+    "class without an experiment": (
+        FIGURES,
+        ("settings[Coin]", "settings[Figure]"),
+        rf"{POINTS}: settings\[Figure\]: .*allowed: Coin, Descent",
+    ),
+    "path of a point": (
+        FIGURES,
+        ("Point(name,", 'Point(f"p={probability}",'),
+        f"{POINTS}: point 'p=0.5': name: only letters",
+    ),
+    "point out of its folder": (FIGURES, ("Point(name,", 'Point("..",'), "point '..': name"),
+    "twin points": (FIGURES, ("Point(name,", 'Point("a",'), f"{POINTS}: two points .* 'a'"),
+    "contradiction": (
+        FIGURES,
+        (
+            'points=lambda settings: [Point("default", settings[Descent])]',
+            'points=lambda settings: [Point("fair", settings[Coin].but(throws=7))]',
+        ),
+        f"{KEY}_fig2: points of .*: {KEY}_coin/fair has another throws than",
+    ),
+    "column that is taken": (
+        FIGURES,
+        ('{"probability": probability}', '{"seed": probability}'),
+        f"{POINTS}: point 'fair': columns: every table has a column 'seed'",
+    ),
+    "column of no plain value": (
+        FIGURES,
+        ('{"probability": probability}', '{"probability": [probability]}'),
+        f"{POINTS}: point 'fair': columns: found {{'probability'",
+    ),
+    "no parameters": (FIGURES, (BUT, "3"), f"{POINTS}: point 'fair': parameters: found 3"),
+    "no points": (
+        FIGURES,
+        ("points=coins", "points=lambda settings: 3"),
+        f"{POINTS} returned .*int",
+    ),
+    "points that fail": (
+        FIGURES,
+        ("points=coins", "points=lambda settings: {}['x']"),
+        rf"{POINTS} failed \(.*shares_and_losses\.py:\d+: KeyError: x\); it takes the settings",
+    ),
+    "experiment of nowhere": (
+        FIGURES,
+        (BUT, 'type("Dice", (Coin,), {}, experiment="dice")()'),
+        f"{POINTS}: point 'fair': Dice is no experiment's class",
+    ),
+    "unknown dataset": (
+        PARAMETERS,
+        ("    samples: Count", '    dataset: str = "mnits"\n    samples: Count'),
+        f"{KEY}_descent/default: dataset: unknown dataset 'mnits'; did you mean 'mnist'",
+    ),
+    "misspelt FIGURES": (
+        FIGURES,
+        ("FIGURES =", "FIGURE ="),
+        r"losses\.py: FIGURE: .* in the tuple",
+    ),
+    "one figure and no tuple": (
+        FIGURES,
+        ("FIGURES = (", "FIGURES = 3\n_ = ("),
+        r"losses\.py: FIGURES: found 3 \(integer\), a tuple of Figures",
+    ),
+    "unknown argument": (
+        FIGURES,
+        ('title="The share', 'titel="The share'),
+        r"shares_and_losses\.py:\d+: TypeError: .*'titel'",
+    ),
+    "empty title": (
+        FIGURES,
+        ("The share of heads is near their probability", " "),
+        r"shares_and_losses\.py:\d+: Figure 'fig1': title: found ' '",
+    ),
+    "caption that is no text": (
+        FIGURES,
+        ('caption="Mean', 'caption=3 * ["x"] or "Mean'),
+        r"Figure 'fig2': caption: found .* \(list\), a text",
+    ),
+    "name of a figure": (
+        FIGURES,
+        ('name="fig1"', 'name="Fig. 1"'),
+        "Figure 'Fig. 1': name: found 'Fig. 1' .*, write",
+    ),
+    "no function": (FIGURES, ("draw=draw_shares", "draw=None"), "'fig1': draw: found nothing"),
+    "function of two arguments": (
+        FIGURES,
+        ("draw=draw_shares", "draw=lambda table, more: table"),
+        "'fig1': draw: found .* a function of one argument",
+    ),
+    "figures of one name": (
+        FIGURES,
+        ('name="fig2"', 'name="fig1"'),
+        f"{KEY}_fig1 stands in .* and again in",
+    ),
+    "syntax of a figure": (
+        FIGURES,
+        ("PROBABILITIES = {", "PROBABILITIES = = {"),
+        r"shares_and_losses\.py:14: SyntaxError: invalid syntax",
+    ),
+    "import that fails": (
+        FIGURES,
+        ("import draw_curve, ", "import draw_curv, "),
+        r"shares_and_losses\.py:6: ImportError: cannot import name 'draw_curv'",
+    ),
+    "paper without PAPER": (PAPER, ("PAPER =", "PAPERS ="), r"paper\.py: PAPER: found nothing"),
+    "default out of bounds": (
+        PARAMETERS,
+        ("by_figure(0.5", "by_figure(1.5"),
+        r"parameters\.py: class Coin: probability: found 1.5, at most 1",
+    ),
+    "default of a wrong type": (
+        PARAMETERS,
+        ("default=100,", 'default="many",'),
+        r"parameters\.py: class Descent: steps: found 'many' \(text\)",
+    ),
+    "no default": (PARAMETERS, ("default=100,", ""), "class Descent: steps: missing"),
+    "experiment without a module": (
+        PARAMETERS,
+        ('experiment="coin"', 'experiment="coins"'),
+        r"class Coin: experiment: there is no module .*coins\.py; did you mean 'coin'",
+    ),
+    "experiment twice": (
+        PARAMETERS,
+        ('experiment="descent"', 'experiment="coin"'),
+        "class Descent: experiment: it is that of Coin",
+    ),
+    "syntax of an experiment": (
+        COIN,
+        ("heads =", "heads = ="),
+        r"experiments/coin\.py:\d+: SyntaxError: invalid syntax",
+    ),
+    "no run_seed": (COIN, ("def run_seed", "def run_sed"), r"coin\.py: run_seed: missing"),
+    "figure of a claim": (
+        LEDGER,
+        (f"figure: {KEY}_fig2", f"figure: {KEY}_fig3"),
+        rf"claims\.yaml: claim {KEY}\.fig2\.loss_falls: figure: unknown figure .*did you mean",
+    ),
+    "paper of a claim": (
+        LEDGER,
+        ("    place: Figure 2", "    paper: copy\n    place: Figure 2"),
+        r"claims\.yaml: .*paper: found 'copy'",
+    ),
+    "criterion without its number": (
+        LEDGER,
+        ("      tolerance: 0.05\n", ""),
+        FIRST + r"criterion\.tolerance: missing",
+    ),
+    "claim twice": (LEDGER, ("fig1.bent_share", "fig1.fair_share"), FIRST + "id: used twice"),
+    "broken ledger": (LEDGER, ("claims:", "claims: ["), r"claims\.yaml: is not valid YAML"),
+    "key that is a list": (LEDGER, ("    place: Figure 2", "    [a]: b"), "is not valid YAML"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_a_paper_is_told_when_runs_are_planned(name, root, folder):
+    file, (right, wrong), says = MISTAKES[name]
+    text = (folder / file).read_text()
+    assert right in text
+    (folder / file).write_text(text.replace(right, wrong, 1))
+    with pytest.raises(UserError, match=says) as caught:
+        plan(root)
+    assert re.fullmatch(r"[^\n]+\.", str(caught.value))
+
+
+def test_the_copy_without_a_mistake_is_planned(root, folder):
+    assert plan(root).figures == (f"{KEY}_fig1", f"{KEY}_fig2")
+
+
+def test_a_folder_that_is_no_papers_key_is_refused(root, folder):
+    folder.rename(folder.with_name("my_paper"))
+    with pytest.raises(UserError, match=r"my_paper: name a paper's folder by letters and a year"):
+        plan(root)
+
+
+CONTRACTS = {
+    "draw that fails": (
+        FIGURES,
+        ('    ax.set(ylabel="share of heads"', '    int("x")\n    ax.set(ylabel="share of heads"'),
+        r"draw of .* failed \(.*losses\.py:\d+: ValueError: invalid literal .*\); it takes a Fig",
+        r"Traceback .*\n  File .*losses\.py.*\n    int\(\"x\"\)\n(.*\n)?ValueError: invalid",
+    ),
+    "draw that returns nothing": (
+        FIGURES,
+        ("draw=draw_shares", "draw=lambda table: None"),
+        "draw of .* returned a NoneType; .* matplotlib Figure",
+        "",
+    ),
+    "table that is a frame": (
+        FIGURES,
+        ("FigureTable(runs.metrics)", "runs.metrics"),
+        "table of .* returned a DataFrame; .* FigureTable",
+        "",
+    ),
+    "table without a column": (
+        FIGURES,
+        ("runs.metrics)", "runs.metrics.drop(columns='value'))"),
+        "table of .* returned a frame without value; .* the columns seed, metric and value",
+        "",
+    ),
+    "value that a logarithm cannot have": (
+        FIGURES,
+        (
+            "    draw_points(",
+            '    ax.set(yscale="log")\n    table.frame["value"] = -1\n    draw_points(',
+        ),
+        "points by probability: metric heads_share is -1 at seed 0",
+        "",
+    ),
+    "table of no run's rows": (
+        FIGURES,
+        ("FigureTable(runs.metrics)", "FigureTable(FigureTable(runs.metrics).rows(metric='x'))"),
+        r"table of .* failed \(.*py:\d+: KeyError: the table has no rows where {'metric': 'x'}\)",
+        "Traceback",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_function_that_fails_by_hand_is_told_in_one_sentence(
+    name, root, folder, monkeypatch, capfd
+):
+    file, (right, wrong), says, trace = CONTRACTS[name]
+    text = (folder / file).read_text()
+    assert right in text
+    (folder / file).write_text(text.replace(right, wrong, 1))
+    (folder.parent / "workflow").symlink_to(root / "workflow")
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(SystemExit, match=f"^{KEY}_fig1: {says}") as caught:
+        main(["figure", f"{KEY}/fig1", "--preset", "smoke"])
+    assert "\n" not in str(caught.value)
+    shown = capfd.readouterr().err
+    assert re.match(trace, shown)
+    assert shown.count("Traceback") == bool(trace)
+    assert len(shown.splitlines()) < 20
