@@ -22,7 +22,7 @@ import psutil
 from feature_alignment.errors import UserError
 from feature_alignment.files import unfinished
 from feature_alignment.pipeline.contracts import PaperError, short_traceback
-from feature_alignment.pipeline.imports import closure_hash, external_imports
+from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash, external_imports
 from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
 from feature_alignment.pipeline.provenance import package_versions, provenance
 from feature_alignment.pipeline.spec import Spec, canonical_json, spec_hash
