@@ -24,7 +24,7 @@ os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
 
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.config import PRESETS, resolve_config
+from feature_alignment.pipeline.config import PRESETS, read_entries, resolve_config
 from feature_alignment.pipeline.imports import closure_hash, remember
 from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import (
@@ -51,8 +51,12 @@ def one_sentence(function, *arguments, **options):
 
 def configuration(settings, preset=None):
     """The complete configuration that these settings make."""
-    files = [Path(file) for file in workflow.configfiles]
-    return one_sentence(resolve_config, settings, ROOT / "workflow", preset, files)
+    given = workflow.overwrite_configfiles
+    files = [Path(f) for f in workflow.configfiles if f not in given] + list(given)
+    typed = TYPED if settings else {}
+    return one_sentence(
+        resolve_config, settings, ROOT / "workflow", preset, files, typed
+    )
 
 
 @cache
@@ -62,6 +66,7 @@ def plan_of(name):
     return one_sentence(make_plan, settings, configuration({}, settings.preset))
 
 
+TYPED = one_sentence(read_entries, workflow.config_settings.config_args or ())
 CONFIG = configuration(config)
 PLAN = plan_of(CONFIG.result)
 EVERYTHING = PLAN.figures == all_figures()

@@ -145,7 +145,8 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     """Run the body of a workflow script as a job.
 
     Outputs appear together and only if the body ends well; a `UserError` ends the process with
-    its one sentence, any other error with a traceback, in the log file and on stderr.
+    its one sentence, an interrupt with a line in the log file, any other error with a traceback, in
+    the log file and on stderr.
 
     Args:
         snakemake: the object that Snakemake puts into scripts; the rule has `params.spec`, a log
@@ -165,6 +166,9 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     except UserError as error:
         log.error("%s", error)
         sys.exit(1)
+    except KeyboardInterrupt:
+        log.info("interrupted; the next job of this name goes on")
+        sys.exit(130)
     finally:
         job._discard()
     log.info("done in %.1f s", time.monotonic() - job._started)
@@ -177,7 +181,8 @@ def _set_up_logging(path: Path) -> None:
     to_stderr = logging.StreamHandler()
     to_stderr.setLevel(logging.WARNING)
     to_stderr.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[to_file, to_stderr], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[to_file, to_stderr], force=True)
+    log.setLevel(logging.INFO)  # other libraries tell of every font they shorten
     sys.excepthook = _log_uncaught
 
 
