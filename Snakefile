@@ -20,6 +20,7 @@ configfile: str(FOUND[0])
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/command_line.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/runs.smk"
 include: "workflow/rules/figures.smk"
@@ -43,3 +44,17 @@ for paper in papers():
             paper
         input:
             pictures_of([f for f in all_figures() if paper_of(f) == paper]),
+
+
+# And so is a figure's name, where it is asked for.
+for figure in all_figures():
+    if figure in TARGETS:
+
+        rule:
+            name:
+                figure
+            input:
+                pictures_of([figure]),
+
+
+check_targets()

@@ -12,6 +12,7 @@ from feature_alignment.pipeline.config import (
     config_model,
     describe_keys,
     load_preset,
+    read_entries,
     read_yaml,
     resolve_config,
 )
@@ -49,6 +50,21 @@ def test_the_sentence_names_the_file_that_holds_the_mistake(root, tmp_path):
         resolve_config({"threads": -1}, root / "workflow", files=[first, second])
     with pytest.raises(UserError, match=r"^--config: device: "):
         resolve_config({"device": "gpu"}, root / "workflow", files=[first, second])
+
+
+def test_what_is_typed_wins_and_is_blamed(root, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("device: cuda\nthreads: 2\n")
+    typed = read_entries(["device=gpu", "experiments={example2030_coin: {throws: 3}}", "name='7'"])
+    assert typed["experiments"] == {"example2030_coin": {"throws": 3}}
+    with pytest.raises(UserError, match=r"^--config: device: found 'gpu'"):
+        resolve_config(read_yaml(file), root / "workflow", files=[file], typed=typed)
+    typed["device"] = "cpu"
+    config = resolve_config(read_yaml(file), root / "workflow", files=[file], typed=typed)
+    assert (config.device, config.threads, config.name) == ("cpu", 2, "7")
+    assert config.experiments.example2030_coin.throws == 3
+    with pytest.raises(UserError, match=r"^--config: figures: '\[a' is not valid YAML"):
+        read_entries(["figures=[a"])
 
 
 def test_a_key_given_twice_is_refused_and_a_merge_is_not(tmp_path):

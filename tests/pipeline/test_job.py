@@ -51,6 +51,32 @@ def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
     assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
 
 
+def test_an_interrupted_job_says_so_in_its_log_only(fake, tmp_path, capsys):
+    def interrupted():
+        with open_job(fake, MODULE) as job:
+            write_all(job)
+            raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        interrupted()
+    assert ended.value.code == 130
+    assert files_below(tmp_path) == ["job.log"]
+    assert "interrupted" in (tmp_path / "job.log").read_text()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_figures_log_is_free_of_its_fonts(fake, tmp_path):
+    from feature_alignment.pipeline.figures.style import new_figure, save
+
+    with open_job(fake, MODULE) as job:
+        figure, axes = new_figure(1, 1, 2, 2)
+        axes[0, 0].set_title("a font is shortened")
+        save(figure, tmp_path / "figure.pdf")
+        write_all(job)
+    lines = (tmp_path / "job.log").read_text().splitlines()
+    assert [line.split()[2:4] for line in lines] == [["INFO", "done"]]
+
+
 def test_a_jobs_identity_changes_with_its_spec_and_files(fake, tmp_path):
     file = tmp_path / "data.npz"
     file.write_bytes(b"1")

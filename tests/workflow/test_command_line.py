@@ -1,8 +1,11 @@
 """What a user types: presets, selections, named targets, and mistakes."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -81,7 +84,7 @@ def test_a_figure_of_any_preset_is_a_target(fresh):
 def test_a_selection_makes_a_part(fresh, selection, chosen):
     planned = fresh.planned("--config", selection)
     assert planned["figure"] == number_of_figures(*chosen)
-    assert planned["claims"] == planned["report"] == 1
+    assert planned["selected_claims"] == planned["selected_report"] == 1
 
 
 def test_figures_of_several_papers_can_be_chosen(fresh):
@@ -92,8 +95,114 @@ def test_figures_of_several_papers_can_be_chosen(fresh):
 def test_any_key_can_be_overridden_by_a_configfile(fresh, tmp_path):
     config = tmp_path / "mine.yaml"
     config.write_text("datasets: {mnist: {source: torchvision}}\n")
-    text = fresh.succeed("-n", "--configfile", str(config))
+    text = fresh.succeed("-n", "--quiet", "host", "--configfile", str(config))
     assert "results/data/mnist.torchvision.npz" in text or "mnist (torchvision)" in text
+
+
+def test_numbers_inside_of_config_are_numbers_and_texts_texts(fresh):
+    def planned(throws):
+        setting = f"experiments={{example2030_coin: {{throws: {throws}}}}}"
+        return fresh.run("-n", "--config", setting, "preset=smoke", "papers=example2030")
+
+    assert planned(3).returncode == 0
+    done = planned("'3'")
+    assert (
+        "--config: experiments.example2030_coin.throws: found '3' (text)"
+        in done.stdout + done.stderr
+    )
+
+
+def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
+    config = tmp_path / "mine.yaml"
+    config.write_text("device: tpu\n")  # config.yaml sets it, too
+    done = fresh.run("-n", "--configfile", str(config), "--config", "device=gpu")
+    assert "\n--config: device: found 'gpu'" in done.stdout + done.stderr
+    done = fresh.run("-n", "--configfile", str(config))
+    assert f"\n{config}: device: found 'tpu'" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (
+            "--configfile config.yaml example2030",
+            "example2030: is taken for a config file.* put `--`",
+        ),
+        (
+            "--configfile config.yaml figures/quick/x.pdf",
+            "figures/quick/x.pdf: is taken for a config file.* put `--`",
+        ),
+        ("--configfile conf.yaml", "conf.yaml: there is no such config file"),
+        ("--config preset=smoke example2030", "example2030: is taken for a setting.* put `--`"),
+        ("example2031", "example2031: nothing makes this target; did you mean 'example2030'"),
+        ("--config preset=smoke -- example2030_fig3", "_fig3: nothing makes.* 'example2030_fig2'"),
+        ("run", "run: nothing makes this target; targets are .*all, .*and files such as figures/"),
+        (
+            "figures/smoke/example2030_fig99.pdf",
+            "fig99.pdf: nothing makes .* 'figures/smoke/example2030_fig2.pdf'",
+        ),
+        (
+            "results/quick/runs/example2030_coin/fare/metrics.csv",
+            "nothing makes .* 'results/quick/runs/example2030_coin/fair/metrics.csv'",
+        ),
+        ("results/quick/data/mnist.torch.npz", "nothing makes .*mnist.torchvision.npz'"),
+    ],
+)
+def test_a_mistake_in_what_is_asked_for_is_one_sentence(fresh, typed, says):
+    (fresh.folder / "figures/quick").mkdir(parents=True, exist_ok=True)
+    (fresh.folder / "figures/quick/x.pdf").write_bytes(bytes(range(256)))
+    done = fresh.run("-n", *typed.split())
+    printed = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in printed
+    assert "Exception" not in printed
+    assert len([line for line in printed.splitlines() if re.search(says, line)]) == 1, printed
+
+
+def test_a_figure_is_a_target_by_its_name(fresh):
+    planned = fresh.planned("example2030_fig1", "--config", "preset=smoke")
+    assert planned == {"example2030_fig1": 1, "figure": 1, "run": 2}
+
+
+def test_a_dry_run_is_short_and_on_demand_long(fresh):
+    short = fresh.succeed("-n")
+    assert len(short.splitlines()) < 40
+    assert re.search(rf"figure +{number_of_figures()}\n", short)
+    assert "output files have to be generated" in short
+    long = fresh.succeed("-n", "--quiet", "host")
+    assert long.count("Reason: ") > number_of_figures()
+
+
+def test_an_interrupt_is_one_line_and_the_next_call_goes_on(pipeline):
+    target = "results/smoke/runs/example2030_descent/default/metrics.csv"
+    command = ("--cores", "1", "--config", "preset=smoke")
+    running = subprocess.Popen(
+        pipeline.command(
+            *command, "experiments={example2030_descent: {steps: 1000000}}", "--", target
+        ),
+        cwd=pipeline.folder,
+        env=pipeline.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    log = pipeline.folder / "results/smoke/logs/runs/example2030_descent/default.log"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and "seed 1/" in log.read_text()):
+        assert time.monotonic() < deadline, "the job did not begin"
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    printed = running.communicate()[0]
+    assert running.returncode != 0
+    told = printed.partition("progress in ")[2].splitlines()[1:]
+    assert told == ["Stopped. The same command goes on from here."]
+    assert "Traceback" not in log.read_text()
+    made = (pipeline.folder / target).parent
+    assert not [path for path in made.glob("*") if not path.name.endswith(".scratch")]
+    again = pipeline.succeed(*command, "--", target)
+    assert "1 of 1 steps" in again
+    assert "Reason" not in again
 
 
 @pytest.mark.parametrize("profile", ["default", "gpu", "slurm"])

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.config import PRESETS, resolve_config
+from feature_alignment.pipeline.config import PRESETS, read_entries, resolve_config
 from feature_alignment.pipeline.imports import closure_hash, remember
 from feature_alignment.pipeline.job import set_environment
 from feature_alignment.pipeline.lock import lock_result
@@ -43,8 +43,12 @@ def one_sentence(function, *arguments, **options):
 
 def configuration(settings, preset=None):
     """The complete configuration that these settings make."""
-    files = [Path(file) for file in workflow.configfiles]
-    return one_sentence(resolve_config, settings, ROOT / "workflow", preset, files)
+    given = workflow.overwrite_configfiles
+    files = [Path(f) for f in workflow.configfiles if f not in given] + list(given)
+    typed = TYPED if settings else {}
+    return one_sentence(
+        resolve_config, settings, ROOT / "workflow", preset, files, typed
+    )
 
 
 @cache
@@ -55,6 +59,7 @@ def plan_of(name):
 
 
 set_environment()
+TYPED = one_sentence(read_entries, workflow.config_settings.config_args or ())
 CONFIG = configuration(config)
 PLAN = plan_of(CONFIG.result)
 EVERYTHING = PLAN.figures == all_figures()

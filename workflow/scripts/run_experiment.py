@@ -2,12 +2,14 @@
 
 from feature_alignment.pipeline.job import open_job
 from feature_alignment.pipeline.papers import experiment_module
-from feature_alignment.pipeline.run import run_experiment, write_result
 from feature_alignment.pipeline.spec import canonical_json
-from feature_alignment.training.checkpoint import Checkpoints
 
 own = experiment_module(snakemake.wildcards.experiment)
 with open_job(snakemake, "feature_alignment.pipeline.run", own) as job:
+    # Here, since they take seconds, in which an interrupt is to leave no traceback.
+    from feature_alignment.pipeline.run import run_experiment, write_result
+    from feature_alignment.training.checkpoint import Checkpoints
+
     if not job.adopt():
         checkpoints = Checkpoints(job.scratch, canonical_json(job.identity()))
         result = run_experiment(job.spec, *job.input.data, checkpoints=checkpoints)

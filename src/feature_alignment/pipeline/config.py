@@ -179,6 +179,7 @@ def resolve_config(
     workflow_folder: Path,
     preset: str | None = None,
     files: Sequence[Path] = (),
+    typed: Mapping[str, Any] | None = None,
 ) -> Config:
     """The complete, valid configuration.
 
@@ -187,12 +188,14 @@ def resolve_config(
         workflow_folder: the folder with `presets`, the parts of presets that are no paper's.
         preset: a preset to use in place of the one that the user set, under its own name.
         files: the config files in the order they were merged, to name the one with a bad value.
+        typed: what --config says, see `read_entries`; it wins over `user`.
 
     Raises:
         UserError: if a key is unknown or a value is not allowed.
     """
     model = config_model()
-    cleaned = _without_empty_sections(user, model)
+    typed = typed or {}
+    cleaned = _without_empty_sections(merge(user, typed), model)
     chosen = preset or cleaned.get("preset", model.model_fields["preset"].default)
     sizes, origin = {}, {}
     if chosen in PRESETS:  # else the check says what is wrong with the name
@@ -202,7 +205,7 @@ def resolve_config(
         merged["name"] = None
 
     def source_of(path: Sequence[Any]) -> str:
-        return _source_of(path, cleaned, files, origin)
+        return "--config" if _holds(typed, path) else _source_of(path, cleaned, files, origin)
 
     refuse_what_figures_set(model, merged, source_of)
     # Onto the defaults, so that of a section whose defaults differ from its class's own, such as a
@@ -268,6 +271,30 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
                 experiments[f"{paper}_{name}"] = section
                 origin[f"{paper}_{name}"] = file
     return {**settings, "experiments": experiments}, origin
+
+
+def read_entries(entries: Iterable[str]) -> dict[str, Any]:
+    """The settings of `--config key=value`, the values read as in a config file.
+
+    Snakemake reads the numbers inside of a value as texts.
+
+    Example:
+        >>> read_entries(["preset=smoke", "experiments={key2024_disk: {seeds: 3}}"])
+        {'preset': 'smoke', 'experiments': {'key2024_disk': {'seeds': 3}}}
+
+    Raises:
+        UserError: if a value is not YAML.
+    """
+    settings: dict[str, Any] = {}
+    for entry in entries:
+        key, _, text = entry.partition("=")
+        try:
+            value = yaml.load(text, _UniqueKeys)
+        except yaml.YAMLError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"--config: {key}: {text!r} is not valid YAML ({reason}).") from error
+        settings = merge(settings, {key: value})
+    return settings
 
 
 def read_yaml(path: Path) -> Any:

@@ -159,8 +159,8 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     """Run the body of a workflow script as a job.
 
     Outputs appear together and only if the body ends well; a `UserError` ends the process with
-    its one sentence. A traceback, of other errors and of those in a paper's code, stands whole in
-    the log file and short on stderr.
+    its one sentence, an interrupt with a line in the log file. A traceback, of other errors and of
+    those in a paper's code, stands whole in the log file and short on stderr.
 
     Args:
         snakemake: the object that Snakemake puts into scripts; the rule has `params.spec`, a log
@@ -180,6 +180,9 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     except UserError as error:
         log.error("%s", error, exc_info=error.__cause__ if isinstance(error, PaperError) else None)
         sys.exit(1)
+    except KeyboardInterrupt:
+        log.info("interrupted; the next job of this name goes on")
+        sys.exit(130)
     finally:
         job._discard()
     log.info("done in %.1f s", time.monotonic() - job._started)
@@ -192,7 +195,8 @@ def _set_up_logging(path: Path) -> None:
     to_stderr = logging.StreamHandler()
     to_stderr.setLevel(logging.WARNING)
     to_stderr.setFormatter(_Short())
-    logging.basicConfig(level=logging.INFO, handlers=[to_file, to_stderr], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[to_file, to_stderr], force=True)
+    log.setLevel(logging.INFO)  # other libraries tell of every font they shorten
     sys.excepthook = _log_uncaught
 
 

@@ -1,0 +1,61 @@
+"""What a user may ask Snakemake for: papers, figures, and the files of a result."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from posixpath import normpath
+
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.plan import Plan
+
+_RUN_FILES = ("/metrics.csv", "/arrays.npz", "/spec.json", "/provenance.json")
+
+
+def check_target(
+    target: str, wildcards: Mapping[str, str] | None, plan: Plan, named: Sequence[str]
+) -> None:
+    """Make sure that a target can be made.
+
+    Args:
+        target: what the user typed, neither a rule nor a figure.
+        wildcards: those of the rule that makes this file; None if no rule does.
+        plan: the plan of the result that the file belongs to.
+        named: the rules that are targets.
+
+    Raises:
+        UserError: if nothing makes it, with the target that is nearest.
+    """
+    files = files_of(plan)
+    if wildcards is not None:
+        of_plan = wildcards.keys() & {"point", "source"}
+        if not of_plan or normpath(target) in files:
+            return
+    near = difflib.get_close_matches(
+        target, files if "/" in target else [*named, *plan.points], n=1, cutoff=0.7
+    )
+    figure = next(iter(plan.points))
+    others = (
+        f"targets are {', '.join(named)}, figures such as {figure}, and files such as {files[0]}"
+    )
+    hint = f"did you mean {near[0]!r}?" if near else f"{others}."
+    raise UserError(f"{target}: nothing makes this target; {hint}")
+
+
+def files_of(plan: Plan) -> list[str]:
+    """The files of a result that can be asked for, pictures first."""
+    figures, results = f"figures/{plan.name}", f"results/{plan.name}"
+    names = tuple(plan.points)
+    runs = [f"{experiment}/{point}" for experiment, point in plan.specs]
+    data = [f"{name}.{source}" for name, info in DATASETS.items() for source in info.sources]
+    return [
+        *_files(figures, names, (".pdf", ".png", ".provenance.json")),
+        *_files(f"{results}/tables", names, (".csv", ".npz")),
+        *_files(f"{results}/runs", runs, _RUN_FILES),
+        *_files(f"{results}/data", data, (".npz", ".provenance.json")),
+        f"{results}/claims.csv",
+        f"{results}/report.html",
+    ]
+
+
+def _files(folder: str, names: Sequence[str], ends: Sequence[str]) -> list[str]:
+    return [f"{folder}/{name}{end}" for name in names for end in ends]

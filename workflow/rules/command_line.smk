@@ -1,0 +1,60 @@
+# The command line: targets are looked at before anything is planned, a dry run is short, and an
+# interrupt ends in one line.
+
+import logging
+import signal
+
+from snakemake.cli import get_argument_parser
+from snakemake.logging import logger
+from snakemake.settings.enums import Quietness
+
+from feature_alignment.pipeline.targets import check_target
+
+
+def typed_targets():
+    """The targets on the command line, which Snakemake shows to no Snakefile."""
+    arguments = sys.argv[1:]
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    known, _ = get_argument_parser().parse_known_args(options)
+    return [*known.targets, *arguments[len(options) + 1 :]]
+
+
+def wildcards_of(path):
+    """The wildcards with which a rule makes a file; None if no rule does."""
+    makers = [known for known in workflow.rules if known.is_producer(path)]
+    return makers[0].get_wildcards(path) if makers else None
+
+
+def stop(signal_number, frame):
+    """End this Snakemake; its jobs are interrupted, too, and end by themselves."""
+    print("Stopped. The same command goes on from here.", file=sys.stderr, flush=True)
+    # Each job that was interrupted would be reported as failed.
+    logging.disable()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    raise SystemExit(130)
+
+
+def check_targets():
+    """Make sure that all that is asked for can be made."""
+    named = [known.name for known in workflow.rules if not known.has_wildcards()]
+    for target in TARGETS:
+        if target not in named and not os.path.exists(target):
+            path = os.path.relpath(target)
+            name = path.split(os.sep)[1] if os.sep in path else PLAN.name
+            plan = plan_of(name) if name in (CONFIG.name, *PRESETS) else PLAN
+            one_sentence(check_target, target, wildcards_of(path), plan, named)
+
+
+TARGETS = typed_targets() if workflow.is_main_process else []
+
+if workflow.is_main_process:
+    signal.signal(signal.SIGINT, stop)
+
+# As the profile has it; what is typed is left alone.
+SHORT = {Quietness.HOST, Quietness.REASON}
+if workflow.output_settings.dryrun and workflow.output_settings.quiet == SHORT:
+    workflow.output_settings.quiet.add(Quietness.RULES)
+    logger.info(
+        f"What would be made in results/{PLAN.name} and figures/{PLAN.name}, by rule; "
+        "`snakemake -n --quiet host` lists each job and why it is made."
+    )
