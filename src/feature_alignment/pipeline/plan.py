@@ -6,7 +6,8 @@ Pure bookkeeping, cheap to compute: the Snakefile builds it at every start.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from feature_alignment.data.registry import check_options
+from feature_alignment.data.identity import content_hash
+from feature_alignment.data.registry import DATASETS, check_options
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.config import Change, Config, changes
 from feature_alignment.pipeline.figures.figure import Point
@@ -125,6 +126,7 @@ def _points_and_specs(
     config: Config,
 ) -> tuple[dict[str, tuple[Point, ...]], dict[tuple[str, str], Spec]]:
     settings = config.settings()
+    data = {name: dataset_spec(name, config) for name in DATASETS}  # once: files are hashed
     points: dict[str, tuple[Point, ...]] = {}
     specs: dict[tuple[str, str], Spec] = {}
     for figure in all_figures():
@@ -133,7 +135,7 @@ def _points_and_specs(
         if len({point.name for point in needed}) < len(needed):
             raise ValueError(f"{figure} needs two points of the same name; rename one")
         for point in needed:
-            spec = _make_spec(point, config)
+            spec = _make_spec(point, config, data)
             known = specs.setdefault((point.experiment, point.name), spec)
             if known != spec:
                 raise ValueError(
@@ -161,7 +163,7 @@ def _selected_figures(config: Config) -> tuple[str, ...]:
     return tuple(figure for figure in of_papers if figure in config.figures)
 
 
-def _make_spec(point: Point, config: Config) -> Spec:
+def _make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
     parameters = point.parameters
     named = {key: getattr(parameters, key) for key in parameters.dataset_keys()}
     return {
@@ -170,10 +172,19 @@ def _make_spec(point: Point, config: Config) -> Spec:
         "parameters": parameters.plain(),
         "threads": config.threads,
         "device": config.device,
-        "data": {key: dataset_spec(name, config) for key, name in named.items() if name},
+        "data": {key: data[name] for key, name in named.items() if name},
     }
 
 
-def dataset_spec(name: str, config: Config) -> Spec:
-    """The spec of a prepared dataset: its name and where it comes from."""
-    return {"name": name, **config.dataset(name)}
+def dataset_spec(name: str, config: Config, source: str | None = None) -> Spec:
+    """The spec of a prepared dataset: its name, where it comes from, and what a user's file holds.
+
+    Args:
+        name: the dataset.
+        config: the configuration.
+        source: in place of the configured source.
+    """
+    options = {**config.dataset(name), **({} if source is None else {"source": source})}
+    # None also where nothing can be read, which `check_options` tells of selected figures' data.
+    sha256 = content_hash(options["source"], options["path"])
+    return {"name": name, **options, **({} if sha256 is None else {"sha256": sha256})}
