@@ -6,8 +6,11 @@ import os
 import numpy as np
 import pytest
 
+from feature_alignment.data.canonical import load
 from feature_alignment.data.embedded import embedded_images
 from feature_alignment.data.registry import DATASETS
+from feature_alignment.pipeline.command_line import _prepared
+from feature_alignment.pipeline.config import resolve_config
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +23,21 @@ def write_npz(file, name, changed=0):
     arrays |= {key: arrays[key][there] for key in ("x_test", "y_test")}
     with file.open("wb") as opened:
         np.savez(opened, **arrays)
+
+
+def test_a_run_by_hand_reads_a_file_that_was_replaced(tmp_path, root, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = {"datasets": {"mnist": {"source": "npz", "path": "mine.npz"}}}
+    config = resolve_config(mine, root / "workflow", preset="smoke")
+    write_npz(tmp_path / "mine.npz", "mnist")
+    by_workflow = tmp_path / "results" / "smoke" / "data" / "mnist.npz.npz"
+    by_workflow.parent.mkdir(parents=True)
+    _prepared(config, "mnist").replace(by_workflow)
+    write_npz(tmp_path / "mine.npz", "mnist", changed=1)
+    before, after = (
+        load(file).split("train")[0] for file in (by_workflow, _prepared(config, "mnist"))
+    )
+    assert np.count_nonzero(before != after) == 1
 
 
 @pytest.fixture

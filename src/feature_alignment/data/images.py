@@ -14,7 +14,6 @@ Form = tuple[int, int, int]
 _GREY_MODES = ("1", "L", "LA")
 # 16-bit and float images would be clipped silently by Pillow's conversion.
 _EIGHT_BIT_MODES = (*_GREY_MODES, "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
-_SIZES_SHOWN = 5
 
 
 def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarray:
@@ -178,9 +177,9 @@ def size_warnings(forms: set[Form]) -> list[str]:
     sizes = sorted({form[:2] for form in forms})
     if len(sizes) < 2:
         return []
-    shown = ", ".join(f"{height}x{width}" for height, width in sizes[:_SIZES_SHOWN])
-    more = ", …" if len(sizes) > _SIZES_SHOWN else ""
-    return [f"images of {len(sizes)} sizes ({shown}{more}) are brought to one"]
+    shown = [f"{height}x{width}" for height, width in sizes]
+    named = ", ".join(shown if len(shown) <= 5 else [*shown[:5], "…"])
+    return [f"images of {len(sizes)} sizes ({named}) are brought to one"]
 
 
 def natural_order(names: list[str]) -> list[str]:

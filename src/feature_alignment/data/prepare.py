@@ -123,22 +123,20 @@ def _refuse_sameness(info: DatasetInfo, arrays: Mapping[str, np.ndarray]) -> Non
 
 
 def _class_counts(info: DatasetInfo, arrays: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-    """How many images each class has, by split."""
-    if info.classes is None:
-        return {}
-    return {
-        split: np.bincount(arrays[f"y_{split}"], minlength=info.classes).tolist()
-        for split in ("train", "test")
-    }
+    """How many images each class has, by split; none for a text."""
+    splits = () if info.classes is None else ("train", "test")
+    numbers = {s: np.bincount(arrays[f"y_{s}"], minlength=info.classes or 0) for s in splits}
+    return {split: counts.tolist() for split, counts in numbers.items()}
 
 
 def _absent_classes(class_counts: Mapping[str, list[int]]) -> list[str]:
-    warnings = []
-    for split, counts in class_counts.items():
-        absent = [str(label) for label, count in enumerate(counts) if count == 0]
-        if absent:
-            warnings.append(f"no {split} image of class {', '.join(absent)}")
-    return warnings
+    absent = {
+        split: [str(label) for label, count in enumerate(counts) if count == 0]
+        for split, counts in class_counts.items()
+    }
+    return [
+        f"no {split} image of class {', '.join(them)}" for split, them in absent.items() if them
+    ]
 
 
 def _read(

@@ -177,14 +177,8 @@ def _make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
 
 
 def dataset_spec(name: str, config: Config, source: str | None = None) -> Spec:
-    """The spec of a prepared dataset: its name, where it comes from, and what a user's file holds.
-
-    Args:
-        name: the dataset.
-        config: the configuration.
-        source: in place of the configured source.
-    """
-    options = {**config.dataset(name), **({} if source is None else {"source": source})}
+    """The spec of a dataset, from the configured source or another: a user's file by content."""
+    options = {**config.dataset(name), **({"source": source} if source else {})}
     # None also where nothing can be read, which `check_options` tells of selected figures' data.
     sha256 = content_hash(options["source"], options["path"])
-    return {"name": name, **options, **({} if sha256 is None else {"sha256": sha256})}
+    return {"name": name, **options, **({"sha256": sha256} if sha256 else {})}
