@@ -76,11 +76,22 @@ def test_labels_become_int64():
     assert y.tolist() == [0, 9]
 
 
-def test_read_image_tells_size(tmp_path):
+def test_read_image_tells_the_form(tmp_path):
     Image.new("RGBA", (50, 40), (10, 20, 30, 0)).save(tmp_path / "a.png")
-    pixels, size = read_image(tmp_path / "a.png", (32, 32, 3))
-    assert size == (40, 50)
+    pixels, form = read_image(tmp_path / "a.png", (32, 32, 3))
+    assert form == (40, 50, 3)
     assert (pixels == [10, 20, 30]).all()
+    Image.new("LA", (50, 40)).save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png", (32, 32, 3))[1] == (40, 50, 1)
+
+
+def test_an_image_that_must_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise PermissionError(13, "Permission denied", "a.png")
+
+    monkeypatch.setattr(Image, "open", refuse)
+    with pytest.raises(PermissionError):
+        read_image(tmp_path / "a.png", (32, 32, 3))
 
 
 def test_read_image_refuses_what_it_cannot_read(tmp_path):

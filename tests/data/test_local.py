@@ -44,7 +44,8 @@ def test_npz_compressed_by_xz_gives_the_same(tmp_path, members):
     (tmp_path / "a.npz").write_bytes(buffer.getvalue())
     (tmp_path / "a.npz.xz").write_bytes(lzma.compress(buffer.getvalue()))
     plain, _ = load_npz(MNIST, str(tmp_path / "a.npz"))
-    packed, _ = load_npz(MNIST, str(tmp_path / "a.npz.xz"))
+    packed, extra = load_npz(MNIST, str(tmp_path / "a.npz.xz"))
+    assert extra["notes"] == ["unpacked from .xz"]
     for key, array in plain.items():
         np.testing.assert_array_equal(packed[key], array)
 
@@ -54,7 +55,8 @@ def test_npz_of_another_size_is_resized_and_says_so(tmp_path, members):
     arrays, extra = load_npz(CIFAR10, str(tmp_path / "a.npz"))
     assert arrays["x_train"].shape == (5, 32, 32, 3)
     assert extra["notes"] == [
-        "images of 28x28 pixels resized to 32x32 (Pillow, bilinear with antialiasing)"
+        "images of 28x28 pixels resized to 32x32 (Pillow, bilinear with antialiasing)",
+        "grey images made colour, with three equal channels",
     ]
 
 
@@ -134,22 +136,32 @@ def test_imagefolder_of_several_sizes_says_so(folder):
     Image.new("RGB", (50, 41)).save(folder / "test" / "9" / "image9.png")
     _, extra = load_imagefolder(CELEBA, str(folder))
     assert "images of several sizes resized to 96x96" in extra["notes"][1]
+    assert extra["warnings"] == ["images of 3 sizes (40x50, 41x50, 96x96) are brought to one"]
+
+
+@pytest.mark.parametrize("remove", [lambda place: place.rmdir(), lambda place: None])
+def test_a_class_without_images_in_a_split_keeps_its_number(folder, remove):
+    (folder / "test" / "9" / "image9.png").unlink()
+    remove(folder / "test" / "9")
+    arrays, extra = load_imagefolder(CELEBA, str(folder))
+    assert arrays["y_test"].tolist() == [1]
+    assert extra["class_names"] == ["9", "10"]
 
 
 @pytest.mark.parametrize(
     ("damage", "info", "message"),
     [
         (lambda f: shutil.rmtree(f / "test"), CELEBA, "test: no such folder; an image folder"),
-        (lambda f: None, CIFAR10, "train: 2 class folders, wanted 10 for CIFAR-10"),
+        (lambda f: None, CIFAR10, r": 2 class folders, wanted 10 for CIFAR-10; .* an empty one"),
         (
             lambda f: (f / "test" / "10").rename(f / "test" / "11"),
             CELEBA,
-            r"class folder '10' is in train/ but not in test/",
+            r"3 class folders \('10' is in one of train/ and test/ only\), wanted 2",
         ),
         (
-            lambda f: (f / "test" / "10" / "image9.png").unlink(),
+            lambda f: [file.unlink() for file in f.glob("test/*/*.png")],
             CELEBA,
-            r"test/10: no image in it .* put the class's images there",
+            r"test: no image in class folders .* put one folder of images for each class there",
         ),
         (
             lambda f: (f / "train" / "10" / "image10.png").write_bytes(b"\x89PNG"),

@@ -104,8 +104,11 @@ def test_mnist_in_other_forms_is_read_offline(mnist, tmp_path, monkeypatch, form
             (raw / name).write_bytes(content)
         else:
             (raw / f"{name}.gz").write_bytes(gzip.compress(content, 1, mtime=7))
-    arrays, _ = load_official(DATASETS["mnist"], str(tmp_path / "data"))
+    before = sorted(raw.iterdir())
+    arrays, extra = load_official(DATASETS["mnist"], str(tmp_path / "data"))
     mnist.check(arrays)
+    assert sorted(raw.iterdir()) == before  # the folder may be read-only
+    assert extra["notes"] == ([] if form == "plain" else ["read from gzipped files"])
 
 
 def test_damaged_mnist_files_are_replaced(mnist, tmp_path):

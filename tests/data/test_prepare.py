@@ -1,19 +1,25 @@
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from feature_alignment.data import canonical, prepare
 from feature_alignment.data.canonical import content_sha256
+from feature_alignment.data.identity import content_hash
 from feature_alignment.data.prepare import prepare_dataset
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
 
 INFO_KEYS = {
     "name", "title", "source", "stand_in", "description", "origin", "notes", "counts",
-    "class_names", "sha256",
+    "class_names", "sha256", "warnings", "shape", "class_counts",
 }  # fmt: skip
+
+
+def some_images(number, shape):
+    return np.random.default_rng(0).integers(0, 256, (number, *shape), np.uint8)
 
 
 @pytest.fixture
@@ -21,7 +27,7 @@ def tiny_stand_ins(monkeypatch):
     """Stand-ins of one image a split, since generating whole sets takes seconds each."""
 
     def one_image(name):
-        x, y = np.zeros((1, *DATASETS[name].shape), np.uint8), np.zeros(1, np.int64)
+        x, y = some_images(1, DATASETS[name].shape), np.zeros(1, np.int64)
         return {"x_train": x, "y_train": y, "x_test": x, "y_test": y}, {"origin": [], "notes": []}
 
     monkeypatch.setattr(prepare, "embedded_images", one_image)
@@ -58,7 +64,7 @@ def test_a_whole_stand_in():
 
 def test_a_local_file_is_no_stand_in(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    x, y = np.zeros((3, 28, 28), np.uint8), np.arange(3)
+    x, y = some_images(3, (28, 28)), np.arange(3)
     np.savez("mine.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2])
     lines: list[str] = []
     _, info = prepare_dataset("kmnist", {"source": "npz", "path": "mine.npz"}, lines.append)
@@ -66,6 +72,8 @@ def test_a_local_file_is_no_stand_in(tmp_path, monkeypatch):
     assert info["description"] == "KMNIST (local npz: mine.npz)"
     assert info["origin"][0]["file"] == "mine.npz"
     assert info["counts"] == {"train": 3, "test": 2}
+    assert info["shape"] == [28, 28, 1]
+    assert info["class_counts"] == {"train": [1] * 3 + [0] * 7, "test": [1] * 2 + [0] * 8}
     assert info["class_names"][0] == "o"
     assert lines == ["KMNIST: reading from source 'npz'"]
 
@@ -97,3 +105,60 @@ def test_unreadable_files_are_reported_with_what_to_check(tmp_path, monkeypatch)
     monkeypatch.setattr(prepare, "load_official", refuse)
     with pytest.raises(UserError, match=r"Permission denied; check access rights"):
         prepare_dataset("mnist", {"source": "torchvision"})
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """Writes `mine.npz` with images of two classes for each split; gives the options to read it."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(x_train, x_test):
+        y = [np.array([1, 0] * len(x))[: len(x)] for x in (x_train, x_test)]
+        np.savez("mine.npz", x_train=x_train, y_train=y[0], x_test=x_test, y_test=y[1])
+        return {"source": "npz", "path": "mine.npz"}
+
+    return write
+
+
+def test_warnings_name_absent_classes_and_mixed_sizes(mine, caplog):
+    options = mine(some_images(4, (28, 28)), some_images(1, (28, 30)))
+    _, info = prepare_dataset("mnist", options)
+    assert info["warnings"] == [
+        "images of 2 sizes (28x28, 28x30) are brought to one",
+        "no train image of class 2, 3, 4, 5, 6, 7, 8, 9",
+        "no test image of class 0, 2, 3, 4, 5, 6, 7, 8, 9",
+    ]
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [("WARNING", f"datasets.mnist: {warning}") for warning in info["warnings"]]
+
+
+def test_constant_images_are_refused_by_name(mine):
+    images, grey = some_images(3, (28, 28)), np.full((3, 28, 28), 7, np.uint8)
+    for train, test, message in (
+        (grey, images, "all pixels of all train images are 7"),
+        (images, grey, "all pixels of all test images are 7"),
+        (images[[0, 0, 0]], images, "all 3 train images are the same"),
+    ):
+        with pytest.raises(UserError, match=rf"datasets\.mnist: {message}; correct"):
+            prepare_dataset("mnist", mine(train, test))
+    assert prepare_dataset("mnist", mine(images, images[[0, 0]]))[1]["counts"]["test"] == 2
+
+
+def test_a_file_that_changed_since_planning_is_refused(mine):
+    options = mine(some_images(4, (28, 28)), some_images(4, (28, 28)))
+    planned = {**options, "sha256": content_hash("npz", "mine.npz")}
+    assert prepare_dataset("mnist", planned)[1]["source"] == "npz"
+    mine(some_images(5, (28, 28)), some_images(4, (28, 28)))
+    with pytest.raises(UserError, match=r"datasets\.mnist\.path: 'mine\.npz' has changed since"):
+        prepare_dataset("mnist", planned)
+
+
+def test_an_npz_file_that_must_not_be_read_is_not_called_damaged(mine, monkeypatch):
+    options = mine(some_images(4, (28, 28)), some_images(4, (28, 28)))
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(UserError, match=r"datasets\.mnist: mine\.npz: Permission denied; check"):
+        prepare_dataset("mnist", options)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from feature_alignment.data import registry
 from feature_alignment.data.registry import DATASETS, check_options, dataset_info
 from feature_alignment.errors import UserError
 
@@ -66,6 +67,13 @@ def there(tmp_path, monkeypatch):
         ("mnist", {"source": "imagefolder", "path": "x"}, r"no such folder 'x'"),
         ("mnist", {"source": "npz", "path": "there"}, r"'there' is a folder, but source 'npz'"),
         ("mnist", {"source": "imagefolder", "path": "a.npz"}, r"'a\.npz' is a file, but source"),
+        (
+            "mnist",
+            {"source": "torchvision", "path": "ther"},
+            r"mnist\.path: no such folder 'ther'; .*; create it first, or leave path out",
+        ),
+        ("shakespeare", {"source": "download", "path": "ther"}, r"no such folder 'ther'"),
+        ("mnist", {"source": "torchvision", "path": "a.npz"}, r"'a\.npz' is a file, but source"),
         ("mnist", {"source": "npz", "path": 3}, r"path: found 3, where a path"),
         ("mnist", {"source": "npz", "path": ""}, r"path: found '', where a path"),
     ],
@@ -80,4 +88,23 @@ def test_wrong_options_are_told_in_one_sentence(name, options, message, there):
 def test_existing_paths_are_accepted(there):
     check_options("mnist", {"source": "imagefolder", "path": "there"})
     check_options("mnist", {"source": "npz", "path": "a.npz"})
-    check_options("mnist", {"source": "torchvision", "path": "not-yet-there"})
+    check_options("mnist", {"source": "torchvision", "path": "there"})
+    check_options("mnist", {"source": "torchvision", "path": "data"})  # the default is made
+    check_options("mnist", {"source": "torchvision"})
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"source": "npz", "path": "a.npz"}, "open"),
+        ({"source": "imagefolder", "path": "there"}, "scandir"),
+    ],
+)
+def test_what_must_not_be_read_is_told_before_any_job(options, name, there, monkeypatch):
+    def refuse(path, *arguments):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    owner = Path if name == "open" else registry.os
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(UserError, match=r"path: '\S+' cannot be read \(Permission denied\); check"):
+        check_options("mnist", options)

@@ -1,9 +1,11 @@
+import hashlib
+
 import pytest
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline import papers
+from feature_alignment.pipeline import papers, plan
 from feature_alignment.pipeline.config import resolve_config
-from feature_alignment.pipeline.plan import make_plan
+from feature_alignment.pipeline.plan import dataset_spec, make_plan
 from feature_alignment.pipeline.spec import dataset_keys
 
 
@@ -100,3 +102,32 @@ def test_a_preset_and_what_repeats_it_are_not_changed(root, smoke_config):
     assert plan.changes == ()
     assert plan.name == "smoke"
     assert plan.figure_spec("example2030_fig2")["changed"] == []
+
+
+def test_a_users_file_is_in_the_specs_by_its_content(root, tmp_path, smoke_plan):
+    run, key = next((run, key) for run, spec in smoke_plan.specs.items() for key in spec["data"])
+    name = smoke_plan.specs[run]["data"][key]["name"]
+
+    def found(path):
+        settings = {"datasets": {name: {"source": "npz", "path": str(path)}}}
+        config = resolve_config({**settings, "figures": ["example2030_fig1"]}, root / "workflow")
+        assert make_plan(config).specs[run]["data"][key] == dataset_spec(name, config)
+        return dataset_spec(name, config)
+
+    (tmp_path / "a.npz").write_bytes(b"content")
+    spec = found(tmp_path / "a.npz")
+    assert spec["sha256"] == hashlib.sha256(b"content").hexdigest()
+    (tmp_path / "a.npz").write_bytes(b"CONTENT")
+    assert found(tmp_path / "a.npz")["sha256"] != spec["sha256"]
+    assert "sha256" not in found(tmp_path / "nowhere.npz")
+
+
+def test_each_file_is_hashed_once(root, tmp_path, smoke_plan, monkeypatch):
+    name = smoke_plan.datasets_of(
+        next(figure for figure in smoke_plan.figures if smoke_plan.datasets_of(figure))
+    )[0][0]
+    settings = {"datasets": {name: {"source": "npz", "path": "mine.npz"}}}
+    asked = []
+    monkeypatch.setattr(plan, "content_hash", lambda source, path: asked.append(path))
+    make_plan(resolve_config({**settings, "figures": ["example2030_fig1"]}, root / "workflow"))
+    assert asked.count("mine.npz") == 1

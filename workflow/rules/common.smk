@@ -13,6 +13,7 @@ from snakemake.exceptions import WorkflowError
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
 
+from feature_alignment.data import identity
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import PRESETS, read_entries, resolve_config
@@ -64,11 +65,13 @@ CONFIG = configuration(config)
 PLAN = plan_of(CONFIG.result)
 EVERYTHING = PLAN.figures == all_figures()
 atexit.register(remember)
+atexit.register(identity.remember)
 
 
 onstart:
     # Held by this process until it ends, however it ends.
     one_sentence(lock_result, Path("results") / PLAN.name)
+    identity.remember()  # jobs on a cluster plan again
 
 
 @cache
@@ -109,8 +112,8 @@ def summaries():
 
 def source_of(wildcards):
     """The spec of the dataset of a canonical file."""
-    spec = dataset_spec(wildcards.dataset, plan_of(wildcards.name).config)
-    return {**spec, "source": wildcards.source}
+    config = plan_of(wildcards.name).config
+    return dataset_spec(wildcards.dataset, config, wildcards.source)
 
 
 def spec_of(wildcards):
@@ -179,6 +182,16 @@ def chosen_runs(wildcards):
     return [
         f"results/{wildcards.name}/runs/{experiment}/{point}/provenance.json"
         for experiment, point in sorted(runs)
+    ]
+
+
+def chosen_data(wildcards):
+    """The provenance of each dataset that the chosen figures show."""
+    plan = plan_of(wildcards.name)
+    shown = {pair for f in chosen(wildcards) for pair in plan.datasets_of(f)}
+    return [
+        f"results/{wildcards.name}/data/{dataset}.{source}.provenance.json"
+        for dataset, source in sorted(shown)
     ]
 
 

@@ -7,6 +7,7 @@ rule report:
         pdfs=chosen_files("figures/{name}/{figure}.pdf"),
         tables=chosen_files("results/{name}/tables/{figure}.csv"),
         provenances=chosen_runs,
+        data=chosen_data,
         claims="results/{name}/claims.csv",
     output:
         page="results/{name}/report.html",
@@ -36,6 +37,7 @@ use rule report as selected_report with:
         pdfs=chosen_files("figures/{name}/{figure}.pdf"),
         tables=chosen_files("results/{name}/tables/{figure}.csv"),
         provenances=chosen_runs,
+        data=chosen_data,
         claims="results/{name}/{scope}claims.csv",
     output:
         page="results/{name}/{scope}report.html",

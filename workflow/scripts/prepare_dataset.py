@@ -8,4 +8,6 @@ with open_job(snakemake, "feature_alignment.data.prepare") as job:
     if not job.adopt():
         options = {key: value for key, value in job.spec.items() if key != "name"}
         arrays, info = prepare_dataset(job.spec["name"], options, progress=log.info)
+        log.info("prepared: %s", info)
+        job.facts = {"data": info}
         save(job.output("data"), arrays, info)

@@ -13,6 +13,7 @@ with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
         pdfs=job.input.pdfs,
         tables=job.input.tables,
         provenances=job.input.provenances,
+        data=job.input.data,
         verdicts=job.input.claims,
         ledgers=ledgers(),
         page=job.output("page"),

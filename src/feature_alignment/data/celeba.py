@@ -141,6 +141,8 @@ def _central_square(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
             side = min(width, height)
             left, top = (width - side) // 2, (height - side) // 2
             return canonical_image(image.crop((left, top, left + side, top + side)), shape)
+    except PermissionError:
+        raise
     except (OSError, SyntaxError, ValueError) as error:
         raise UserError(
             f"{path}: not a whole image file ({error}); fetch img_align_celeba again."

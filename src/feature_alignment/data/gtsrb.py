@@ -9,7 +9,13 @@ import numpy as np
 from feature_alignment.data.archives import holds_zip, unpack_zip
 from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, fetch, has_checksum
-from feature_alignment.data.images import canonical_labels, image_form, read_image, resize_note
+from feature_alignment.data.images import (
+    Form,
+    canonical_labels,
+    conversion_notes,
+    image_form,
+    read_image,
+)
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError
 
@@ -41,7 +47,7 @@ def load_gtsrb(info: DatasetInfo, root: Path, report: Report | None = None) -> L
     base = root / "gtsrb"
     shape, classes = image_form(info)
     arrays: dict[str, np.ndarray] = {}
-    sizes: set[tuple[int, int]] = set()
+    forms: set[Form] = set()
     digest = hashlib.sha256()
     for split, listed in (("train", _listed_training), ("test", _listed_test)):
         if not _is_complete(base, split, listed(base, classes)):
@@ -55,16 +61,16 @@ def load_gtsrb(info: DatasetInfo, root: Path, report: Report | None = None) -> L
             raise UserError(f"{base}: no {split} images after unpacking; delete it and run again.")
         images = []
         for file in files:
-            image, size = read_image(file, shape)
+            image, form = read_image(file, shape)
             images.append(image)
-            sizes.add(size)
+            forms.add(form)
             digest.update(file.name.encode() + b"\n" + file.read_bytes())
         arrays[f"x_{split}"] = np.stack(images)
         arrays[f"y_{split}"] = canonical_labels(
             np.array(labels), len(files), info, f"{base}, {split}"
         )
     origin = [{"folder": base.as_posix(), "sha256": digest.hexdigest()}]
-    notes = ["training images ordered by class", *resize_note(sizes, info)]
+    notes = ["training images ordered by class", *conversion_notes(forms, info)]
     return arrays, {"origin": origin, "notes": notes}
 
 

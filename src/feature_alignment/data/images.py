@@ -9,8 +9,11 @@ from PIL import Image
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError
 
+Form = tuple[int, int, int]
+"""Height, width and channels, 1 for grey and 3 for colour, of an image as it was found."""
+_GREY_MODES = ("1", "L", "LA")
 # 16-bit and float images would be clipped silently by Pillow's conversion.
-_EIGHT_BIT_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+_EIGHT_BIT_MODES = (*_GREY_MODES, "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
 def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarray:
@@ -29,18 +32,22 @@ def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarr
     return np.asarray(image, dtype=np.uint8).reshape(shape)
 
 
-def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, tuple[int, int]]:
-    """Read one image file: uint8 of the canonical shape, and the file's own (height, width).
+def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, Form]:
+    """Read one image file: uint8 of the canonical shape, and the file's own form.
 
     Raises:
         UserError: if the file is not an image, is cut off, or has more than 8 bits a channel.
+        PermissionError: if the file must not be read.
     """
     try:
         with Image.open(path) as image:
             image.load()
             mode, (width, height) = image.mode, image.size
             if mode in _EIGHT_BIT_MODES:
-                return canonical_image(image, shape), (height, width)
+                form = (height, width, 1 if mode in _GREY_MODES else 3)
+                return canonical_image(image, shape), form
+    except PermissionError:
+        raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(
             f"{path}: not a whole image file ({error}); replace or remove it."
@@ -123,26 +130,56 @@ def canonical_labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np
     return y.astype(np.int64)
 
 
-def resize_note(sizes: set[tuple[int, int]], info: DatasetInfo) -> list[str]:
-    """What a reader should know about the resizing: one sentence, or none.
+def forms_of(*arrays: np.ndarray) -> set[Form]:
+    """Forms of arrays of images, (n, height, width) or (n, height, width, channels)."""
+    return {(*x.shape[1:3], x.shape[3] if x.ndim == 4 else 1) for x in arrays}
+
+
+def conversion_notes(forms: set[Form], info: DatasetInfo) -> list[str]:
+    """What a reader should know about conversions: a sentence for each, or none.
 
     Args:
-        sizes: (height, width) of the images as found, in pixels.
+        forms: of the images as found.
         info: the data set.
 
     Example:
         >>> from feature_alignment.data.registry import DATASETS
-        >>> resize_note({(96, 96)}, DATASETS["stl10"])
+        >>> conversion_notes({(96, 96, 3)}, DATASETS["stl10"])
         ['images of 96x96 pixels resized to 32x32 (Pillow, bilinear with antialiasing)']
-        >>> resize_note({(32, 32)}, DATASETS["stl10"])
+        >>> conversion_notes({(28, 28, 3)}, DATASETS["mnist"])
+        ['colour images made grey (Pillow, ITU-R 601-2 luma)']
+        >>> conversion_notes({(32, 32, 3)}, DATASETS["stl10"])
         []
     """
-    (height, width, _), _ = image_form(info)
-    others = sorted(sizes - {(height, width)})
-    if not others:
+    (height, width, channels), _ = image_form(info)
+    notes = []
+    others = sorted({form[:2] for form in forms} - {(height, width)})
+    if others:
+        found = f"{others[0][0]}x{others[0][1]} pixels" if len(others) == 1 else "several sizes"
+        how = "Pillow, bilinear with antialiasing"
+        notes.append(f"images of {found} resized to {height}x{width} ({how})")
+    if any(form[2] != channels for form in forms):
+        notes.append(
+            "colour images made grey (Pillow, ITU-R 601-2 luma)"
+            if channels == 1
+            else "grey images made colour, with three equal channels"
+        )
+    return notes
+
+
+def size_warnings(forms: set[Form]) -> list[str]:
+    """A sentence that names the sizes of images, if there are several; else none.
+
+    Example:
+        >>> size_warnings({(28, 28, 1), (28, 30, 1), (28, 30, 3)})
+        ['images of 2 sizes (28x28, 28x30) are brought to one']
+    """
+    sizes = sorted({form[:2] for form in forms})
+    if len(sizes) < 2:
         return []
-    found = f"{others[0][0]}x{others[0][1]} pixels" if len(others) == 1 else "several sizes"
-    return [f"images of {found} resized to {height}x{width} (Pillow, bilinear with antialiasing)"]
+    shown = [f"{height}x{width}" for height, width in sizes]
+    named = ", ".join(shown if len(shown) <= 5 else [*shown[:5], "…"])
+    return [f"images of {len(sizes)} sizes ({named}) are brought to one"]
 
 
 def natural_order(names: list[str]) -> list[str]:

@@ -5,23 +5,28 @@ import io
 import lzma
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from feature_alignment.data.canonical import Loaded
+from feature_alignment.data.download import file_digest
+from feature_alignment.data.identity import IMAGE_SUFFIXES, class_folders, folder_hash
 from feature_alignment.data.images import (
+    Form,
     canonical_images,
     canonical_labels,
+    conversion_notes,
+    forms_of,
     image_form,
     natural_order,
     read_image,
-    resize_note,
+    size_warnings,
 )
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -35,9 +40,10 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
 
     Raises:
         UserError: if the file is damaged or an array is missing or not as it should be.
+        OSError: if the file must not be read.
     """
+    content = Path(path).read_bytes()
     try:
-        content = Path(path).read_bytes()
         raw = lzma.decompress(content) if path.endswith(".xz") else content
         with zipfile.ZipFile(io.BytesIO(raw)):
             pass  # np.load would read other formats as well
@@ -55,96 +61,104 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
             f"{path}: no array {missing[0]!r} (found: {', '.join(sorted(found)) or 'none'}); "
             f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
         )
-    sizes = {arrays[key].shape[1:3] for key in ("x_train", "x_test")}
     canonical = {}
     for split in ("train", "test"):
         x = canonical_images(arrays[f"x_{split}"], info, f"{path}, x_{split}")
         y = canonical_labels(arrays[f"y_{split}"], len(x), info, f"{path}, y_{split}")
         canonical |= {f"x_{split}": x, f"y_{split}": y}
-    origin = [{"file": path, "sha256": hashlib.sha256(content).hexdigest()}]
-    return canonical, {"origin": origin, "notes": resize_note(sizes, info)}
+    forms = forms_of(arrays["x_train"], arrays["x_test"])
+    notes = ["unpacked from .xz"] if path.endswith(".xz") else []
+    return canonical, {
+        "origin": [{"file": path, "sha256": hashlib.sha256(content).hexdigest()}],
+        "notes": notes + conversion_notes(forms, info),
+        "warnings": size_warnings(forms),
+    }
 
 
 def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     """Read images from train/<class>/ and test/<class>/.
 
-    Class folders are numbered in ascending order of their names, numbers compared as numbers.
-    Images are taken in turn from each class, so that a prefix of the set is balanced; files whose
-    names do not end like an image's, and hidden ones, are not read.
+    Class folders, those of train/ and of test/ together, are numbered in ascending order of their
+    names, numbers compared as numbers. Images are taken in turn from each class, so that a prefix
+    of the set is balanced; files whose names do not end like an image's, and hidden ones, are not
+    read.
 
     Args:
         info: the data set.
         path: the folder that holds train/ and test/.
 
     Raises:
-        UserError: if a folder is missing or empty, the classes are not as many as the set has or
-            differ between train and test, or an image cannot be read.
+        UserError: if a folder is missing or holds no image, the classes are not as many as the set
+            has, or an image cannot be read.
+        OSError: if a file or folder must not be read.
     """
     root = Path(path)
-    names = _class_names(info, root / "train")
-    test_names = _class_names(info, root / "test")
-    if names != test_names:
-        odd = sorted(set(names) ^ set(test_names))[0]
-        has, lacks = ("train", "test") if odd in names else ("test", "train")
-        raise UserError(
-            f"{path}: class folder {odd!r} is in {has}/ but not in {lacks}/; "
-            "give both the same class folders."
-        )
+    found = {split: _class_files(root / split) for split in ("train", "test")}
+    names = _class_names(info, root, found)
     shape, _ = image_form(info)
     arrays: dict[str, np.ndarray] = {}
-    sizes: set[tuple[int, int]] = set()
-    digest = hashlib.sha256()
-    for split in ("train", "test"):
+    forms: set[Form] = set()
+    hashes = {f"{split}/{name}/": "" for split, files in found.items() for name in files}
+    for split, files in found.items():
         images, labels = [], []
-        for label, file in _files_in_turn(root / split, names):
-            image, size = read_image(file, shape)
+        for label, file in _in_turn(names, files):
+            image, form = read_image(file, shape)
             images.append(image)
             labels.append(label)
-            sizes.add(size)
-            digest.update(file.relative_to(root).as_posix().encode() + b"\n" + file.read_bytes())
+            forms.add(form)
+            hashes[file.relative_to(root).as_posix()] = file_digest(file, "sha256")
         arrays[f"x_{split}"] = np.stack(images)
         arrays[f"y_{split}"] = np.array(labels, dtype=np.int64)
-    notes = ["images taken in turn from each class", *resize_note(sizes, info)]
-    origin = [{"folder": path, "sha256": digest.hexdigest()}]
-    return arrays, {"origin": origin, "notes": notes, "class_names": names}
+    return arrays, {
+        "origin": [{"folder": path, "sha256": folder_hash(hashes)}],
+        "notes": ["images taken in turn from each class", *conversion_notes(forms, info)],
+        "warnings": size_warnings(forms),
+        "class_names": names,
+    }
 
 
-def _class_names(info: DatasetInfo, folder: Path) -> list[str]:
+def _class_files(folder: Path) -> dict[str, list[Path]]:
+    """The images of each class folder, in ascending order of their names.
+
+    Raises:
+        UserError: if there is no such folder, or no image in it.
+    """
     if not folder.is_dir():
         raise UserError(
             f"{folder}: no such folder; an image folder needs train/ and test/, "
             "each with one folder per class."
         )
-    names = natural_order(
-        [entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."]
-    )
-    if len(names) != info.classes:
+    found = {
+        name: [folder / name / file for file in natural_order([entry.name for entry in entries])]
+        for name, entries in class_folders(folder).items()
+    }
+    if not any(found.values()):
         raise UserError(
-            f"{folder}: {len(names)} class folders, wanted {info.classes} for {info.title}; "
-            "give one folder per class."
+            f"{folder}: no image in class folders (names ending in {' '.join(IMAGE_SUFFIXES)}); "
+            "put one folder of images for each class there."
         )
-    return names
+    return found
 
 
-def _files_in_turn(folder: Path, names: list[str]) -> list[tuple[int, Path]]:
-    """(label, file) pairs: the first file of each class, then the second of each, and so on.
+def _class_names(
+    info: DatasetInfo, root: Path, found: Mapping[str, Mapping[str, list[Path]]]
+) -> list[str]:
+    names = natural_order(list(found["train"].keys() | found["test"].keys()))
+    if len(names) == info.classes:
+        return names
+    odd = sorted(found["train"].keys() ^ found["test"].keys())
+    where = f" ({odd[0]!r} is in one of train/ and test/ only)" if odd else ""
+    raise UserError(
+        f"{root}: {len(names)} class folders{where}, wanted {info.classes} for {info.title}; "
+        "give one folder per class, an empty one for a class without images."
+    )
 
-    Raises:
-        UserError: if a class has no image.
-    """
-    ranked = []
-    for label, name in enumerate(names):
-        files = [
-            entry.name
-            for entry in (folder / name).iterdir()
-            if entry.suffix.lower() in IMAGE_SUFFIXES and entry.name[0] != "."
-        ]
-        if not files:
-            raise UserError(
-                f"{folder / name}: no image in it (names ending in {' '.join(IMAGE_SUFFIXES)}); "
-                "put the class's images there."
-            )
-        ranked += [
-            (rank, label, folder / name / file) for rank, file in enumerate(natural_order(files))
-        ]
+
+def _in_turn(names: list[str], files: Mapping[str, list[Path]]) -> list[tuple[int, Path]]:
+    """(label, file) pairs: the first file of each class, then the second of each, and so on."""
+    ranked = [
+        (rank, label, file)
+        for label, name in enumerate(names)
+        for rank, file in enumerate(files.get(name, []))
+    ]
     return [(label, file) for _, label, file in sorted(ranked)]

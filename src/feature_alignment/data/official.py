@@ -3,7 +3,9 @@
 The network is not used where the files are complete. Addresses and checksums are torchvision's.
 """
 
+import gzip
 import hashlib
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,13 @@ from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.celeba import load_celeba
 from feature_alignment.data.download import Report, fetch, file_digest, has_checksum
 from feature_alignment.data.gtsrb import load_gtsrb
-from feature_alignment.data.images import canonical_images, canonical_labels, resize_note
+from feature_alignment.data.images import (
+    canonical_images,
+    canonical_labels,
+    conversion_notes,
+    forms_of,
+)
 from feature_alignment.data.registry import DatasetInfo
-from feature_alignment.files import whole_file
 
 # MNIST is often passed on recompressed or uncompressed; torchvision publishes the .gz files'
 # checksums only.
@@ -49,44 +55,38 @@ def load_official(info: DatasetInfo, folder: str, report: Report | None = None) 
 
 def _load_mnist(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
     from torchvision import datasets
-    from torchvision.datasets.mnist import read_image_file, read_label_file
 
     source = getattr(datasets, info.title)  # MNIST or KMNIST
     raw = root / source.__name__ / "raw"
     uncompressed = MNIST_UNCOMPRESSED_MD5 if info.name == "mnist" else {}
+    files, parts = [], {}
     for name, md5 in source.resources:
-        file, packed = raw / name.removesuffix(".gz"), raw / name
-        known = f"md5:{uncompressed.get(file.name)}"
-        if has_checksum(file, known):
+        packed, plain = raw / name, raw / name.removesuffix(".gz")
+        known = f"md5:{uncompressed.get(plain.name)}"
+        if has_checksum(plain, known):
+            files.append(plain)
+            parts[plain.name] = _idx_array(plain.read_bytes())
             continue
-        if not (packed.is_file() and _gunzips_to(packed, file, known)):
+        content = gunzipped(packed) if packed.is_file() else None
+        if content is None or not _content_has(content, known):
             first, *mirrors = [f"{mirror}{name}" for mirror in source.mirrors]
             fetch(first, f"md5:{md5}", packed, mirrors=mirrors, report=report)
-        content = gunzipped(packed)
-        if content is not None and not (file.is_file() and file.read_bytes() == content):
-            with whole_file(file) as partial:
-                partial.write_bytes(content)
-    # Not through the class, which would prefer an unchecked processed/training.pt.
+            content = gzip.decompress(packed.read_bytes())
+        files.append(packed)
+        parts[plain.name] = _idx_array(content)
+    # Not through the class, which would unpack beside the files, perhaps in a read-only folder.
     arrays = {
-        split: (
-            read_image_file(str(raw / f"{prefix}-images-idx3-ubyte")).numpy(),
-            read_label_file(str(raw / f"{prefix}-labels-idx1-ubyte")).numpy(),
-        )
+        split: (parts[f"{prefix}-images-idx3-ubyte"], parts[f"{prefix}-labels-idx1-ubyte"])
         for split, prefix in (("train", "train"), ("test", "t10k"))
     }
-    return _canonical(
-        info, arrays, [raw / name.removesuffix(".gz") for name, _ in source.resources]
-    )
+    return _canonical(info, arrays, files)
 
 
-def _gunzips_to(packed: Path, file: Path, checksum: str) -> bool:
-    """Unpack a .gz file if its content has the checksum, whatever its compression."""
-    content = gunzipped(packed)
-    if content is None or not _content_has(content, checksum):
-        return False
-    with whole_file(file) as partial:
-        partial.write_bytes(content)
-    return True
+def _idx_array(content: bytes) -> np.ndarray:
+    """The array of an IDX file of bytes: 0, 0, type 8, number of axes; lengths; values."""
+    axes = content[3]
+    shape = struct.unpack_from(f">{axes}I", content, 4)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
 def _content_has(content: bytes, checksum: str) -> bool:
@@ -163,9 +163,11 @@ def _canonical(
         where = f"{info.title} {split}"
         arrays[f"x_{split}"] = canonical_images(x, info, where)
         arrays[f"y_{split}"] = canonical_labels(y, len(x), info, where)
-    sizes = {x.shape[1:3] for x, _ in sets.values()}
+    notes = conversion_notes(forms_of(*(x for x, _ in sets.values())), info)
+    if any(file.suffix == ".gz" for file in files):
+        notes.append("read from gzipped files")
     origin = [{"file": file.as_posix(), "sha256": file_digest(file, "sha256")} for file in files]
-    return arrays, {"origin": origin, "notes": resize_note(sizes, info)}
+    return arrays, {"origin": origin, "notes": notes}
 
 
 _LOADERS: dict[str, Callable[[DatasetInfo, Path, Report | None], Loaded]] = {

@@ -1,8 +1,11 @@
 """From a data set's name and options to its canonical arrays and their description."""
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from feature_alignment.data.canonical import Loaded, content_sha256
 from feature_alignment.data.download import fetch
@@ -18,6 +21,8 @@ from feature_alignment.data.registry import (
 from feature_alignment.data.text import embedded_text, load_text_file
 from feature_alignment.errors import UserError
 
+log = logging.getLogger(__name__)
+
 SHAKESPEARE_URL = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 )
@@ -31,18 +36,23 @@ def prepare_dataset(
 
     Args:
         name: a key of `registry.DATASETS`.
-        options: `source` (default "embedded") and `path` (default None), as in the config.
+        options: `source` (default "embedded") and `path` (default None), as in the config, and
+            perhaps `sha256`, what `identity.content_hash` found in a user's own file.
         progress: told what happens, one line at a time.
 
     Returns:
         The arrays that `canonical.Dataset` describes, and the info: name, title, source,
         stand_in, description (one line for figures), origin (files with their SHA-256, or the
-        package they come from), notes, counts, class_names (or None), sha256 of the arrays.
+        package they come from), notes on conversions, warnings, shape (height, width, channels),
+        counts, class_counts, class_names (or None), sha256 of the arrays. Warnings are logged too.
 
     Raises:
-        UserError: if an option or a file is not as it should be, or a download fails.
+        UserError: if an option or a file is not as it should be, all images are the same, or a
+            download fails.
     """
     info = dataset_info(name)
+    options = dict(options)
+    planned = options.pop("sha256", None)
     check_options(name, options)
     source = options.get("source", "embedded")
     if progress:
@@ -54,6 +64,16 @@ def prepare_dataset(
             f"datasets.{name}: {error.filename or error}: {error.strerror or 'not readable'}; "
             "check access rights and free space there, or choose another source."
         ) from error
+    if planned is not None and extra["origin"][0]["sha256"] != planned:
+        raise UserError(
+            f"datasets.{name}.path: {options['path']!r} has changed since the workflow planned; "
+            "run it again."
+        )
+    _refuse_sameness(info, arrays)
+    class_counts = _class_counts(info, arrays)
+    warnings = [*extra.get("warnings", []), *_absent_classes(class_counts)]
+    for warning in warnings:
+        log.warning("datasets.%s: %s", name, warning)
     stand_in = source == "embedded"
     origin_line = {
         "embedded": f"embedded stand-in: {info.stand_in}",
@@ -73,13 +93,50 @@ def prepare_dataset(
         "description": f"{info.title} ({origin_line})",
         "origin": extra["origin"],
         "notes": extra["notes"],
+        "warnings": warnings,
+        "shape": None if info.shape is None else list(info.shape),
         "counts": {
             split: len(arrays[f"{'text' if info.kind == 'text' else 'x'}_{split}"])
             for split in ("train", "test")
         },
+        "class_counts": class_counts,
         "class_names": class_names,
         "sha256": content_sha256(arrays),
     }
+
+
+def _refuse_sameness(info: DatasetInfo, arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse images that subtracting their mean turns into zeros.
+
+    Raises:
+        UserError: if all pixels of a split, or all training images, are the same.
+    """
+    for split in ("train", "test") if info.kind == "image" else ():
+        x = arrays[f"x_{split}"]
+        if x.min() == x.max():
+            same = f"all pixels of all {split} images are {x.min()}"
+        elif split == "train" and len(x) > 1 and all(np.array_equal(x[0], other) for other in x):
+            same = f"all {len(x)} {split} images are the same"
+        else:
+            continue
+        raise UserError(f"datasets.{info.name}: {same}; correct them, or choose another source.")
+
+
+def _class_counts(info: DatasetInfo, arrays: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+    """How many images each class has, by split; none for a text."""
+    splits = () if info.classes is None else ("train", "test")
+    numbers = {s: np.bincount(arrays[f"y_{s}"], minlength=info.classes or 0) for s in splits}
+    return {split: counts.tolist() for split, counts in numbers.items()}
+
+
+def _absent_classes(class_counts: Mapping[str, list[int]]) -> list[str]:
+    absent = {
+        split: [str(label) for label, count in enumerate(counts) if count == 0]
+        for split, counts in class_counts.items()
+    }
+    return [
+        f"no {split} image of class {', '.join(them)}" for split, them in absent.items() if them
+    ]
 
 
 def _read(

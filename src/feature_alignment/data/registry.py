@@ -3,6 +3,7 @@
 This module imports nothing beyond the standard library: the workflow reads it at every start.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ _WANTED_FILES = {
     "imagefolder": "a folder with train/ and test/, each with one folder per class",
     "npz": "a .npz or .npz.xz file with x_train, y_train, x_test, y_test",
     "file": "a UTF-8 text file",
+    "torchvision": "a folder, which may be empty",
+    "download": "a folder, which may be empty",
 }
 
 
@@ -175,7 +178,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
     Raises:
         UserError: if the name, a key or the source is unknown, or the path is missing, does not
-            exist or is of the wrong kind.
+            exist, is of the wrong kind or must not be read.
     """
     info = dataset_info(name)
     where = f"datasets.{name}"
@@ -189,26 +192,43 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         raise UserError(
             f"{where}.path: found {path!r}, where a path such as 'data' or null is needed."
         )
-    if source in _WANTED_FILES:
-        _check_local_path(where, source, path)
-
-
-def _check_local_path(where: str, source: str, path: str | None) -> None:
-    wanted = _WANTED_FILES[source]
+    downloads = source in ("torchvision", "download")
+    if source == "embedded" or (downloads and path in (None, DOWNLOAD_FOLDER)):
+        return
     if path is None:
         raise UserError(
-            f"{where}.path: missing; source {source!r} needs the path of {wanted}; "
+            f"{where}.path: missing; source {source!r} needs the path of {_WANTED_FILES[source]}; "
             "set it or use source 'embedded'."
         )
-    what = "folder" if source == "imagefolder" else "file"
+    try:
+        _check_path(where, source, path, downloads)
+    except OSError as error:
+        raise UserError(
+            f"{where}.path: {str(error.filename)!r} cannot be read ({error.strerror}); "
+            "check access rights there, or choose another source."
+        ) from error
+
+
+def _check_path(where: str, source: str, path: str, downloads: bool) -> None:
+    wanted = _WANTED_FILES[source]
+    what = "folder" if downloads or source == "imagefolder" else "file"
     found = Path(path)
     if not found.exists():
+        cure = (
+            f"create it first, or leave path out to download to {DOWNLOAD_FOLDER!r}"
+            if downloads
+            else "correct the path or use source 'embedded'"
+        )
         raise UserError(
-            f"{where}.path: no such {what} {path!r}; source {source!r} needs {wanted}; "
-            "correct the path or use source 'embedded'."
+            f"{where}.path: no such {what} {path!r}; source {source!r} needs {wanted}; {cure}."
         )
     if found.is_dir() != (what == "folder"):
         raise UserError(
             f"{where}.path: {path!r} is a {'folder' if found.is_dir() else 'file'}, "
             f"but source {source!r} needs {wanted}; correct the path or the source."
         )
+    if what == "file":
+        found.open("rb").close()
+    for folder in (found, found / "train", found / "test"):
+        if folder.is_dir():
+            os.scandir(folder).close()

@@ -131,12 +131,13 @@ def _run_by_hand(plan: Plan, experiment: str, point: str) -> Path:
 def _prepared(config: Config, name: str) -> Path:
     """The canonical file of a dataset, the workflow's if it is there."""
     from feature_alignment.data.canonical import save
+    from feature_alignment.data.identity import OWN_SOURCES
     from feature_alignment.data.prepare import prepare_dataset
 
     spec = dataset_spec(name, config)
     file = f"{name}.{spec['source']}.npz"
     found = Path("results") / config.result / "data" / file
-    if not found.exists():
+    if spec["source"] in OWN_SOURCES or not found.exists():  # a user's file may have changed
         found = BY_HAND / "data" / file
         found.parent.mkdir(parents=True, exist_ok=True)
         options = {key: value for key, value in spec.items() if key != "name"}

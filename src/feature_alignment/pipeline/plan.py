@@ -6,6 +6,7 @@ Pure bookkeeping, cheap to compute: the Snakefile builds it at every start.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from feature_alignment.data.identity import content_hash
 from feature_alignment.data.registry import DATASETS, check_options
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import check_ledgers
@@ -136,12 +137,13 @@ def _points_and_specs(
     config: Config,
 ) -> tuple[dict[str, tuple[Point, ...]], dict[tuple[str, str], Spec]]:
     settings = config.settings()
+    data = {name: dataset_spec(name, config) for name in DATASETS}  # once: files are hashed
     points: dict[str, tuple[Point, ...]] = {}
     specs: dict[tuple[str, str], Spec] = {}
     for figure in all_figures():
         points[figure] = _points_of(figure, settings)
         for point in points[figure]:
-            spec = _make_spec(point, config)
+            spec = _make_spec(point, config, data)
             known = specs.setdefault((point.experiment, point.name), spec)
             if known != spec:
                 keys = [k for k, v in spec["parameters"].items() if known["parameters"][k] != v]
@@ -198,7 +200,7 @@ def _selected_figures(config: Config) -> tuple[str, ...]:
     return tuple(figure for figure in of_papers if figure in config.figures)
 
 
-def _make_spec(point: Point, config: Config) -> Spec:
+def _make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
     parameters = point.parameters
     named = {key: getattr(parameters, key) for key in parameters.dataset_keys()}
     return {
@@ -207,10 +209,13 @@ def _make_spec(point: Point, config: Config) -> Spec:
         "parameters": parameters.plain(),
         "threads": config.threads,
         "device": config.device,
-        "data": {key: dataset_spec(name, config) for key, name in named.items() if name},
+        "data": {key: data[name] for key, name in named.items() if name},
     }
 
 
-def dataset_spec(name: str, config: Config) -> Spec:
-    """The spec of a prepared dataset: its name and where it comes from."""
-    return {"name": name, **config.dataset(name)}
+def dataset_spec(name: str, config: Config, source: str | None = None) -> Spec:
+    """The spec of a dataset, from the configured source or another: a user's file by content."""
+    options = {**config.dataset(name), **({"source": source} if source else {})}
+    # None also where nothing can be read, which `check_options` tells of selected figures' data.
+    sha256 = content_hash(options["source"], options["path"])
+    return {"name": name, **options, **({"sha256": sha256} if sha256 else {})}

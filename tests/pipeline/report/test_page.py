@@ -80,6 +80,11 @@ RUN = {
 }
 
 
+def source(name, stand_in, notes=(), warnings=()):
+    counts = {"train": 60, "test": 10}
+    return DataSource("MNIST", name, stand_in, "0123456789abcdef", counts, notes, warnings)
+
+
 @pytest.fixture
 def report(tmp_path):
     figures = []
@@ -111,7 +116,7 @@ def report(tmp_path):
         changes=[],
         papers={"second2021": "An Adaptive Perspective", "other2020": "Another paper"},
         figures=figures,
-        sources=[DataSource("MNIST", "embedded", "scikit-learn digits")],
+        sources=[source("embedded", "scikit-learn digits")],
         ledger=LEDGER,
         verdicts=evaluate_all(LEDGER, tables, spec),
         git={"commit": "0123abc", "dirty": False},
@@ -193,11 +198,18 @@ def test_stand_ins_are_announced_and_real_data_are_not(report, folder):
     page = Page(render_report(report, folder))
     assert {"class": "banner", "role": "note"} in page.all("div")
     assert "in place of MNIST: scikit-learn digits" in page.text
-    real = replace(report, sources=[DataSource("MNIST", "torchvision", None)])
+    real = replace(report, sources=[source("torchvision", None)])
     page = Page(render_report(real, folder))
     assert {"class": "banner", "role": "note"} not in page.all("div")
     assert "MNIST (torchvision)" in page.text
     assert "Data synthetic" in Page(render_report(replace(report, sources=[]), folder)).text
+
+
+def test_data_are_described(report, folder):
+    told = source("npz", None, ["resized", "made grey"], ["no test image of class 3"])
+    text = Page(render_report(replace(report, sources=[told]), folder)).text
+    assert "MNIST npz 0123456789ab 60 train, 10 test" in text
+    assert "Warning: no test image of class 3. resized; made grey" in text
 
 
 def test_the_state_of_the_code_is_told(report, folder):

@@ -1,8 +1,9 @@
 """Make the report of a workflow: files in, one page out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -23,6 +24,7 @@ def make_report(
     pdfs: Sequence[PathLike],
     tables: Sequence[PathLike],
     provenances: Sequence[PathLike],
+    data: Sequence[PathLike],
     verdicts: PathLike,
     ledgers: Sequence[Path],
     page: Path,
@@ -36,6 +38,7 @@ def make_report(
         pdfs: the same as PDF.
         tables: the figures' tables, in the same order.
         provenances: provenance.json of each run.
+        data: the provenance of each dataset.
         verdicts: the CSV of verdicts.
         ledgers: the papers' `claims.yaml`.
         page: the HTML file to write.
@@ -52,22 +55,13 @@ def make_report(
         )
         for name, *files in zip(spec["figures"], pngs, pdfs, tables, strict=True)
     ]
-    used = sorted({tuple(pair) for about in spec["figures"].values() for pair in about["datasets"]})
-    sources = [
-        DataSource(
-            DATASETS[name].title,
-            source,
-            DATASETS[name].stand_in if source == "embedded" else None,
-        )
-        for name, source in used
-    ]
     report = Report(
         name=spec["name"],
         preset=spec["preset"],
         changes=[(key, json.dumps(own), json.dumps(here)) for key, own, here in spec["changes"]],
         papers={key: paper.title for key, paper in papers().items()},
         figures=figures,
-        sources=sources,
+        sources=[_data_source(json.loads(Path(path).read_text("utf-8"))) for path in data],
         ledger=load_ledger(ledgers),
         verdicts=pd.read_csv(verdicts),
         git=git_state(),
@@ -76,6 +70,16 @@ def make_report(
         },
     )
     page.write_text(render_report(report, folder), encoding="utf-8")
+
+
+def _data_source(provenance: Mapping[str, Any]) -> DataSource:
+    told = provenance["data"]
+    return DataSource(
+        told["title"],
+        told["source"],
+        DATASETS[told["name"]].stand_in if told["stand_in"] else None,
+        **{key: told[key] for key in ("sha256", "counts", "notes", "warnings")},
+    )
 
 
 def _run_name(provenance_file: Path) -> str:

@@ -59,17 +59,25 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class DataSource:
-    """One dataset that the figures show.
+    """One dataset that the figures show, as the provenance of its preparation tells.
 
     Attributes:
         title: the dataset's name in print.
         source: where its data come from, as in the config.
         stand_in: what is shown in its place, or None for the real data.
+        sha256: of the prepared arrays.
+        counts: samples by split.
+        notes: how the data were converted.
+        warnings: what may be wrong with them.
     """
 
     title: str
     source: str
     stand_in: str | None
+    sha256: str
+    counts: Mapping[str, int]
+    notes: Sequence[str]
+    warnings: Sequence[str]
 
 
 @dataclass(frozen=True)
