@@ -25,6 +25,7 @@ os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import PRESETS, resolve_config
+from feature_alignment.pipeline.dictionary import dictionaries
 from feature_alignment.pipeline.imports import closure_hash, remember
 from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import (

@@ -7,6 +7,7 @@ import pandas as pd
 
 from feature_alignment.pipeline.claims.evaluate import evaluate_all, write_verdicts
 from feature_alignment.pipeline.claims.ledger import load_ledger
+from feature_alignment.pipeline.dictionary import check_claims
 from feature_alignment.pipeline.spec import Spec
 
 
@@ -22,9 +23,12 @@ def judge_claims(
         verdicts_file: the CSV to write.
 
     Raises:
-        UserError: if a ledger is malformed, or a table lacks a column that a claim names.
+        UserError: if a ledger is malformed, a claim selects a metric that is not described, or a
+            table lacks a column that a claim names.
     """
     tables = {path.stem: pd.read_csv(path) for path in map(Path, table_files)}
-    verdicts = evaluate_all(load_ledger(ledgers), tables, spec)
+    claims = load_ledger(ledgers)
+    check_claims(claims)
+    verdicts = evaluate_all(claims, tables, spec)
     write_verdicts(verdicts, verdicts_file)
     return verdicts
