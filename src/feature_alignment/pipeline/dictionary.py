@@ -170,8 +170,8 @@ def page(keys: Iterable[str]) -> str:
         "`arrays.npz` of each run, and of each figure's table, `tables/<figure>.csv` and `.npz`. "
         "The same stands beside the tables as a Frictionless Data Package, "
         "`tables/datapackage.json`. In a name, `{step}` and the like stand for any number or "
-        "word, and `{metric}` for another metric's name. Keys of a run's `arrays.npz` begin with "
-        "`seed<i>/`. Symbols are those of [notation.md](notation.md).",
+        "word, `{metric}` for another metric's name, and `{unit}` for its unit. Keys of a run's "
+        "`arrays.npz` begin with `seed<i>/`. Symbols are those of [notation.md](notation.md).",
     ]
     lines += _chapter("All papers", SHARED)
     for key in keys:
