@@ -27,11 +27,19 @@ def differences(old: Path, new: Path) -> list[str]:
             different |= {name for name in set(a) & set(b) if not _same(a[name], b[name])}
         if different:
             found.append(f"{run}/arrays.npz: {', '.join(sorted(different))}")
-    verdicts = [pd.read_csv(side / "claims.csv").set_index("id") for side in (old, new)]
-    ids = [set(frame.index) for frame in verdicts]
-    found += [f"claim only in one: {claim}" for claim in sorted(ids[0] ^ ids[1])]
-    for claim in sorted(ids[0] & ids[1]):
-        before, after = (frame.loc[claim] for frame in verdicts)
+    for file in ("claims.csv", "selected/claims.csv"):
+        sides = [side / file for side in (old, new) if (side / file).exists()]
+        if len(sides) == 1:
+            found.append(f"only in one: {sides[0]}")
+        elif sides:
+            found += _verdicts(*(pd.read_csv(side).set_index("id") for side in sides))
+    return found
+
+
+def _verdicts(old: pd.DataFrame, new: pd.DataFrame) -> list[str]:
+    found = [f"claim only in one: {claim}" for claim in sorted(set(old.index) ^ set(new.index))]
+    for claim in sorted(set(old.index) & set(new.index)):
+        before, after = old.loc[claim], new.loc[claim]
         columns = [name for name in before.index if str(before[name]) != str(after.get(name))]
         found += [f"{claim}: {name}: {before[name]!r} -> {after.get(name)!r}" for name in columns]
     return found

@@ -101,7 +101,7 @@ def test_an_edit_reruns_it_and_nothing_else(with_the_paper):
         planned = with_the_paper.planned(*options)
     finally:
         file.write_text(whole)
-    assert planned == {"run": 1, "figure": 1, "claims": 1, "report": 1}
+    assert planned == {"run": 1, "figure": 1, "selected_claims": 1, "selected_report": 1}
 
 
 def test_results_of_two_checkouts_are_compared(root, with_the_paper, tmp_path):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import resource
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 from feature_alignment.pipeline.claims.evaluate import NO_ROWS
 from feature_alignment.pipeline.claims.ledger import load_ledger
-from feature_alignment.pipeline.papers import all_figures, ledgers
+from feature_alignment.pipeline.dictionary import describe
+from feature_alignment.pipeline.papers import all_figures, ledgers, paper_of
 
 pytestmark = pytest.mark.slow
 NEEDS_SIZE = {
@@ -22,6 +24,8 @@ NEEDS_SIZE = {
     "unit_capacity_over_margin",
 }
 """What the tables of the smoke preset, with its few samples and steps, leave out."""
+WORDS = ("statement", "form", "method", "model", "penalty", "panel", "stage")
+"""Columns of words, each of which the dictionary explains."""
 SMOKE = ("--config", "preset=smoke")
 FIGURES = all_figures()
 
@@ -61,6 +65,33 @@ def test_what_claims_select_exists_at_every_size(finished):
                 if column not in table.columns or words - set(table[column]):
                     missing.append((claim.id, column, wanted))
     assert missing == []
+
+
+def test_every_column_metric_and_array_is_described(finished):
+    results, missing = finished.folder / "results" / "smoke", set()
+    for file in (*results.glob("runs/*/*/metrics.csv"), *results.glob("tables/*.csv")):
+        paper = paper_of(file.stem if file.parent.name == "tables" else file.parts[-3])
+        frame = pd.read_csv(file, dtype=str)
+        names = {"columns": frame, "splits": frame["split"].unique()}
+        names |= {"layers": frame["layer"].unique(), "metrics": frame["metric"].unique()}
+        for column in frame.columns.intersection(WORDS):
+            values = describe(paper, "columns", column).values
+            missing |= {(paper, column, v) for v in frame[column].dropna() if v not in values}
+        with np.load(
+            file.with_name("arrays.npz") if file.stem == "metrics" else file.with_suffix(".npz")
+        ) as stored:
+            names["arrays"] = [re.sub(r"^seed\d+/", "", key) for key in stored.files]
+        missing |= {
+            (paper, kind, name)
+            for kind, found in names.items()
+            for name in found
+            if describe(paper, kind, name) is None
+        }
+    assert missing == set()
+    package = json.loads((results / "tables" / "datapackage.json").read_text(encoding="utf-8"))
+    assert "not described" not in json.dumps(package)
+    paths = [resource["path"] for resource in package["resources"]]
+    assert paths == [f"{figure}.{kind}" for figure in FIGURES for kind in ("csv", "npz")]
 
 
 def test_every_result_has_its_provenance(finished):

@@ -1,12 +1,15 @@
-# Claims: every number and statement of the papers, judged on the figure tables.
+# Claims: every number and statement of the papers, judged on the figure tables; and the tables'
+# description. A package must not reach out of its folder, so selected figures have none.
 
 
 rule claims:
     input:
         tables=chosen_files("results/{name}/tables/{figure}.csv"),
+        arrays=chosen_files("results/{name}/tables/{figure}.npz"),
         made=chosen_files("figures/{name}/{figure}.provenance.json"),
     output:
         claims="results/{name}/claims.csv",
+        package="results/{name}/tables/datapackage.json",
         provenance="results/{name}/claims.provenance.json",
     log:
         "results/{name}/logs/claims.log",
@@ -14,8 +17,12 @@ rule claims:
         "../../envs/figures.yaml"
     params:
         spec=chosen_spec,
-        library=library("judge_claims.py", "feature_alignment.pipeline.claims.judge"),
-        ledgers=content(*ledgers()),
+        library=library(
+            "judge_claims.py",
+            "feature_alignment.pipeline.claims.judge",
+            "feature_alignment.pipeline.dictionary",
+        ),
+        ledgers=content(*ledgers(), *dictionaries()),
     message:
         "Judging the claims ({wildcards.name})"
     script:

@@ -17,6 +17,7 @@ from feature_alignment.data import identity
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import PRESETS, read_entries, resolve_config
+from feature_alignment.pipeline.dictionary import dictionaries
 from feature_alignment.pipeline.imports import closure_hash, remember
 from feature_alignment.pipeline.job import set_environment
 from feature_alignment.pipeline.lock import lock_result

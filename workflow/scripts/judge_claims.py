@@ -1,13 +1,17 @@
-"""Judge every claim about the selected figures."""
+"""Judge every claim about the selected figures, and describe their tables."""
 
 from pathlib import Path
 
 from feature_alignment.pipeline.claims.judge import judge_claims
+from feature_alignment.pipeline.dictionary import write_package
 from feature_alignment.pipeline.job import open_job
 from feature_alignment.pipeline.papers import ledgers
 from feature_alignment.pipeline.proof import check_proof
 
-with open_job(snakemake, "feature_alignment.pipeline.claims.judge") as job:
+modules = ("feature_alignment.pipeline.claims.judge", "feature_alignment.pipeline.dictionary")
+with open_job(snakemake, *modules) as job:
     for provenance in job.input.made:
         check_proof(Path(provenance))
     judge_claims(job.spec, job.input.tables, ledgers(), job.output("claims"))
+    if snakemake.output.get("package"):  # of all figures, beside their tables
+        write_package(job.spec["name"], job.input.tables, job.output("package"))

@@ -23,7 +23,8 @@ from feature_alignment.pipeline.config import (
     resolve_config,
 )
 from feature_alignment.pipeline.contracts import PaperError, short_traceback
-from feature_alignment.pipeline.papers import all_figures, all_parameters
+from feature_alignment.pipeline.dictionary import PAGE, page
+from feature_alignment.pipeline.papers import all_figures, all_parameters, papers
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan
 from feature_alignment.pipeline.spec import canonical_json, dataset_keys
 
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     help_on.add_argument("part", nargs="?", default="", help="only keys that begin with this")
     schema = command("schema", _schema, "Write the configuration's JSON schema, for editors.")
     schema.add_argument("file", type=Path)
+    command("dictionary", _dictionary, f"Write the page of the data dictionary, {PAGE}.")
     return parser
 
 
@@ -209,3 +211,9 @@ def _schema(options: argparse.Namespace) -> None:
     text = json.dumps(config_model().model_json_schema(), indent=2)
     with whole_file(options.file) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
+
+
+def _dictionary(options: argparse.Namespace) -> None:
+    with whole_file(PAGE) as partial:
+        partial.write_text(page(papers()), encoding="utf-8")
+    print(PAGE)

@@ -8,6 +8,7 @@ A paper is one folder of `feature_alignment.papers`:
     figures/        modules with FIGURES, a tuple of figures
     presets/        <preset>.yaml: the experiments' sizes
     claims.yaml     the numbers and statements that are judged
+    metrics.yaml    what columns, metrics and arrays mean
     deviations.md   what differs from the paper, and why
 
 Nothing outside of the folder names it.

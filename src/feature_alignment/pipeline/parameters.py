@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -200,9 +200,14 @@ def _path(details: ErrorDetails, values: Any) -> list[Any]:
 def _section_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel] | None:
     """The section at a path, if there is one."""
     found: type[BaseModel] | None = model
+    several = False
     for part in path:
+        if several:  # the place of one section in a list or mapping of them
+            several = False
+            continue
         field = None if found is None else found.model_fields.get(str(part))
         found = None if field is None else _section_in(field.annotation)
+        several = field is not None and get_origin(field.annotation) in (dict, tuple)
     return found
 
 

@@ -8,6 +8,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.pipeline.claims.evaluate import (
     COLUMNS,
     Outcome,
+    describe_criterion,
     evaluate,
     evaluate_all,
     write_verdicts,
@@ -151,10 +152,10 @@ def test_missing_values_are_an_error_not_a_pass():
 
 
 def all_verdicts(frame):
-    rule = criterion("near", tolerance=0.02)
+    rule, bound = criterion("near", tolerance=0.02), criterion("above", low=0.5, each=True)
     ledger = [
         claim(rule),
-        claim(rule, id="somebody2020.fig1.unseen", lowest_preset="paper", paper_value=None),
+        claim(bound, id="somebody2020.fig1.unseen", lowest_preset="paper", paper_value=None),
         claim(rule, id="somebody2020.fig2.number", figure="somebody2020_fig2"),
     ]
     tables = {"somebody2020_fig1": frame}
@@ -169,6 +170,35 @@ def test_claims_of_other_figures_are_left_out():
     assert frame["id"].tolist() == ["somebody2020.fig1.number", "somebody2020.fig1.unseen"]
     assert frame["verdict"].tolist() == ["reproduced", "not testable here"]
     assert frame["seeds"].tolist() == [2, 0]
+    assert frame[["unit", "criterion", "data", "spread"]].to_numpy().tolist() == [
+        ["1", "within 0.02 of the paper's 0.93", "mnist: torchvision", "sd over seeds (n − 1)"],
+        ["1", "each value above 0.5; partly: at least half of them", "mnist: torchvision", ""],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "partly", "words"),
+    [
+        (
+            criterion("near", tolerance=0.02),
+            criterion("above", low=0.5),
+            "within 0.02 of the paper's 0.93; partly: above 0.5",
+        ),
+        (
+            criterion("one_draw", tolerance=0.005),
+            None,
+            "the mean of our draws within 2 standard deviations of one draw and 0.005 of the "
+            "paper's 0.93",
+        ),
+        (
+            criterion("below", high=2.0, each="seed"),
+            None,
+            "the mean of each seed below 2; partly: at least half of them",
+        ),
+    ],
+)
+def test_criteria_are_told_in_words(rule, partly, words):
+    assert describe_criterion(claim(rule, partly=partly)) == words
 
 
 def test_no_claims_give_an_empty_table_with_all_columns(tmp_path):
@@ -189,7 +219,10 @@ def test_the_file_reads_back(tmp_path):
     frame = all_verdicts(table(0.93, 0.94))
     write_verdicts(frame, tmp_path / "claims.csv")
     assert b"\r" not in (tmp_path / "claims.csv").read_bytes()
-    read = pd.read_csv(tmp_path / "claims.csv").assign(changed="")  # CSV has no empty text
+    numbers = {"paper_value": "", "ours": "", "sd": ""}
+    read = pd.read_csv(
+        tmp_path / "claims.csv", keep_default_na=False, na_values=numbers, dtype={"unit": str}
+    )
     pd.testing.assert_frame_equal(read, frame, check_dtype=False, rtol=1e-5)
 
 

@@ -5,14 +5,14 @@ from feature_alignment.pipeline.claims.judge import judge_claims
 
 LEDGER = """
 claims:
-  - id: somebody2020.fig1.number
+  - id: example2030.fig1.number
     place: Figure 1
     statement: It is one half.
     quote: one half
     reading: stated
     paper_value: 0.5
-    figure: somebody2020_fig1
-    select: {metric: number, step: last}
+    figure: example2030_fig1
+    select: {metric: heads_share, step: last}
     criterion: {comparator: near, tolerance: 0.05, why: 10 %}
     lowest_preset: quick
     data: real
@@ -21,21 +21,21 @@ claims:
 
 @pytest.fixture
 def judged(tmp_path):
-    ledger = tmp_path / "somebody2020" / "claims.yaml"
+    ledger = tmp_path / "example2030" / "claims.yaml"
     ledger.parent.mkdir()
     ledger.write_text(LEDGER, encoding="utf-8")
     rows = [
-        {"seed": s, "step": t, "metric": "number", "value": 0.4 + t / 10 + s / 100}
+        {"seed": s, "step": t, "metric": "heads_share", "value": 0.4 + t / 10 + s / 100}
         for s in (0, 1)
         for t in (0, 1)
     ]
-    pd.DataFrame(rows).to_csv(tmp_path / "somebody2020_fig1.csv", index=False)
+    pd.DataFrame(rows).to_csv(tmp_path / "example2030_fig1.csv", index=False)
 
     def judge(*datasets, changed=()):
         about = {"datasets": list(datasets), "changed": list(changed)}
         return judge_claims(
-            {"name": "mine", "preset": "quick", "figures": {"somebody2020_fig1": about}},
-            [tmp_path / "somebody2020_fig1.csv"],
+            {"name": "mine", "preset": "quick", "figures": {"example2030_fig1": about}},
+            [tmp_path / "example2030_fig1.csv"],
             [ledger],
             tmp_path / "claims.csv",
         )

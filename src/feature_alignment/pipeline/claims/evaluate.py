@@ -5,7 +5,7 @@ are errors, and where a table, made with other settings, has no rows of a claim'
 not testable: neither is a pass.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.claims.ledger import Claim, Criterion
+from feature_alignment.pipeline.claims.ledger import EACH_SEED, Claim, Criterion
 from feature_alignment.pipeline.claims.selection import (
     MissingRowsError,
     claim_remarks,
@@ -30,7 +30,9 @@ LEAST_DRAWS = 5
 DRAW_DEVIATIONS = 2.0
 _OF_CLAIM = ("id", "paper", "place", "figure", "statement", "paper_value")
 _OF_RESULT = ("name", "preset", "changed")
-COLUMNS = (*_OF_CLAIM, "ours", "sd", "seeds", "verdict", "reason", *_OF_RESULT)
+_FURTHER = ("unit", "criterion", "data", "spread")
+COLUMNS = (*_OF_CLAIM, "ours", "sd", "seeds", "verdict", "reason", *_OF_RESULT, *_FURTHER)
+"""Of claims.csv; what they mean is in the data dictionary, `pipeline/metrics.yaml`."""
 
 
 class Outcome(StrEnum):
@@ -174,6 +176,41 @@ def _demand(claim: Claim, criterion: Criterion) -> str:
     return f"between {criterion.low:g} and {criterion.high:g}"
 
 
+def describe_criterion(claim: Claim) -> str:
+    """What must hold for a claim to be reproduced, and for what it is partly so, in words.
+
+    Example: "within 0.02 of the paper's 0.95; partly: within 0.05 of the paper's 0.95".
+    """
+    if claim.partly is not None:
+        return f"{_whole_demand(claim, claim.criterion)}; partly: {_demand(claim, claim.partly)}"
+    half = "; partly: at least half of them" if claim.criterion.each else ""
+    return _whole_demand(claim, claim.criterion) + half
+
+
+def _whole_demand(claim: Claim, criterion: Criterion) -> str:
+    if criterion.comparator == "one_draw":
+        return (
+            f"the mean of our draws within {DRAW_DEVIATIONS:g} standard deviations of one draw "
+            f"and {criterion.tolerance:g} of the paper's {claim.paper_value:g}"
+        )
+    who = {False: "", True: "each value ", EACH_SEED: "the mean of each seed "}
+    return who[criterion.each] + _demand(claim, criterion)
+
+
+def _describe_data(datasets: Iterable[Sequence[str]]) -> str:
+    named = {EMBEDDED: "embedded stand-in"}
+    return "; ".join(f"{name}: {named.get(source, source)}" for name, source in datasets) or (
+        "generated"
+    )
+
+
+def _describe_spread(claim: Claim, verdict: Verdict) -> str:
+    if verdict.sd is None:
+        return ""
+    by_draw = claim.criterion.comparator == "one_draw"
+    return f"sd over {'draws' if by_draw else 'seeds'} (n − 1)"
+
+
 def evaluate_all(
     ledger: Iterable[Claim], tables: Mapping[str, pd.DataFrame], spec: Spec
 ) -> pd.DataFrame:
@@ -196,7 +233,9 @@ def evaluate_all(
         verdict = evaluate(claim, tables[claim.figure], spec["preset"], real)
         found = (verdict.ours, verdict.sd, verdict.seeds, str(verdict.outcome), verdict.reason)
         made = (spec["name"], spec["preset"], "; ".join(about["changed"]))
-        rows.append((*(getattr(claim, key) for key in _OF_CLAIM), *found, *made))
+        further = (claim.unit, describe_criterion(claim), _describe_data(about["datasets"]))
+        row = (*(getattr(claim, key) for key in _OF_CLAIM), *found, *made, *further)
+        rows.append((*row, _describe_spread(claim, verdict)))
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     return frame.astype({"paper_value": float, "ours": float, "sd": float, "seeds": int})
 

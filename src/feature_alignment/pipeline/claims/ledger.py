@@ -23,6 +23,7 @@ from pydantic import Field
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.config import Preset, read_yaml
+from feature_alignment.pipeline.dictionary import check_claims
 from feature_alignment.pipeline.parameters import Section, check
 
 # What each comparator needs besides `why`; a key of another comparator is a mistake.
@@ -145,13 +146,16 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
 
 
 def check_ledgers(files: Sequence[Path], figures: Sequence[str]) -> None:
-    """Check every claim of papers' ledgers, and that it is about one of the figures.
+    """Check every claim of papers' ledgers, that it is about one of the figures and known metrics.
 
     Raises:
-        UserError: as `load_ledger`, or if a claim's figure does not exist.
+        UserError: as `load_ledger`, or if a claim's figure does not exist, or its metric is not
+            described, see `check_claims`.
     """
     for path in files:
-        for claim in load_ledger([path]):
+        claims = load_ledger([path])
+        check_claims(claims)
+        for claim in claims:
             if claim.figure not in figures:
                 raise UserError(
                     f"{path}: claim {claim.id}: figure: unknown figure {claim.figure!r}; "

@@ -1,0 +1,286 @@
+"""The data dictionary: what every column, split, layer, metric and array of the results means.
+
+A paper's `metrics.yaml` describes its own names, the one beside this module those that papers
+share. A name may be a pattern: a placeholder such as `{step}` stands for any text without slash or
+underscore, `{metric}` for a metric that is itself described. What a placeholder stands for may be
+repeated in the pattern's texts; `{unit}` there is the unit of `{metric}`.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.config import read_yaml
+from feature_alignment.pipeline.figures.figure import figure_label
+from feature_alignment.pipeline.papers import paper_folder, paper_of, papers
+from feature_alignment.pipeline.parameters import Section, check
+from feature_alignment.pipeline.proof import sha256_of
+
+if TYPE_CHECKING:
+    from feature_alignment.pipeline.claims.ledger import Claim
+
+SHARED = Path(__file__).with_name("metrics.yaml")
+PAGE = Path("docs") / "data-dictionary.md"
+NOT_DESCRIBED = "not described"
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Entry(Section):
+    """What is said of one name; a text alone is its meaning.
+
+    Attributes:
+        meaning: in a sentence or two.
+        formula: in plain text, where there is one.
+        unit: of the number; 1 for a pure number, empty for what is no number.
+        source: where the paper has it, or whose definition it is.
+        values: the words that a column can hold, with their meanings.
+    """
+
+    meaning: Text
+    formula: str = ""
+    unit: str = ""
+    source: str = ""
+    values: dict[str, Text] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, found: Any) -> Any:
+        return {"meaning": found} if isinstance(found, str) else found
+
+
+class Metric(Entry):
+    """What is said of a metric: always with its unit and its source."""
+
+    unit: Text = "1"
+    source: Text  # pyright: ignore[reportGeneralTypeIssues]: pydantic lets it lose its default
+
+
+class Dictionary(Section):
+    """What one `metrics.yaml` describes, by kind; `claims` are the columns of claims.csv."""
+
+    columns: dict[str, Entry] = Field(default={})
+    splits: dict[str, Entry] = Field(default={})
+    layers: dict[str, Entry] = Field(default={})
+    metrics: dict[str, Metric] = Field(default={})
+    arrays: dict[str, Entry] = Field(default={})
+    claims: dict[str, Entry] = Field(default={})
+
+
+TITLES = {
+    "columns": "Columns",
+    "splits": "Values of `split`",
+    "layers": "Values of `layer`",
+    "metrics": "Metrics",
+    "arrays": "Keys of array files",
+    "claims": "Columns of `claims.csv`",
+}
+
+
+@cache
+def read_dictionary(file: Path) -> Dictionary:
+    """Read and check one `metrics.yaml`.
+
+    Raises:
+        UserError: naming the file and the key that is wrong.
+    """
+    return check(Dictionary, read_yaml(file), lambda _: str(file))
+
+
+def dictionaries(*keys: str) -> list[Path]:
+    """The files that describe the results of these papers, of all without any; the shared last."""
+    files = [paper_folder(key) / "metrics.yaml" for key in keys or papers()]
+    return [*(file for file in files if file.exists()), SHARED]
+
+
+def describe(paper: str, kind: str, name: str) -> Entry | None:
+    """What the dictionary says of a name, or None if it says nothing.
+
+    Args:
+        paper: the citation key of the paper whose results have the name.
+        kind: a field of `Dictionary`.
+        name: the name; of an array of a run without `seed<i>/`.
+    """
+    entries = [getattr(read_dictionary(file), kind) for file in dictionaries(paper)]
+    for own in entries:
+        if name in own:
+            return own[name]
+    for pattern, entry in ((key, own[key]) for own in entries for key in own):
+        match = _pattern(pattern).fullmatch(name)
+        if match is not None:
+            words = match.groupdict()
+            base = describe(paper, "metrics", words["metric"]) if "metric" in words else None
+            if base is not None or "metric" not in words:
+                return _filled(entry, words | {"unit": "" if base is None else base.unit})
+    return None
+
+
+@cache
+def _pattern(key: str) -> re.Pattern[str]:
+    def words(found: re.Match[str]) -> str:
+        return f"(?P<{found[1]}>{'.+' if found[1] == 'metric' else '[^/_]+'})"
+
+    return re.compile(re.sub(r"\\\{(\w+)\\\}", words, re.escape(key)))
+
+
+def _filled(entry: Entry, words: Mapping[str, str]) -> Entry:
+    texts = {key: getattr(entry, key) for key in ("meaning", "formula", "unit")}
+    for word, value in words.items():
+        texts = {key: text.replace(f"{{{word}}}", value) for key, text in texts.items()}
+    return entry.but(**texts)
+
+
+def check_claims(claims: "Iterable[Claim]") -> None:
+    """Make sure that the metrics that claims select are described for their papers.
+
+    Raises:
+        UserError: naming the first claim whose metric is not, and the nearest name that is.
+    """
+    for claim in claims:
+        for key in ("select", "relative_to"):
+            wanted = (getattr(claim, key) or {}).get("metric", [])
+            for metric in wanted if isinstance(wanted, list) else [wanted]:
+                if describe(claim.paper, "metrics", str(metric)) is None:
+                    raise UserError(_undescribed(claim, key, str(metric)))
+
+
+def _undescribed(claim: "Claim", key: str, metric: str) -> str:
+    *own, shared = dictionaries(claim.paper)
+    names = [name for file in (*own, shared) for name in read_dictionary(file).metrics]
+    near = difflib.get_close_matches(metric, names, n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]!r}? Else describe it" if near else "describe it"
+    where = paper_folder(claim.paper) / "metrics.yaml"
+    return f"claim {claim.id}: {key}.metric: {metric!r} is not described; {hint} in {where}."
+
+
+def page(keys: Iterable[str]) -> str:
+    """The dictionary of some papers as one page of Markdown."""
+    lines = [
+        "# Data dictionary",
+        "",
+        "<!-- Made from the files metrics.yaml by `python -m feature_alignment dictionary`. -->",
+        "",
+        "What every column, metric and array of `results/<name>` means: of `metrics.csv` and "
+        "`arrays.npz` of each run, and of each figure's table, `tables/<figure>.csv` and `.npz`. "
+        "The same stands beside the tables as a Frictionless Data Package, "
+        "`tables/datapackage.json`. In a name, `{step}` and the like stand for any number or "
+        "word, `{metric}` for another metric's name, and `{unit}` for its unit. Keys of a run's "
+        "`arrays.npz` begin with `seed<i>/`. Symbols are those of [notation.md](notation.md).",
+    ]
+    lines += _chapter("All papers", SHARED)
+    for key in keys:
+        file = paper_folder(key) / "metrics.yaml"
+        lines += _chapter(f"{key}: {papers()[key].title}", file) if file.exists() else []
+    return "\n".join(lines) + "\n"
+
+
+def _chapter(title: str, file: Path) -> Iterator[str]:
+    yield from ("", f"## {title}")
+    for kind, heading in TITLES.items():
+        entries: dict[str, Entry] = getattr(read_dictionary(file), kind)
+        keys = [
+            key
+            for key in ("meaning", "formula", "unit", "source")
+            if any(getattr(entry, key) for entry in entries.values())
+        ]
+        if entries:
+            yield from (
+                "",
+                f"### {heading}",
+                "",
+                _row(["name", *keys]),
+                _row(["---", *("---" for _ in keys)]),
+            )
+        for name, entry in entries.items():
+            words = "; ".join(f"`{word}`: {meaning}" for word, meaning in entry.values.items())
+            texts = {key: getattr(entry, key) for key in keys}
+            texts["meaning"] += f" {words}." if words else ""
+            yield _row([f"`{name}`", *texts.values()])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def data_package(name: str, tables: Iterable[Path]) -> dict[str, Any]:
+    """The Frictionless Data Package (version 2) of a result's tables and of the arrays beside them.
+
+    Source: https://datapackage.org/standard/data-package.
+
+    Args:
+        name: of the result.
+        tables: the figures' tables, `<figure>.csv`, each with an NPZ beside it.
+    """
+    files = list(tables)
+    keys = sorted({paper_of(file.stem) for file in files})
+    about = [papers()[key] for key in keys]
+    return {
+        "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
+        "name": name,
+        "title": f"Tables of the figures of {', '.join(keys)}",
+        "sources": [{"title": f"{p.authors}: {p.title}, {p.venue}", "path": p.url} for p in about],
+        "resources": [
+            resource
+            for file in files
+            for resource in (_table(file), _arrays(file.with_suffix(".npz")))
+        ],
+    }
+
+
+def write_package(name: str, tables: Iterable[str | Path], file: Path) -> None:
+    """Write the data package of a result as JSON, see `data_package`."""
+    text = json.dumps(data_package(name, map(Path, tables)), indent=2, ensure_ascii=False)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def _resource(file: Path, name: str) -> dict[str, Any]:
+    title = f"{paper_of(file.stem)}, {figure_label(file.stem)}"
+    known = {"path": file.name, "format": file.suffix[1:], "bytes": file.stat().st_size}
+    return {"name": name, "title": title, **known, "hash": f"sha256:{sha256_of(file)}"}
+
+
+def _table(file: Path) -> dict[str, Any]:
+    import pandas as pd
+
+    frame, paper = pd.read_csv(file), paper_of(file.stem)
+    types = {"i": "integer", "f": "number", "b": "boolean"}
+    fields = []
+    for column in frame:
+        kind = types.get(frame[column].dtype.kind, "string")
+        fields.append({"name": column, "type": kind, **_said(paper, "columns", str(column))})
+        if column in ("metric", "split", "layer"):
+            found = {
+                str(value): _said(paper, f"{column}s", str(value))
+                for value in frame[column].unique()
+            }
+            fields[-1][f"{column}s"] = [{"name": value, **said} for value, said in found.items()]
+    about = {"type": "table", "mediatype": "text/csv", "encoding": "utf-8"}
+    return {**_resource(file, file.stem), **about, "schema": {"fields": fields}}
+
+
+def _arrays(file: Path) -> dict[str, Any]:
+    import numpy as np
+
+    with np.load(file) as stored:
+        arrays = {key: stored[key] for key in stored.files}
+    described = [
+        {"name": key, "shape": list(array.shape), "type": str(array.dtype)}
+        | _said(paper_of(file.stem), "arrays", key)
+        for key, array in arrays.items()
+    ]
+    about = {"mediatype": "application/zip", "arrays": described}
+    return {**_resource(file, f"{file.stem}-arrays"), **about}
+
+
+def _said(paper: str, kind: str, name: str) -> dict[str, Any]:
+    entry = describe(paper, kind, name)
+    if entry is None:
+        return {"description": NOT_DESCRIBED}
+    said = {"description": entry.meaning, **entry.plain()}
+    return {key: value for key, value in said.items() if value and key != "meaning"}
