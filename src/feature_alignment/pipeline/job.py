@@ -35,7 +35,7 @@ def set_environment() -> None:
 
     They take the library that was planned with, also where their Python knows another checkout.
     And they keep memory that tensors free for the next ones: asking the system for it page by page
-    costs a tenth of a training's time (glibc; other allocators do not look at these settings).
+    costs some per cent of a training's time (glibc; other allocators ignore these settings).
     """
     paths = [str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
