@@ -36,8 +36,8 @@ def smoke_run(experiment, smoke_plan, tmp_path):
     return arguments
 
 
-class Killed(Exception):
-    """Stands for the end of the process."""
+class Killed(BaseException):
+    """Stands for the end of the process: like that, no `except Exception` sees it."""
 
 
 @pytest.fixture
