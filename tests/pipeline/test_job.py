@@ -1,5 +1,6 @@
 """Jobs write all outputs or none, clean up after killed ones, and tell users' mistakes shortly."""
 
+import errno
 import json
 import os
 import subprocess
@@ -161,6 +162,22 @@ def test_a_fault_in_a_papers_code_has_one_short_traceback(fake, tmp_path, capsys
     assert "test_job.py" not in shown
     assert "test_job.py" in log
     assert len(log.splitlines()) > len(shown.splitlines())
+
+
+def test_a_full_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, capsys):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results/quick/table.csv")
+    with (
+        pytest.raises(SystemExit),
+        open_job(fake, MODULE),
+        owed_by("draw", "feature_alignment.papers.made_up", "made_up_fig1"),
+    ):
+        raise full
+    shown = capsys.readouterr().err
+    assert shown.startswith("ERROR: the disk of results/quick/table.csv: No space left on device;")
+    assert "made_up" not in shown
+    assert "Traceback" not in shown + (tmp_path / "job.log").read_text()
+    with pytest.raises(FileNotFoundError), open_job(fake, MODULE):
+        raise FileNotFoundError(errno.ENOENT, "no such file", "x")
 
 
 def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_path):

@@ -3,6 +3,7 @@
 Every job imports this before its environment is checked: the standard library only.
 """
 
+import errno
 import textwrap
 import traceback
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ _OWED = {
     "draw": "it takes a FigureTable and returns a matplotlib Figure",
     "run_seed": "it takes a SeedRun and returns a SeedResult with rows",
 }
+# Faults of the machine, not of the code that meets them: a full, failing or read-only disk.
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
 _FRAMES = 5
 _LONGEST = 300
 
@@ -53,6 +56,7 @@ def owed_by(function: str, module: str, what: str) -> Iterator[None]:
     Raises:
         PaperError: naming all three, what went wrong and where, and what the function owes.
         UserError: a user's mistake, after what it was found at.
+        OSError: a fault of the disk, as it is.
     """
     where = f"{what}: {function} of {module}"
     try:
@@ -64,6 +68,8 @@ def owed_by(function: str, module: str, what: str) -> Iterator[None]:
     except BreachError as breach:
         raise PaperError(f"{where} {breach}; {_OWED[function]}.") from None
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+            raise
         raise PaperError(f"{where} failed ({told(error)}); {_OWED[function]}.") from error
 
 

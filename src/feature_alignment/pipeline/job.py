@@ -21,7 +21,7 @@ import psutil
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import unfinished
-from feature_alignment.pipeline.contracts import PaperError, short_traceback
+from feature_alignment.pipeline.contracts import DISK_FAULTS, PaperError, short_traceback
 from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash, external_imports
 from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
 from feature_alignment.pipeline.provenance import package_versions, provenance
@@ -169,6 +169,9 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
 
     Yields:
         The job.
+
+    Raises:
+        OSError: of another fault than the disk's, which ends the process with one sentence, too.
     """
     _set_up_logging(Path(snakemake.log[0]))
     job = Job(snakemake, list(modules))
@@ -183,6 +186,15 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     except KeyboardInterrupt:
         log.info("interrupted; the next job of this name goes on")
         sys.exit(130)
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        log.error(
+            "the disk of %s: %s; mend that and start again: finished jobs are kept.",
+            error.filename or job.scratch.parent.resolve(),
+            error.strerror,
+        )
+        sys.exit(1)
     finally:
         job._discard()
     log.info("done in %.1f s", time.monotonic() - job._started)
