@@ -1,0 +1,150 @@
+"""What every quantity of the library must be for every supported model."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+
+from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.features.feature_covariance import layer_feature_matrices
+from feature_alignment.kernels.jacobian import (
+    Jacobian,
+    jacobian_vector_product,
+    kernel_vector_product,
+    top_singular_directions,
+    vector_jacobian_product,
+)
+from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
+from feature_alignment.kernels.tangent_trace import tangent_frobenius_norm, tangent_trace
+from zoo.oracle import assert_grams, assert_unchanged, copied, covariances, fingerprint, grams
+
+
+def close(found, expected, tolerance):
+    """Relative to the largest entry, as terms of that size are added."""
+    assert found.shape == expected.shape
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+def tightest(function, start=2**14):
+    """What a function gives for about the least memory budget that it takes."""
+    budget = start
+    while True:
+        try:
+            return function(memory_budget=budget)
+        except ValueError as error:
+            if "memory_budget" not in str(error) or budget > 2**32:
+                raise
+            budget *= 4
+
+
+@contextlib.contextmanager
+def refused_or_right(*words):
+    """What is done within is right, or it is refused with one of these words."""
+    try:
+        yield
+    except ValueError as error:
+        if not any(word in str(error) for word in words):
+            raise
+
+
+class Contract:
+    """Tests that take a `case`; whoever inherits them says which."""
+
+    def test_kernel(self, case):
+        expected = grams(case.rows)
+        before, x = fingerprint(case.model), copied(case.x)
+        assert_grams(tangent_kernel(case.model, case.x), expected, case.tolerance)
+        assert_unchanged(before, case.model)
+        cross = tangent_kernel(case.model, case.x, case.x2)
+        assert_grams(cross, grams(case.rows, case.columns), case.tolerance)
+        torch.testing.assert_close(case.x, x, rtol=0, atol=0, equal_nan=True)
+
+    def test_kernel_within_a_tight_memory_budget(self, case):
+        found = tightest(lambda **budget: tangent_kernel(case.model, case.x, **budget))
+        assert_grams(found, grams(case.rows), case.tolerance)
+        found = tightest(lambda **budget: tangent_kernel(case.model, case.x, case.x2, **budget))
+        assert_grams(found, grams(case.rows, case.columns), case.tolerance)
+
+    def test_trace_and_norm(self, case):
+        kernel = sum(grams(case.rows).values())
+        tolerance, before = 10 * case.tolerance, fingerprint(case.model)
+        trace = kernel.trace().item()
+        assert tangent_trace(case.model, case.x) == pytest.approx(trace, rel=tolerance)
+        tight = tightest(lambda **budget: tangent_trace(case.model, case.x, **budget))
+        assert tight == pytest.approx(trace, rel=tolerance)
+        norm = tangent_frobenius_norm(case.model, case.x, block_size=2)
+        assert norm == pytest.approx(kernel.norm().item(), rel=tolerance)
+        assert_unchanged(before, case.model)
+
+    def test_features(self, case):
+        features = tangent_features(case.model, case.x)
+        close(features, torch.cat(list(case.rows.values()), 2), case.tolerance)
+
+    def test_products(self, case):
+        rows, columns = case.rows, case.columns
+        n, c = next(iter(rows.values())).shape[:2]
+        before, generator = fingerprint(case.model), torch_stream(1, "zoo")
+
+        def draw(*shape):
+            return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+        if case.model(copied(case.x)).ndim != 2:
+            with pytest.raises(ValueError, match=r"they must be \(n, c\)"):
+                Jacobian(case.model, case.x)
+            return
+        direction = {name: draw(p.shape) for name, p in case.model.named_parameters()}
+        pushed = sum(rows[name] @ v.flatten() for name, v in direction.items())
+        close(jacobian_vector_product(case.model, case.x, direction), pushed, case.tolerance)
+        u, other = draw(n, c), draw(len(next(iter(columns.values()))), c)
+        close_by_name(vector_jacobian_product(case.model, case.x, u), rows, u, case.tolerance)
+        product = (sum(grams(rows, columns).values()) @ other.flatten()).view(n, c)
+        found = kernel_vector_product(case.model, case.x, other, case.x2)
+        close(found, product, case.tolerance)
+        jacobian = Jacobian(case.model, case.x)
+        close(jacobian.times(jacobian.transpose_times(u)).flatten(), kernel_times(rows, u), 1e-6)
+        assert_unchanged(before, case.model)
+
+    def test_singular_directions(self, case):
+        if case.model(copied(case.x)).ndim != 2:
+            pytest.skip("outputs (n, c) only")
+        tolerance = max(1e-8, case.tolerance)
+        start = stream(0, "zoo")
+        found = top_singular_directions(case.model, case.x, 1, start, tolerance=tolerance)
+        sigma = torch.linalg.matrix_norm(case.matrix, 2).item()
+        assert found.values[0] == pytest.approx(sigma, rel=max(1e-6, case.tolerance))
+        v = torch.cat([v[0].flatten() for v in found.directions.values()])
+        np.testing.assert_allclose(
+            case.matrix @ v, sigma * found.functions[:, 0], atol=1e-4 * sigma, rtol=0
+        )
+
+    def test_covariances(self, case):
+        expected = covariances(case.build(), case.x)
+        once = [name for name, (*_, once) in expected.items() if once]
+        if once:
+            found = layer_feature_matrices(case.model, case.x, layers=once)
+        for name, (covariance, positions, *_) in expected.items():
+            if name in once:
+                assert found[name].positions == positions
+                close(found[name].covariance, covariance, 10 * case.tolerance)
+                continue
+            with refused_or_right(f"layer '{name}' was called"):
+                other = layer_feature_matrices(case.model, case.x, layers=[name])[name]
+                close(other.covariance, covariance, 10 * case.tolerance)
+
+
+def close_by_name(found, rows, u, tolerance):
+    """Jᵀu, each parameter's part."""
+    assert list(found) == list(rows)
+    pulled = {name: torch.einsum("ny,nyp->p", u, row) for name, row in rows.items()}
+    scale = max(float(value.abs().max()) for value in pulled.values())
+    for name, value in pulled.items():
+        torch.testing.assert_close(
+            found[name].flatten(), value, rtol=tolerance, atol=tolerance * scale
+        )
+
+
+def kernel_times(rows, u):
+    """K u."""
+    return sum(grams(rows).values()) @ u.flatten()
