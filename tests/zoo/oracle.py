@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
 from feature_alignment.determinism import torch_stream
 
@@ -53,6 +55,27 @@ def differentiable(model):
             p.requires_grad_(flag)
 
 
+@contextlib.contextmanager
+def sound_batch_norm():
+    """Batch normalisation in evaluation by its formula.
+
+    PyTorch 2.15 on CPUs gives a wrong gradient, without a word, for one image whose gradient comes
+    back transposed, as it does from `bn(x).flatten(2).transpose(1, 2)`.
+    """
+
+    def batch_norm(x, mean, var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
+        if training or mean is None:
+            return native(x, mean, var, weight, bias, training, momentum, eps)
+        shape = (1, -1, *(1,) * (x.ndim - 2))
+        found = (x - mean.view(shape)) / (var + eps).sqrt().view(shape)
+        found = found if weight is None else found * weight.view(shape)
+        return found if bias is None else found + bias.view(shape)
+
+    native = functional.batch_norm
+    with mock.patch.object(functional, "batch_norm", batch_norm):
+        yield
+
+
 def copied(x):
     """A copy of the inputs, since models may change them in place."""
     if isinstance(x, Mapping):
@@ -69,7 +92,7 @@ def jacobian(model, x, pick=lambda f: f, run=call):
     """
     named = dict(model.named_parameters())
     rows = {name: [] for name in named}
-    with differentiable(model), torch.enable_grad():
+    with differentiable(model), sound_batch_norm(), torch.enable_grad():
         for i in range(samples_of(x)):
             f = pick(run(model, copied(take(x, slice(i, i + 1))))).flatten()
             found = {name: [] for name in named}
@@ -151,6 +174,11 @@ def covariances(model, x):
     Returns:
         By layer: K, P, and whether the layer is called once, with the samples along the first axis.
     """
+    with sound_batch_norm():  # in backward passes through checkpoints, too
+        return _covariances(model, x)
+
+
+def _covariances(model, x):
     n, layers = samples_of(x), measured_layers(model)
     alone = [Perturbed(model, take(x, slice(i, i + 1))) for i in range(n)]
     together = Perturbed(model, x).shapes()
