@@ -24,7 +24,7 @@ def close(found, expected, tolerance):
     """Relative to the largest entry, as terms of that size are added."""
     assert found.shape == expected.shape
     scale = float(expected.abs().max())
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * scale)
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance * scale)
 
 
 def tightest(function, start=2**14):
@@ -94,8 +94,8 @@ class Contract:
             with pytest.raises(ValueError, match=r"they must be \(n, c\)"):
                 Jacobian(case.model, case.x)
             return
-        direction = {name: draw(p.shape) for name, p in case.model.named_parameters()}
-        pushed = sum(rows[name] @ v.flatten() for name, v in direction.items())
+        direction = {name: draw(p.shape).to(p) for name, p in case.model.named_parameters()}
+        pushed = sum(rows[name] @ v.flatten().double() for name, v in direction.items())
         close(jacobian_vector_product(case.model, case.x, direction), pushed, case.tolerance)
         u, other = draw(n, c), draw(len(next(iter(columns.values()))), c)
         close_by_name(vector_jacobian_product(case.model, case.x, u), rows, u, case.tolerance)
@@ -114,7 +114,7 @@ class Contract:
         found = top_singular_directions(case.model, case.x, 1, start, tolerance=tolerance)
         sigma = torch.linalg.matrix_norm(case.matrix, 2).item()
         assert found.values[0] == pytest.approx(sigma, rel=max(1e-6, case.tolerance))
-        v = torch.cat([v[0].flatten() for v in found.directions.values()])
+        v = torch.cat([v[0].flatten().double() for v in found.directions.values()])
         np.testing.assert_allclose(
             case.matrix @ v, sigma * found.functions[:, 0], atol=1e-4 * sigma, rtol=0
         )
@@ -141,7 +141,7 @@ def close_by_name(found, rows, u, tolerance):
     scale = max(float(value.abs().max()) for value in pulled.values())
     for name, value in pulled.items():
         torch.testing.assert_close(
-            found[name].flatten(), value, rtol=tolerance, atol=tolerance * scale
+            found[name].flatten().double(), value, rtol=tolerance, atol=tolerance * scale
         )
 
 

@@ -101,7 +101,7 @@ def jacobian(model, x, pick=lambda f: f, run=call):
                     output.backward(retain_graph=True)
                 for name, p in named.items():
                     gradient = torch.zeros_like(p) if p.grad is None else p.grad.to_dense()
-                    found[name].append(gradient.detach().flatten().clone())
+                    found[name].append(gradient.detach().flatten().double())
                     p.grad = None
             for name, gradients in found.items():
                 rows[name].append(torch.stack(gradients))
@@ -130,7 +130,7 @@ class Perturbed:
     def __init__(self, model, x):
         self.zeros = {}
         handles = [
-            module.register_forward_hook(partial(self._add, name))
+            module.register_forward_hook(partial(self._add, name), prepend=True)
             for name, module in measured_layers(model).items()
         ]
         with torch.enable_grad():
@@ -185,7 +185,7 @@ def _covariances(model, x):
     c = alone[0].f.numel()
     found = {}
     for name in alone[0].zeros:
-        rows = torch.cat([sample.deltas(name, layers[name]) for sample in alone])
+        rows = torch.cat([sample.deltas(name, layers[name]) for sample in alone]).double()
         once = alone[0].shapes()[name] == [1] and together[name] == [n]
         found[name] = rows.T @ rows / (len(rows) / c), len(rows) // (n * c), once
     return found
@@ -262,7 +262,7 @@ def fingerprint(model):
             for m in model.modules()
         ],
         "attributes": [
-            {key: (id(value), repr(value)) for key, value in vars(m).items() if key[0] != "_"}
+            {key: repr(value) for key, value in vars(m).items() if key[0] != "_"}
             for m in model.modules()
         ],
     }
@@ -286,7 +286,7 @@ def assert_grams(found, expected, tolerance=1e-9):
     for layer, gram in (found.layers | {"total": found.total}).items():
         wanted = expected.get(layer, total)
         assert gram.shape == wanted.shape, f"{layer}: {gram.shape}, not {wanted.shape}"
-        error = (gram - wanted).norm()
+        error = (gram.double() - wanted).norm()
         assert error <= tolerance * wanted.norm() + rounding, (
             f"{layer}: error {error:.2g} of {wanted.norm():.2g}"
         )

@@ -1,0 +1,33 @@
+import pytest
+import torch
+
+from zoo.contract import Contract
+from zoo.layers import LAYERS, USAGES
+from zoo.oracle import Case, prepared
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* is deprecated in favor of:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True:UserWarning"),
+]
+
+CASES = LAYERS | USAGES
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    """A small model and random inputs."""
+    build, data, *tolerance = CASES[request.param]
+    x = data(3, 0)
+
+    def make():
+        torch.manual_seed(0)
+        model = build()
+        with torch.no_grad():
+            model.double()(x.clone())  # lazy layers take their sizes
+        return prepared(lambda: model)
+
+    return Case(make, x, data(2, 1), *tolerance)
+
+
+class TestLayers(Contract):
+    pass
