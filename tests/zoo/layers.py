@@ -369,9 +369,12 @@ LAYERS = {
     ),
     "batch norm before a transposition": (
         lambda: Own(
-            lambda m, x: m.head(m.norm(m.conv(x)).flatten(2).transpose(1, 2)).tanh().mean(1),
+            lambda m, x: (
+                m.head(m.scale(m.norm(m.conv(x)).flatten(2).transpose(1, 2))).tanh().mean(1)
+            ),
             conv=nn.Conv2d(3, 4, 3),
             norm=nn.BatchNorm2d(4),
+            scale=nn.LayerNorm(4),
             head=nn.Linear(4, 3),
         ),
         pictures,
