@@ -1,0 +1,468 @@
+"""What may be refused, but never be wrong: one sentence that names the culprit and a cure."""
+
+import threading
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from torchvision.ops import StochasticDepth
+
+from feature_alignment.kernels.tangent import tangent_kernel
+from zoo.layers import LAYERS, USAGES, D, Own, T, layer, parameter, sequences, tokens, vectors
+from zoo.oracle import (
+    assert_grams,
+    assert_unchanged,
+    fingerprint,
+    grams,
+    jacobian,
+    prepared,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True:UserWarning"),
+]
+
+
+def made(build, data=vectors, n=4):
+    """Inputs, and a function that makes the model, the same one each time."""
+    x = data(n, 0)
+
+    def make():
+        torch.manual_seed(0)
+        model = build().double()
+        with torch.no_grad():
+            model(x.clone())  # lazy layers take their sizes
+        return prepared(lambda: model)
+
+    return make, x
+
+
+def assert_says(error, *words):
+    """Whether a message is one line and has one of each group of words."""
+    message = str(error)
+    assert "\n" not in message
+    for group in words:
+        group = (group,) if isinstance(group, str) else group
+        assert any(word in message for word in group), f"{message!r} has none of {group}"
+
+
+def right_or_refused(expected, words, model, *arguments, tolerance=1e-9, **options):
+    """Measure a model, which must give the expected kernel or the words; whether it was right."""
+    try:
+        found = tangent_kernel(model, *arguments, **options)
+    except ValueError as error:
+        assert_says(error, *words)
+        return False
+    assert_grams(found, expected, tolerance)
+    return True
+
+
+CHANCE = {
+    "stochastic depth by row": lambda: layer(StochasticDepth(0.5, "row")),
+    "stochastic depth by batch": lambda: layer(StochasticDepth(0.5, "batch")),
+    "random slopes": lambda: layer(nn.RReLU()),
+    "dropout": lambda: layer(nn.Dropout(0.2)),
+    "dropout of features": lambda: layer(nn.FeatureAlphaDropout()),
+    "dropout in an LSTM": lambda: tokens(
+        lambda m, h: m.layer(h)[0], layer=nn.LSTM(D, D, 2, batch_first=True, dropout=0.5)
+    ),
+    "dropout in attention": lambda: tokens(
+        lambda m, h: m.layer(h, h, h)[0], layer=nn.MultiheadAttention(D, 2, 0.5, batch_first=True)
+    ),
+    "batch norm": lambda: tokens(
+        lambda m, h: m.layer(h.transpose(1, 2)).transpose(1, 2), layer=nn.BatchNorm1d(D)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANCE)
+def test_modules_in_training_mode_are_refused_by_name_for_every_seed(name):
+    make, x = made(CHANCE[name], sequences)
+    model = make()
+    model.layer.train()
+    for seed in range(20):
+        torch.manual_seed(seed)
+        with pytest.raises(ValueError, match="'layer'") as error:
+            tangent_kernel(model, x)
+        assert_says(error.value, "eval()")
+
+
+FUNCTIONAL_CHANCE = {
+    "dropout": lambda m, h: F.dropout(m.f(h), 0.3),
+    "noise": lambda m, h: m.f(h) + 1e-3 * torch.randn_like(h),
+    "noise on the last sample": lambda m, h: torch.cat([m.f(h[:-1]), m.f(h[-1:]) * torch.rand(())]),
+    "rows dropped at once": lambda m, h: m.f(h) * (torch.rand(()) < 0.5),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONAL_CHANCE)
+def test_chance_outside_modules_is_refused_for_every_seed(name):
+    make, x = made(lambda: tokens(FUNCTIONAL_CHANCE[name], f=nn.Linear(D, D)), sequences)
+    model = make()
+    for seed in range(20):
+        torch.manual_seed(seed)
+        with pytest.raises(ValueError, match=r"chance|random") as error:
+            tangent_kernel(model, x)
+        assert_says(error.value)
+
+
+def causal(m, h):
+    """Attention over the samples before, by a missing `batch_first`."""
+    n = len(h)
+    mask = torch.ones(n, n, dtype=torch.bool).triu(1)
+    return m.f(h, h, h, attn_mask=mask, need_weights=False)[0]
+
+
+def passed_on(m, h):
+    """The third sample gets something of the first one, whatever their number."""
+    out = m.f(h)
+    return torch.cat([out[:2], out[2:] + out[:1]]) if len(h) > 2 else out
+
+
+def by_gradient(m, h):
+    """Only gradients depend on other samples."""
+    out = m.f(h)
+    return out + out.mean(0) - out.mean(0).detach()
+
+
+COUPLED = {
+    "LSTM without batch_first": (lambda m, h: m.f(h)[0], lambda: nn.LSTM(D, D)),
+    "causal attention over samples": (causal, lambda: nn.MultiheadAttention(D, 2)),
+    "sum over past samples": (lambda m, h: m.f(h).cumsum(0), lambda: nn.Linear(D, D)),
+    "sum over later samples": (
+        lambda m, h: m.f(h).flip(0).cumsum(0).flip(0),
+        lambda: nn.Linear(D, D),
+    ),
+    "less the mean": (lambda m, h: m.f(h) - m.f(h).mean(0), lambda: nn.Linear(D, D)),
+    "standardised": (
+        lambda m, h: (
+            F.batch_norm(m.f(h).transpose(1, 2), None, None, training=len(h) > 1)
+            if len(h) > 1
+            else m.f(h).transpose(1, 2)
+        ),
+        lambda: nn.Linear(D, D),
+    ),
+    "batch norm without statistics": (
+        lambda m, h: m.f(h.transpose(1, 2)).transpose(1, 2),
+        lambda: nn.BatchNorm1d(D, track_running_stats=False),
+    ),
+    "by the largest": (lambda m, h: m.f(h) / m.f(h).abs().max(), lambda: nn.Linear(D, D)),
+    "sorted": (lambda m, h: m.f(h.sort(0).values), lambda: nn.Linear(D, D)),
+    "samples reordered": (lambda m, h: m.f(h[h[:, 0, 0].argsort()]), lambda: nn.Linear(D, D)),
+    "samples rolled": (lambda m, h: m.f(h.roll(1, 0)), lambda: nn.Linear(D, D)),
+    "rolled from the second on": (
+        lambda m, h: m.f(torch.cat([h[:1], h[1:].roll(1, 0)])),
+        lambda: nn.Linear(D, D),
+    ),
+    "a later one from the first": (passed_on, lambda: nn.Linear(D, D)),
+    "by gradient": (by_gradient, lambda: nn.Linear(D, D)),
+}
+
+
+@pytest.mark.parametrize("name", COUPLED)
+@pytest.mark.parametrize("against", [None, 2])
+def test_samples_that_depend_on_others_are_refused(name, against):
+    function, module = COUPLED[name]
+    make, x = made(lambda: tokens(function, f=module()), sequences)
+    x2 = None if against is None else sequences(against, 1)
+    rows = jacobian(make(), x)
+    columns = None if x2 is None else jacobian(make(), x2)
+    words = (("sample", "batch"),)
+    right_or_refused(grams(rows, columns), words, make(), x, x2)
+
+
+class Cached(nn.Module):
+    """A table made of a parameter once, for evaluation, as in LeViT."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.index = parameter(T), torch.arange(T)
+        self.cache = {}
+
+    def forward(self, h):
+        if self.training:
+            return h * self.table[self.index][:, None]
+        if "cpu" not in self.cache:
+            self.cache["cpu"] = self.table[self.index]
+        return h * self.cache["cpu"][:, None]
+
+
+@pytest.mark.parametrize("before", [None, torch.no_grad, torch.enable_grad])
+def test_a_table_kept_from_an_earlier_call(before):
+    make, x = made(lambda: layer(Cached().train()), sequences)
+
+    def fresh():
+        model = make()
+        model.layer.cache.clear()
+        return model
+
+    model, expected = fresh(), grams(jacobian(fresh(), x))
+    if before is not None:
+        with before():
+            model(x)
+    state = fingerprint(model)
+    right_or_refused(expected, (("'layer.table'", "'layer'"), ("cache", "keep")), model, x)
+    assert_unchanged(state, model)
+    model.train()
+    model(x).sum().backward()
+    assert model.layer.table.grad.any()
+
+
+def test_complex_parameters_are_refused_by_name():
+    model = Own(
+        lambda m, x: torch.view_as_real(x.to(m.w.dtype) @ m.w).flatten(1),
+        w=nn.Parameter(torch.randn(D, 2, dtype=torch.complex128)),
+    )
+    with pytest.raises(ValueError, match="'w'") as error:
+        tangent_kernel(model, vectors(3, 0))
+    assert_says(error.value, "complex", ("real", "imag"))
+
+
+@pytest.mark.parametrize("influence", [1e-2, 3e-4])
+def test_a_weight_that_also_bypasses_its_module_in_single_precision(influence):
+    def use(m, h):
+        return m.f(h) + influence * h @ m.f.weight.T
+
+    make, x = made(lambda: tokens(use, f=nn.Linear(D, D)), sequences)
+    expected = grams(jacobian(make(), x))
+    words = ("'f.weight'",)
+    right_or_refused(expected, words, make().float(), x.float(), tolerance=3e-5)
+
+
+def test_a_later_sample_that_is_not_a_number():
+    make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
+    x[3, 1, 2] = torch.nan
+    try:
+        found = tangent_kernel(make(), x).total
+    except ValueError as error:
+        assert_says(error, ("finite", "NaN", "nan"), ("sample", "x"))
+    else:
+        expected = sum(grams(jacobian(make(), x)).values())
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_two_threads_may_measure_one_model_at_once():
+    def slow(m, h):
+        time.sleep(0.01)  # so that the passes of the two are mixed
+        return m.f(h)
+
+    make, x = made(lambda: tokens(slow, f=nn.Linear(D, D)), sequences)
+    model = make()
+    inputs = [x, sequences(3, 1)]
+    expected = [grams(jacobian(make(), data)) for data in inputs]
+    before, found = fingerprint(model), {}
+
+    def measure(k):
+        try:
+            found[k] = tangent_kernel(model, inputs[k])
+        except Exception as error:
+            found[k] = error
+
+    threads = [threading.Thread(target=measure, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k, kernel in enumerate(expected):
+        assert not isinstance(found[k], Exception), found[k]
+        assert_grams(found[k], kernel)
+    assert_unchanged(before, model)
+
+
+class Stateful(nn.Module):
+    """A layer that notes what passes it, in one of several ways."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.f, self.way = nn.Linear(D, D), way
+        self.calls, self.history, self.last = 0, [], None
+        self.register_buffer("ema", torch.zeros(D))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, h):
+        out = self.f(h)
+        mean = out.detach().flatten(0, -2).mean(0)
+        if self.way == "a buffer replaced":
+            self.ema = 0.9 * self.ema + 0.1 * mean
+        elif self.way == "a buffer changed in place":
+            self.ema.mul_(0.9).add_(mean, alpha=0.1)
+            self.count += 1
+        elif self.way == "a counter":
+            self.calls += 1
+        elif self.way == "a list":
+            self.history.append(mean)
+        elif self.way == "an attribute with its graph":
+            self.last = out
+        return out
+
+
+WAYS = [
+    "a buffer replaced",
+    "a buffer changed in place",
+    "a counter",
+    "a list",
+    "an attribute with its graph",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_model_notes_in_its_forward_pass_is_as_before(way):
+    make, x = made(lambda: layer(Stateful(way)), sequences)
+    model = make()
+    expected, before = grams(jacobian(make(), x)), fingerprint(model)
+    right_or_refused(expected, ("'layer'",), model, x)
+    assert_unchanged(before, model)
+    model(x).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_instance_norm_that_updates_its_statistics_is_refused_or_left_as_it_was():
+    def build():
+        norm = nn.InstanceNorm1d(D, affine=True, track_running_stats=True)
+        return tokens(lambda m, h: m.f(h.transpose(1, 2)).transpose(1, 2), f=norm)
+
+    def training():
+        model = make()
+        model.f.train()
+        return model
+
+    make, x = made(build, sequences)
+    model, expected = training(), grams(jacobian(training(), x))
+    before = fingerprint(model)
+    right_or_refused(expected, ("'f'", "eval()"), model, x)
+    assert_unchanged(before, model)
+
+
+@pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad])
+def test_contexts_without_gradients_do_not_matter(context):
+    make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
+    model, expected = make(), grams(jacobian(make(), x))
+    with context():
+        found = tangent_kernel(model, x)
+        again = tangent_kernel(model, x.clone())  # made in inference mode
+    assert_grams(found, expected)
+    assert_grams(again, expected)
+    model(x).sum().backward()
+
+
+def test_autocast():
+    make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
+    expected = grams(jacobian(make(), x))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        right_or_refused(expected, ("autocast",), make().float(), x.float(), tolerance=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_in_half_precision(dtype):
+    make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
+    expected = grams(jacobian(make(), x))
+    words = (str(dtype).removeprefix("torch."), ("float32", ".float()"))
+    right_or_refused(expected, words, make().to(dtype), x.to(dtype), tolerance=0.1)
+
+
+def test_integer_and_empty_parameters():
+    def use(m, h):
+        return m.f(h)[..., m.order] + m.none.sum()
+
+    def build():
+        order = nn.Parameter(torch.arange(D).flip(0), requires_grad=False)
+        return tokens(use, f=nn.Linear(D, D), order=order, none=nn.Parameter(torch.empty(0, 3)))
+
+    make, x = made(build, sequences)
+    expected = grams(jacobian(make(), x))
+    try:
+        found = tangent_kernel(make(), x)
+    except ValueError as error:
+        assert_says(error, ("'order'", "'none'"))
+        return
+    torch.testing.assert_close(found.total, sum(expected.values()))
+    for name in ("first", "f", "head"):
+        torch.testing.assert_close(found.layers[name], expected[name])
+
+
+def test_a_scripted_module():
+    make, x = made(lambda: nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, 3)))
+    expected = grams(jacobian(make(), x))
+    right_or_refused(expected, (("script", "jit"),), torch.jit.script(make()), x)
+
+
+def test_data_parallel():
+    make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
+    rows = {f"module.{name}": value for name, value in jacobian(make(), x).items()}
+    right_or_refused(grams(rows), ("DataParallel",), nn.DataParallel(make()), x)
+
+
+def test_a_compiled_module_is_measured_as_the_module_it_wraps():
+    make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
+    rows = {f"_orig_mod.{name}": value for name, value in jacobian(make(), x).items()}
+    model = torch.compile(make(), backend="eager")
+    right_or_refused(grams(rows), (("compile", "OptimizedModule"),), model, x)
+
+
+def experts(m, h):
+    """Each token goes to one of two layers."""
+    chosen, out = h[..., 0] > 0, torch.zeros_like(h)
+    out[chosen] = m.a(h[chosen])
+    out[~chosen] = m.b(h[~chosen])
+    return out
+
+
+def branches(m, h):
+    """Each sample takes one of two paths."""
+    return torch.stack([m.a(sample) if sample.sum() > 0 else m.b(sample) for sample in h])
+
+
+@pytest.mark.parametrize("function", [experts, branches])
+def test_samples_that_take_different_paths(function):
+    make, x = made(lambda: tokens(function, a=nn.Linear(D, D), b=nn.Linear(D, D)), sequences)
+    right_or_refused(grams(jacobian(make(), x)), (("'a'", "'b'"), "path"), make(), x)
+
+
+def checkpointed(reentrant):
+    """A checkpoint around two layers, and a parameter outside."""
+    return tokens(
+        lambda m, h: checkpoint(m.f, h, use_reentrant=reentrant) * m.b,
+        f=nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D)),
+        b=parameter(D),
+    )
+
+
+ELSEWHERE = {
+    "checkpoint": (lambda: checkpointed(False), sequences),
+    "re-entrant checkpoint": (lambda: checkpointed(True), sequences),
+    **{
+        name: (LAYERS | USAGES)[name]
+        for name in (
+            "linear",
+            "LSTM, two layers",
+            "encoder",
+            "tied embedding and readout",
+            "weight norm",
+            "old weight norm",
+            "one module under two names",
+            "batch norm",
+            "list of parameters",
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_kernels_at_other_parameters(name):
+    make, x = made(*ELSEWHERE[name], n=3)
+    model, other = make(), make()
+    values = {
+        key: value + 0.3 * torch.sin(torch.arange(value.numel()).view(value.shape))
+        for key, value in model.state_dict().items()
+        if key in dict(model.named_parameters())
+    }
+    other.load_state_dict(values, strict=False)
+    before = fingerprint(model)
+    found = tangent_kernel(model, x, parameters=values)
+    assert_grams(found, grams(jacobian(other, x)))
+    assert_unchanged(before, model)
