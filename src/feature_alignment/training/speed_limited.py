@@ -66,13 +66,9 @@ class SpeedLimited(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a layer, with settings of its own if it has any.
-
-        Raises:
-            ValueError: if a number is out of range or the form is unknown.
-        """
+        """Add a layer, whose settings are checked as the constructor's are."""
         _check({**self.defaults, **param_group})
-        super().add_param_group(param_group)
+        super().add_param_group({"layer": len(self.param_groups), **param_group})
 
     def set_speeds(self, speeds: Sequence[float]) -> None:
         """Give every layer, a parameter group each, a new speed C_ℓ from the next step on.
@@ -96,53 +92,39 @@ class SpeedLimited(torch.optim.Optimizer):
 
         Raises:
             TrainingDivergedError: if a gradient is not finite; no layer has moved then.
-
-        Warns:
-            RuntimeWarning: once for each layer whose gradient is zero where it should move.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        found = [
-            (group.get("layer", number), group, _largest_entry(group))
-            for number, group in enumerate(self.param_groups)
-            if _gradients(group)
-        ]
-        # Only now is the device asked, once it has the work of all layers.
-        layers = [(name, group, float(largest)) for name, group, largest in found]
-        for name, _, largest in layers:
+        found = [(group, _largest_entry(group)) for group in self.param_groups if _gradients(group)]
+        for group, largest in found:
             if not math.isfinite(largest):
                 raise TrainingDivergedError(
-                    f"training diverged: the gradient of layer {name!r} is not finite; use a "
-                    "smaller learning rate or speed, or scale the loss down in float16."
+                    f"training diverged: the gradient of layer {group.get('layer')!r} is not "
+                    "finite; use a smaller rate or speed, or scale the loss down in float16."
                 )
-        for name, group, largest in layers:
+        for group, largest in found:
             if largest > 0:
                 _move(group, largest)
             elif group["speed"] > 0 and not group.get("vanished"):
                 group["vanished"] = True
                 warnings.warn(
-                    f"the gradient of layer {name!r} is zero, so the layer does not move; its "
-                    "units may be dead, or in float16 its gradient too small: scale the loss up.",
+                    f"the gradient of layer {group.get('layer')!r} is zero, so it does not move; "
+                    "its units may be dead, or in float16 gradients too small: scale the loss up.",
                     RuntimeWarning,
                     stacklevel=2,
                 )
         return loss
 
 
-def groups_by_layer(
-    model: nn.Module, speeds: float | Mapping[str, float] | None = None
-) -> list[dict[str, Any]]:
-    """Parameter groups for `SpeedLimited`, one for each layer: a module with parameters of its own.
+def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> list[dict[str, Any]]:
+    """A parameter group for each layer, a module with parameters of its own; "layer" is its name.
 
     Args:
         model: the network. A parameter of several modules belongs to the first of them.
         speeds: C_ℓ of every layer, or by the names of modules; a layer without one has that of the
             optimizer.
-
-    Returns:
-        The groups in the order of `model.parameters()`, each with its name as "layer".
 
     Raises:
         ValueError: if a speed is that of no layer.
@@ -155,19 +137,13 @@ def groups_by_layer(
     layers: dict[str, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         layers.setdefault(name.rpartition(".")[0], []).append(parameter)
-    if speeds is None:
-        speeds = {}
-    elif not isinstance(speeds, Mapping):
-        speeds = dict.fromkeys(layers, speeds)
-    for name in speeds:
+    groups = {name: {"params": own, "layer": name} for name, own in layers.items()}
+    named = speeds if isinstance(speeds, Mapping) else dict.fromkeys(layers, speeds)
+    for name, speed in named.items():
         if name not in layers:
-            raise ValueError(
-                f"speeds: {name!r} is no layer with parameters; {suggestion(name, layers)}."
-            )
-    return [
-        {"params": own, "layer": name} | ({"speed": speeds[name]} if name in speeds else {})
-        for name, own in layers.items()
-    ]
+            raise ValueError(f"speeds: {name!r} has no parameters; {suggestion(name, layers)}.")
+        groups[name]["speed"] = speed
+    return list(groups.values())
 
 
 def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
@@ -200,9 +176,10 @@ def _gradients(group: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]
     return [(p, p.grad) for p in group["params"] if p.grad is not None and p.numel()]
 
 
-def _largest_entry(group: dict[str, Any]) -> torch.Tensor:
+def _largest_entry(group: dict[str, Any]) -> float:
     """Largest absolute entry of a layer's gradient; not finite if any entry is not."""
-    return torch.stack([torch.linalg.vector_norm(g, math.inf) for _, g in _gradients(group)]).max()
+    entries = [torch.linalg.vector_norm(g, math.inf) for _, g in _gradients(group)]
+    return float(torch.stack(entries).max())
 
 
 def _move(group: dict[str, Any], largest: float) -> None:
@@ -229,11 +206,9 @@ def _check(group: dict[str, Any]) -> None:
             f"relaxation: {relaxation!r} is unknown; {suggestion(relaxation, RELAXATIONS)}."
         )
     if not 0 < group["lr"] < math.inf:
-        raise ValueError(f"lr: {group['lr']} is out of range; it must be above 0 and finite.")
+        raise ValueError(f"lr: {group['lr']} is out of range; it must be finite and above 0.")
     if not 0 <= group["speed"] < math.inf:
-        raise ValueError(
-            f"speed: {group['speed']} is out of range; it must be at least 0 and finite."
-        )
+        raise ValueError(f"speed: {group['speed']} is out of range; it must be finite and ≥ 0.")
     smallest = 0.0 if relaxation == "additive" else None
     epsilon = group["epsilon"]
     if not (epsilon > 0 or epsilon == smallest):

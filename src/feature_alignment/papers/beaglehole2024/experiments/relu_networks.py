@@ -57,10 +57,9 @@ def speed_limited(
     Raises:
         UserError: if the number of speeds is not that of the layers, or ε is out of range.
     """
+    layers = groups_by_layer(model, 1.0)
     try:
-        optimizer = SpeedLimited(
-            groups_by_layer(model), learning_rate, epsilon=epsilon, relaxation=relaxation
-        )
+        optimizer = SpeedLimited(layers, learning_rate, epsilon=epsilon, relaxation=relaxation)
         optimizer.set_speeds(speeds)
     except ValueError as error:
         raise UserError(str(error)) from error
