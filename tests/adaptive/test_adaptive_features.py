@@ -1,10 +1,14 @@
+import pickle
+
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.linalg
 import scipy.optimize
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from feature_alignment.adaptive.adaptive_features import PENALTIES, AdaptiveTangentFeatures
@@ -240,10 +244,45 @@ def test_inputs_of_another_width_are_refused():
     with pytest.raises(ValueError, match=message.format("X")):
         model.fit(x[:, :2], y)
     model.fit(x, y)
-    with pytest.raises(ValueError, match=message.format("X")):
+    with pytest.raises(ValueError, match=r"^X has 2 features, but Adaptive\w+ is expecting 3"):
         model.predict(x[:, :2])
-    with pytest.raises(ValueError, match=message.format("X2")):
+    with pytest.raises(ValueError, match=r"^X2: X has 2 features"):
         model.adapted_kernel(x, x[:, :2])
+    network, x, y = problem(cnn)
+    with pytest.raises(ValueError, match=r"X: the network does not take inputs of shape \(6, 2, 5"):
+        AdaptiveTangentFeatures(network).fit(x, y).predict(x[:, :, :, :2])
+
+
+REPEATED = "a flower is measured twice: with dependent features no targets are interpolated"
+DISTANT = "samples near (100, 100) lie on one side of every ReLU, where the network is affine"
+
+
+@parametrize_with_checks(
+    [AdaptiveTangentFeatures(tolerance=1e-2)],
+    expected_failed_checks=lambda estimator: {
+        "check_positive_only_tag_during_fit": REPEATED,
+        "check_non_transformer_estimators_n_iter": REPEATED,
+        "check_fit_idempotent": DISTANT,
+        "check_fit_check_is_fitted": DISTANT,
+        "check_n_features_in": DISTANT,
+    },
+)
+def test_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("structure", ["layers", "none"])
+def test_what_scikit_learns_data_cannot_check_holds_for_other_data(structure):
+    x, y = data(mlp())
+    model = AdaptiveTangentFeatures(structure=structure, tolerance=1e-2)
+    with pytest.raises(ValueError, match="are linearly dependent"):
+        model.fit(torch.cat([x, x]), torch.cat([y, y]))
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+    predictions = model.fit(x, y).predict(2 * x)
+    assert (model.n_features_in_, model.n_iter_ >= 1) == (3, True)
+    np.testing.assert_array_equal(model.fit(x, y).predict(2 * x), predictions)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(2 * x), predictions)
 
 
 def test_without_structure_the_absolute_penalty_is_not_convex_yet_has_one_minimiser():
@@ -263,3 +302,55 @@ def test_without_structure_the_absolute_penalty_is_not_convex_yet_has_one_minimi
 def test_which_effective_penalties_are_convex(penalty, convex):
     bends = np.diff(effective_penalty(PENALTIES[penalty])(np.linspace(0, 6, 121)), 2)
     assert (bends > -1e-9).all() == convex
+
+
+def test_columns_of_a_table_are_checked_by_name():
+    x, y = data(mlp())
+    table = pd.DataFrame(x.numpy(), columns=["a", "b", "c"])
+    model = AdaptiveTangentFeatures(mlp()).fit(table, pd.DataFrame(y.numpy()))
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    np.testing.assert_array_equal(
+        model.predict(table), AdaptiveTangentFeatures(mlp()).fit(x, y).predict(x.numpy())
+    )
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(table[["b", "a", "c"]])
+
+
+@pytest.mark.parametrize("convert", [torch.Tensor.numpy, torch.Tensor.int, pd.DataFrame])
+def test_tokens_are_learnt_as_their_one_hot_codes_are(convert):
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Tanh(), nn.Linear(12, 1))
+    coded = nn.Sequential(nn.Linear(7, 4, bias=False), *network[1:])
+    coded[0].weight.data = network[0].weight.detach().T
+    tokens, y = torch.randint(0, 7, (9, 3)), torch.randn(9)
+    codes = nn.functional.one_hot(tokens, 7)
+    model = AdaptiveTangentFeatures(network, structure="none").fit(convert(tokens), y)
+    expected = AdaptiveTangentFeatures(coded, structure="none").fit(codes, y).predict(codes)
+    np.testing.assert_allclose(model.predict(convert(tokens)), expected, atol=1e-10)
+    np.testing.assert_allclose(expected, y, atol=1e-6)
+    tokens[-1] = 7
+    with pytest.raises(ValueError, match=r"inputs of shape \(9, 3\), .*; as tokens: index out of"):
+        model.predict(convert(tokens))
+
+
+def test_a_network_is_built_from_the_width_of_the_data():
+    def build(inputs, outputs, generator):
+        return MLP(inputs, [8], outputs, "erf", True, generator, "kaiming")
+
+    x, y = data(cnn())
+    model = clone(AdaptiveTangentFeatures(build)).fit(x, y)
+    assert [tuple(b.shape) for b in model.coefficients_.values()] == [(8, 51), (2, 9)]
+    again, other = (AdaptiveTangentFeatures(build, seed=seed).fit(x, y) for seed in (0, 1))
+    np.testing.assert_array_equal(again.predict(2 * x), model.predict(2 * x))
+    assert (other.predict(2 * x) != model.predict(2 * x)).all()
+    assert AdaptiveTangentFeatures(build).fit(x, y[:, 0]).predict(x).shape == (6,)
+    for wrong in ("mlp", lambda *sizes: sizes):
+        with pytest.raises(ValueError, match=r"network: .*; give a module, or a function"):
+            AdaptiveTangentFeatures(wrong).fit(x, y)
+
+
+def test_what_the_network_becomes_later_does_not_change_predictions():
+    network, x, y = problem()
+    model = AdaptiveTangentFeatures(network).fit(x, y)
+    nn.init.zeros_(network.layers[0].weight)
+    np.testing.assert_allclose(model.predict(x), y, atol=1e-11)

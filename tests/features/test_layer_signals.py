@@ -97,10 +97,7 @@ def tied():
         (twice(), "layer 'layer' is called more than once"),
         (unused(), "layer 'spare' was not used"),
         (tied(), "layers '0' and '2' share a parameter"),
-        (
-            nn.Sequential(linear(3, 1), nn.Flatten(0)),
-            r"shape \(5,\) for 5 samples; they must be \(n, c\)",
-        ),
+        (nn.Sequential(linear(3, 2), nn.Flatten(0)), r"shape \(10,\) for 5 samples"),
         (nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)), r"'1' \(LayerNorm\) has parameters"),
         (nn.Sequential(nn.Linear(3, 2), nn.Dropout()), r"'1' \(Dropout\) is in training mode"),
         (

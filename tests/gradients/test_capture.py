@@ -5,14 +5,18 @@ from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture import (
+    ReorderedSamplesError,
     backpropagate,
     collect_signals,
-    evaluation_point,
-    record,
+    recorded,
     refuse_reordered_samples,
-    ruled_modules,
 )
 from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
+from feature_alignment.gradients.graph import Place
+from feature_alignment.gradients.matrix_uses import matrix_uses
+from feature_alignment.gradients.model_function import ModelFunction, evaluation_point
+from feature_alignment.gradients.operation_rules import ProductCall
+from feature_alignment.gradients.samples import as_samples
 from toys import Toy, linear
 
 X = torch.randn(4, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
@@ -31,48 +35,61 @@ def odd():
     return Toy(forward, twice=twice, **others)
 
 
-def recording(model, x=X):
-    return record(model, evaluation_point(model), x, ruled_modules(model))
-
-
-def test_every_call_is_recorded_and_every_use_counted():
-    found = recording(odd())
-    assert set(found.calls) == {("twice", 0), ("twice", 1), ("nothing", 0)}
-    assert found.parameter_uses() == {"twice.weight": 2, "twice.bias": 2, "behind.weight": 1}
-
-
-def test_gradients_are_those_by_what_the_calls_returned():
+@pytest.fixture
+def recording():
     model = odd()
-    found = recording(model)
+    values = evaluation_point(model)
+    with recorded(ModelFunction(model), values, as_samples(X), list(values)) as found:
+        yield found
+
+
+@pytest.fixture
+def calls(recording):
+    """Products with the weights, in their order."""
+    found = {}
+    for use in matrix_uses(recording):
+        shape = recording.graph.shape(recording.graph.inputs[use.number][use.operand])
+        node = recording.graph.nodes[use.number]
+        found[use.number] = ProductCall(node, {use.operand: shape}, Place(0))
+    return found
+
+
+def test_every_use_of_a_matrix_is_found_in_its_order(recording):
+    uses = [use.name for use in matrix_uses(recording)]
+    assert uses == ["twice.weight", "twice.weight", "behind.weight"]
+
+
+def test_gradients_are_those_by_what_the_operations_returned(recording, calls):
     cotangent = torch.randn(4, 3, dtype=X.dtype, generator=torch_stream(0, "cotangent"))
-    (gradients,) = backpropagate(found, iter([cotangent]))
-    first = model.twice(X)
-    second = model.twice(torch.tanh(first))
-    f = F.linear(torch.tanh(second), model.behind.weight)
-    expected = torch.autograd.grad(f, [first, second], cotangent)
-    torch.testing.assert_close(gradients["twice", 0], expected[0])
-    torch.testing.assert_close(gradients["twice", 1], expected[1])
-    assert not gradients["nothing", 0].any()
-
-
-def test_signals_are_those_of_all_outputs_and_may_be_written_to_given_space():
+    (gradients,) = backpropagate(recording, list(calls), iter([cotangent]))
     model = odd()
-    found = recording(model)
-    space = torch.full((4, 3, 3), torch.nan, dtype=X.dtype)
-    signals = collect_signals(found, {("twice", 1): space})
-    assert signals["twice", 1] is space
-    for y, gradients in enumerate(backpropagate(found, one_hot_cotangents(found.f))):
+    with torch.enable_grad():
+        first = model.twice(X)
+        second = model.twice(torch.tanh(first))
+        f = F.linear(torch.tanh(second), model.behind.weight)
+        expected = [*torch.autograd.grad(f, [first, second], cotangent), cotangent]
+    for number, gradient in zip(calls, expected, strict=True):
+        torch.testing.assert_close(gradients[number], gradient)
+
+
+def test_signals_are_those_of_all_outputs_and_may_be_written_to_given_space(recording, calls):
+    number = next(iter(calls))
+    space = torch.full((4, 3, 1, 3), torch.nan, dtype=X.dtype)
+    signals = collect_signals(recording, calls, {number: space})
+    assert signals[number] is space
+    cotangents = one_hot_cotangents(recording.f)
+    for y, gradients in enumerate(backpropagate(recording, list(calls), cotangents)):
         for key, gradient in gradients.items():
-            torch.testing.assert_close(signals[key][:, y], gradient)
-    refuse_reordered_samples(found, signals)
+            torch.testing.assert_close(signals[key][:, y, 0], gradient)
+    refuse_reordered_samples(recording, calls, signals)
 
 
-def test_signals_of_other_samples_are_noticed():
-    found = recording(odd())
-    signals = collect_signals(found)
-    signals["twice", 0] = signals["twice", 0].flip(0)
-    with pytest.raises(ValueError, match="'twice' does not get the samples in the order"):
-        refuse_reordered_samples(found, signals)
+def test_signals_of_other_samples_are_noticed(recording, calls):
+    signals = collect_signals(recording, calls)
+    number = next(iter(calls))
+    signals[number] = signals[number].flip(0)
+    with pytest.raises(ReorderedSamplesError, match=r"'twice\.\w+' does not meet the samples"):
+        refuse_reordered_samples(recording, calls, signals)
 
 
 def test_random_signs_are_orthonormal_on_average():

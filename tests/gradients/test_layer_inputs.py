@@ -17,11 +17,10 @@ def patches(**options):
         "kernel": (2, 3),
         "stride": (1, 2),
         "dilation": (2, 1),
-        "padding": ((1, 1), (2, 2)),
-        "padding_mode": "constant",
+        "padding": (1, 2),
         "groups": 1,
     }
-    return PatchInputs(values=images(), **(defaults | options))
+    return PatchInputs(**({"values": images()[:, None]} | defaults | options))
 
 
 def test_patches_are_those_of_unfold_with_the_channels_last():
@@ -39,6 +38,12 @@ def test_groups_have_their_own_channels():
     parts = [inputs.weight_order(inputs.load(group, EVERYTHING)) for group in (0, 1)]
     expected = whole.weight_order(whole.load(0, EVERYTHING))
     torch.testing.assert_close(torch.cat(parts, dim=2), expected)
+
+
+def test_a_sample_may_consist_of_several_images():
+    one, two = patches(), patches(values=images().view(1, 3, 4, 5, 6))
+    assert two.positions == 3 * one.positions
+    assert torch.equal(two.load(0, slice(0, 1))[0], one.load(0, EVERYTHING).flatten(0, 1))
 
 
 def test_some_samples_can_be_loaded():

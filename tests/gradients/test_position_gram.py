@@ -104,8 +104,7 @@ def test_every_form_agrees_with_automatic_differentiation_for_any_convolution(
             )
             rows.append(torch.cat([part.flatten() for part in found[: 1 + bias]]))
     phi = torch.stack(rows)
-    pads = tuple((side, side) for side in padding)
-    inputs = PatchInputs(x, kernel, stride, dilation, pads, "constant", groups)
+    inputs = PatchInputs(x[:, None], kernel, stride, dilation, padding, groups)
     assert inputs.positions == h[0, 0].numel()
     use = MatrixGradients(inputs, deltas.flatten(3).transpose(2, 3))
     if not bias:

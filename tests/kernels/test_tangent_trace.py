@@ -161,7 +161,7 @@ def test_frobenius_norm_is_that_of_the_whole_kernel(block_size):
             nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=False)).eval(),
             "'1' .BatchNorm1d. has no running statistics",
         ),
-        (nn.Sequential(nn.Linear(4, 4), nn.Flatten(0)), r"shape \(4,\) for 1 samples"),
+        (nn.Sequential(nn.Linear(4, 4), nn.Flatten(0)), r"shape \(12,\) for 3 samples"),
         (nn.ReLU(), "the model has no parameters"),
     ],
 )

@@ -1,23 +1,31 @@
+import copy
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.models.mlp import MLP
-from feature_alignment.training.speed_limited import SpeedLimited, adaptive_speeds
+from feature_alignment.training.errors import TrainingDivergedError
+from feature_alignment.training.speed_limited import (
+    SpeedLimited,
+    adaptive_speeds,
+    groups_by_layer,
+)
 
 
 def parameter(values):
     return torch.nn.Parameter(torch.tensor(values, dtype=torch.float64))
 
 
-def with_gradient(values, gradient):
-    w = parameter(values)
-    w.grad = torch.tensor(gradient, dtype=torch.float64)
+def with_gradient(values, gradient, dtype=torch.float64):
+    w = torch.nn.Parameter(torch.tensor(values, dtype=dtype))
+    w.grad = torch.tensor(gradient, dtype=dtype)
     return w
 
 
+@settings(deadline=None, derandomize=True)
 @given(size=st.floats(1e-8, 1e8), speed=st.floats(1e-3, 1e3))
 def test_a_layer_moves_by_its_speed_whatever_its_gradients_size(size, speed):
     w = with_gradient([0.0, 0.0], [0.6 * size, 0.8 * size])
@@ -45,10 +53,53 @@ def test_the_norm_is_that_of_the_whole_layer():
     assert (weight.item(), bias.item()) == pytest.approx((-0.6, -0.8))
 
 
-def test_a_layer_without_gradient_stays():
-    zero, unused = with_gradient([1.0], [0.0]), parameter([1.0])
-    SpeedLimited([{"params": [zero]}, {"params": [unused]}], lr=1.0).step()
-    assert (zero.item(), unused.item()) == (1.0, 1.0)
+@pytest.mark.parametrize(
+    ("dtype", "entry"),
+    [
+        (torch.float16, 6e4),
+        (torch.float16, 6e-8),
+        (torch.bfloat16, 1e30),
+        (torch.bfloat16, 1e-30),
+        (torch.float32, 3e38),
+        (torch.float32, 1e-45),
+        (torch.float64, 1e300),
+        (torch.float64, 1e-320),
+    ],
+)
+def test_no_size_that_a_gradient_can_have_overflows_or_vanishes(dtype, entry):
+    w = with_gradient([0.0] * 100, [entry] * 100, dtype)
+    SpeedLimited([w], lr=0.5).step()
+    assert w.tolist() == pytest.approx([-0.05] * 100, rel=torch.finfo(dtype).eps)
+
+
+def test_a_vanished_gradient_makes_no_step_and_is_told_once(recwarn):
+    zero, unused = with_gradient([1.0], [1e-9], torch.float16), parameter([1.0])
+    still, moving = with_gradient([1.0], [0.0]), with_gradient([1.0], [1.0])
+    optimizer = SpeedLimited(
+        [
+            {"params": [zero], "layer": "first"},
+            {"params": [unused]},
+            {"params": [still], "speed": 0.0},
+            {"params": [moving]},
+        ],
+        lr=1.0,
+    )
+    for _ in range(2):
+        optimizer.step()
+        optimizer = copy.deepcopy(optimizer)
+    (warning,) = recwarn
+    assert "the gradient of layer 'first' is zero" in str(warning.message)
+    assert (zero.item(), unused.item(), still.item(), moving.item()) == (1.0, 1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("entry", [float("nan"), float("inf"), float("-inf")])
+def test_a_gradient_that_is_not_finite_is_an_error_and_moves_nothing(entry):
+    good, bad = with_gradient([1.0], [1.0]), with_gradient([1.0, 1.0], [1.0, entry])
+    groups = [{"params": [w]} for w in (good, parameter([1.0]), bad)]
+    with pytest.raises(TrainingDivergedError, match="the gradient of layer 2 is not finite"):
+        SpeedLimited(groups, lr=1.0).step()
+    assert good.item() == 1.0
+    assert bad.tolist() == [1.0, 1.0]
 
 
 def test_new_speeds_count_from_the_next_step():
@@ -87,8 +138,8 @@ def test_a_closure_is_evaluated_with_gradients():
 def test_every_layer_of_a_network_moves_at_its_own_speed():
     model = MLP(3, [4, 4], 1, "relu", False, torch.Generator().manual_seed(0), dtype=torch.float64)
     before = copy_parameters(model)
-    layers = zip(model.parameters(), [5.0, 0.2, 0.3], strict=True)
-    optimizer = SpeedLimited([{"params": [p], "speed": c} for p, c in layers], lr=0.01)
+    speeds = {"layers.0": 5.0, "layers.1": 0.2}
+    optimizer = SpeedLimited(groups_by_layer(model, speeds), lr=0.01, speed=0.3)
     model(torch.ones(2, 3, dtype=torch.float64)).sum().backward()
     optimizer.step()
     after = copy_parameters(model)
@@ -111,9 +162,37 @@ def test_wrong_settings_are_named(options, message):
         SpeedLimited([parameter([1.0])], **options)
 
 
-def test_the_number_of_speeds_must_be_that_of_the_layers():
-    with pytest.raises(ValueError, match="2 for 1 layers"):
-        SpeedLimited([parameter([1.0])], lr=0.1).set_speeds([1.0, 2.0])
+def test_wrong_settings_of_a_layer_added_later_are_named_and_it_is_not_added():
+    optimizer = SpeedLimited([parameter([1.0])], lr=0.1)
+    with pytest.raises(ValueError, match=r"speed: -1.0 is out of range; it must be finite"):
+        optimizer.add_param_group({"params": [parameter([1.0])], "speed": -1.0})
+    with pytest.raises(ValueError, match="lr: inf is out of range"):
+        optimizer.add_param_group({"params": [parameter([1.0])], "lr": float("inf")})
+    assert len(optimizer.param_groups) == 1
+
+
+def test_speeds_are_set_all_or_none():
+    optimizer = SpeedLimited([{"params": [parameter([1.0])]}, {"params": [parameter([1.0])]}], 0.1)
+    with pytest.raises(ValueError, match="1 for 2 layers"):
+        optimizer.set_speeds([1.0])
+    with pytest.raises(ValueError, match=r"speed: -1.0 is"):
+        optimizer.set_speeds([2.0, -1.0])
+    assert [group["speed"] for group in optimizer.param_groups] == [1.0, 1.0]
+
+
+def test_a_layer_is_a_module_with_parameters_and_shared_ones_count_once():
+    tied = torch.nn.ModuleDict({"a": torch.nn.Linear(2, 2), "b": torch.nn.Linear(2, 2)})
+    tied["b"].weight = tied["a"].weight
+    tied.register_parameter("own", parameter([1.0]))
+    groups = groups_by_layer(tied, 3.0)
+    assert [(g["layer"], len(g["params"]), g["speed"]) for g in groups] == [
+        ("", 1, 3.0),
+        ("a", 2, 3.0),
+        ("b", 1, 3.0),
+    ]
+    SpeedLimited(groups, lr=0.1)
+    with pytest.raises(ValueError, match=r"speeds: 'c' has no parameters; allowed: , a, b"):
+        groups_by_layer(tied, {"c": 1.0})
 
 
 def test_adaptive_speeds_favour_the_first_of_the_least_aligned_layers():

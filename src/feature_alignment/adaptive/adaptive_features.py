@@ -1,14 +1,18 @@
 """Regression with adaptive tangent features, as an estimator with scikit-learn's conventions."""
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import Tags, check_consistent_length
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from feature_alignment.adaptive.adapted_tangent_kernel import adapted_tangent_kernel
@@ -26,6 +30,7 @@ from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarith
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import suggestion
 from feature_alignment.kernels.jacobian import jacobian_vector_product
+from feature_alignment.models.mlp import MLP
 
 PENALTIES: dict[str, Penalty] = {
     "square": PowerPenalty(2),
@@ -33,6 +38,11 @@ PENALTIES: dict[str, Penalty] = {
     "logarithmic": logarithmic_penalty,
 }
 """Penalties by name: ω₁ and ω₂ of Figure 2, and that of gradient flow."""
+
+Samples = ArrayLike | torch.Tensor
+
+NetworkFactory = Callable[[int, int, torch.Generator], nn.Module]
+"""Builds a network from the size of one flattened input, the outputs, and a random stream."""
 
 STRUCTURES = ("layers", "diagonal", "none")
 
@@ -47,6 +57,9 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     min Ω̃(B) over the coefficients B = M(θ − θ₀). With no structure the predictions are those of
     ridgeless regression with the tangent kernel; with a matrix per layer, B is nearly of low rank.
 
+    Samples are tensors, arrays or pandas tables. They reach the network as float64; integers that
+    it refuses as such, like tokens (n, T) for an embedding, as int64.
+
     All of it is computed in float64. Time and memory are those of passes through the network and
     of one Cholesky factor of the tangent kernel (8(n·c)² bytes); n·c·p numbers are never held.
 
@@ -59,10 +72,14 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         objectives_: its values at the start and after each iteration, nonincreasing.
         n_iter_: iterations of the start that was best.
         converged_: whether they ended by the tolerance.
+        network_: the network at θ₀ in float64.
+        n_features_in_: the size of the samples' second axis.
+        feature_names_in_: names of a table's columns, if all are strings.
 
     Args:
         network: the network at θ₀, with outputs (n, c); it is not changed. Twice differentiable
-            in PyTorch.
+            in PyTorch. Or a function that builds it, see `NetworkFactory`; None for an MLP with
+            one hidden layer of 512 ReLUs.
         structure: "layers", a transformation on either side of each layer's matrix (Model A: the
             readout's outputs are not transformed); "diagonal", one scale for each parameter; or
             "none", any M.
@@ -76,7 +93,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
             convex.
         tolerance: relative change of the objective at which to stop.
         max_iter: iterations of each start.
-        seed: seed of the random starts.
+        seed: seed of a network that is built, and of the random starts.
 
     Example:
         >>> network = nn.Linear(2, 1, bias=False)
@@ -88,7 +105,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        network: nn.Module,
+        network: nn.Module | NetworkFactory | None = None,
         *,
         structure: str = "layers",
         penalty: str | Penalty = "square",
@@ -107,20 +124,23 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         self.max_iter = max_iter
         self.seed = seed
 
-    def fit(
-        self, X: np.ndarray | torch.Tensor, y: np.ndarray | torch.Tensor
-    ) -> "AdaptiveTangentFeatures":
+    def fit(self, X: Samples, y: Samples) -> "AdaptiveTangentFeatures":
         """Fit samples X (n, …) to targets y, (n,) or (n, c), exactly; returns the estimator itself.
 
         Raises:
-            ValueError: if shapes do not match, a setting is unknown, or the tangent features of
-                the samples are linearly dependent.
+            ValueError: if a value is not finite, shapes do not match, a setting is unknown, or the
+                tangent features of the samples are linearly dependent.
 
         Warns:
             ConvergenceWarning: if the best start ended by `max_iter`.
         """
-        network, targets = self._network(), self._input(y)
-        x = self._samples("X", X, network)
+        checks: Any = ({"allow_nd": True}, {"ensure_2d": False})
+        checked = validate_data(self, _on_cpu(X), _on_cpu(y), validate_separately=checks)
+        samples, values = (np.asarray(part) for part in checked)
+        check_consistent_length(samples, values)
+        network = self._new_network(samples.shape, values.shape)
+        x = _inputs(network, samples)
+        targets = torch.tensor(values, dtype=torch.float64, device=x.device)
         flat = targets.ndim == 1
         targets = targets[:, None] if flat else targets
         interpolation = Interpolation(network, x)
@@ -130,7 +150,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 f"y: shape {tuple(targets.shape)}; the network's outputs have shape "
                 f"{tuple(outputs.shape)}."
             )
-        structure = self._structure()
+        structure = self._structure(network)
         residual = targets - outputs
         best: Solution | None = None
         for number in range(self.starts):
@@ -154,33 +174,30 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self._flat = flat
+        self._flat, self.network_ = flat, network
         self.coefficients_, self.transformation_ = best.coefficients, best.transformation
         self.objectives_, self.objective_ = best.objectives, best.objectives[-1]
         self.n_iter_, self.converged_ = len(best.objectives) - 1, best.converged
         return self
 
-    def predict(self, X: np.ndarray | torch.Tensor) -> np.ndarray:
+    def predict(self, X: Samples) -> np.ndarray:
         """Predictions f_θ₀(x) + ∇f_θ₀(x) B: (n,) if y was, else (n, c).
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: if the network does not take samples of that shape.
+            ValueError: if the samples are not of the kind that `fit` was given.
         """
-        check_is_fitted(self)
-        network = self._network()
-        direction = matrix_layout(network).split(self.coefficients_)
+        x = self._samples(X)
+        direction = matrix_layout(self.network_).split(self.coefficients_)
         parts = []
-        for x in self._samples("X", X, network).split(_CHUNK):
-            change = jacobian_vector_product(network, x, direction)
+        for chunk in x.split(_CHUNK):
+            change = jacobian_vector_product(self.network_, chunk, direction)
             with torch.no_grad():
-                parts.append(network(x) + change)  # (b, c)
+                parts.append(self.network_(chunk) + change)  # (b, c)
         f = torch.cat(parts).cpu().numpy()
         return f[:, 0] if self._flat else f
 
-    def adapted_kernel(
-        self, X: np.ndarray | torch.Tensor, X2: np.ndarray | torch.Tensor | None = None
-    ) -> np.ndarray:
+    def adapted_kernel(self, X: Samples, X2: Samples | None = None) -> np.ndarray:
         """Adapted kernel K(x, x') = ∇f_θ₀(x) M̂² ∇f_θ₀(x')ᵀ, (n·c, n₂·c), of X and X2; None for X.
 
         With a transformation on either side of a layer it is
@@ -192,44 +209,45 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
 
         Raises:
             NotFittedError: before `fit`.
-            ValueError: if the network does not take samples of that shape; with structure
-                "layers", if it has layers with parameters other than linear ones and
+            ValueError: if the samples are not of the kind that `fit` was given; with structure
+                "layers", if the network has layers with parameters other than linear ones and
                 convolutions.
         """
-        check_is_fitted(self)
-        network = self._network()
-        x = self._samples("X", X, network)
-        x2 = None if X2 is None else self._samples("X2", X2, network)
-        kernel = adapted_tangent_kernel(network, x, x2, self.transformation_)
+        x = self._samples(X)
+        try:
+            x2 = None if X2 is None else self._samples(X2)
+        except ValueError as error:
+            raise ValueError(f"X2: {error}") from error
+        kernel = adapted_tangent_kernel(self.network_, x, x2, self.transformation_)
         return kernel.cpu().numpy()
 
-    def _network(self) -> nn.Module:
-        return copy.deepcopy(self.network).double().eval()
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
-    def _input(self, values: np.ndarray | torch.Tensor) -> torch.Tensor:
-        device = next(self.network.parameters()).device
-        return torch.as_tensor(values).to(device, torch.float64)
-
-    def _samples(
-        self, name: str, values: np.ndarray | torch.Tensor, network: nn.Module
-    ) -> torch.Tensor:
-        """Inputs that the network takes.
+    def _new_network(self, inputs: tuple[int, ...], targets: tuple[int, ...]) -> nn.Module:
+        """The network at θ₀ for samples and targets of those shapes.
 
         Raises:
-            ValueError: if it does not.
+            ValueError: if `network` neither is nor builds one.
         """
-        x = self._input(values)
-        try:
-            with torch.no_grad():
-                network(x[:1])
-        except (RuntimeError, IndexError) as error:
-            raise ValueError(
-                f"{name}: the network does not take inputs of shape {tuple(x.shape)}, samples "
-                f"first: {error}"
-            ) from error
-        return x
+        network = self.network
+        if network is None or (callable(network) and not isinstance(network, nn.Module)):
+            build, stream = network or _default_network, "adaptive_features/init"
+            sizes = math.prod(inputs[1:]), math.prod(targets[1:])
+            network = build(*sizes, torch_stream(self.seed, stream))
+        if not isinstance(network, nn.Module):
+            raise ValueError(f"network: {network!r}; give a module, or a function that builds one.")
+        return copy.deepcopy(network).double().eval()
 
-    def _structure(self) -> Structure:
+    def _samples(self, values: Samples) -> torch.Tensor:
+        """Inputs of the fitted network, if they are of the kind that `fit` was given."""
+        check_is_fitted(self, "network_")
+        samples = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
+        return _inputs(self.network_, np.asarray(samples))
+
+    def _structure(self, network: nn.Module) -> Structure:
         """The structure that the settings ask for.
 
         Raises:
@@ -237,7 +255,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         """
         penalty = _penalty("penalty", self.penalty)
         if self.structure == "layers":
-            readout = list(matrix_layout(self.network).layers)[-1]
+            readout = list(matrix_layout(network).layers)[-1]
             output = self.penalty if self.output_penalty is None else self.output_penalty
             return LayerStructure(penalty, _penalty("output_penalty", output), readout)
         if self.output_penalty is not None:
@@ -261,6 +279,41 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         for layer, b in best.coefficients.items():
             drawn[layer] *= b.norm() / drawn[layer].norm()
         return structure.adapt(drawn)
+
+
+def _default_network(inputs: int, outputs: int, generator: torch.Generator) -> nn.Module:
+    return MLP(inputs, [512], outputs, "relu", True, generator, "kaiming", dtype=torch.float64)
+
+
+def _on_cpu(values: Samples) -> Any:
+    """Tensors as arrays, which scikit-learn can check; anything else as it is."""
+    if not isinstance(values, torch.Tensor):
+        return values
+    values = values.detach().cpu()
+    return (values.double() if values.is_floating_point() else values).numpy()
+
+
+def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
+    """Samples as the network takes them: float64, or else integers as int64.
+
+    Raises:
+        ValueError: if it takes neither.
+    """
+    device = next((p.device for p in network.parameters()), None)
+    dtypes, refused = [torch.float64, torch.int64], []
+    for dtype in dtypes if samples.dtype.kind in "iu" else dtypes[:1]:
+        x = torch.tensor(samples, dtype=dtype, device=device)
+        try:
+            with torch.no_grad():
+                network(x if dtype == torch.int64 else x[:1])
+        except (RuntimeError, IndexError) as error:
+            refused.append(str(error))
+        else:
+            return x
+    raise ValueError(
+        f"X: the network does not take inputs of shape {samples.shape}, samples "
+        f"first: {'; as tokens: '.join(refused)}"
+    )
 
 
 def _penalty(key: str, penalty: str | Penalty | Callable[[np.ndarray], np.ndarray]) -> Penalty:

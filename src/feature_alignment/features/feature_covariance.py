@@ -3,7 +3,9 @@
 One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only δᵀδ is kept.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import tee
 
@@ -16,16 +18,18 @@ from feature_alignment.features.feature_matrices import (
     neural_feature_correlation,
     neural_feature_matrix,
 )
-from feature_alignment.gradients.capture import (
-    Recording,
-    backpropagate,
+from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.capture import Recording, backpropagate, recorded
+from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
+from feature_alignment.gradients.matrix_uses import MatrixUse, matrix_uses
+from feature_alignment.gradients.model_function import (
+    ModelFunction,
     evaluation_point,
-    record,
     refuse_dependent_samples,
 )
-from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
+from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
-Measured = nn.Linear | nn.Conv2d
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class FeatureMatrices:
 
 def layer_feature_matrices(
     model: nn.Module,
-    x: torch.Tensor,
+    x: ModelInput,
     layers: Sequence[str] | None = None,
     initial: Mapping[str, torch.Tensor] | None = None,
     chunk_size: int = 500,
@@ -107,15 +111,20 @@ def layer_feature_matrices(
 ) -> dict[str, FeatureMatrices]:
     """NFM, AGOP and PTK feature covariance of layers, from one forward and c backward passes.
 
+    A layer is any product with a matrix of parameters, or a convolution, whatever module it is in:
+    `nn.Linear`, the projections of attention, a parameter that the model multiplies by itself. Its
+    name is that of the module that owns the matrix, or of the parameter if that is not called
+    `weight`, with a number in brackets if it is one of several parts.
+
     Source: Beaglehole et al. 2024, Section 2.2; the released code differentiates by a perturbation
     of each pre-activation instead, one layer and one sample at a time.
 
     Args:
-        model: any model in evaluation mode whose measured layers are called once; outputs (n, c)
-            or (n, …), then every entry is an output. For a token model with T·V outputs
-            give `output_samples`.
-        x: inputs (n, …), numbers or tokens.
-        layers: names of `nn.Linear` and `nn.Conv2d` layers; None for all of the model.
+        model: any model in evaluation mode; outputs (n, c) or (n, …), then every entry is an
+            output. For a token model with T·V outputs give `output_samples`.
+        x: inputs (n, …), as for `tangent_kernel`.
+        layers: names of layers that are used once; None for all of them, others being left out
+            with a warning that names them.
         initial: W₀ by parameter name ("layers.0.weight"), e.g. from `copy_parameters`; None
             where no centred matrix is wanted.
         chunk_size: samples at a time; bounds the memory, does not change the result.
@@ -128,34 +137,34 @@ def layer_feature_matrices(
         The matrices by layer name, detached. Sums over chunks are taken in float64.
 
     Raises:
-        ValueError: if a layer is unknown, of another kind, has groups, or is not called exactly
-            once; if the model is in training mode; if a size is not positive, or the generator
-            and `output_samples` are not given together.
+        ValueError: if a named layer is unknown, has groups, or is not used exactly once; if there
+            is no layer; if the model is in training mode; if a size is not positive, or the
+            generator and `output_samples` are not given together.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
         >>> layer_feature_matrices(layer, torch.ones(5, 2))[""].covariance
         tensor([[1.]])
     """
-    measured = _measured_layers(model, layers)
-    points = [evaluation_point(model)]
-    sums, counts = _covariance_sums(
-        model, points, x, measured, chunk_size, output_samples, generator
-    )
-    return {
-        name: FeatureMatrices(
-            weight_matrix=_matrix(layer.weight),
-            covariance=_mirrored(sums[name] / (len(x) * counts[name])).to(layer.weight.dtype),
-            positions=counts[name],
-            initial_weight=_initial_weight(initial, name, layer),
+    values = evaluation_point(model)
+    found = _Sums(model, [values], layers, output_samples, generator)
+    found.add(as_samples(x), chunk_size)
+    matrices = {}
+    for name, use in found.uses.items():
+        positions = found.counts[name]
+        covariance = _mirrored(found.sums[name] / (found.samples * positions))
+        matrices[name] = FeatureMatrices(
+            weight_matrix=use.matrix(values[use.name]),
+            covariance=covariance.to(values[use.name].dtype),
+            positions=positions,
+            initial_weight=_initial_weight(initial, use, values[use.name].shape),
         )
-        for name, layer in measured.items()
-    }
+    return matrices
 
 
 def tangent_change_covariances(
     model: nn.Module,
-    x: torch.Tensor,
+    x: ModelInput,
     initial: Mapping[str, torch.Tensor],
     layers: Sequence[str] | None = None,
     chunk_size: int = 500,
@@ -184,112 +193,164 @@ def tangent_change_covariances(
     Raises:
         ValueError: as `layer_feature_matrices`, or if a parameter is missing.
     """
-    measured = _measured_layers(model, layers)
     points = [evaluation_point(model), evaluation_point(model, initial)]
-    sums, counts = _covariance_sums(
-        model, points, x, measured, chunk_size, output_samples, generator
-    )
-    return {name: _mirrored(sums[name] / (len(x) * counts[name])) for name in measured}
+    found = _Sums(model, points, layers, output_samples, generator)
+    found.add(as_samples(x), chunk_size)
+    return {
+        name: _mirrored(found.sums[name] / (found.samples * found.counts[name]))
+        for name in found.uses
+    }
 
 
-def _covariance_sums(
-    model: nn.Module,
-    points: Sequence[Mapping[str, torch.Tensor]],
-    x: torch.Tensor,
-    measured: Mapping[str, Measured],
-    chunk_size: int,
-    output_samples: int | None,
-    generator: torch.Generator | None,
-) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
-    """Upper triangles of Σ δᵀδ, float64, and the number of positions, by layer.
+class _Sums:
+    """Sums over samples, positions and outputs of δᵀδ by layer, upper triangles in float64.
 
     δ are the gradients at the first point, less those at the second if there are two.
+
+    Attributes:
+        uses: where each layer is used.
+        sums: by layer, (k, k).
+        counts: positions of a sample by layer.
+        samples: how many were added.
 
     Raises:
         ValueError: see `layer_feature_matrices`.
     """
-    for name, size in {"chunk_size": chunk_size, "output_samples": output_samples}.items():
-        if size is not None and size < 1:
-            raise ValueError(f"{name}: {size}; it must be at least 1.")
-    if (output_samples is None) != (generator is None):
-        raise ValueError("output_samples and generator go together: give both or neither.")
-    refuse_dependent_samples(model)
-    sums: dict[str, torch.Tensor] = {}
-    counts: dict[str, int] = {}
-    changes_input = True  # until one chunk has shown whether it does
-    for chunk in x.split(chunk_size):
-        recordings = [
-            record(model, values, chunk, measured, copy_input=changes_input) for values in points
-        ]
-        changes_input = any(recording.changed_input for recording in recordings)
-        for recording in recordings:
-            _require_one_call(recording, measured)
-        f = recordings[0].f
+
+    def __init__(
+        self,
+        model: nn.Module,
+        points: Sequence[Mapping[str, torch.Tensor]],
+        layers: Sequence[str] | None,
+        output_samples: int | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        if output_samples is not None and output_samples < 1:
+            raise ValueError(f"output_samples: {output_samples}; it must be at least 1.")
+        if (output_samples is None) != (generator is None):
+            raise ValueError("output_samples and generator go together: give both or neither.")
+        refuse_dependent_samples(model)
+        self._model, self._points, self._layers = model, points, layers
+        self._output_samples, self._generator = output_samples, generator
+        self._owners = _owners(model, layers)
+        self.uses: dict[str, MatrixUse] = {}
+        self.sums: dict[str, torch.Tensor] = {}
+        self.counts: dict[str, int] = {}
+        self.samples = 0
+
+    def add(self, samples: Samples, chunk_size: int) -> None:
+        """Add all samples, some at a time.
+
+        Raises:
+            ValueError: see `layer_feature_matrices`.
+        """
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")
+        for span in spans(len(samples), chunk_size):
+            with ExitStack() as stack:
+                self._add(
+                    [
+                        stack.enter_context(
+                            recorded(ModelFunction(self._model), point, samples[span], self._owners)
+                        )
+                        for point in self._points
+                    ]
+                )
+            self.samples += span.stop - span.start
+
+    def _add(self, recordings: Sequence[Recording]) -> None:
+        f, n = recordings[0].f, len(recordings[0].f)
+        self.uses = _measured(recordings[0], self._owners, self._layers)  # may differ for n = 1
         cotangents = (
             one_hot_cotangents(f)
-            if output_samples is None or generator is None
-            else random_sign_cotangents(f, output_samples, generator)
+            if self._output_samples is None or self._generator is None
+            else random_sign_cotangents(f, self._output_samples, self._generator)
         )
         products: dict[str, torch.Tensor] = {}
+        numbers = [use.number for use in self.uses.values()]
         shared = tee(cotangents, len(recordings))  # one after the other, in step
-        passes = (backpropagate(*pair) for pair in zip(recordings, shared, strict=True))
+        passes = (
+            backpropagate(recording, numbers, mine)
+            for recording, mine in zip(recordings, shared, strict=True)
+        )
         for at_points in zip(*passes, strict=True):
-            for name, _ in at_points[0]:
-                rows = [_rows(found[name, 0], measured[name]) for found in at_points]
+            for name, use in self.uses.items():
+                rows = [use.rows(found[use.number]) for found in at_points]
                 delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
                 if name not in products:
                     products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
-                    counts[name] = len(delta) // len(chunk)
+                    self.counts[name] = len(delta) // n
                 _add_upper_triangle(products[name], delta)
         for name, product in products.items():
-            sums[name] = sums.get(name, 0) + product.double()
-    return sums, counts
+            self.sums[name] = self.sums.get(name, 0) + product.double()
 
 
-def _measured_layers(model: nn.Module, names: Sequence[str] | None) -> dict[str, Measured]:
-    modules = dict(model.named_modules())
-    allowed = {
-        name: module
-        for name, module in modules.items()
-        # Exact types: a subclass may compute something else.
-        if isinstance(module, Measured) and type(module) in (nn.Linear, nn.Conv2d)
-    }
-    names = list(allowed) if names is None else names
-    if not names:
-        raise ValueError("no layer to measure: the model has no nn.Linear and no nn.Conv2d.")
-    for name in names:
-        if name not in allowed:
+def _owners(model: nn.Module, layers: Sequence[str] | None) -> dict[str, str]:
+    """First names of the parameters that may be matrices of the layers, and the layers' names.
+
+    Raises:
+        ValueError: if a layer that was asked for is not in the model or has no matrix.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    first = {id(p): name for name, p in model.named_parameters()}
+    owners: dict[str, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        owner, _, key = name.rpartition(".")
+        if parameter.ndim >= 2 and not isinstance(modules[owner], nn.Embedding):
+            owners.setdefault(first[id(parameter)], owner if key == "weight" else name)
+    if layers is None:
+        return owners
+    wanted = {name.partition("[")[0] for name in layers}
+    for name in layers:
+        if name.partition("[")[0] not in owners.values():
             kind = f"a {type(modules[name]).__name__}" if name in modules else "not in the model"
             raise ValueError(
-                f"layers: {name!r} is {kind}; only nn.Linear and nn.Conv2d are measured; "
-                f"{suggestion(name, allowed)}."
+                f"layers: {name!r} is {kind}; only products with matrices of parameters and "
+                f"convolutions are measured; {suggestion(name, list(owners.values()))}."
             )
-        layer = allowed[name]
-        if isinstance(layer, nn.Conv2d) and layer.groups != 1:
-            raise ValueError(
-                f"layer {name!r} is a convolution in {layer.groups} groups, which has no "
-                "single weight matrix on a patch; leave it out of `layers`."
-            )
-    return {name: allowed[name] for name in names}
+    return {parameter: name for parameter, name in owners.items() if name in wanted}
 
 
-def _require_one_call(recording: Recording, names: Iterable[str]) -> None:
-    for name in names:
-        calls = sum(called == name for called, _ in recording.calls)
-        if calls != 1 or name in recording.skipped:
-            merged = " on inputs without one row for each sample" * (name in recording.skipped)
-            raise ValueError(
-                f"layer {name!r} was called {calls} times{merged} in the forward pass; its "
-                "pre-activation is defined for one call on all samples only. Leave it out of "
-                "`layers`."
-            )
+def _measured(
+    recording: Recording, owners: Mapping[str, str], layers: Sequence[str] | None
+) -> dict[str, MatrixUse]:
+    """The layers to measure and where they are used, in the model's order.
+
+    Raises:
+        ValueError: if a layer that was asked for cannot be measured, or there is none.
+    """
+    found: dict[str, list[MatrixUse]] = {name: [] for name in owners.values()}
+    for use in matrix_uses(recording):
+        found[owners[use.name]].append(use)
+    measured: dict[str, MatrixUse] = {}
+    problems = []
+    for name, uses in found.items():
+        named = _by_part(name, uses)
+        problem = None
+        if len(named) != len(uses) or not uses:
+            problem = f"layer {name!r} was used {len(uses)} times in the forward pass, not once"
+        elif uses[0].groups != 1:
+            problem = f"layer {name!r} has {uses[0].groups} groups, and so no single matrix"
+        if problem is None:
+            measured |= named
+        elif layers is not None:
+            raise ValueError(f"{problem}; leave it out of `layers`.")
+        else:
+            problems.append(problem)
+    if not measured:
+        why = f": {'; '.join(problems)}" if problems else ", no product with a matrix of parameters"
+        raise ValueError(f"no layer to measure{why}.")
+    for problem in problems:
+        log.warning("%s; it is not measured.", problem)
+    return measured if layers is None else {name: measured[name] for name in layers}
 
 
-def _rows(gradient: torch.Tensor, layer: nn.Module) -> torch.Tensor:
-    """One row for each sample and position: (n, …, k) or (n, k, height, width) → (n·P, k)."""
-    if isinstance(layer, nn.Conv2d):
-        gradient = gradient.movedim(1, 3)
-    return gradient.reshape(-1, gradient.shape[-1])
+def _by_part(name: str, uses: Sequence[MatrixUse]) -> dict[str, MatrixUse]:
+    """The uses by layer, those of different parts of a parameter numbered in their order."""
+    starts = [0 if use.entries is None else int(use.entries.min()) for use in uses]
+    order = sorted(set(starts))
+    label = f"{name}[{{}}]" if len(order) > 1 else name
+    return {label.format(order.index(a)): use for a, use in zip(starts, uses, strict=True)}
 
 
 def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:
@@ -305,21 +366,16 @@ def _mirrored(upper: torch.Tensor) -> torch.Tensor:
     return upper.triu() + upper.triu(1).T
 
 
-def _matrix(weight: torch.Tensor) -> torch.Tensor:
-    return weight.detach().flatten(1).clone()  # (k, …) -> (k, d)
-
-
 def _initial_weight(
-    initial: Mapping[str, torch.Tensor] | None, name: str, layer: Measured
+    initial: Mapping[str, torch.Tensor] | None, use: MatrixUse, shape: torch.Size
 ) -> torch.Tensor | None:
     if initial is None:
         return None
-    key = f"{name}.weight" if name else "weight"
-    if key not in initial:
-        raise ValueError(f"initial: no value for {key!r}; {suggestion(key, initial)}.")
-    if initial[key].shape != layer.weight.shape:
+    if use.name not in initial:
+        raise ValueError(f"initial: no value for {use.name!r}; {suggestion(use.name, initial)}.")
+    if initial[use.name].shape != shape:
         raise ValueError(
-            f"initial: {key!r} has shape {tuple(initial[key].shape)}; "
-            f"the model's is {tuple(layer.weight.shape)}."
+            f"initial: {use.name!r} has shape {tuple(initial[use.name].shape)}; "
+            f"the model's is {tuple(shape)}."
         )
-    return _matrix(initial[key])
+    return use.matrix(initial[use.name])

@@ -11,13 +11,20 @@ import torch
 from torch import nn
 
 from feature_alignment.gradients.capture import (
+    Recording,
     collect_signals,
-    evaluation_point,
-    record,
-    refuse_dependent_samples,
+    recorded,
     refuse_reordered_samples,
 )
-from feature_alignment.gradients.parameter_gradients import MatrixGradients
+from feature_alignment.gradients.graph import Place
+from feature_alignment.gradients.matrix_uses import MatrixUse, matrix_uses
+from feature_alignment.gradients.model_function import (
+    ModelFunction,
+    evaluation_point,
+    refuse_dependent_samples,
+)
+from feature_alignment.gradients.operation_rules import ProductCall
+from feature_alignment.gradients.samples import as_samples
 
 
 @dataclass(frozen=True)
@@ -58,27 +65,43 @@ def layer_signals(
         ValueError: if the model is not of that kind; the message names the offending module.
     """
     layers = _linear_layers(model)
-    recording = record(model, evaluation_point(model, parameters), x, layers)
+    values, samples = evaluation_point(model, parameters), as_samples(x)
+    with recorded(ModelFunction(model), values, samples, list(values)) as recording:
+        calls = _single_calls(recording, layers)
+        signals = collect_signals(recording, calls)
+        refuse_reordered_samples(recording, calls, signals)
+    found = {}
+    for (name, layer), (number, call) in zip(layers.items(), calls.items(), strict=True):
+        inputs, gradients = call.inputs.values[:, 0], signals[number][:, :, 0]  # one position
+        found[name] = LayerSignals(inputs, gradients, has_bias=layer.bias is not None)
+    return found
+
+
+def _single_calls(recording: Recording, layers: Mapping[str, nn.Linear]) -> dict[int, ProductCall]:
+    graph, n = recording.graph, len(recording.f)
+    uses: dict[str, list[MatrixUse]] = {name: [] for name in layers}
+    for use in matrix_uses(recording):
+        uses[use.name.rpartition(".")[0]].append(use)
+    calls = {}
     for name in layers:
-        if (name, 1) in recording.calls:
+        if not uses[name]:
+            raise ValueError(
+                f"layer {name!r} was not used in the forward pass, which is not supported."
+            )
+        use, *more = uses[name]
+        if more:
             raise ValueError(
                 f"layer {name!r} is called more than once; shared weights are not supported."
             )
-        if (name, 0) not in recording.calls or recording.nothing[name, 0].ndim != 2:
-            used = name in recording.skipped or (name, 0) in recording.calls
-            problem = (
-                "sees other inputs than (n, d)" if used else "was not used in the forward pass"
+        shape, weight = graph.shape((use.number, 0)), graph.inputs[use.number][use.operand]
+        if weight is None or len(shape) != 2 or shape[0] != n:
+            raise ValueError(
+                f"layer {name!r} sees other inputs than (n, d), which is not supported."
             )
-            raise ValueError(f"layer {name!r} {problem}, which is not supported.")
-    signals = collect_signals(recording)
-    refuse_reordered_samples(recording, signals)
-    found = {}
-    for name, layer in layers.items():
-        weight = recording.calls[name, 0].gradients(signals[name, 0])["weight"]
-        assert isinstance(weight, MatrixGradients)  # as of every linear layer
-        inputs, gradients = weight.inputs.values[:, 0], weight.deltas[:, :, 0]  # one position
-        found[name] = LayerSignals(inputs, gradients, has_bias=layer.bias is not None)
-    return found
+        calls[use.number] = ProductCall(
+            graph.nodes[use.number], {use.operand: graph.shape(weight)}, Place(0)
+        )
+    return calls
 
 
 def _linear_layers(model: nn.Module) -> dict[str, nn.Linear]:

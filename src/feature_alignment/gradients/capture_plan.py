@@ -1,35 +1,66 @@
 """Planning how to capture the gradients of a model's parameters, and capturing them.
 
-Parameters whose module has a rule that a trial confirms are captured by that rule, the others by
-automatic differentiation. What the trial on two samples cannot show is refused when it happens:
-other calls of modules, other uses of parameters, or another order of the samples.
+Parameters whose uses have rules that a trial confirms are captured by these, the others by
+automatic differentiation. What the trial on few samples cannot show is seen when it happens:
+another path through the model, or another order of the samples.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import (
-    CallKey,
     Recording,
+    ReorderedSamplesError,
     collect_signals,
-    evaluation_point,
-    record,
-    refuse_dependent_samples,
+    recorded,
     refuse_reordered_samples,
 )
-from feature_alignment.gradients.capture_probe import gradients_by_parameter, owner, try_rules
-from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
-from feature_alignment.gradients.module_rules import FactorsCall, merge_calls
-from feature_alignment.gradients.parameter_gradients import (
-    Gradients,
-    VectorGradients,
-    all_factors,
-    summed_features,
+from feature_alignment.gradients.capture_probe import (
+    CallPlan,
+    Trial,
+    by_entries,
+    can_be_held,
+    close,
+    gradients_by_parameter,
+    try_rules,
 )
+from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
+from feature_alignment.gradients.model_function import (
+    ModelFunction,
+    OutputChoice,
+    Selection,
+    evaluation_point,
+    refuse_dependent_samples,
+    refuse_randomness_and_mixing,
+    select_parameters,
+    tensor_tables,
+)
+from feature_alignment.gradients.operation_rules import (
+    FactorsCall,
+    OperationCall,
+    UnknownUseError,
+    first_samples,
+    merge_calls,
+)
+from feature_alignment.gradients.parameter_gradients import (
+    BiasGradients,
+    MatrixGradients,
+    Part,
+    VectorGradients,
+    merged_uses,
+)
+from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 # What a backward pass holds at a time, apart from the graph, in gradients of all recorded outputs:
 # the gradients themselves, those between them, and copies in the layouts that convolutions need.
@@ -47,182 +78,308 @@ class CapturePlan:
     """How to capture the gradients of one model at one point.
 
     Attributes:
+        function: the model.
         values: all parameters by name, detached.
-        canonical: first name of each parameter by any of its names.
+        names: the parameters to differentiate by.
         outputs: c.
-        ruled: parameters captured by rule, and how many operations each enters.
-        formed: ruled parameters whose gradients are held, not their factors.
-        generic: parameters without a rule that fits.
+        signature: of the graph that the model leaves.
+        calls: operations that rules explain, by their number in the graph.
+        held: those whose inputs and signals are held.
+        formed: parameters captured by rule whose gradients are held, not their factors.
+        generic: parameters without rules that fit.
         batched: whether the generic ones are differentiated for several samples at a time.
-        calls: calls to record, expected in every forward pass.
-        held: recorded calls whose inputs and signals are held.
-        spread: see `record`.
         held_bytes: memory for the captured gradients of one sample.
         passing_bytes: memory for one sample's graph and backward passes.
     """
 
-    model: nn.Module
+    function: ModelFunction
     values: Mapping[str, torch.Tensor]
-    canonical: Mapping[str, str]
+    names: tuple[str, ...]
     outputs: int
-    ruled: Mapping[str, int]
+    signature: object
+    calls: Mapping[int, CallPlan]
+    held: frozenset[int]
     formed: frozenset[str]
     generic: tuple[str, ...]
     batched: bool
-    calls: frozenset[CallKey]
-    held: frozenset[CallKey]
-    spread: bool
     held_bytes: int
     passing_bytes: int
 
 
+class OtherPathError(Exception):
+    """For these samples the model leaves another graph than for the trial's."""
+
+
 def plan_capture(
-    model: nn.Module, x: torch.Tensor, parameters: Mapping[str, torch.Tensor] | None = None
+    model: nn.Module,
+    x: ModelInput,
+    parameters: Mapping[str, torch.Tensor] | None = None,
+    *,
+    output: OutputChoice | None = None,
+    only: Selection | None = None,
 ) -> CapturePlan:
-    """Check the model on one sample or two and decide how to capture its gradients.
+    """Check the model, and plan how to capture its gradients, by a trial on a few samples.
 
     Args:
-        model: see `tangent_kernel`.
-        x: inputs (n, …).
-        parameters: values by parameter name to evaluate the model at; None for its own.
+        model: see `tangent_kernel`; so are `parameters`, `output` and `only`.
+        x: inputs, at least one; the outputs of all of them are checked.
+        parameters: values by parameter name; None for the model's own.
+        output: which entry of what the model returns is the output.
+        only: the parameters to differentiate by.
 
     Raises:
-        ValueError: if there is no sample or no parameter, if samples depend on each other or on
-            chance, if the outputs are not (n, …), or if names of parameters do not match.
+        ValueError: if the model is not supported, or the given parameters are not the model's.
     """
     refuse_dependent_samples(model)
+    names = tuple(select_parameters(model, only))
     values = evaluation_point(model, parameters)
-    if not values:
-        raise ValueError("the model has no parameters, so it has no tangent features.")
-    if len(x) == 0:
-        raise ValueError("x: no samples; the tangent kernel needs at least one.")
-    canonical = _canonical_names(model)
-    trial = try_rules(model, values, x, canonical)
-    c, size = trial.f.shape[1], trial.f.element_size()
-    generic = tuple(name for name in values if name not in trial.uses)
-    factors = _factors(trial.uses, values, c)
-    modules = {owner(name) for name, first in canonical.items() if first in factors}
-    formed = trial.uses.keys() - factors
-    # The bias of a weight that is held as factors shares them.
-    formed -= {first for name, first in canonical.items() if owner(name) in modules}
-    held = frozenset(key for key in trial.calls if key[0] in modules)
-    holding, passing = c * sum(values[name].numel() for name in (*generic, *formed)), 0
-    for key, call in trial.calls.items():
-        gradient, signal = trial.numbers[key]
-        inputs, signals = call.input_numbers() // 2, c * signal
-        holding += (inputs + signals) * (key in held)
-        passing += _PASSING * gradient + inputs + signals * (key not in held)
-    return CapturePlan(
-        model=model,
-        values=values,
-        canonical=canonical,
-        outputs=c,
-        ruled={name: trial.counts[name] for name in trial.uses},
-        formed=frozenset(formed),
-        generic=generic,
-        batched=trial.batched,
-        calls=frozenset(trial.calls),
-        held=held,
-        spread=trial.spread,
-        held_bytes=size * holding,
-        passing_bytes=size * passing + trial.saved,
+    samples = as_samples(x, dtype=values[names[0]].dtype)
+    function = ModelFunction(model, output)
+    refuse_randomness_and_mixing(function, values, samples)
+    trial = try_rules(function, values, samples, names)
+    without_tables = _with_tables_emptied(function, trial.unused)
+    if without_tables is not None:
+        function = without_tables
+        trial = try_rules(function, values, samples, names)
+    return _plan(function, values, samples, names, trial)
+
+
+def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T]) -> T:
+    """Compute by the plan, or, where the model takes several paths, by one for any path."""
+    with torch.no_grad():
+        try:
+            return compute(plan)
+        except (OtherPathError, ReorderedSamplesError):
+            log.warning(
+                "the model takes another path for some samples, or reorders them: gradients are "
+                "computed one by one, which is slow."
+            )
+            return compute(_without_rules(plan))
+
+
+def _without_rules(plan: CapturePlan) -> CapturePlan:
+    """Every parameter by one backward pass per sample and output."""
+    numbers = sum(plan.values[name].numel() for name in plan.names)
+    size = max(plan.values[name].element_size() for name in plan.names)
+    return replace(
+        plan,
+        calls={},
+        held=frozenset(),
+        formed=frozenset(),
+        generic=plan.names,
+        batched=False,
+        held_bytes=size * plan.outputs * numbers,
     )
 
 
 def capture_gradients(
-    plan: CapturePlan, x: torch.Tensor, workspace: int, *, ordered: bool = True
-) -> dict[str, list[Gradients]]:
+    plan: CapturePlan, samples: Samples, workspace: int, *, ordered: bool = True
+) -> dict[str, list[Part]]:
     """Gradients of every parameter, over its uses, from one forward and c backward passes.
 
     The passes take a few samples at a time, so that what they leave behind is small.
 
     Args:
         plan: from `plan_capture` for inputs of the same kind.
-        x: inputs (n, …).
-        workspace: bytes for the passes and for intermediate results, beyond one sample's.
+        samples: inputs.
+        workspace: bytes for the passes and for intermediate results, beyond two samples'.
         ordered: whether it matters which sample a gradient belongs to, which is checked by one
             more pass.
 
     Returns:
-        Per-sample gradients by the parameter's first name.
+        Per-sample gradients by the parameter's name, in parts that share no entry; none for
+        parameters that the outputs do not depend on.
 
     Raises:
-        ValueError: if these samples take another path through the model than the trial did.
+        OtherPathError: if these samples take another path through the model than the trial did.
+        ReorderedSamplesError: if the samples are not met in their order.
     """
-    like = next(iter(plan.values.values()))
-    n, block = len(x), workspace // (4 * like.element_size())
-    spaces: dict[CallKey, torch.Tensor] = {}
-    parts: dict[CallKey, list[FactorsCall]] = {key: [] for key in plan.held}
-    formed = {
-        name: like.new_empty(n, plan.outputs, plan.values[name].numel()) for name in plan.formed
-    }
-    chunk = min(workspace, _AT_ONCE) // max(1, plan.passing_bytes)
-    for samples in spans(n, max(1, chunk)):
-        recording = _record_as_planned(plan, x[samples])
-        for key in plan.held:
-            call, signal = recording.calls[key], recording.nothing[key]
-            if isinstance(call, FactorsCall):  # true of every call that is held
-                parts[key].append(call)
-            if key not in spaces:
-                spaces[key] = call.new_signals(signal, n, plan.outputs)
-        signals = collect_signals(recording, {key: spaces[key][samples] for key in plan.held})
-        if ordered:
-            refuse_reordered_samples(recording, signals)
-        calls = {key: recording.calls[key] for key in plan.calls - plan.held}
-        del recording  # frees the graph
-        uses = gradients_by_parameter(calls, signals, plan.canonical)
-        for name, values in formed.items():
-            values[samples] = summed_features(uses.pop(name), block)
-    calls = {key: merge_calls(found) for key, found in parts.items()}
-    found = gradients_by_parameter(calls, spaces, plan.canonical)
-    others = formed
-    if plan.generic and plan.batched:
-        chunk = workspace // max(1, plan.passing_bytes * plan.outputs)
-        others = formed | batched_gradients(plan.model, plan.values, x, plan.generic, chunk)
-    elif plan.generic:
-        others = formed | looped_gradients(plan.model, plan.values, x, plan.generic)
-    vectors: dict[str, list[Gradients]] = {
-        name: [VectorGradients(values)] for name, values in others.items()
-    }
-    return found | vectors
-
-
-def _record_as_planned(plan: CapturePlan, x: torch.Tensor) -> Recording:
-    modules = dict.fromkeys(name for name, _ in plan.calls)
-    recording = record(plan.model, plan.values, x, modules, spread=plan.spread)
-    odd = (recording.calls.keys() ^ plan.calls) | {(name, 0) for name in recording.skipped}
-    if odd:
-        raise ValueError(
-            f"module {min(odd)[0]!r} is called differently for different samples; "
-            "the tangent kernel needs one path through the model for all."
-        )
-    counts = recording.parameter_uses()
-    for name, count in plan.ruled.items():
-        if counts[name] != count:
-            raise ValueError(
-                f"parameter {name!r} enters {counts[name]} operations for some samples and "
-                f"{count} for the first two; the tangent kernel needs one path through the model "
-                "for all."
+    n, c = len(samples), plan.outputs
+    spaces: dict[int, torch.Tensor] = {}
+    found: dict[int, list[FactorsCall]] = {number: [] for number in plan.held}
+    formed: dict[str, torch.Tensor] = {}
+    chunk = max(2, min(workspace, _AT_ONCE) // max(1, plan.passing_bytes))
+    for span in spans(n, chunk) if plan.calls else ():
+        with _recorded_as_planned(plan, samples, span) as (recording, calls):
+            kept = span.stop - span.start  # half of what is recorded where that is one sample
+            for number in plan.held - spaces.keys():
+                spaces[number] = _space(recording, number, calls[number], n)
+            signals = collect_signals(
+                recording,
+                calls,
+                {number: space[span] for number, space in spaces.items()}
+                if kept == len(recording.f)
+                else {},
             )
-    return recording
-
-
-def _factors(
-    uses: Mapping[str, Sequence[Gradients]], values: Mapping[str, torch.Tensor], outputs: int
-) -> set[str]:
-    """Weights whose gradients take much more memory than the factors that they are made of."""
-    return {
-        name
-        for name, found in uses.items()
-        if all_factors(found)
-        and _LARGER * sum(use.numbers(outputs) for use in found) < outputs * values[name].numel()
+            if ordered:
+                refuse_reordered_samples(recording, calls, signals)
+            for number in plan.held:
+                call = calls[number]
+                assert isinstance(call, FactorsCall)  # as of every call that is held
+                found[number].append(first_samples(call, kept))
+                if kept < len(recording.f):
+                    spaces[number][span] = signals[number][:kept]
+            uses = gradients_by_parameter(recording, plan.calls, calls, signals, plan.formed)
+            block = workspace // (4 * recording.f.element_size())
+            for name, parts in uses.items():
+                size = plan.values[name].numel()
+                if name not in formed:
+                    formed[name] = plan.values[name].new_zeros(
+                        n, c, size, dtype=_summed_in(plan.values[name])
+                    )
+                for part in parts:
+                    formed[name][span] += part.features(size, block)[:kept]
+            del recording, calls, signals, uses  # frees the graph
+    held = {number: merge_calls(calls) for number, calls in found.items()}
+    names = frozenset(plan.names) - plan.formed
+    gradients = {
+        name: [replace(part, uses=merged_uses(part.uses)) for part in by_entries(parts)]
+        for name, parts in gradients_by_parameter(None, plan.calls, held, spaces, names).items()
     }
+    if plan.generic and plan.batched:
+        chunk = workspace // max(1, plan.passing_bytes * c)
+        formed |= batched_gradients(plan.function, plan.values, samples, plan.generic, chunk)
+    elif plan.generic:
+        formed |= looped_gradients(plan.function, plan.values, samples, plan.generic)
+    return gradients | {name: [Part([VectorGradients(v)])] for name, v in formed.items()}
 
 
-def _canonical_names(model: nn.Module) -> dict[str, str]:
-    """First name of each parameter by any of its names: shared parameters have several."""
-    first: dict[nn.Parameter, str] = {}
-    names = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        names[name] = first.setdefault(parameter, name)
-    return names
+@contextmanager
+def _recorded_as_planned(
+    plan: CapturePlan, samples: Samples, span: slice
+) -> Iterator[tuple[Recording, dict[int, OperationCall]]]:
+    """A recording of the samples, of one sample twice, since one alone may take another path.
+
+    Raises:
+        OtherPathError: if it is not as planned.
+    """
+    some = list(range(span.start, span.stop))
+    wanted = [name for name in plan.names if name not in plan.generic]
+    with recorded(plan.function, plan.values, samples[some * (1 + (len(some) == 1))], wanted) as r:
+        if r.graph.signature != plan.signature:
+            raise OtherPathError
+        try:
+            calls = {i: call.call(r.graph, i, len(r.f)) for i, call in plan.calls.items()}
+        except (UnknownUseError, RuntimeError) as error:
+            raise OtherPathError from error
+        yield r, calls
+
+
+def _space(recording: Recording, number: int, call: OperationCall, n: int) -> torch.Tensor:
+    metadata = recording.graph.nodes[number]._input_metadata[0]
+    zero = torch.zeros((), dtype=metadata.dtype, device=metadata.device)
+    return call.new_signals(call.signal(zero.expand(metadata.shape)), n, recording.f.shape[1])
+
+
+def _plan(
+    function: ModelFunction,
+    values: Mapping[str, torch.Tensor],
+    samples: Samples,
+    names: tuple[str, ...],
+    trial: Trial,
+) -> CapturePlan:
+    c, uses = trial.outputs, _calls_by_parameter(trial)
+    factors = {
+        name
+        for name, parts in trial.parts.items()
+        if all(isinstance(use, MatrixGradients) for part in parts for use in part.uses)
+        and can_be_held(parts)
+        and _LARGER * _factor_numbers(parts, c) < c * values[name].numel()
+    }
+    held = {number for name in factors for number in uses[name]}
+    # The bias of a weight that is held as factors shares them.
+    factors |= {
+        name
+        for name, parts in trial.parts.items()
+        if all(isinstance(use, BiasGradients) for part in parts for use in part.uses)
+        and can_be_held(parts)
+        and held.issuperset(uses[name])
+    }
+    formed = frozenset(trial.parts) - factors
+    holding = c * sum(values[name].numel() for name in (*trial.unexplained, *formed))
+    passing = 0
+    for number, (inputs, gradient, signal) in trial.numbers.items():
+        holding += (inputs + c * signal) * (number in held)
+        passing += _PASSING * gradient + inputs + c * signal * (number not in held)
+    size = max(values[name].element_size() for name in names)
+    return CapturePlan(
+        function=function,
+        values=values,
+        names=names,
+        outputs=c,
+        signature=trial.signature,
+        calls=trial.plans,
+        held=frozenset(held),
+        formed=formed,
+        generic=trial.unexplained,
+        batched=_can_be_batched(function, values, samples, trial),
+        held_bytes=size * holding,
+        passing_bytes=size * passing + trial.saved,
+    )
+
+
+def _calls_by_parameter(trial: Trial) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for number, plan in trial.plans.items():
+        for operand in plan.operands.values():
+            for name in operand.names:
+                found.setdefault(name, set()).add(number)
+    return found
+
+
+def _factor_numbers(parts: Sequence[Part], outputs: int) -> int:
+    return sum(
+        use.numbers(outputs)
+        for part in parts
+        for use in part.uses
+        if isinstance(use, MatrixGradients)
+    )
+
+
+def _summed_in(value: torch.Tensor) -> torch.dtype:
+    """Precision of a parameter's gradients: its own, but half precision in float32."""
+    return torch.promote_types(value.dtype, torch.float32)
+
+
+def _can_be_batched(
+    function: ModelFunction,
+    values: Mapping[str, torch.Tensor],
+    samples: Samples,
+    trial: Trial,
+) -> bool:
+    """Whether `torch.func.vmap` runs the model, and correctly for the first of two samples."""
+    if not trial.unexplained:
+        return False
+    pair = samples[[0, min(1, len(samples) - 1)]]
+    try:
+        found = batched_gradients(function, values, pair, trial.unexplained, chunk=2)
+    except (RuntimeError, UserWarning):  # what vmap does not know, runs slowly or wrongly
+        return False
+    return all(
+        close(trial.cotangent[0].to(found[name]) @ found[name][0], trial.expected[name].flatten())
+        for name in trial.unexplained
+    )
+
+
+def _with_tables_emptied(function: ModelFunction, unused: Sequence[str]) -> ModelFunction | None:
+    """The function without tables of tensors beside unused parameters, or None without any.
+
+    They may have been computed from the parameters, when the model ran before.
+
+    Raises:
+        ValueError: if there is a single tensor that may have been.
+    """
+    emptied = set()
+    for name in unused:
+        owner = name.rpartition(".")[0]
+        module = function.model.get_submodule(owner)
+        for key, value in module.__dict__.items():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                raise ValueError(
+                    f"the outputs do not depend on parameter {name!r}, but module {owner!r} has "
+                    f"the tensor {key!r}, which may have been computed from it; take it away so "
+                    "that it is computed anew, or register it as a buffer."
+                )
+        if tensor_tables(module):
+            emptied.add(owner)
+    return replace(function, emptied=frozenset(emptied)) if emptied else None

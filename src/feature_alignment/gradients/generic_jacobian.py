@@ -4,76 +4,76 @@ import warnings
 from collections.abc import Collection, Mapping
 
 import torch
-from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.capture import recorded
+from feature_alignment.gradients.cotangents import one_hot_cotangents
+from feature_alignment.gradients.model_function import ModelFunction, differentiable_attention
+from feature_alignment.gradients.samples import Samples
 
 
 def batched_gradients(
-    model: nn.Module,
+    function: ModelFunction,
     values: Mapping[str, torch.Tensor],
-    x: torch.Tensor,
+    samples: Samples,
     names: Collection[str],
     chunk: int,
 ) -> dict[str, torch.Tensor]:
     """Gradients ∇_w f_y(x_i) by vmap of jacrev over samples; not every module can be run so.
 
     Args:
-        model: the model.
+        function: the model.
         values: all parameters by name, detached.
-        x: inputs (n, …).
+        samples: inputs.
         names: the parameters to differentiate by, at least one.
         chunk: samples at a time.
 
     Returns:
         Gradients (n, c, p) by parameter name.
     """
-    fixed = {name: value for name, value in values.items() if name not in names}
-
-    def f(moving: dict[str, torch.Tensor], sample: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(
-            model, {**fixed, **moving}, (sample[None],)
-        ).flatten()  # (c,)
-
     moving = {name: values[name] for name in names}
+    sampled = {key: samples.entries[key] for key in samples.sampled}
+
+    def f(moving: dict[str, torch.Tensor], sample: dict[int | str, torch.Tensor]) -> torch.Tensor:
+        one = samples.with_entries({key: value[None] for key, value in sample.items()})
+        with function.installed({**values, **moving}) as run:
+            return run(one)[0]  # (c,)
+
     parts: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     jacobian = torch.func.vmap(torch.func.jacrev(f), in_dims=(None, 0))
-    for samples in spans(len(x), max(1, chunk)):
-        # The fused attention kernels have no batching rule. Other operations without one are run
-        # one by one, with a warning about speed.
-        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "There is a performance drop")
-            found = jacobian(moving, x[samples])
+    for block in spans(len(samples), max(1, chunk)):
+        with differentiable_attention(), warnings.catch_warnings():
+            # Operations without a batching rule would be run one by one: looping is faster.
+            warnings.filterwarnings("error", "There is a performance drop")
+            found = jacobian(moving, {key: value[block] for key, value in sampled.items()})
         for name in names:
             parts[name].append(found[name].detach().flatten(2))  # (b, c, p)
     return {name: torch.cat(blocks) for name, blocks in parts.items()}
 
 
 def looped_gradients(
-    model: nn.Module,
+    function: ModelFunction,
     values: Mapping[str, torch.Tensor],
-    x: torch.Tensor,
+    samples: Samples,
     names: Collection[str],
 ) -> dict[str, torch.Tensor]:
     """Gradients ∇_w f_y(x_i) by one backward pass for each sample and output: for any model.
 
     Arguments and result are as of `batched_gradients`.
     """
-    leaves = {name: values[name].detach().requires_grad_() for name in names}
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in names}
-    for i in range(len(x)):
-        with torch.enable_grad():
-            sample = x[i : i + 1].detach().clone()
-            f = torch.func.functional_call(model, {**values, **leaves}, (sample,)).flatten()  # (c,)
-        for y in range(len(f)):
-            found = torch.autograd.grad(
-                f[y],
-                list(leaves.values()),
-                retain_graph=y + 1 < len(f),
-                allow_unused=True,
-                materialize_grads=True,
-            )
-            for name, gradient in zip(names, found, strict=True):
-                rows[name].append(gradient.to_dense().flatten())
-    return {name: torch.stack(found).unflatten(0, (len(x), -1)) for name, found in rows.items()}
+    for i in range(len(samples)):
+        with recorded(function, values, samples[i : i + 1], names) as recording:
+            for cotangent in one_hot_cotangents(recording.f):
+                found = [torch.zeros_like(leaf) for leaf in recording.leaves.values()]
+                if recording.f.requires_grad:
+                    found = torch.autograd.grad(
+                        recording.f,
+                        list(recording.leaves.values()),
+                        cotangent,
+                        retain_graph=True,
+                        materialize_grads=True,
+                    )
+                for name, gradient in zip(names, found, strict=True):
+                    rows[name].append(gradient.to_dense().flatten())
+    return {name: torch.stack(r).unflatten(0, (len(samples), -1)) for name, r in rows.items()}

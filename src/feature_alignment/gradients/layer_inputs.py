@@ -97,7 +97,8 @@ class VectorInputs(_OuterProducts):
     """Inputs of a linear layer at every position.
 
     Attributes:
-        values: a, (n, P, d).
+        values: a, (n, P, groups·d).
+        groups: matrices side by side, each with inputs of its own.
     """
 
     values: torch.Tensor
@@ -111,11 +112,11 @@ class VectorInputs(_OuterProducts):
     @property
     def columns(self) -> int:
         """d, the length of an input."""
-        return self.values.shape[2]
+        return self.values.shape[2] // self.groups
 
     def load(self, group: int, samples: slice) -> torch.Tensor:
         """See `Inputs`: (b, P, d)."""
-        return self.values[samples]
+        return self.values[samples, :, group * self.columns : (group + 1) * self.columns]
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Inputs`."""
@@ -129,12 +130,12 @@ class PatchInputs(_OuterProducts):
     A patch's entries run over the window first and the channels last, which copies fastest.
 
     Attributes:
-        values: the layer's input (n, channels, …), one axis per spatial dimension.
-        kernel: window size per spatial dimension; so are stride and dilation.
+        values: the layer's input (n, images, channels, …), one axis per spatial dimension; a
+            sample may consist of several images.
+        kernel: window size per spatial dimension; so are stride, dilation and padding.
         stride: step between windows.
         dilation: step within a window.
-        padding: numbers of entries added before and after each spatial dimension.
-        padding_mode: "constant" (zeros), "reflect", "replicate" or "circular".
+        padding: zeros added on either side.
         groups: groups of channels.
     """
 
@@ -142,38 +143,36 @@ class PatchInputs(_OuterProducts):
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    padding_mode: str
+    padding: tuple[int, ...]
     groups: int
 
     @property
     def positions(self) -> int:
-        """P, the number of output positions."""
-        number = 1
-        for axis, size in enumerate(self.values.shape[2:]):
+        """P, the number of output positions of all images."""
+        number = self.values.shape[1]
+        for axis, size in enumerate(self.values.shape[3:]):
             span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
-            number *= (size + sum(self.padding[axis]) - span) // self.stride[axis] + 1
+            number *= (size + 2 * self.padding[axis] - span) // self.stride[axis] + 1
         return number
 
     @property
     def columns(self) -> int:
         """d, the entries of one group's patch."""
-        return self.values.shape[1] // self.groups * torch.Size(self.kernel).numel()
+        return self.values.shape[2] // self.groups * torch.Size(self.kernel).numel()
 
     def load(self, group: int, samples: slice) -> torch.Tensor:
         """See `Inputs`: patches (b, P, d)."""
-        channels = self.values.shape[1] // self.groups
-        a = self.values[samples, group * channels : (group + 1) * channels]
-        if any(sum(pair) for pair in self.padding):
-            last_axis_first = [size for pair in reversed(self.padding) for size in pair]
-            a = F.pad(a, last_axis_first, mode=self.padding_mode)
-        a = a.movedim(1, -1).contiguous()  # (b, …, channels)
+        channels = self.values.shape[2] // self.groups
+        a = self.values[samples, :, group * channels : (group + 1) * channels].flatten(0, 1)
+        if any(self.padding):
+            a = F.pad(a, [size for size in reversed(self.padding) for _ in range(2)])
+        a = a.movedim(1, -1).contiguous()  # (b·images, …, channels)
         axes = range(len(self.kernel))
         for axis in axes:
             span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
             a = a.unfold(axis + 1, span, self.stride[axis])[..., :: self.dilation[axis]]
-        a = a.movedim(1 + len(self.kernel), -1)  # (b, positions…, window…, channels)
-        return a.reshape(a.shape[0], -1, self.columns)
+        a = a.movedim(1 + len(self.kernel), -1)  # (b·images, positions…, window…, channels)
+        return a.reshape(-1, self.positions, self.columns)
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Inputs`: channels first, as in the weight."""

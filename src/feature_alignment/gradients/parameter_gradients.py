@@ -13,7 +13,7 @@ from typing import TypeGuard
 import torch
 
 from feature_alignment.gradients.blocks import BLOCK, spans
-from feature_alignment.gradients.layer_inputs import Inputs, TokenInputs
+from feature_alignment.gradients.layer_inputs import Inputs, PatchInputs, TokenInputs, VectorInputs
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,57 @@ class BiasGradients:
 Gradients = MatrixGradients | VectorGradients | BiasGradients
 
 
+@dataclass(frozen=True)
+class Part:
+    """Gradients of some entries of a parameter, as sums over uses.
+
+    Attributes:
+        uses: gradients to be added, of one kind.
+        entries: which entries of the flat parameter they are; None for all in their order.
+    """
+
+    uses: Sequence[Gradients]
+    entries: torch.Tensor | None = None
+
+    def features(self, size: int, block: int = BLOCK) -> torch.Tensor:
+        """Gradients of the whole parameter of this size: (n, c, p)."""
+        found = summed_features(self.uses, block)
+        if self.entries is None:
+            return found
+        whole = found.new_zeros(*found.shape[:2], size)
+        whole[:, :, self.entries] = found
+        return whole
+
+
 def all_factors(uses: Sequence[Gradients]) -> TypeGuard[Sequence[MatrixGradients]]:
     """Whether all uses of a parameter are kept as factors."""
     return all(isinstance(use, MatrixGradients) for use in uses)
 
 
+def of_one_kind(uses: Sequence[Gradients]) -> bool:
+    """Whether the uses can be added without forming them: all factors, or none."""
+    if not all_factors(uses):
+        return not any(isinstance(use, MatrixGradients) for use in uses)
+    shapes = {(use.inputs.groups, use.rows, use.inputs.columns) for use in uses}
+    images = {isinstance(use.inputs, PatchInputs) for use in uses}
+    return len(shapes) == len(images) == 1
+
+
+def merged_uses(uses: Sequence[Gradients]) -> Sequence[Gradients]:
+    """The same sum in fewer uses: those of vectors become one with the positions of all."""
+    if len(uses) < 2 or not all_factors(uses):
+        return uses
+    vectors = [use for use in uses if isinstance(use.inputs, VectorInputs)]
+    if len(vectors) < 2:
+        return uses
+    values = torch.cat([use.inputs.values for use in vectors], dim=1)
+    deltas = torch.cat([use.deltas.transpose(1, 2) for use in vectors], dim=1).transpose(1, 2)
+    merged = MatrixGradients(VectorInputs(values, vectors[0].inputs.groups), deltas)
+    return [merged, *(use for use in uses if not isinstance(use.inputs, VectorInputs))]
+
+
 def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:
-    """Gradients of one parameter over all of its uses: (n, c, p)."""
+    """Sum of several uses' gradients: (n, c, p)."""
     total = uses[0].features(block)
     for use in uses[1:]:
         total = total + use.features(block)

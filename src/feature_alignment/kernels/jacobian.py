@@ -15,7 +15,7 @@ import scipy.sparse.linalg
 import torch
 from torch import nn
 
-from feature_alignment.gradients.capture import refuse_dependent_samples
+from feature_alignment.gradients.model_function import refuse_dependent_samples
 from feature_alignment.kernels.eigenfunctions import fixed_signs
 
 Direction = dict[str, torch.Tensor]

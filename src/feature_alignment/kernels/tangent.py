@@ -9,18 +9,28 @@ memory does not hold the signals of all samples, samples are taken in blocks, an
 repeated for every pair of blocks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from feature_alignment.gradients.blocks import spans
-from feature_alignment.gradients.capture_plan import CapturePlan, capture_gradients, plan_capture
+from feature_alignment.gradients.capture_plan import (
+    CapturePlan,
+    by_rules_or_one_by_one,
+    capture_gradients,
+    plan_capture,
+)
+from feature_alignment.gradients.model_function import (
+    OutputChoice,
+    Selection,
+    refuse_randomness_and_mixing,
+)
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
-    Gradients,
     MatrixGradients,
+    Part,
     all_factors,
     summed_features,
 )
@@ -30,6 +40,7 @@ from feature_alignment.gradients.position_gram import (
     add_position_gram,
     mirror_lower_triangle,
 )
+from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
 # A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
 DEFAULT_BUDGET = 5 * 2**29
@@ -63,29 +74,39 @@ class TangentKernel:
 
 def tangent_kernel(
     model: nn.Module,
-    x: torch.Tensor,
-    x2: torch.Tensor | None = None,
+    x: ModelInput,
+    x2: ModelInput | None = None,
     parameters: Mapping[str, torch.Tensor] | None = None,
     *,
+    inputs: str | Collection[str | int] | None = None,
+    output: OutputChoice | None = None,
+    only: Selection | None = None,
     memory_budget: int = DEFAULT_BUDGET,
     progress: Callable[[float], None] | None = None,
 ) -> TangentKernel:
     """Tangent kernel k_w(x_i, y; x_j, y') = ⟨∇_w f_y(x_i), ∇_w f_y'(x_j)⟩ of every layer, exact.
 
     A layer is a module that directly owns parameters; a parameter shared by several belongs to the
-    first. Every parameter counts, whether or not it requires a gradient. Linear, convolution,
-    embedding and normalisation layers have fast rules; the gradients by any other parameter, and by
-    one used in a way that its module's rule does not describe, are computed sample by sample.
+    first. Every parameter counts, whether or not it requires a gradient. The usual operations on
+    parameters (products of matrices, convolutions, lookups, normalisations, anything entry by
+    entry) have fast rules, whatever module they are in; the gradients by parameters that are used
+    otherwise are computed sample by sample.
 
     Source: Baratin et al. 2021, eq. 1 and Section 3.3 (sum over layers); Beaglehole et al. 2024,
     Proposition 12.
 
     Args:
-        model: a model whose outputs are (n, c), or (n, …) with an output in every entry; each
-            sample's depend on that sample only.
-        x: inputs (n, …).
+        model: a model whose outputs are (n,), (n, c), or (n, …) with an output in every entry;
+            each sample's depend on that sample only.
+        x: inputs (n, …): a tensor or array, or several in a sequence or mapping.
         x2: inputs (n₂, …) of the kernel's columns; None for x.
         parameters: values by parameter name to evaluate the model at; None for its own.
+        inputs: for several inputs, those that hold samples, None for all tensors; for a single
+            one, the keyword that the model takes it by.
+        output: what to take of a model's outputs that are no tensor: a key, an attribute, a
+            position, or a function of them.
+        only: the parameters to differentiate by: "trainable" for those that require a gradient,
+            or names of parameters and modules; None for all.
         memory_budget: bytes for gradients and intermediate results, beyond the model, the inputs
             and the result. Checking the rules beforehand takes as much as the model's parameters.
         progress: called with the share of the work that is done, from 0 to 1.
@@ -94,46 +115,25 @@ def tangent_kernel(
         The Gram matrices (n·c, n₂·c).
 
     Raises:
-        ValueError: if the model is not of that kind; if for these samples its parameters are used
-            in other ways than for the first two, or a module gets the samples in another order;
-            or if the budget does not hold one sample.
+        ValueError: if the model is not of that kind, or the budget does not hold one sample.
 
     Example:
         >>> model = nn.Linear(2, 1)
         >>> tangent_kernel(model, torch.tensor([[3.0, 4.0]])).total
         tensor([[26.]])
     """
-    plan = plan_capture(model, x, parameters)
-    symmetric = x2 is None
-    x2 = x if x2 is None else x2
-    workspace = max(int(memory_budget * _WORKSPACE), plan.passing_bytes)
-    block = _block_size(plan, len(x), None if symmetric else len(x2), memory_budget - workspace)
-    rows, columns = list(spans(len(x), block)), list(spans(len(x2), block))
-    steps = len(rows) * (len(rows) + 1) // 2 if symmetric else len(rows) * len(columns)
-    layers = _parameters_by_layer(plan)
-    size, c = (len(x) * plan.outputs, len(x2) * plan.outputs), plan.outputs
-    like = next(iter(plan.values.values()))
-    grams = {layer: like.new_zeros(size) for layer in layers}
-    done = 0
-    for i, row in enumerate(rows):
-        first = capture_gradients(plan, x[row], workspace)
-        for column in columns[: i + 1] if symmetric else columns:
-            diagonal = symmetric and column == row
-            second = first if diagonal else capture_gradients(plan, x2[column], workspace)
-            for number, (layer, names) in enumerate(layers.items(), start=1):
-                out = grams[layer][row.start * c : row.stop * c, column.start * c : column.stop * c]
-                _add_layer(out, names, first, second, diagonal, workspace // like.element_size())
-                if progress is not None:
-                    progress((done + number / len(layers)) / steps)
-            done += 1
-            del second  # before the next block is captured
-    if symmetric:
-        for gram in grams.values():
-            mirror_lower_triangle(gram)
-    return TangentKernel(grams, c)
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    rows = as_samples(x, inputs, dtype)
+    columns = None if x2 is None else as_samples(x2, inputs, dtype)
+    plan = plan_capture(model, rows, parameters, output=output, only=only)
+    if columns is not None:
+        refuse_randomness_and_mixing(plan.function, plan.values, columns)
+    return by_rules_or_one_by_one(
+        plan, lambda plan: _kernel(plan, rows, columns, memory_budget, progress)
+    )
 
 
-def tangent_features(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+def tangent_features(model: nn.Module, x: ModelInput) -> torch.Tensor:
     """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly.
 
     n·c·p numbers: for small networks. The kernel does not need them.
@@ -152,15 +152,68 @@ def tangent_features(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         ValueError: if the model is not supported.
     """
     plan = plan_capture(model, x)
-    found = capture_gradients(plan, x, DEFAULT_BUDGET)
-    return torch.cat([summed_features(found[name]) for name in plan.values], dim=2)
+    samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
+    found = by_rules_or_one_by_one(plan, lambda p: capture_gradients(p, samples, DEFAULT_BUDGET))
+    n, features = len(samples), []
+    for name in plan.names:
+        size = plan.values[name].numel()
+        whole = plan.values[name].new_zeros(n, plan.outputs, size)
+        for part in found.get(name, ()):
+            whole += part.features(size)
+        features.append(whole)
+    return torch.cat(features, dim=2)
+
+
+def _kernel(
+    plan: CapturePlan,
+    x: Samples,
+    x2: Samples | None,
+    memory_budget: int,
+    progress: Callable[[float], None] | None,
+) -> TangentKernel:
+    symmetric = x2 is None
+    x2 = x if x2 is None else x2
+    workspace = max(int(memory_budget * _WORKSPACE), 2 * plan.passing_bytes)
+    block = _block_size(plan, len(x), None if symmetric else len(x2), memory_budget - workspace)
+    rows, columns = list(spans(len(x), block)), list(spans(len(x2), block))
+    steps = len(rows) * (len(rows) + 1) // 2 if symmetric else len(rows) * len(columns)
+    layers = _parameters_by_layer(plan)
+    size, c = (len(x) * plan.outputs, len(x2) * plan.outputs), plan.outputs
+    grams = {
+        layer: plan.values[names[0]].new_zeros(size, dtype=_precision(plan, names))
+        for layer, names in layers.items()
+    }
+    done = 0
+    for i, row in enumerate(rows):
+        first = capture_gradients(plan, x[row], workspace)
+        for column in columns[: i + 1] if symmetric else columns:
+            diagonal = symmetric and column == row
+            second = first if diagonal else capture_gradients(plan, x2[column], workspace)
+            for number, (layer, names) in enumerate(layers.items(), start=1):
+                out = grams[layer][row.start * c : row.stop * c, column.start * c : column.stop * c]
+                _add_layer(out, names, first, second, diagonal, workspace // out.element_size())
+                if progress is not None:
+                    progress((done + number / len(layers)) / steps)
+            done += 1
+            del second  # before the next block is captured
+    if symmetric:
+        for gram in grams.values():
+            mirror_lower_triangle(gram)
+    return TangentKernel(grams, c)
+
+
+def _precision(plan: CapturePlan, names: Sequence[str]) -> torch.dtype:
+    dtype = torch.float32
+    for name in names:
+        dtype = torch.promote_types(dtype, plan.values[name].dtype)
+    return dtype
 
 
 def _parameters_by_layer(plan: CapturePlan) -> dict[str, list[str]]:
     layers: dict[str, list[str]] = {}
-    for name in plan.values:
+    for name in plan.names:
         layers.setdefault(name.rpartition(".")[0], []).append(name)
-    order = {name: place for place, (name, _) in enumerate(plan.model.named_modules())}
+    order = {name: place for place, (name, _) in enumerate(plan.function.model.named_modules())}
     return {layer: layers[layer] for layer in sorted(layers, key=order.__getitem__)}
 
 
@@ -184,35 +237,38 @@ def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
 def _add_layer(
     out: torch.Tensor,
     names: Sequence[str],
-    first: Mapping[str, list[Gradients]],
-    second: Mapping[str, list[Gradients]],
+    first: Mapping[str, list[Part]],
+    second: Mapping[str, list[Part]],
     symmetric: bool,
     workspace: int,
 ) -> None:
     """Add the Gram matrices of a layer's parameters to `out`."""
-    remaining = list(names)
+    remaining = [name for name in names if name in first]
     while remaining:
         name = remaining.pop(0)
-        rows, columns = first[name], second[name]
-        if not (all_factors(rows) and all_factors(columns)):
-            add_feature_gram(out, summed_features(rows), summed_features(columns), symmetric)
-        elif len(rows) > 1:
-            add_gradient_gram(out, rows, columns, symmetric=symmetric, workspace=workspace)
-        else:
-            bias = next((other for other in remaining if _is_bias_of(first[other], rows[0])), None)
-            if bias is not None:
-                remaining.remove(bias)
-            add_position_gram(
-                out,
-                rows[0],
-                columns[0],
-                bias=bias is not None,
-                symmetric=symmetric,
-                workspace=workspace,
-            )
+        for part, part2 in zip(first[name], second[name], strict=True):
+            rows, columns = part.uses, part2.uses
+            if not (all_factors(rows) and all_factors(columns)):
+                add_feature_gram(out, summed_features(rows), summed_features(columns), symmetric)
+            elif len(rows) > 1:
+                add_gradient_gram(out, rows, columns, symmetric=symmetric, workspace=workspace)
+            else:
+                biases = [other for other in remaining if _is_bias_of(first[other], rows[0])]
+                for bias in biases[:1]:
+                    remaining.remove(bias)
+                add_position_gram(
+                    out,
+                    rows[0],
+                    columns[0],
+                    bias=bool(biases),
+                    symmetric=symmetric,
+                    workspace=workspace,
+                )
 
 
-def _is_bias_of(uses: Sequence[Gradients], weight: MatrixGradients) -> bool:
+def _is_bias_of(parts: Sequence[Part], weight: MatrixGradients) -> bool:
     """Whether a parameter is the bias of just those calls in which the weight is used."""
-    (use, *others) = uses
-    return not others and isinstance(use, BiasGradients) and use.deltas is weight.deltas
+    (part, *others) = parts
+    (use, *more) = part.uses
+    alone = not others and not more
+    return alone and isinstance(use, BiasGradients) and use.deltas is weight.deltas

@@ -11,20 +11,25 @@ import torch
 from torch import nn
 
 from feature_alignment.gradients.blocks import BLOCK, spans
-from feature_alignment.gradients.capture_plan import CapturePlan, capture_gradients, plan_capture
-from feature_alignment.gradients.capture_probe import owner
+from feature_alignment.gradients.capture_plan import (
+    CapturePlan,
+    by_rules_or_one_by_one,
+    capture_gradients,
+    plan_capture,
+)
 from feature_alignment.gradients.layer_inputs import TokenInputs
 from feature_alignment.gradients.parameter_gradients import (
     Gradients,
     MatrixGradients,
     summed_features,
 )
+from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.tangent import tangent_kernel
 
 
 def tangent_trace(
     model: nn.Module,
-    x: torch.Tensor,
+    x: ModelInput,
     memory_budget: int = 2**28,
     plan: CapturePlan | None = None,
 ) -> float:
@@ -59,7 +64,7 @@ def tangent_trace(
 
 def layer_tangent_traces(
     model: nn.Module,
-    x: torch.Tensor,
+    x: ModelInput,
     memory_budget: int = 2**28,
     plan: CapturePlan | None = None,
 ) -> dict[str, float]:
@@ -80,21 +85,31 @@ def layer_tangent_traces(
         ValueError: as `tangent_trace`.
     """
     plan = plan_capture(model, x) if plan is None else plan
+    samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
+    return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, memory_budget))
+
+
+def _layer_traces(plan: CapturePlan, samples: Samples, memory_budget: int) -> dict[str, float]:
     per_sample = plan.held_bytes + plan.passing_bytes
     if memory_budget < per_sample:
         raise ValueError(
             f"memory_budget: {memory_budget} bytes; the gradients of one sample need {per_sample}."
         )
-    traces = {owner(name): 0.0 for name in plan.values}
+    traces = {_owner(name): 0.0 for name in plan.names}
     chunk = memory_budget // per_sample
-    for samples in spans(len(x), chunk):
-        found = capture_gradients(plan, x[samples], chunk * plan.passing_bytes, ordered=False)
-        for name in plan.values:
-            traces[owner(name)] += _squared_norm(found.pop(name))
+    for span in spans(len(samples), chunk):
+        found = capture_gradients(plan, samples[span], chunk * plan.passing_bytes, ordered=False)
+        for name in plan.names:
+            traces[_owner(name)] += sum(_squared_norm(part.uses) for part in found.pop(name, ()))
     return traces
 
 
-def tangent_frobenius_norm(model: nn.Module, x: torch.Tensor, block_size: int = 25) -> float:
+def _owner(parameter: str) -> str:
+    """Name of the module that has the parameter of this name."""
+    return parameter.rpartition(".")[0]
+
+
+def tangent_frobenius_norm(model: nn.Module, x: ModelInput, block_size: int = 25) -> float:
     """Frobenius norm ‖K‖_F of the tangent kernel, by blocks of samples that are not kept.
 
     Holds (block_size · c)² entries of each layer's kernel instead of (n·c)². The signals of the
@@ -117,7 +132,8 @@ def tangent_frobenius_norm(model: nn.Module, x: torch.Tensor, block_size: int = 
     """
     if block_size < 1:
         raise ValueError(f"block_size: {block_size}; it must be at least 1.")
-    blocks = x.split(block_size)
+    samples = as_samples(x)
+    blocks = [samples[span] for span in spans(len(samples), block_size)]
     total = 0.0
     for i, rows in enumerate(blocks):
         for j, columns in enumerate(blocks[: i + 1]):

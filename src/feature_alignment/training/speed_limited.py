@@ -3,12 +3,17 @@
 Needs PyTorch only, and works on any model whose parameters are grouped by layer.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from feature_alignment.errors import suggestion
+from feature_alignment.training.errors import TrainingDivergedError
 
 RELAXATIONS = ("additive", "multiplicative")
 
@@ -17,14 +22,16 @@ class SpeedLimited(torch.optim.Optimizer):
     """Gradient descent with layerwise normalised gradients: W_ℓ ← W_ℓ − η C_ℓ ∇_ℓ / N(‖∇_ℓ‖).
 
     ∇_ℓ is the gradient of the loss with respect to layer ℓ, and ‖∇_ℓ‖ its Euclidean norm over all
-    parameters of the layer. A parameter group is a layer; give each its speed C_ℓ. The
-    denominator N is
+    parameters of the layer. A parameter group is a layer, see `groups_by_layer`; give each its
+    speed C_ℓ. The denominator N is
 
     - additive: ‖∇_ℓ‖ + ε, which slows down near a minimum, where gradients fall below ε;
     - multiplicative: ε‖∇_ℓ‖ as printed in Appendix K, which only multiplies the speed by 1/ε; with
       ε = 1 it is the rule of Section 5.2.
 
-    A layer whose gradient is zero has no direction, and stays where it is.
+    A layer whose gradient is zero has no direction, and stays where it is; the first time a warning
+    tells. Norms and steps of float16 and bfloat16 are computed in float32, and no norm overflows
+    or vanishes in any precision.
 
     Source: Beaglehole et al. 2024, Section 5.2; Appendix J (additive) and K (multiplicative).
 
@@ -57,8 +64,11 @@ class SpeedLimited(torch.optim.Optimizer):
     ) -> None:
         defaults = {"lr": lr, "speed": speed, "epsilon": epsilon, "relaxation": relaxation}
         super().__init__(params, defaults)
-        for group in self.param_groups:
-            _check(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a layer, whose settings are checked as the constructor's are."""
+        _check({**self.defaults, **param_group})
+        super().add_param_group({"layer": len(self.param_groups), **param_group})
 
     def set_speeds(self, speeds: Sequence[float]) -> None:
         """Give every layer, a parameter group each, a new speed C_ℓ from the next step on.
@@ -73,30 +83,67 @@ class SpeedLimited(torch.optim.Optimizer):
             )
         for group, speed in zip(self.param_groups, speeds, strict=True):
             _check({**group, "speed": speed})
+        for group, speed in zip(self.param_groups, speeds, strict=True):
             group["speed"] = speed
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update; evaluates the closure, if there is one, and returns its loss."""
+        """One update; evaluates the closure, if there is one, and returns its loss.
+
+        Raises:
+            TrainingDivergedError: if a gradient is not finite; no layer has moved then.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            moved = [p for p in group["params"] if p.grad is not None]
-            if not moved:
-                continue
-            norm = torch.linalg.vector_norm(
-                torch.stack([torch.linalg.vector_norm(p.grad) for p in moved])
-            )
-            epsilon = group["epsilon"]
-            size = norm + epsilon if group["relaxation"] == "additive" else norm * epsilon
-            rate = group["lr"] * group["speed"]
-            # Without asking the device for the norm's value: a zero gradient gives a zero step.
-            factor = torch.where(norm > 0, rate / size, torch.zeros_like(norm))
-            for parameter in moved:
-                parameter.sub_(factor * parameter.grad)
+        found = [(group, _largest_entry(group)) for group in self.param_groups if _gradients(group)]
+        for group, largest in found:
+            if not math.isfinite(largest):
+                raise TrainingDivergedError(
+                    f"training diverged: the gradient of layer {group.get('layer')!r} is not "
+                    "finite; use a smaller rate or speed, or scale the loss down in float16."
+                )
+        for group, largest in found:
+            if largest > 0:
+                _move(group, largest)
+            elif group["speed"] > 0 and not group.get("vanished"):
+                group["vanished"] = True
+                warnings.warn(
+                    f"the gradient of layer {group.get('layer')!r} is zero, so it does not move; "
+                    "its units may be dead, or in float16 gradients too small: scale the loss up.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         return loss
+
+
+def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> list[dict[str, Any]]:
+    """A parameter group for each layer, a module with parameters of its own; "layer" is its name.
+
+    Args:
+        model: the network. A parameter of several modules belongs to the first of them.
+        speeds: C_ℓ of every layer, or by the names of modules; a layer without one has that of the
+            optimizer.
+
+    Raises:
+        ValueError: if a speed is that of no layer.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        >>> [(group["layer"], len(group["params"])) for group in groups_by_layer(model, 0.5)]
+        [('0', 2), ('2', 2)]
+    """
+    layers: dict[str, list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        layers.setdefault(name.rpartition(".")[0], []).append(parameter)
+    groups = {name: {"params": own, "layer": name} for name, own in layers.items()}
+    named = speeds if isinstance(speeds, Mapping) else dict.fromkeys(layers, speeds)
+    for name, speed in named.items():
+        if name not in layers:
+            raise ValueError(f"speeds: {name!r} has no parameters; {suggestion(name, layers)}.")
+        groups[name]["speed"] = speed
+    return list(groups.values())
 
 
 def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
@@ -124,16 +171,44 @@ def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
     return [s if layer == slowest else 1 / s for layer in range(len(correlations))]
 
 
+def _gradients(group: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The parameters of a layer that have a gradient, each with it."""
+    return [(p, p.grad) for p in group["params"] if p.grad is not None and p.numel()]
+
+
+def _largest_entry(group: dict[str, Any]) -> float:
+    """Largest absolute entry of a layer's gradient; not finite if any entry is not."""
+    entries = [torch.linalg.vector_norm(g, math.inf) for _, g in _gradients(group)]
+    return float(torch.stack(entries).max())
+
+
+def _move(group: dict[str, Any], largest: float) -> None:
+    """One step of a layer, by its gradient in units of a power of two near its largest entry.
+
+    Such units change no digit of the step, and keep squares from overflowing or vanishing.
+    """
+    parameters, gradients = zip(*_gradients(group), strict=True)
+    dtype = functools.reduce(torch.promote_types, (g.dtype for g in gradients), torch.float32)
+    unit = max(2.0 ** (math.frexp(largest)[1] - 1), torch.finfo(dtype).tiny)
+    scaled = [g.to(dtype) / unit for g in gradients]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in scaled]))
+    epsilon = group["epsilon"]
+    size = norm + epsilon / unit if group["relaxation"] == "additive" else norm * epsilon
+    factor = group["lr"] * group["speed"] / size
+    for parameter, gradient in zip(parameters, scaled, strict=True):
+        parameter.sub_(factor * gradient)
+
+
 def _check(group: dict[str, Any]) -> None:
     relaxation = group["relaxation"]
     if relaxation not in RELAXATIONS:
         raise ValueError(
             f"relaxation: {relaxation!r} is unknown; {suggestion(relaxation, RELAXATIONS)}."
         )
-    if not group["lr"] > 0:
-        raise ValueError(f"lr: {group['lr']} is out of range; it must be above 0.")
-    if not group["speed"] >= 0:
-        raise ValueError(f"speed: {group['speed']} is out of range; it must be at least 0.")
+    if not 0 < group["lr"] < math.inf:
+        raise ValueError(f"lr: {group['lr']} is out of range; it must be finite and above 0.")
+    if not 0 <= group["speed"] < math.inf:
+        raise ValueError(f"speed: {group['speed']} is out of range; it must be finite and ≥ 0.")
     smallest = 0.0 if relaxation == "additive" else None
     epsilon = group["epsilon"]
     if not (epsilon > 0 or epsilon == smallest):

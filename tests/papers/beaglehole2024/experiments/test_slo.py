@@ -64,5 +64,5 @@ def test_the_last_matrices_are_kept_for_each_scale():
 
 
 def test_there_must_be_a_speed_for_every_layer():
-    with pytest.raises(UserError, match="speeds: 2 speeds for 3 layers"):
+    with pytest.raises(UserError, match="speeds: 2 for 3 layers"):
         run(speeds=[500.0, 0.002])

@@ -9,7 +9,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
 from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.run import SeedRun
-from feature_alignment.training.speed_limited import SpeedLimited
+from feature_alignment.training.speed_limited import SpeedLimited, groups_by_layer
 
 Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 """Inputs and targets, (n, …) both, of the splits "train" and "test"."""
@@ -50,18 +50,17 @@ def speed_limited(
     epsilon: float,
     relaxation: str = "additive",
 ) -> SpeedLimited:
-    """Speed Limited Optimization of a network, each of whose weight matrices is a layer.
+    """Speed Limited Optimization of a network.
 
     Speeds C_ℓ go from input to readout; for ε and its relaxation see `SpeedLimited`.
 
     Raises:
         UserError: if the number of speeds is not that of the layers, or ε is out of range.
     """
-    weights = list(model.parameters())
-    if len(speeds) != len(weights):
-        raise UserError(f"speeds: {len(speeds)} speeds for {len(weights)} layers; give one each.")
-    groups = [{"params": [w], "speed": s} for w, s in zip(weights, speeds, strict=True)]
+    layers = groups_by_layer(model, 1.0)
     try:
-        return SpeedLimited(groups, learning_rate, epsilon=epsilon, relaxation=relaxation)
+        optimizer = SpeedLimited(layers, learning_rate, epsilon=epsilon, relaxation=relaxation)
+        optimizer.set_speeds(speeds)
     except ValueError as error:
         raise UserError(str(error)) from error
+    return optimizer

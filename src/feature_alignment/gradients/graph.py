@@ -1,0 +1,186 @@
+"""The autograd graph of a forward pass: where parameters meet samples, and how they get there.
+
+A tensor depends on the samples if its shape grows with their number, which two recordings of the
+same model on different numbers of samples show. Along the border of this part of the graph lie the
+operations that combine parameters, or what is computed of parameters alone, with samples.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge
+
+# An output of an operation: the operation's number and the output's.
+Source = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor holds its samples: an axis that runs over (before, n, after).
+
+    Attributes:
+        axis: the axis.
+        before: positions that run slower than the samples.
+        after: positions that run faster.
+    """
+
+    axis: int
+    before: int = 1
+    after: int = 1
+
+    def split(self, t: torch.Tensor) -> torch.Tensor:
+        """The axis in three: (…, before, n, after, …)."""
+        n = t.shape[self.axis] // (self.before * self.after)
+        return t.unflatten(self.axis, (self.before, n, self.after))
+
+    def samples_first(self, t: torch.Tensor) -> torch.Tensor:
+        """The tensor as (n, …), with positions where the samples were: a view where it can be."""
+        if self.axis == 0 and self.before == 1:
+            return t.unflatten(0, (-1, self.after)) if self.after > 1 else t[:, None]
+        moved = self.split(t).movedim(self.axis + 1, 0)  # (n, …, before, after, …)
+        return moved.flatten(self.axis + 1, self.axis + 2).movedim(self.axis + 1, 1)
+
+    def sum_to(self, t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        """Sums over positions, of each sample, to a shape that broadcasts to t's: (n, numbers).
+
+        The shape has t's axes, and 1 where t has the samples.
+        """
+        axes = [i for i in range(t.ndim) if i != self.axis and shape[i] == 1 != t.shape[i]]
+        t = t.sum(axes, keepdim=True) if axes else t
+        if self.before == self.after == 1:
+            return t.movedim(self.axis, 0).flatten(1)
+        return self.split(t).sum((self.axis, self.axis + 2)).movedim(self.axis, 0).flatten(1)
+
+
+class Graph:
+    """The operations that an output was made by, in an order that only depends on the model.
+
+    Attributes:
+        nodes: autograd's nodes; the output's is the first.
+        names: their names; a parameter's node is called by the parameter's name after a colon.
+        inputs: of each node, where each input of its operation comes from, None for constants.
+
+    Args:
+        f: the output.
+        leaves: the parameters that it was made with, by name.
+    """
+
+    def __init__(self, f: torch.Tensor, leaves: Mapping[str, torch.Tensor]) -> None:
+        owners = {id(leaf): f":{name}" for name, leaf in leaves.items()}
+        start = f.grad_fn
+        self.nodes: list[Any] = [] if start is None else [start]
+        self.names: list[str] = []
+        self.inputs: list[tuple[Source | None, ...]] = []
+        numbers = {start: 0}
+        for node in self.nodes:  # which grows
+            found: list[Source | None] = []
+            for below, output in node.next_functions:
+                if below is not None and below not in numbers:
+                    numbers[below] = len(self.nodes)
+                    self.nodes.append(below)
+                found.append(None if below is None else (numbers[below], output))
+            self.inputs.append(tuple(found))
+            variable = getattr(node, "variable", None)
+            self.names.append(owners.get(id(variable)) or str(node.name()))
+        self.place = {name: i for i, name in enumerate(self.names) if name.startswith(":")}
+
+    def shape(self, source: Source) -> torch.Size:
+        """Shape of an output of an operation."""
+        return torch.Size(self.nodes[source[0]]._input_metadata[source[1]].shape)
+
+    def shapes(self) -> list[list[torch.Size]]:
+        """Shapes of all outputs of all operations."""
+        return [[torch.Size(i.shape) for i in node._input_metadata] for node in self.nodes]
+
+    def edge(self, number: int) -> GradientEdge:
+        """Where in the graph the gradient of a node's first output is found."""
+        return GradientEdge(self.nodes[number], 0)
+
+    @cached_property
+    def signature(self) -> tuple[Sequence[str], Sequence[tuple[Source | None, ...]]]:
+        """What two recordings of one path through a model have in common."""
+        return self.names, self.inputs
+
+    def leaves_below(self, number: int) -> tuple[list[str], set[int]]:
+        """Parameters that a node is computed of, and the nodes on the way."""
+        seen, waiting = {number}, [number]
+        while waiting:
+            for source in self.inputs[waiting.pop()]:
+                if source is not None and source[0] not in seen:
+                    seen.add(source[0])
+                    waiting.append(source[0])
+        return sorted(self.names[i][1:] for i in seen if self.names[i].startswith(":")), seen
+
+
+def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple[int, int] | None:
+    """The axis that grows with the samples and its positions for each, from two recordings' shapes.
+
+    None where nothing grows.
+
+    Raises:
+        ArithmeticError: if the shapes do not grow in proportion along one axis.
+    """
+    if few == more:
+        return None
+    axes = [i for i, pair in enumerate(zip(few, more, strict=False)) if pair[0] != pair[1]]
+    if len(few) == len(more) and len(axes) == 1:
+        (axis,) = axes
+        positions, rest = divmod(few[axis], n[0])
+        if not rest and more[axis] == positions * n[1]:
+            return axis, positions
+    raise ArithmeticError
+
+
+def selected_entries(
+    graph: Graph, source: Source, leaf: torch.Tensor, transposed: bool
+) -> torch.Tensor | None:
+    """Which entry of a parameter each entry of a tensor is, if it is made of these alone.
+
+    Views, transposes, slices and lookups of a parameter have each of their entries from one of the
+    parameter's, none twice.
+
+    Args:
+        graph: the recording.
+        source: the tensor, computed of this parameter only.
+        leaf: the parameter.
+        transposed: whether to go through the tensor's entries with its last two axes swapped.
+
+    Returns:
+        Indices into the flat parameter (p,), or None for any other function of it.
+    """
+    shape = graph.shape(source)
+    size = math.prod(shape)
+    if leaf.dtype not in (torch.float32, torch.float64) or size > leaf.numel():
+        return None
+    edge = GradientEdge(graph.nodes[source[0]], source[1])
+
+    def pulled_back(values: torch.Tensor) -> torch.Tensor:
+        values = values.to(leaf).view(shape)
+        (found,) = torch.autograd.grad([edge], [leaf], [values], retain_graph=True)
+        return found.to_dense().flatten()
+
+    rank = torch.arange(size)
+    if transposed:
+        rank = rank.view(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2).flatten()
+    try:
+        low, high = pulled_back(rank % 4096), pulled_back(rank // 4096)  # exact in float32
+        ones, tried = pulled_back(torch.ones(size)), pulled_back(_signature(rank))
+    except RuntimeError:  # a function that cannot be differentiated once more
+        return None
+    places = ones.nonzero()[:, 0]
+    order = (high * 4096 + low)[places].long()
+    if len(places) != size or not torch.equal(order.sort().values.cpu(), torch.arange(size)):
+        return None
+    entries = torch.empty_like(places)
+    entries[order] = places
+    expected = torch.zeros_like(tried)
+    expected[entries] = _signature(torch.arange(size)).to(tried)
+    return entries if torch.equal(tried, expected) else None
+
+
+def _signature(rank: torch.Tensor) -> torch.Tensor:
+    return rank * 37 % 101 + 1

@@ -1,0 +1,365 @@
+"""A model as a function of its parameters and samples, run without leaving a trace in it."""
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from feature_alignment.errors import suggestion
+from feature_alignment.gradients.samples import Samples
+
+# The entry of what a model returns that is its output: a key, attribute or position, or a function.
+OutputChoice = str | int | Callable[[Any], torch.Tensor]
+Selection = str | Collection[str]
+
+# Largest difference that passes for rounding, relative to the largest entry.
+ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-8}
+
+_MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+
+# Models are changed while they run on other values, so one thread at a time.
+_RUNNING = threading.RLock()
+
+
+@dataclass(frozen=True)
+class ModelFunction:
+    """f(values, samples) of a model: (n, c), every axis of the output but the first flattened.
+
+    Attributes:
+        model: the model.
+        output: see `OutputChoice`; None where the model returns a tensor.
+        emptied: names of modules whose dictionaries of tensors are empty when the model runs.
+    """
+
+    model: nn.Module
+    output: OutputChoice | None = None
+    emptied: frozenset[str] = frozenset()
+
+    @contextmanager
+    def installed(self, values: Mapping[str, torch.Tensor]) -> Iterator[Callable[..., Any]]:
+        """Give the model other values for its parameters in here, and undo all that it changes.
+
+        Backward passes belong in here, too: checkpointed modules run again in them.
+
+        Args:
+            values: by first parameter name, all parameters.
+
+        Yields:
+            The function of the samples.
+        """
+        by_identity = {id(p): values[name] for name, p in self.model.named_parameters()}
+        with _RUNNING, _put_back(self.model), ExitStack() as stack:
+            for module in self.model.modules():
+                for key, parameter in module._parameters.items():
+                    if parameter is not None:
+                        module._parameters[key] = by_identity[id(parameter)]  # pyright: ignore
+                for key, buffer in module._buffers.items():
+                    if buffer is not None:
+                        module._buffers[key] = buffer.detach().clone()
+                for key, value in list(module.__dict__.items()):
+                    if isinstance(value, torch.Tensor):
+                        module.__dict__[key] = value.detach().clone()
+            for name in self.emptied:
+                for table in tensor_tables(self.model.get_submodule(name)).values():
+                    table.clear()
+            stack.enter_context(_without_fused_recurrence(self.model))
+            stack.enter_context(_without_fast_path())
+            yield self._run
+
+    def _run(self, samples: Samples) -> torch.Tensor:
+        positions, keywords = samples.copied()
+        f = self._chosen(self.model(*positions, **keywords))
+        if f.ndim == 0 or len(f) != len(samples):
+            raise ValueError(
+                f"the model's outputs have shape {tuple(f.shape)} for {len(samples)} samples; "
+                "they must be (n,), (n, c) or (n, …)."
+            )
+        return f.reshape(len(f), -1)
+
+    def _chosen(self, returned: Any) -> torch.Tensor:
+        choice = self.output
+        if choice is None:
+            found = returned
+        elif callable(choice):
+            found = choice(returned)
+        elif isinstance(choice, str) and not isinstance(returned, Mapping):
+            found = getattr(returned, choice, None)
+        else:
+            try:
+                found = returned[choice]
+            except (KeyError, IndexError, TypeError):
+                found = None
+        if not isinstance(found, torch.Tensor):
+            names = _entries(returned)
+            raise ValueError(
+                f"the model returns a {type(returned).__name__}"
+                + (f" with {', '.join(map(repr, names))}" if names else "")
+                + (f", where output={choice!r} is no tensor" if choice is not None else "")
+                + "; choose the output by `output`: a key, attribute or position, or a function."
+            )
+        return found
+
+
+def tensor_tables(module: nn.Module) -> dict[str, dict[Any, torch.Tensor]]:
+    """The module's attributes that are dictionaries of tensors, such as caches, by name."""
+    return {
+        key: value
+        for key, value in module.__dict__.items()
+        if isinstance(value, dict)
+        and key not in ("_parameters", "_buffers")
+        and value
+        and all(isinstance(entry, torch.Tensor) for entry in value.values())
+    }
+
+
+def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
+    """First names of the parameters to differentiate by, in the model's order.
+
+    Args:
+        model: the model.
+        only: "trainable" for those that require a gradient, or names of parameters and modules;
+            None for all. Integers, which have no gradient, are left out.
+
+    Raises:
+        ValueError: if a name is unknown, nothing is selected, or a parameter is complex.
+    """
+    own = dict(model.named_parameters())
+    if not own:
+        raise ValueError("the model has no parameters, so it has no tangent features.")
+    if only is None:
+        names = list(own)
+    elif only == "trainable":
+        names = [name for name, value in own.items() if value.requires_grad]
+    else:
+        wanted = [only] if isinstance(only, str) else list(only)
+        known = dict(model.named_parameters(remove_duplicate=False))
+        modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
+        chosen = set()
+        for want in wanted:
+            if want not in known and want not in modules:
+                raise ValueError(f"only: no {want!r}; {suggestion(want, [*known, *modules])}.")
+            below = f"{want}." if want else ""
+            chosen |= {id(v) for key, v in known.items() if key == want or key.startswith(below)}
+        names = [name for name, value in own.items() if id(value) in chosen]
+    for name in names:
+        if own[name].is_complex():
+            raise ValueError(
+                f"parameter {name!r} is {own[name].dtype}, and the tangent kernel is one of real "
+                "parameters; hold its real and imaginary parts (torch.view_as_complex)."
+            )
+    names = [name for name in names if own[name].is_floating_point()]
+    if not names:
+        raise ValueError(
+            f"only: {only!r} selects no parameter that has a gradient; allowed: 'trainable', and "
+            "names of parameters and modules."
+        )
+    return names
+
+
+def evaluation_point(
+    model: nn.Module, parameters: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
+    """Detached values of all parameters by name: the given ones, or the model's own.
+
+    Raises:
+        ValueError: if a name is given that the model does not have, or the other way round.
+    """
+    own = dict(model.named_parameters())
+    values = own if parameters is None else parameters
+    unmatched = sorted(set(values) ^ set(own))
+    if unmatched:
+        raise ValueError(
+            f"parameters: {unmatched[0]!r} is in only one of the given values and the model; "
+            "give a value for each of the model's parameters."
+        )
+    return {name: plain(value) for name, value in values.items()}
+
+
+def plain(value: torch.Tensor) -> torch.Tensor:
+    """A detached tensor that autograd can work with."""
+    return value.detach().clone() if value.is_inference() else value.detach()
+
+
+def refuse_dependent_samples(model: nn.Module) -> None:
+    """Refuse modules that make samples depend on each other or on chance, or cannot be run.
+
+    Raises:
+        ValueError: if there is one; the message names it and says what to do.
+    """
+    for name, module in model.named_modules():
+        label = f"module {name or 'the model itself'!r} ({type(module).__name__})"
+        if module.training and isinstance(module, _MODE_DEPENDENT):
+            raise ValueError(
+                f"{label} is in training mode, where samples "
+                "are not independent or not repeatable; call model.eval() first."
+            )
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+            raise ValueError(
+                f"{label} has no running statistics and normalises over the batch, where samples "
+                "are not independent; give it track_running_stats=True."
+            )
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ValueError(
+                f"{label} is compiled by TorchScript, which hides its parameters; give the module "
+                "that it was made from."
+            )
+        if isinstance(module, nn.DataParallel) and module.device_ids:
+            raise ValueError(f"{label} copies its module; give {name or 'model'}.module itself.")
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise ValueError(
+            "autocast is on, which rounds in the middle of the network; leave its context, or "
+            "disable it around this call by torch.autocast(device_type, enabled=False)."
+        )
+
+
+def refuse_randomness_and_mixing(
+    function: ModelFunction, values: Mapping[str, torch.Tensor], samples: Samples
+) -> None:
+    """Run every sample alone and the batch twice, which must give the same outputs.
+
+    Raises:
+        ValueError: if they differ, the model draws random numbers, or the outputs are not finite
+            or of another precision than float32 or float64.
+    """
+    with torch.inference_mode(False), torch.no_grad(), function.installed(values) as f:
+        before = _random_state(samples)
+        batch = f(samples)
+        if any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True)):
+            module = _drawing_module(function.model, f, samples)
+            raise ValueError(
+                f"{module} draws random numbers, so the outputs are not a function of the "
+                "parameters; call model.eval() first, or take the randomness out."
+            )
+        if batch.dtype not in ROUNDING:
+            raise ValueError(
+                f"the model's outputs are {batch.dtype}; they must be in float32 or float64: "
+                "convert the model by model.float()."
+            )
+        if not batch.isfinite().all():
+            i = int((~batch.isfinite()).any(1).nonzero()[0])
+            raise ValueError(f"the model's outputs of sample {i} are not finite.")
+        tolerance = ROUNDING[batch.dtype] * batch.abs().max()
+        if ((f(samples) - batch).abs() > tolerance).any():
+            raise ValueError(
+                "the model's outputs differ between two runs on the same samples, so they are not "
+                "a function of the parameters; call model.eval() first."
+            )
+        for i in range(len(samples)):
+            alone = f(samples[i : i + 1])
+            if alone.shape[1] != batch.shape[1] or ((alone[0] - batch[i]).abs() > tolerance).any():
+                raise ValueError(
+                    f"the model's outputs of sample {i} depend on the other samples; the tangent "
+                    "kernel needs f(x_i) to depend on x_i only: look for statistics, sorting or "
+                    "recurrence along the batch axis (batch_first=False?)."
+                )
+
+
+@contextmanager
+def differentiable_attention() -> Iterator[None]:
+    """Attention by plain operations, whose gradients can be differentiated and batched."""
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+def _entries(returned: Any) -> Sequence[Any]:
+    if isinstance(returned, Mapping):
+        return list(returned)
+    if isinstance(returned, list | tuple):
+        return range(len(returned))
+    return list(vars(returned)) if is_dataclass(returned) else []
+
+
+def _random_state(samples: Samples) -> list[torch.Tensor]:
+    devices = {
+        value.device
+        for value in samples.entries.values()
+        if isinstance(value, torch.Tensor) and value.is_cuda
+    }
+    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+
+
+def _drawing_module(model: nn.Module, f: Callable[..., Any], samples: Samples) -> str:
+    """The first module to end its call with another state of the generators than it began with."""
+    found: list[str] = []
+    begun: dict[str, list[torch.Tensor]] = {}
+
+    def begin(name: str) -> Callable[..., None]:
+        return lambda module, arguments: begun.update({name: _random_state(samples)})
+
+    def end(name: str, label: str) -> Callable[..., None]:
+        def compare(module: nn.Module, arguments: Any, output: Any) -> None:
+            pairs = zip(begun[name], _random_state(samples), strict=True)
+            if any((a != b).any() for a, b in pairs):
+                found.append(f"module {label!r} ({type(module).__name__})")
+
+        return compare
+
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            label = name or "the model itself"
+            stack.callback(module.register_forward_pre_hook(begin(name)).remove)
+            stack.callback(module.register_forward_hook(end(name, label)).remove)
+        f(samples)
+    return found[0] if found else "the model"
+
+
+@contextmanager
+def _put_back(model: nn.Module) -> Iterator[None]:
+    """Undo what happens to the modules' attributes in here, lists and dictionaries included."""
+    kept = []
+    for module in model.modules():
+        attributes = dict(module.__dict__)
+        contents = [
+            (value, value.copy()) for value in attributes.values() if isinstance(value, dict | list)
+        ]
+        kept.append((module, attributes, contents))
+    try:
+        yield
+    finally:
+        for module, attributes, contents in kept:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            for value, before in contents:
+                value.clear()
+                if isinstance(value, dict):
+                    value.update(before)
+                else:
+                    value.extend(before)
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _without_fused_recurrence(model: nn.Module) -> Iterator[None]:
+    """Recurrent layers step by step, since the fused ones hide how their parameters are used."""
+    recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    if not recurrent:
+        yield
+        return
+    enabled = bool(torch.backends.mkldnn.enabled), bool(torch.backends.cudnn.enabled)
+
+    def switch(mkldnn: bool, cudnn: bool) -> None:
+        torch._C._set_mkldnn_enabled(mkldnn)
+        torch.backends.cudnn.enabled = cudnn
+
+    with ExitStack() as stack:
+        stack.callback(switch, *enabled)
+        for module in recurrent:
+            off = module.register_forward_pre_hook(lambda *_: switch(False, False))
+            on = module.register_forward_hook(lambda *_: switch(*enabled))
+            stack.callback(off.remove)
+            stack.callback(on.remove)
+        yield

@@ -1,0 +1,389 @@
+"""Which parameter gradients follow from an operation's inputs and its output's gradient.
+
+One rule per kind of operation, found by its name in the autograd graph. A rule sees one operation
+that combines something computed of parameters alone (its operand, often the parameter itself) with
+samples: what autograd saved of the latter, then the gradient of each model output with respect to
+the operation's output. It keeps a signal of each of these, and the signals of all outputs give the
+gradients by the operand.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from feature_alignment.gradients.graph import Place
+from feature_alignment.gradients.layer_inputs import Inputs, PatchInputs, TokenInputs, VectorInputs
+from feature_alignment.gradients.parameter_gradients import (
+    BiasGradients,
+    Gradients,
+    MatrixGradients,
+    VectorGradients,
+)
+
+
+class UnknownUseError(Exception):
+    """A rule does not hold for an operation as it is used here."""
+
+
+class OperationCall(ABC):
+    """One operation: what the gradients by its operands are made of.
+
+    Args:
+        node: autograd's node.
+        operands: shapes of the wanted operands, by their number among the operation's inputs.
+        place: where the operation's output holds the samples.
+
+    Raises:
+        UnknownUseError: if the rule does not hold.
+    """
+
+    # In memory, the signals of all outputs are stacked along a new axis before this one.
+    outputs_before = 1
+
+    # Operands that are multiplied as matrices are matrices transposed, (d, k) in place of (k, d).
+    transposed: Collection[int] = ()
+
+    @abstractmethod
+    def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None: ...
+
+    def new_signals(self, signal: torch.Tensor, n: int, outputs: int) -> torch.Tensor:
+        """Space for signals like this one of n samples and all outputs: (n, c, …)."""
+        shape = [n, *signal.shape[1:]]
+        axis = self.outputs_before % len(shape)
+        return signal.new_empty([*shape[:axis], outputs, *shape[axis:]]).movedim(axis, 1)
+
+    @abstractmethod
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """What to keep of the gradient of one output by what the operation returned: (n, …)."""
+
+    @abstractmethod
+    def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
+        """Gradients by operand, from all outputs' signals (n, c, …)."""
+
+    @abstractmethod
+    def input_numbers(self) -> int:
+        """How many numbers the call holds, apart from the signals."""
+
+
+class FactorsCall(OperationCall):
+    """A call with an operand of gradient Σ_t δ_t a_tᵀ.
+
+    Attributes:
+        inputs: a.
+    """
+
+    inputs: Inputs
+
+    def input_numbers(self) -> int:
+        """See `OperationCall`."""
+        return self.inputs.values.numel()
+
+
+def first_samples(call: FactorsCall, n: int) -> FactorsCall:
+    """The call of the first n samples only."""
+    if n == len(call.inputs.values):
+        return call
+    some = copy(call)
+    some.inputs = replace(call.inputs, values=call.inputs.values[:n])
+    return some
+
+
+def merge_calls(calls: Sequence[FactorsCall]) -> FactorsCall:
+    """One call with the samples of several calls of the same operation."""
+    merged, values = copy(calls[0]), [call.inputs.values for call in calls]
+    if len(values) > 1:
+        merged.inputs = replace(merged.inputs, values=torch.cat(values))
+    return merged
+
+
+class ProductCall(FactorsCall):
+    """Products of matrices, of which one holds samples: `mm`, `addmm`, `bmm`.
+
+    Rows of the other one's gradient are the columns of the product. A batch of matrices that are
+    parameters is one matrix in as many groups.
+    """
+
+    outputs_before = -1  # so that products over positions read and write without gaps
+
+    def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
+        name = node.name()
+        first = 1 if name == "AddmmBackward0" else 0  # of the two matrices
+        self._bias = set(operands) & {first - 1}
+        self._matrices = sorted(set(operands) - self._bias)
+        self._alpha = node._saved_alpha if first else 1
+        if len(self._matrices) > 1 or (first and node._saved_beta != 1):
+            raise UnknownUseError
+        (matrix,) = self._matrices or [first + 1]
+        self._left = matrix == first
+        self.transposed = () if self._left else (matrix,)
+        self._batched = name == "BmmBackward0"
+        self._axis = place.axis - self._batched
+        if self._axis != (1 if self._left else 0) or (self._left and self._bias):
+            raise UnknownUseError
+        if any(operands[i].numel() != operands[i][-1] for i in self._bias):
+            raise UnknownUseError
+        self._place = replace(place, axis=0)
+        if self._matrices:
+            right = "_saved_mat1" if first else "_saved_self"
+            a = getattr(node, "_saved_mat2" if self._left else right)
+            self.inputs = VectorInputs(
+                self._rows(a.detach().mT if self._left else a.detach()),
+                a.shape[0] if self._batched else 1,
+            )
+
+    def _rows(self, t: torch.Tensor) -> torch.Tensor:
+        """Rows of samples and positions, (rows, k) or (groups, rows, k), as (n, P, groups·k)."""
+        if self._batched:
+            t = t[0] if len(t) == 1 else t.transpose(0, 1).flatten(1)
+        return _single(self._place.samples_first(t))
+
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """See `OperationCall`: (n, P, k)."""
+        return self._rows(gradient.mT if self._left else gradient)
+
+    def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
+        """See `OperationCall`: signals (n, c, P, k)."""
+        found: dict[int, Gradients] = {}
+        deltas = signals
+        if self._matrices:
+            scaled = signals if self._alpha == 1 else signals * self._alpha
+            weight = MatrixGradients(self.inputs, scaled).without_silent_positions()
+            found[self._matrices[0]] = weight
+            deltas = weight.deltas if self._alpha == 1 else signals
+        return found | {i: BiasGradients(deltas) for i in self._bias}
+
+    def input_numbers(self) -> int:
+        """See `OperationCall`."""
+        return self.inputs.values.numel() if self._matrices else 0
+
+
+class ConvolutionCall(FactorsCall):
+    """Convolutions of inputs (n·images, channels, …), not transposed ones."""
+
+    def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
+        if node._saved_transposed or place.axis != 0 or not set(operands) <= {1, 2}:
+            raise UnknownUseError
+        self._operands = operands
+        self._place = place
+        if 1 in operands:
+            kernel = tuple(operands[1][2:])
+
+            def per_axis(sizes: Sequence[int]) -> tuple[int, ...]:
+                return tuple(sizes) * (len(kernel) // len(sizes))  # one may stand for all
+
+            self.inputs = PatchInputs(
+                values=_single(place.samples_first(node._saved_input.detach())),
+                kernel=kernel,
+                stride=per_axis(node._saved_stride),
+                dilation=per_axis(node._saved_dilation),
+                padding=per_axis(node._saved_padding),
+                groups=node._saved_groups,
+            )
+
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """See `OperationCall`: (n, images, k, …)."""
+        return _single(self._place.samples_first(gradient))
+
+    def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
+        """See `OperationCall`: signals (n, c, images, k, …)."""
+        deltas = signals.flatten(4).transpose(3, 4)  # a view: positions run fastest in memory
+        deltas = deltas[:, :, 0] if deltas.shape[2] == 1 else deltas.flatten(2, 3)
+        found: dict[int, Gradients] = {2: BiasGradients(deltas)}
+        if 1 in self._operands:
+            found[1] = MatrixGradients(self.inputs, deltas)
+        return {i: found[i] for i in self._operands}
+
+    def input_numbers(self) -> int:
+        """See `OperationCall`."""
+        return self.inputs.values.numel() if 1 in self._operands else 0
+
+
+class LookupCall(FactorsCall):
+    """Rows of a table (V, k) by tokens of the samples: `embedding` and indexing."""
+
+    outputs_before = -1
+
+    def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
+        name, (vocabulary, *rest) = node.name(), operands[0]
+        self._padding = None
+        if name == "EmbeddingBackward0":
+            tokens = node._saved_indices
+            padding = node._saved_padding_idx
+            if node._saved_scale_grad_by_freq:
+                raise UnknownUseError
+            self._padding = padding if 0 <= padding < vocabulary else None
+        elif name == "IndexSelectBackward0":
+            if node._saved_dim != 0:
+                raise UnknownUseError
+            tokens = node._saved_index
+        else:
+            (tokens,) = [i for i in node._saved_indices if i is not None] or [None]
+            if len(node._saved_indices) != 1 or tokens is None or tokens.dtype == torch.bool:
+                raise UnknownUseError
+            tokens = tokens % vocabulary
+        if place.axis >= tokens.ndim:
+            raise UnknownUseError
+        self._place = place
+        self._width = torch.Size(rest).numel()
+        self._tokens = place.samples_first(tokens).flatten(1)
+        self.inputs = TokenInputs(self._tokens, vocabulary, self._width)
+
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """See `OperationCall`: (n, P, k)."""
+        delta = _single(self._place.samples_first(gradient)).reshape(
+            *self._tokens.shape, self._width
+        )
+        if self._padding is None:
+            return delta
+        return delta.masked_fill((self._tokens == self._padding)[..., None], 0)
+
+    def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
+        """See `OperationCall`: signals (n, c, P, k)."""
+        return {0: MatrixGradients(self.inputs, signals)}
+
+
+class BroadcastCall(OperationCall):
+    """Operations entry by entry, with an operand that is broadcast: sums over where it is."""
+
+    def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
+        self._node, self._place, self._operands = node, place, operands
+        shape = node._input_metadata[0].shape
+        self._ndim = len(shape)
+        for operand in operands.values():
+            wide = self._wide(operand)
+            fits = all(size in (1, whole) for size, whole in zip(wide, shape, strict=True))
+            if len(wide) != len(shape) or not fits or wide[place.axis] != 1:
+                raise UnknownUseError
+
+    def _wide(self, operand: Sequence[int]) -> list[int]:
+        return [1] * (self._ndim - len(operand)) + list(operand)
+
+    def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
+        """Gradients by the operands before they are summed, in the output's shape."""
+        found = self._node(gradient)
+        found = found if isinstance(found, tuple) else (found,)
+        return {i: found[i] for i in self._operands}
+
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """See `OperationCall`: sums of all operands one after the other, (n, p).
+
+        Raises:
+            UnknownUseError: if the gradients are not in the output's shape.
+        """
+        sums = []
+        for i, local in self._local(gradient).items():
+            if local.shape != gradient.shape:
+                raise UnknownUseError
+            sums.append(self._place.sum_to(_single(local), self._wide(self._operands[i])))
+        return sums[0] if len(sums) == 1 else torch.cat(sums, dim=1)
+
+    def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
+        """See `OperationCall`: signals (n, c, p)."""
+        parts = signals.split([operand.numel() for operand in self._operands.values()], dim=2)
+        return {i: VectorGradients(part) for i, part in zip(self._operands, parts, strict=True)}
+
+    def input_numbers(self) -> int:
+        """See `OperationCall`."""
+        return 0
+
+
+class ProductByEntryCall(BroadcastCall):
+    """`mul`: the gradient times the other factor."""
+
+    def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
+        (i,) = self._operands
+        other = self._node._saved_self if i == 1 else self._node._saved_other
+        return {i: gradient * other}
+
+
+class CopyCall(BroadcastCall):
+    """`add`, `expand`, and `repeat` along axes of one entry: the gradient itself."""
+
+    def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
+        alpha = getattr(self._node, "_saved_alpha", 1)
+        return {i: gradient * alpha if i == 1 and alpha != 1 else gradient for i in self._operands}
+
+
+class NormalisationCall(BroadcastCall):
+    """h = γ ∘ â + β with normalised inputs â: gradients Σ_t δ_t∘â_t and Σ_t δ_t."""
+
+    def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
+        name = node.name()
+        x = node._saved_input.detach()
+        channels = name in ("NativeGroupNormBackward0", "NativeBatchNormBackward0")
+        if 0 in operands or getattr(node, "_saved_training", False):
+            raise UnknownUseError
+        if channels:  # along the second axis
+            tail = [1] * (x.ndim - 2)
+            operands = {i: torch.Size([*shape, *tail]) for i, shape in operands.items()}
+        super().__init__(node, operands, place)
+        self._normalised = None
+        if 1 in operands:
+            self._normalised = _normalised(name, node, x)
+
+    def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
+        gain = {} if self._normalised is None else {1: gradient * self._normalised}
+        return {i: (gain | {2: gradient})[i] for i in self._operands}
+
+    def input_numbers(self) -> int:
+        """See `OperationCall`."""
+        return 0 if self._normalised is None else self._normalised.numel()
+
+
+RULES: dict[str, type[OperationCall]] = {
+    **dict.fromkeys(("MmBackward0", "AddmmBackward0", "BmmBackward0"), ProductCall),
+    "ConvolutionBackward0": ConvolutionCall,
+    **dict.fromkeys(("EmbeddingBackward0", "IndexBackward0", "IndexSelectBackward0"), LookupCall),
+    **dict.fromkeys(
+        (
+            "NativeLayerNormBackward0",
+            "NativeGroupNormBackward0",
+            "NativeBatchNormBackward0",
+            "FusedRmsNormBackward0",
+        ),
+        NormalisationCall,
+    ),
+    "MulBackward0": ProductByEntryCall,
+    **dict.fromkeys(("AddBackward0", "ExpandBackward0", "RepeatBackward0"), CopyCall),
+    **dict.fromkeys(
+        (
+            "AddcmulBackward0",
+            "AddcdivBackward0",
+            "Atan2Backward0",
+            "DivBackward0",
+            "LerpBackward1",
+            "MaximumBackward0",
+            "MinimumBackward0",
+            "PowBackward1",
+            "PreluKernelBackward0",
+            "SubBackward0",
+            "WhereBackward0",
+        ),
+        BroadcastCall,
+    ),
+}
+
+
+def _normalised(name: str, node: Any, x: torch.Tensor) -> torch.Tensor:
+    """â, of the shape of the inputs."""
+    if name == "NativeBatchNormBackward0":
+        tail = [1] * (x.ndim - 2)
+        mean, variance = node._saved_running_mean, node._saved_running_var
+        rate = (variance + node._saved_eps).rsqrt()
+        return (x - mean.view(-1, *tail)) * rate.view(-1, *tail)
+    if name == "NativeLayerNormBackward0":
+        return (x - node._saved_result1) * node._saved_result2
+    if name == "FusedRmsNormBackward0":
+        return x * node._saved_result1
+    grouped = x.reshape(len(x), node._saved_group, -1)
+    mean, rate = node._saved_result1[..., None], node._saved_result2[..., None]
+    return ((grouped - mean) * rate).view(x.shape)
+
+
+def _single(t: torch.Tensor) -> torch.Tensor:
+    """Half precision in float32, since sums are to follow."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t

@@ -1,0 +1,116 @@
+"""Inputs of a model in any form that PyTorch models take, n samples along their first axes."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+Index = slice | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Arguments of a model, and which of them hold samples along their first axis.
+
+    Attributes:
+        entries: the arguments by position (an integer) or keyword.
+        sampled: the entries that hold samples.
+        n: number of samples.
+    """
+
+    entries: Mapping[int | str, Any]
+    sampled: frozenset[int | str]
+    n: int
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return self.n
+
+    def __getitem__(self, index: Index) -> "Samples":
+        """The samples of a slice or of a list of numbers."""
+        n = len(range(*index.indices(self.n))) if isinstance(index, slice) else len(index)
+        entries = {
+            key: value[index] if key in self.sampled else value
+            for key, value in self.entries.items()
+        }
+        return replace(self, entries=entries, n=n)
+
+    def with_entries(self, entries: Mapping[int | str, torch.Tensor]) -> "Samples":
+        """Others in place of the entries that hold samples."""
+        n = len(next(iter(entries.values())))
+        return replace(self, entries={**self.entries, **entries}, n=n)
+
+    def copied(self) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments, tensors as detached copies."""
+        copies = {
+            key: value.detach().clone() if isinstance(value, torch.Tensor) else value
+            for key, value in self.entries.items()
+        }
+        positions = [value for key, value in copies.items() if isinstance(key, int)]
+        return positions, {key: value for key, value in copies.items() if isinstance(key, str)}
+
+
+# What a model may be given: a tensor or array, or several in a sequence or by keyword.
+ModelInput = torch.Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any] | Samples
+
+
+def as_samples(
+    x: ModelInput,
+    inputs: str | Collection[str | int] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Samples:
+    """Inputs in the form that the engine works with.
+
+    Args:
+        x: a tensor or NumPy array; or several, in a sequence (positional arguments) or a mapping
+            (keyword arguments), beside values that are passed on as they are.
+        inputs: for a mapping or sequence, the entries that hold samples along their first axis,
+            None for all tensors and arrays. For a tensor, the keyword that it is passed as.
+        dtype: precision for floating arrays that are not tensors; None to keep their own.
+
+    Raises:
+        ValueError: if there are no samples, or entries differ in their number.
+
+    Example:
+        >>> len(as_samples({"tokens": torch.zeros(3, 4), "scale": 2.0}))
+        3
+    """
+    if isinstance(x, Samples):
+        return x
+    entries: dict[int | str, Any]
+    if isinstance(x, Mapping):
+        entries = {**x}
+    elif isinstance(x, torch.Tensor | np.ndarray):
+        entries = {inputs if isinstance(inputs, str) else 0: x}
+        inputs = None
+    else:
+        entries = dict(enumerate(x))
+    entries = {key: _as_tensor(value, dtype) for key, value in entries.items()}
+    named = None if inputs is None else {inputs} if isinstance(inputs, str) else set(inputs)
+    tensors = {key for key, value in entries.items() if isinstance(value, torch.Tensor)}
+    sampled = tensors if named is None else named
+    if unknown := sorted(map(repr, sampled - tensors)):
+        raise ValueError(
+            f"inputs: {unknown[0]} is no tensor among x's entries "
+            f"{', '.join(map(repr, entries))}; name those that hold samples."
+        )
+    sizes = {key: entries[key].shape[:1] for key in sampled}
+    if len(set(sizes.values())) != 1 or not next(iter(sizes.values())):
+        found = ", ".join(f"{key!r} has shape {tuple(entries[key].shape)}" for key in sizes)
+        raise ValueError(
+            f"x: {found or 'there is no tensor'}; the samples run along the first axis of one "
+            "tensor, or of several of one length: name these in `inputs`."
+        )
+    n = next(iter(sizes.values()))[0]
+    if n == 0:
+        raise ValueError("x: there are no samples.")
+    return Samples(entries, frozenset(sampled), n)
+
+
+def _as_tensor(value: Any, dtype: torch.dtype | None) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    tensor = torch.from_numpy(np.ascontiguousarray(value))
+    return tensor.to(dtype) if tensor.is_floating_point() and dtype is not None else tensor
