@@ -1,6 +1,7 @@
 """The tangent kernel by its definition: each sample alone, one backward pass for each output."""
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -27,7 +28,8 @@ def take(x, samples):
 def samples_of(x):
     """n."""
     if isinstance(x, Mapping | tuple | list):
-        return samples_of(next(iter(x.values())) if isinstance(x, Mapping) else x[0])
+        entries = x.values() if isinstance(x, Mapping) else x
+        return next(len(value) for value in entries if isinstance(value, torch.Tensor | np.ndarray))
     return len(x)
 
 
@@ -140,23 +142,27 @@ class Perturbed:
 
     def _add(self, name, module, arguments, output):
         zero = torch.zeros_like(output, requires_grad=True)
-        self.zeros.setdefault(name, []).append(zero)
+        if (output + zero).requires_grad:  # not in a re-entrant checkpoint, which runs again later
+            self.zeros.setdefault(name, []).append(zero)
         return output + zero
 
     def shapes(self):
         """Lengths of the first axis in all calls, by layer."""
         return {name: [len(zero) for zero in zeros] for name, zeros in self.zeros.items()}
 
-    def deltas(self, name, layer):
-        """∂f_y/∂h of all calls, outputs and positions as rows."""
-        found = [
-            delta.movedim(1, 3) if isinstance(layer, nn.Conv2d) and delta.ndim == 4 else delta
-            for output in self.f.flatten()
-            for delta in torch.autograd.grad(
-                output, self.zeros[name], retain_graph=True, materialize_grads=True
-            )
-        ]
-        return torch.cat([delta.reshape(-1, delta.shape[-1]) for delta in found])
+    def deltas(self, layers):
+        """∂f_y/∂h of all calls by layer, outputs and positions as rows."""
+        found = {name: [] for name in self.zeros}
+        for output in self.f.flatten():
+            output.backward(retain_graph=True)
+            for name, zeros in self.zeros.items():
+                for zero in zeros:
+                    delta = torch.zeros_like(zero) if zero.grad is None else zero.grad
+                    if isinstance(layers[name], nn.Conv2d) and delta.ndim == 4:
+                        delta = delta.movedim(1, 3)
+                    found[name].append(delta.reshape(-1, delta.shape[-1]).double())
+                    zero.grad = None
+        return {name: torch.cat(rows) for name, rows in found.items()}
 
 
 def measured_layers(model):
@@ -172,22 +178,27 @@ def covariances(model, x):
     """K = 1/(n·P) Σ δᵀδ of each layer that is called, each sample alone.
 
     Returns:
-        By layer: K, P, and whether the layer is called once, with the samples along the first axis.
+        By layer: K, P, and whether the layer is plain: called once, with the samples along the
+        first axis, and a weight of its own.
     """
-    with sound_batch_norm():  # in backward passes through checkpoints, too
-        return _covariances(model, x)
-
-
-def _covariances(model, x):
     n, layers = samples_of(x), measured_layers(model)
-    alone = [Perturbed(model, take(x, slice(i, i + 1))) for i in range(n)]
-    together = Perturbed(model, x).shapes()
+    owners = Counter(
+        id(layer.weight)
+        for _, layer in model.named_modules(remove_duplicate=False)
+        if type(layer) in (nn.Linear, nn.Conv2d)
+    )
+    with sound_batch_norm(), differentiable(model):  # in checkpoints' backward passes, too
+        alone = [Perturbed(model, take(x, slice(i, i + 1))) for i in range(n)]
+        together = Perturbed(model, x).shapes()
+        deltas = [sample.deltas(layers) for sample in alone]
     c = alone[0].f.numel()
     found = {}
-    for name in alone[0].zeros:
-        rows = torch.cat([sample.deltas(name, layers[name]) for sample in alone]).double()
-        once = alone[0].shapes()[name] == [1] and together[name] == [n]
-        found[name] = rows.T @ rows / (len(rows) / c), len(rows) // (n * c), once
+    for name, calls in alone[0].shapes().items():
+        rows = torch.cat([sample[name] for sample in deltas])
+        layer = layers[name]
+        own = isinstance(layer.weight, nn.Parameter) and owners[id(layer.weight)] == 1
+        plain = calls == [1] and together[name] == [n] and own
+        found[name] = rows.T @ rows / (len(rows) / c), len(rows) // (n * c), plain
     return found
 
 
