@@ -36,9 +36,9 @@ from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
     Selection,
+    checked_outputs,
     evaluation_point,
     refuse_dependent_samples,
-    refuse_randomness_and_mixing,
     select_parameters,
     tensor_tables,
 )
@@ -69,8 +69,9 @@ _PASSING = 4
 # Bytes of one round of passes: memory of this size is soon used again.
 _AT_ONCE = 2**28
 
-# Gradients are held if they take at most this many times the memory of their factors.
-_LARGER = 2
+# Gradients in groups are held if they take at most this many times the memory of their factors,
+# since factors are worked on group by group.
+_LARGER = 4
 
 
 @dataclass(frozen=True)
@@ -135,12 +136,12 @@ def plan_capture(
     values = evaluation_point(model, parameters)
     samples = as_samples(x, dtype=values[names[0]].dtype)
     function = ModelFunction(model, output)
-    refuse_randomness_and_mixing(function, values, samples)
-    trial = try_rules(function, values, samples, names)
+    trial = try_rules(function, values, samples, names, checked_outputs(function, values, samples))
     without_tables = _with_tables_emptied(function, trial.unused)
     if without_tables is not None:
         function = without_tables
-        trial = try_rules(function, values, samples, names)
+        outputs = checked_outputs(function, values, samples)
+        trial = try_rules(function, values, samples, names, outputs)
     return _plan(function, values, samples, names, trial)
 
 
@@ -284,7 +285,7 @@ def _plan(
         for name, parts in trial.parts.items()
         if all(isinstance(use, MatrixGradients) for part in parts for use in part.uses)
         and can_be_held(parts)
-        and _LARGER * _factor_numbers(parts, c) < c * values[name].numel()
+        and _factor_numbers(parts, c) < c * values[name].numel()
     }
     held = {number for name in factors for number in uses[name]}
     # The bias of a weight that is held as factors shares them.
@@ -328,12 +329,10 @@ def _calls_by_parameter(trial: Trial) -> dict[str, set[int]]:
 
 
 def _factor_numbers(parts: Sequence[Part], outputs: int) -> int:
-    return sum(
-        use.numbers(outputs)
-        for part in parts
-        for use in part.uses
-        if isinstance(use, MatrixGradients)
-    )
+    """What holding factors takes, for one sample."""
+    uses = [use for part in parts for use in part.uses if isinstance(use, MatrixGradients)]
+    larger = _LARGER if any(use.inputs.groups > 1 for use in uses) else 1
+    return larger * sum(use.numbers(outputs) for use in uses)
 
 
 def _summed_in(value: torch.Tensor) -> torch.dtype:

@@ -106,6 +106,7 @@ def try_rules(
     values: Mapping[str, torch.Tensor],
     samples: Samples,
     names: Sequence[str],
+    outputs: torch.Tensor,
 ) -> Trial:
     """Record the model on two and on three samples, and check what the rules say about the first.
 
@@ -114,6 +115,10 @@ def try_rules(
         values: all parameters by name, detached.
         samples: inputs, at least one.
         names: the parameters to differentiate by.
+        outputs: of all samples, (n, c), as the model gave them before.
+
+    Raises:
+        ValueError: if it gives others now.
     """
     few, more = ([i % len(samples) for i in range(number)] for number in (_FEW, _MORE))
     saved: dict[int, int] = {}
@@ -132,6 +137,11 @@ def try_rules(
         signature, shapes = recording.graph.signature, recording.graph.shapes()
     with recorded(function, values, samples[more], names) as recording:
         f, graph = recording.f, recording.graph
+        if not close(f.detach(), outputs[more]):
+            raise ValueError(
+                "the model's outputs differ between two runs on the same samples, so they are not "
+                "a function of the parameters; call model.eval() first."
+            )
         drawn = torch.randn(f.shape[1], generator=torch_stream(0, "tangent_kernel/probe")).to(f)
         found = _Border(recording, [row.outer(drawn) for row in torch.eye(_MORE).to(f)])
         if graph.signature == signature:

@@ -118,6 +118,10 @@ class VectorInputs(_OuterProducts):
         """See `Inputs`: (b, P, d)."""
         return self.values[samples, :, group * self.columns : (group + 1) * self.columns]
 
+    def load_groups(self, samples: slice) -> torch.Tensor:
+        """Inputs of all groups side by side: (b, P, groups, d)."""
+        return self.values[samples].unflatten(2, (self.groups, -1))
+
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Inputs`."""
         return rows
@@ -163,7 +167,18 @@ class PatchInputs(_OuterProducts):
     def load(self, group: int, samples: slice) -> torch.Tensor:
         """See `Inputs`: patches (b, P, d)."""
         channels = self.values.shape[2] // self.groups
-        a = self.values[samples, :, group * channels : (group + 1) * channels].flatten(0, 1)
+        return self._patches(self.values[samples, :, group * channels : (group + 1) * channels])
+
+    def load_groups(self, samples: slice) -> torch.Tensor:
+        """Patches of all groups side by side: (b, P, groups, d)."""
+        a = self._patches(self.values[samples])
+        window = torch.Size(self.kernel).numel()
+        return a.unflatten(2, (window, self.groups, -1)).transpose(2, 3).flatten(3)
+
+    def _patches(self, a: torch.Tensor) -> torch.Tensor:
+        """Patches (b, P, window · channels) of images (b, images, channels, …)."""
+        images, channels = a.shape[1:3]
+        a = a.flatten(0, 1)
         if any(self.padding):
             a = F.pad(a, [size for size in reversed(self.padding) for _ in range(2)])
         a = a.movedim(1, -1).contiguous()  # (b·images, …, channels)
@@ -172,7 +187,8 @@ class PatchInputs(_OuterProducts):
             span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
             a = a.unfold(axis + 1, span, self.stride[axis])[..., :: self.dilation[axis]]
         a = a.movedim(1 + len(self.kernel), -1)  # (b·images, positions…, window…, channels)
-        return a.reshape(-1, self.positions, self.columns)
+        width = torch.Size(self.kernel).numel() * channels
+        return a.reshape(a.shape[0] // images, -1, width)
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Inputs`: channels first, as in the weight."""

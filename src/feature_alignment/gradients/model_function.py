@@ -41,13 +41,16 @@ class ModelFunction:
     emptied: frozenset[str] = frozenset()
 
     @contextmanager
-    def installed(self, values: Mapping[str, torch.Tensor]) -> Iterator[Callable[..., Any]]:
+    def installed(
+        self, values: Mapping[str, torch.Tensor], differentiable: bool = True
+    ) -> Iterator[Callable[..., Any]]:
         """Give the model other values for its parameters in here, and undo all that it changes.
 
         Backward passes belong in here, too: checkpointed modules run again in them.
 
         Args:
             values: by first parameter name, all parameters.
+            differentiable: whether each use of a parameter must be seen in the autograd graph.
 
         Yields:
             The function of the samples.
@@ -67,7 +70,8 @@ class ModelFunction:
             for name in self.emptied:
                 for table in tensor_tables(self.model.get_submodule(name)).values():
                     table.clear()
-            stack.enter_context(_without_fused_recurrence(self.model))
+            if differentiable:
+                stack.enter_context(_without_fused_recurrence(self.model))
             stack.enter_context(_without_fast_path())
             yield self._run
 
@@ -217,16 +221,16 @@ def refuse_dependent_samples(model: nn.Module) -> None:
         )
 
 
-def refuse_randomness_and_mixing(
+def checked_outputs(
     function: ModelFunction, values: Mapping[str, torch.Tensor], samples: Samples
-) -> None:
-    """Run every sample alone and the batch twice, which must give the same outputs.
+) -> torch.Tensor:
+    """The outputs (n, c), after every sample was run alone, too, with the same result.
 
     Raises:
-        ValueError: if they differ, the model draws random numbers, or the outputs are not finite
-            or of another precision than float32 or float64.
+        ValueError: if the results differ, the model draws random numbers, or the outputs are not
+            finite or of another precision than float32 or float64.
     """
-    with torch.inference_mode(False), torch.no_grad(), function.installed(values) as f:
+    with torch.inference_mode(False), torch.no_grad(), function.installed(values, False) as f:
         before = _random_state(samples)
         batch = f(samples)
         if any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True)):
@@ -244,19 +248,16 @@ def refuse_randomness_and_mixing(
             i = int((~batch.isfinite()).any(1).nonzero()[0])
             raise ValueError(f"the model's outputs of sample {i} are not finite.")
         tolerance = ROUNDING[batch.dtype] * batch.abs().max()
-        if ((f(samples) - batch).abs() > tolerance).any():
-            raise ValueError(
-                "the model's outputs differ between two runs on the same samples, so they are not "
-                "a function of the parameters; call model.eval() first."
-            )
         for i in range(len(samples)):
             alone = f(samples[i : i + 1])
             if alone.shape[1] != batch.shape[1] or ((alone[0] - batch[i]).abs() > tolerance).any():
                 raise ValueError(
-                    f"the model's outputs of sample {i} depend on the other samples; the tangent "
-                    "kernel needs f(x_i) to depend on x_i only: look for statistics, sorting or "
-                    "recurrence along the batch axis (batch_first=False?)."
+                    f"the model's outputs of sample {i} depend on the other samples or on chance; "
+                    "the tangent kernel needs f(x_i) to depend on x_i only: call model.eval(), and "
+                    "look for statistics, sorting or recurrence along the batch axis "
+                    "(batch_first=False?)."
                 )
+    return batch
 
 
 @contextmanager

@@ -67,13 +67,21 @@ class MatrixGradients:
 
     def features(self, block: int = BLOCK) -> torch.Tensor:
         """The gradients themselves, entries in the parameter's order: (n, c, p)."""
-        shape = (*self.deltas.shape[:2], self.rows, self.inputs.columns)
-        groups = []
-        for group in range(self.inputs.groups):
-            found = self.deltas.new_empty(shape)
-            self.add_gradient_rows(found, group, slice(0, self.rows), 0, block)
-            groups.append(self.inputs.weight_order(found).flatten(2))
-        return torch.cat(groups, dim=2) if len(groups) > 1 else groups[0]
+        if isinstance(self.inputs, VectorInputs | PatchInputs) and self.inputs.groups > 1:
+            return self._grouped_features(self.inputs, block)
+        found = self.deltas.new_empty(*self.deltas.shape[:2], self.rows, self.inputs.columns)
+        self.add_gradient_rows(found, 0, slice(0, self.rows), 0, block)
+        return self.inputs.weight_order(found).flatten(2)
+
+    def _grouped_features(self, inputs: VectorInputs | PatchInputs, block: int) -> torch.Tensor:
+        """All groups at once: many of them are small, as in depthwise convolutions."""
+        deltas = self.deltas.unflatten(3, (inputs.groups, -1))
+        loaded = inputs.positions * inputs.columns * inputs.groups
+        found = [
+            torch.einsum("nctgk,ntgd->ncgkd", deltas[samples], inputs.load_groups(samples))
+            for samples in spans(len(deltas), max(1, min(block, BLOCK) // loaded))
+        ]
+        return inputs.weight_order(torch.cat(found)).flatten(2)
 
     def without_silent_positions(self) -> "MatrixGradients":
         """The same gradients without positions where δ is zero for all samples and outputs.

@@ -25,7 +25,7 @@ from feature_alignment.gradients.capture_plan import (
 from feature_alignment.gradients.model_function import (
     OutputChoice,
     Selection,
-    refuse_randomness_and_mixing,
+    checked_outputs,
 )
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
@@ -127,7 +127,7 @@ def tangent_kernel(
     columns = None if x2 is None else as_samples(x2, inputs, dtype)
     plan = plan_capture(model, rows, parameters, output=output, only=only)
     if columns is not None:
-        refuse_randomness_and_mixing(plan.function, plan.values, columns)
+        checked_outputs(plan.function, plan.values, columns)
     return by_rules_or_one_by_one(
         plan, lambda plan: _kernel(plan, rows, columns, memory_budget, progress)
     )
