@@ -294,6 +294,86 @@ def twice():
     )
 
 
+def hooked_tensor(m, h):
+    """A gradient that is doubled on its way back."""
+    out = m.f(h)
+    if out.requires_grad:
+        out.register_hook(lambda gradient: 2 * gradient)
+    return out
+
+
+def put_back(m, h):
+    """Two groups of samples, by different layers."""
+    first = h[:, 0].sum(-1) > 0
+    out = torch.empty_like(h)
+    out[first], out[~first] = m.a(h[first]), m.b(h[~first])
+    return out
+
+
+class Reversed(torch.autograd.Function):
+    """The identity, whose gradient is turned round."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -2 * gradient
+
+
+class HandMade(torch.autograd.Function):
+    """h @ W with a backward pass by hand."""
+
+    @staticmethod
+    def forward(ctx, h, w):
+        ctx.save_for_backward(h, w)
+        return h @ w
+
+    @staticmethod
+    def backward(ctx, gradient):
+        h, w = ctx.saved_tensors
+        return gradient @ w.T, h.flatten(0, 1).T @ gradient.flatten(0, 1)
+
+
+def written(m, h):
+    """Results written to parts of a tensor, and a parameter to others."""
+    out = h.new_zeros(len(h), T + 1, D)
+    out[:, :2] = m.f(h[:, :2])
+    out[:, 2] = m.p
+    out[:, 3:] += h[:, 2:] * m.p
+    return out
+
+
+def packed(m, h):
+    """Sequences of different lengths, packed."""
+    lengths = 2 + (h[:, 0, 0] > 0).long()
+    sequence = nn.utils.rnn.pack_padded_sequence(h, lengths, batch_first=True, enforce_sorted=False)
+    out = nn.utils.rnn.pad_packed_sequence(m.layer(sequence)[0], batch_first=True, total_length=T)
+    return out[0]
+
+
+def fixed_point(m, h):
+    """Twelve steps towards z = tanh(Wz + h)."""
+    z = torch.zeros_like(h)
+    for _ in range(12):
+        z = torch.tanh(z @ (0.3 * m.w) + h)
+    return z
+
+
+def best(m, h):
+    """Each token to the better one of three experts."""
+    weight, index = m.gate(h).softmax(-1).max(-1)
+    return torch.einsum("ntd,ntdk->ntk", h, m.w[index]) * weight[..., None]
+
+
+def fourier_layer(m, h):
+    """Multiplication by complex numbers of a picture's lowest frequencies, held as real ones."""
+    f = torch.fft.rfft(h, dim=1)
+    mixed = torch.einsum("nfd,fdk->nfk", f[:, :2], torch.view_as_complex(m.w))
+    return torch.fft.irfft(F.pad(mixed, (0, 0, 0, 1)), n=T, dim=1)
+
+
 LAYERS = {
     "linear": (lambda: nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, 3)), vectors),
     "linear on tokens, no bias": (lambda: layer(nn.Linear(D, 5, bias=False)), sequences),
@@ -759,4 +839,258 @@ USAGES = {
         sequences,
     ),
     "one module under two names": (twice, sequences),
+    "gradient turned round": (
+        lambda: tokens(
+            lambda m, h: m.f(Reversed.apply(h * m.p)), f=nn.Linear(D, D), p=parameter(D)
+        ),
+        sequences,
+    ),
+    "function with its own backward pass": (
+        lambda: tokens(lambda m, h: HandMade.apply(h, m.w), w=parameter(D, 5)),
+        sequences,
+    ),
+    "gradient changed by a hook on a tensor": (
+        lambda: tokens(hooked_tensor, f=nn.Linear(D, D)),
+        sequences,
+    ),
+    "written to parts of a tensor": (
+        lambda: tokens(written, f=nn.Linear(D, D), p=parameter(D)),
+        sequences,
+    ),
+    "packed sequences": (lambda: tokens(packed, layer=nn.GRU(D, 4, batch_first=True)), sequences),
+    "fixed point": (lambda: tokens(fixed_point, w=parameter(D, D)), sequences),
+    "experts of the best": (
+        lambda: tokens(best, gate=nn.Linear(D, 3), w=parameter(3, D, 4)),
+        sequences,
+    ),
+    "complex weights held as real ones": (
+        lambda: tokens(fourier_layer, w=parameter(2, D, 3, 2)),
+        sequences,
+    ),
+    "one sample at a time": (
+        lambda: tokens(
+            lambda m, h: torch.stack([m.f(s) * m.p for s in h]), f=nn.Linear(D, D), p=parameter(D)
+        ),
+        sequences,
+    ),
+    "two samples at a time": (
+        lambda: tokens(
+            lambda m, h: torch.cat([m.f(s) * m.p for s in h.split(2)]),
+            f=nn.Linear(D, D),
+            p=parameter(D),
+        ),
+        sequences,
+    ),
+    "samples twice": (
+        lambda: tokens(
+            lambda m, h: torch.stack(m.f(torch.cat([h, h.flip(1)])).chunk(2)).prod(0),
+            f=nn.Linear(D, D),
+        ),
+        sequences,
+    ),
+    "samples twice in a row": (
+        lambda: tokens(
+            lambda m, h: m.f(h.repeat_interleave(2, 0) * m.p.repeat(len(h), 1, 1)).view(
+                -1, 2 * T, D
+            ),
+            f=nn.Linear(D, D),
+            p=parameter(2, T, D),
+        ),
+        sequences,
+    ),
+    "ensemble by vmap": (
+        lambda: tokens(
+            lambda m, h: torch.func.vmap(lambda w, b: torch.tanh(h @ w + b))(m.w, m.b).sum(0),
+            w=parameter(3, D, 4),
+            b=parameter(3, 4),
+        ),
+        sequences,
+    ),
+    "ensemble by a batched product": (
+        lambda: tokens(
+            lambda m, h: (
+                torch.baddbmm(m.b, h.flatten(0, 1).expand(3, -1, -1), m.w).view(3, -1, T, 4).prod(0)
+            ),
+            w=parameter(3, D, 4),
+            b=parameter(3, 1, 4),
+        ),
+        sequences,
+    ),
+    "product for each token": (
+        lambda: tokens(
+            lambda m, h: torch.bmm(h.transpose(0, 1), m.w).transpose(0, 1), w=parameter(T, D, 4)
+        ),
+        sequences,
+    ),
+    "positions resampled": (
+        lambda: tokens(
+            lambda m, h: h + F.interpolate(m.p, size=T, mode="linear").transpose(1, 2),
+            p=parameter(1, D, 7),
+        ),
+        sequences,
+    ),
+    "fused attention with a bias": (
+        lambda: tokens(
+            lambda m, h: F.scaled_dot_product_attention(h, h @ m.w, h, attn_mask=m.bias),
+            w=parameter(D, D),
+            bias=parameter(T, T),
+        ),
+        sequences,
+    ),
+    "attention with padding": (
+        lambda: attention(
+            lambda m, h: m.layer(h, h, h, key_padding_mask=h[..., 0] > 0.5, need_weights=False)[
+                0
+            ].nan_to_num(),
+            batch_first=True,
+        ),
+        sequences,
+    ),
+    "encoder and decoder": (
+        lambda: tokens(
+            lambda m, h: m.layer(h, h.flip(1)),
+            layer=nn.Transformer(D, 2, 1, 1, 8, 0.0, batch_first=True),
+        ),
+        sequences,
+    ),
+    "patches by unfold": (
+        lambda: Own(
+            lambda m, x: torch.tanh(m.f(F.unfold(x, 3, stride=3).transpose(1, 2))).mean(1),
+            f=nn.Linear(27, 3),
+        ),
+        pictures,
+    ),
+    "sampled by a learned grid": (
+        lambda: Own(
+            lambda m, x: (
+                F.grid_sample(
+                    x,
+                    F.affine_grid(m.a.expand(len(x), 2, 3), x.shape, align_corners=False),
+                    align_corners=False,
+                )
+                .square()
+                .mean((2, 3))
+            ),
+            a=parameter(2, 3),
+        ),
+        pictures,
+    ),
+    "weighted bag": (
+        lambda: Own(
+            lambda m, x: F.embedding_bag(
+                x, m.table, per_sample_weights=m.w.expand(len(x), T), mode="sum"
+            ),
+            table=parameter(7, 3),
+            w=parameter(T),
+        ),
+        words,
+    ),
+    "scattered": (
+        lambda: Own(
+            lambda m, x: torch.zeros(len(x), 7, dtype=m.w.dtype).scatter_add(
+                1, x, m.w.expand(len(x), T) ** 2
+            )[:, :3],
+            w=parameter(T),
+        ),
+        words,
+    ),
+    "tensordot and Kronecker product": (
+        lambda: tokens(
+            lambda m, h: torch.tensordot(h, m.a, 1) @ torch.kron(m.b, m.b),
+            a=parameter(D, 4),
+            b=parameter(2, 2),
+        ),
+        sequences,
+    ),
+    "solution of equations": (
+        lambda: tokens(
+            lambda m, h: torch.linalg.solve(
+                2 * torch.eye(D).to(h) + 0.1 * m.w, h.transpose(1, 2)
+            ).transpose(1, 2),
+            w=parameter(D, D),
+        ),
+        sequences,
+    ),
+    "exponential of a matrix": (
+        lambda: tokens(lambda m, h: h @ torch.matrix_exp(m.w - m.w.T), w=parameter(D, D)),
+        sequences,
+    ),
+    "sorted parameter": (
+        lambda: tokens(
+            lambda m, h: h * m.p.sort().values + m.p.cumsum(0) * m.p.prod(), p=parameter(D)
+        ),
+        sequences,
+    ),
+    "splines": (
+        lambda: tokens(
+            lambda m, h: torch.einsum(
+                "ntdb,dbk->ntk", torch.exp(-((h[..., None] - m.centres) ** 2)), m.w
+            ),
+            w=parameter(D, 3, 4),
+            centres=parameter(3),
+        ),
+        sequences,
+    ),
+    "normalised by a learned power": (
+        lambda: tokens(
+            lambda m, h: (h.abs() + 0.1) ** m.p / (h.abs() + 0.1).pow(m.q).sum(-1, keepdim=True),
+            p=parameter(D),
+            q=parameter(1),
+        ),
+        sequences,
+    ),
+    "weight dropped by its size": (
+        lambda: tokens(
+            lambda m, h: F.linear(h, m.f.weight * (m.f.weight.abs() > 0.2), m.f.bias),
+            f=nn.Linear(D, D),
+        ),
+        sequences,
+    ),
+    "straight through": (
+        lambda: tokens(lambda m, h: h @ (m.w + (m.w.sign() - m.w).detach()), w=parameter(D, 4)),
+        sequences,
+    ),
+    "batch norm, then its own weight": (
+        lambda: tokens(
+            lambda m, h: m.n(h.transpose(1, 2)).transpose(1, 2) @ torch.diag(m.n.weight),
+            n=nn.BatchNorm1d(D),
+        ),
+        sequences,
+    ),
+    "group norm on tokens": (
+        lambda: tokens(lambda m, h: m.n(h.flatten(0, 1)).view(-1, T, D), n=nn.GroupNorm(2, D)),
+        sequences,
+    ),
+    "last token by its place": (
+        lambda: Own(
+            lambda m, x: m.f(m.table(x))[torch.arange(len(x)), x.argmax(1)],
+            table=nn.Embedding(7, D),
+            f=nn.Linear(D, 3),
+        ),
+        words,
+    ),
+    "samples chosen by a mask and put back": (
+        lambda: tokens(put_back, a=nn.Linear(D, D), b=nn.Linear(D, D)),
+        sequences,
+    ),
+    "output is a parameter of itself": (
+        lambda: Own(lambda m, x: m.p.expand(len(x), 3) + 0 * x[:, :3], p=parameter(3)),
+        vectors,
+    ),
+    "a matrix of parameters as output": (
+        lambda: Own(lambda m, x: torch.outer(x[:, 0], m.p), p=parameter(3)),
+        vectors,
+    ),
+    "influence of very different sizes": (
+        lambda: tokens(lambda m, h: m.a(h) + 1e-7 * m.b(h), a=nn.Linear(D, D), b=nn.Linear(D, D)),
+        sequences,
+    ),
+    "inputs of very different sizes": (
+        lambda: Own(
+            lambda m, x: m.f(torch.tanh(m.g(x * 10.0 ** (4 * x[:, :1])))),
+            f=nn.Linear(D, 3),
+            g=nn.Linear(D, D),
+        ),
+        vectors,
+    ),
 }
