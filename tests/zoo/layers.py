@@ -310,6 +310,23 @@ def put_back(m, h):
     return out
 
 
+def force(m, x):
+    """The gradient of an energy by the inputs, as in models of forces."""
+    with torch.enable_grad():
+        place = x.detach().requires_grad_()
+        energy = torch.tanh(m.f(place)).square().sum()
+        return torch.autograd.grad(energy, place, create_graph=True)[0][:, :3]
+
+
+def functional_force(m, x):
+    """The same by PyTorch's functional transforms."""
+
+    def energy(sample):
+        return torch.tanh(m.f(sample)).square().sum()
+
+    return torch.func.vmap(torch.func.grad(energy))(x)[:, :3]
+
+
 class Reversed(torch.autograd.Function):
     """The identity, whose gradient is turned round."""
 
@@ -1092,5 +1109,25 @@ USAGES = {
             g=nn.Linear(D, D),
         ),
         vectors,
+    ),
+    "gradient of an energy": (lambda: Own(force, f=nn.Linear(D, D)), vectors),
+    "gradient of an energy by transforms": (
+        lambda: Own(functional_force, f=nn.Linear(D, D)),
+        vectors,
+    ),
+    "tangent of a network": (
+        lambda: Own(
+            lambda m, x: torch.func.jvp(lambda z: torch.tanh(m.f(z)), (x,), (x.cos(),))[1],
+            f=nn.Linear(D, 3),
+        ),
+        vectors,
+    ),
+    "rows of a table added by their numbers": (
+        lambda: Own(
+            lambda m, x: m.f(m.table(x).sum(1)),
+            table=nn.Embedding(7, D, max_norm=0.5, scale_grad_by_freq=True, sparse=True),
+            f=nn.Linear(D, 3),
+        ),
+        words,
     ),
 }

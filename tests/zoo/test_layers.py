@@ -22,8 +22,7 @@ def case(request):
     def make():
         torch.manual_seed(0)
         model = build()
-        with torch.no_grad():
-            model.double()(x.clone())  # lazy layers take their sizes
+        model.double()(x.clone())  # lazy layers take their sizes
         return prepared(lambda: model)
 
     return Case(make, x, data(2, 1), *tolerance)

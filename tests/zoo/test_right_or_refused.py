@@ -35,8 +35,7 @@ def made(build, data=vectors, n=4):
     def make():
         torch.manual_seed(0)
         model = build().double()
-        with torch.no_grad():
-            model(x.clone())  # lazy layers take their sizes
+        model(x.clone())  # lazy layers take their sizes
         return prepared(lambda: model)
 
     return make, x
@@ -466,3 +465,33 @@ def test_kernels_at_other_parameters(name):
     found = tangent_kernel(model, x, parameters=values)
     assert_grams(found, grams(jacobian(other, x)))
     assert_unchanged(before, model)
+
+
+PRECISIONS = {
+    "a product in double precision": lambda m, h: (h.double() @ m.w.double()).to(h),
+    "a layer norm in double precision": lambda m, h: F.layer_norm(
+        h.double(), (D,), m.w[0].double()
+    ).to(h),
+    "a product in half precision": lambda m, h: (h.bfloat16() @ m.w.bfloat16()).to(h),
+    "a sparse weight": lambda m, h: torch.sparse.mm(m.w.to_sparse(), h.flatten(0, 1).T).T.reshape(
+        h.shape
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_other_precisions_inside_a_model_in_single_precision(name):
+    make, x = made(lambda: tokens(PRECISIONS[name], w=parameter(D, D)), sequences)
+    tolerance = 0.02 if "half" in name else 1e-4
+    expected = grams(jacobian(make(), x))
+    right_or_refused(expected, ("'w'",), make().float(), x.float(), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("strength", [1e-2, 1e-3])
+def test_a_weak_dependence_on_other_samples_in_single_precision(strength):
+    def use(m, h):
+        return m.f(h) + strength * torch.sin(1e3 * h.detach().sum())
+
+    make, x = made(lambda: tokens(use, f=nn.Linear(D, D)), sequences)
+    expected = grams(jacobian(make(), x))
+    right_or_refused(expected, ("sample",), make().float(), x.float(), tolerance=1e-3)
