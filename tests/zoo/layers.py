@@ -772,14 +772,6 @@ USAGES = {
         ),
         sequences,
     ),
-    "re-entrant checkpoint": (
-        lambda: tokens(
-            lambda m, h: checkpoint(m.f, h, use_reentrant=True) + m.b,
-            f=nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, D)),
-            b=parameter(D),
-        ),
-        sequences,
-    ),
     "shared bias": (lambda: shared_bias(nn.Linear(2, 10)), vectors),
     "bias shared with a layer norm": (lambda: shared_bias(nn.LayerNorm(10)), vectors),
     "hooks that scale": (hooked, sequences),

@@ -5,10 +5,7 @@ from zoo.contract import Contract
 from zoo.layers import LAYERS, USAGES
 from zoo.oracle import Case, prepared
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.* is deprecated in favor of:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True:UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated in favor of:FutureWarning")
 
 CASES = LAYERS | USAGES
 

@@ -431,9 +431,21 @@ def checkpointed(reentrant):
     )
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_reentrant_checkpoints(elsewhere):
+    make, x = made(lambda: checkpointed(True), sequences)
+    model, expected = make(), grams(jacobian(make(), x))
+    options = {}
+    if elsewhere:
+        options["parameters"] = {name: p.detach().clone() for name, p in model.named_parameters()}
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(0.5)
+    right_or_refused(expected, ("use_reentrant=False",), model, x, **options)
+
+
 ELSEWHERE = {
     "checkpoint": (lambda: checkpointed(False), sequences),
-    "re-entrant checkpoint": (lambda: checkpointed(True), sequences),
     **{
         name: (LAYERS | USAGES)[name]
         for name in (
