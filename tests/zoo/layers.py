@@ -314,7 +314,7 @@ def force(m, x):
     """The gradient of an energy by the inputs, as in models of forces."""
     with torch.enable_grad():
         place = x.detach().requires_grad_()
-        energy = torch.tanh(m.f(place)).square().sum()
+        energy = torch.tanh(place @ m.w).square().sum()
         return torch.autograd.grad(energy, place, create_graph=True)[0][:, :3]
 
 
@@ -322,7 +322,7 @@ def functional_force(m, x):
     """The same by PyTorch's functional transforms."""
 
     def energy(sample):
-        return torch.tanh(m.f(sample)).square().sum()
+        return torch.tanh(sample @ m.w).square().sum()
 
     return torch.func.vmap(torch.func.grad(energy))(x)[:, :3]
 
@@ -1102,22 +1102,38 @@ USAGES = {
         ),
         vectors,
     ),
-    "gradient of an energy": (lambda: Own(force, f=nn.Linear(D, D)), vectors),
+    "gradient of an energy": (lambda: Own(force, w=parameter(D, D)), vectors),
     "gradient of an energy by transforms": (
-        lambda: Own(functional_force, f=nn.Linear(D, D)),
+        lambda: Own(functional_force, w=parameter(D, D)),
         vectors,
     ),
     "tangent of a network": (
         lambda: Own(
-            lambda m, x: torch.func.jvp(lambda z: torch.tanh(m.f(z)), (x,), (x.cos(),))[1],
-            f=nn.Linear(D, 3),
+            lambda m, x: torch.func.jvp(lambda z: torch.tanh(z @ m.w), (x,), (x.cos(),))[1],
+            w=parameter(D, 3),
         ),
         vectors,
     ),
-    "rows of a table added by their numbers": (
+    "table with a largest norm": (
         lambda: Own(
-            lambda m, x: m.f(m.table(x).sum(1)),
-            table=nn.Embedding(7, D, max_norm=0.5, scale_grad_by_freq=True, sparse=True),
+            lambda m, x: m.f(torch.tanh(m.table(x)).sum(1)),
+            table=nn.Embedding(7, D, max_norm=0.5),
+            f=nn.Linear(D, 3),
+        ),
+        words,
+    ),
+    "table scaled by numbers of tokens": (
+        lambda: Own(
+            lambda m, x: m.f(torch.tanh(m.table(x)).sum(1)),
+            table=nn.Embedding(7, D, scale_grad_by_freq=True),
+            f=nn.Linear(D, 3),
+        ),
+        words,
+    ),
+    "table of sparse gradients": (
+        lambda: Own(
+            lambda m, x: m.f(torch.tanh(m.table(x)).sum(1)),
+            table=nn.Embedding(7, D, sparse=True),
             f=nn.Linear(D, 3),
         ),
         words,

@@ -5,7 +5,7 @@ from zoo.contract import Contract
 from zoo.layers import LAYERS, USAGES
 from zoo.oracle import Case, prepared
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated in favor of:FutureWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
 
 CASES = LAYERS | USAGES
 
