@@ -259,6 +259,11 @@ class _Sums:
             self.samples += span.stop - span.start
 
     def _add(self, recordings: Sequence[Recording]) -> None:
+        """Add the samples of a recording at each point.
+
+        Raises:
+            ValueError: if a layer is not used alike by all samples.
+        """
         f, n = recordings[0].f, len(recordings[0].f)
         self.uses = _measured(recordings[0], self._owners, self._layers)  # may differ for n = 1
         cotangents = (
@@ -279,7 +284,12 @@ class _Sums:
                 delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
                 if name not in products:
                     products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
-                    self.counts[name] = len(delta) // n
+                    self.counts[name], rest = divmod(len(delta), n)
+                    if rest:
+                        raise ValueError(
+                            f"layer {name!r} is used on {len(delta)} inputs of {n} samples, not "
+                            "on as many of each; leave it out by giving `layers`."
+                        )
                 _add_upper_triangle(products[name], delta)
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()

@@ -12,7 +12,7 @@ import torch
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.cotangents import one_hot_cotangents
 from feature_alignment.gradients.graph import Graph
-from feature_alignment.gradients.model_function import ROUNDING, ModelFunction
+from feature_alignment.gradients.model_function import ModelFunction, rounding
 from feature_alignment.gradients.operation_rules import OperationCall
 from feature_alignment.gradients.samples import Samples
 
@@ -144,8 +144,8 @@ def refuse_reordered_samples(
         signal = calls[number].signal(gradient).flatten(1)
         found = signal / weights.to(signal)
         kept = signals[number][samples, chosen].flatten(1)
-        rounding = ROUNDING[f.dtype] * kept.abs().amax(1, keepdim=True)
-        if ((found - kept).abs() > rounding).any():
+        tolerance = rounding(f, *recording.leaves.values()) * kept.abs().amax(1, keepdim=True)
+        if ((found - kept).abs() > tolerance).any():
             names, _ = recording.graph.leaves_below(number)
             raise ReorderedSamplesError(
                 f"parameter {names[0]!r} does not meet the samples in the order of the inputs, so "

@@ -39,6 +39,7 @@ from feature_alignment.gradients.model_function import (
     checked_outputs,
     evaluation_point,
     refuse_dependent_samples,
+    rounding,
     select_parameters,
     tensor_tables,
 )
@@ -352,10 +353,18 @@ def _can_be_batched(
     pair = samples[[0, min(1, len(samples) - 1)]]
     try:
         found = batched_gradients(function, values, pair, trial.unexplained, chunk=2)
-    except (RuntimeError, UserWarning):  # what vmap does not know, runs slowly or wrongly
+    except (
+        RuntimeError,
+        ValueError,
+        UserWarning,
+    ):  # what vmap does not know, runs slowly or wrongly
         return False
     return all(
-        close(trial.cotangent[0].to(found[name]) @ found[name][0], trial.expected[name].flatten())
+        close(
+            trial.cotangent[0].to(found[name]) @ found[name][0],
+            trial.expected[name].flatten(),
+            rounding(trial.cotangent, *values.values()),
+        )
         for name in trial.unexplained
     )
 

@@ -13,7 +13,7 @@ from torch.autograd.graph import GradientEdge
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture import Recording, backpropagate, recorded
 from feature_alignment.gradients.graph import Graph, Place, Source, sample_place, selected_entries
-from feature_alignment.gradients.model_function import ROUNDING, ModelFunction
+from feature_alignment.gradients.model_function import ModelFunction, rounding
 from feature_alignment.gradients.operation_rules import RULES, OperationCall, UnknownUseError
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
@@ -137,7 +137,7 @@ def try_rules(
         signature, shapes = recording.graph.signature, recording.graph.shapes()
     with recorded(function, values, samples[more], names) as recording:
         f, graph = recording.f, recording.graph
-        if not close(f.detach(), outputs[more]):
+        if not close(f.detach(), outputs[more], rounding(f, *values.values())):
             raise ValueError(
                 "the model's outputs differ between two runs on the same samples, so they are not "
                 "a function of the parameters; call model.eval() first."
@@ -322,9 +322,10 @@ class _Border:
     def check(self, names: Sequence[str]) -> None:
         """Keep what agrees with automatic differentiation, of parameters with no other uses."""
         found = gradients_by_parameter(self.recording, self.plans, self.calls, self.signals, names)
+        tolerance = rounding(self.recording.f, *self.recording.leaves.values())
         for name in names:
             parts = found.get(name, [])
-            if name in self.lost or not parts or not _agrees(parts, self.expected[name]):
+            if name in self.lost or not parts or not _agrees(parts, self.expected[name], tolerance):
                 self.lost.add(name)
             else:
                 self.parts[name] = by_entries(parts)
@@ -397,7 +398,7 @@ def _pulled_back(
     }
 
 
-def _agrees(parts: Sequence[Part], expected: torch.Tensor) -> bool:
+def _agrees(parts: Sequence[Part], expected: torch.Tensor, tolerance: float) -> bool:
     """Whether the gradients are the expected ones for the first sample and zero for the others."""
     whole = torch.stack([part.features(expected.numel()) for part in parts])
     found = whole.sum(0)[:, 0]  # (3, p)
@@ -408,13 +409,15 @@ def _agrees(parts: Sequence[Part], expected: torch.Tensor) -> bool:
         for use in part.uses
         if isinstance(use, BiasGradients)
     ]
-    rounding = _ROUNDINGS * torch.finfo(expected.dtype).eps * float(sum(biases))
-    return close(found[0], expected.flatten(), rounding) and not found[1:].any()
+    cancelled = _ROUNDINGS * torch.finfo(expected.dtype).eps * float(sum(biases))
+    return close(found[0], expected.flatten(), tolerance, cancelled) and not found[1:].any()
 
 
-def close(found: torch.Tensor, expected: torch.Tensor, rounding: float = 0.0) -> bool:
+def close(
+    found: torch.Tensor, expected: torch.Tensor, relative: float, absolute: float = 0.0
+) -> bool:
     """Whether a difference passes for rounding."""
     if found.shape != expected.shape:
         return False
-    tolerance = ROUNDING.get(expected.dtype, 1e-2) * expected.abs().max() + rounding
+    tolerance = relative * expected.abs().max() + absolute
     return bool(((found - expected).abs() <= tolerance).all())

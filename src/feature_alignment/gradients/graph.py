@@ -67,6 +67,9 @@ class Graph:
     Args:
         f: the output.
         leaves: the parameters that it was made with, by name.
+
+    Raises:
+        ValueError: if the graph hides operations in re-entrant checkpoints.
     """
 
     def __init__(self, f: torch.Tensor, leaves: Mapping[str, torch.Tensor]) -> None:
@@ -87,6 +90,11 @@ class Graph:
             variable = getattr(node, "variable", None)
             self.names.append(owners.get(id(variable)) or str(node.name()))
         self.place = {name: i for i, name in enumerate(self.names) if name.startswith(":")}
+        if "CheckpointFunctionBackward" in self.names:
+            raise ValueError(
+                "the model uses re-entrant checkpointing, whose gradients cannot be taken apart; "
+                "call torch.utils.checkpoint.checkpoint with use_reentrant=False."
+            )
 
     def shape(self, source: Source) -> torch.Size:
         """Shape of an output of an operation."""

@@ -18,7 +18,8 @@ OutputChoice = str | int | Callable[[Any], torch.Tensor]
 Selection = str | Collection[str]
 
 # Largest difference that passes for rounding, relative to the largest entry.
-ROUNDING = {torch.float32: 1e-3, torch.float64: 1e-8}
+_ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
+_COARSE = 1e-2
 
 _MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 
@@ -55,8 +56,8 @@ class ModelFunction:
         Yields:
             The function of the samples.
         """
-        by_identity = {id(p): values[name] for name, p in self.model.named_parameters()}
         with _RUNNING, _put_back(self.model), ExitStack() as stack:
+            by_identity = {id(p): values[name] for name, p in self.model.named_parameters()}
             for module in self.model.modules():
                 for key, parameter in module._parameters.items():
                     if parameter is not None:
@@ -127,12 +128,14 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
     Args:
         model: the model.
         only: "trainable" for those that require a gradient, or names of parameters and modules;
-            None for all. Integers, which have no gradient, are left out.
+            None for all. Integers and empty ones, which have no gradient, are left out.
 
     Raises:
         ValueError: if a name is unknown, nothing is selected, or a parameter is complex.
     """
-    own = dict(model.named_parameters())
+    with _RUNNING:
+        own = dict(model.named_parameters())
+        known = dict(model.named_parameters(remove_duplicate=False))
     if not own:
         raise ValueError("the model has no parameters, so it has no tangent features.")
     if only is None:
@@ -141,12 +144,12 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
         names = [name for name, value in own.items() if value.requires_grad]
     else:
         wanted = [only] if isinstance(only, str) else list(only)
-        known = dict(model.named_parameters(remove_duplicate=False))
         modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
         chosen = set()
         for want in wanted:
             if want not in known and want not in modules:
-                raise ValueError(f"only: no {want!r}; {suggestion(want, [*known, *modules])}.")
+                names = ["trainable", *known, *modules]
+                raise ValueError(f"only: no {want!r}; {suggestion(want, names)}.")
             below = f"{want}." if want else ""
             chosen |= {id(v) for key, v in known.items() if key == want or key.startswith(below)}
         names = [name for name, value in own.items() if id(value) in chosen]
@@ -156,7 +159,7 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
                 f"parameter {name!r} is {own[name].dtype}, and the tangent kernel is one of real "
                 "parameters; hold its real and imaginary parts (torch.view_as_complex)."
             )
-    names = [name for name in names if own[name].is_floating_point()]
+    names = [name for name in names if own[name].is_floating_point() and own[name].numel()]
     if not names:
         raise ValueError(
             f"only: {only!r} selects no parameter that has a gradient; allowed: 'trainable', and "
@@ -173,7 +176,8 @@ def evaluation_point(
     Raises:
         ValueError: if a name is given that the model does not have, or the other way round.
     """
-    own = dict(model.named_parameters())
+    with _RUNNING:
+        own = dict(model.named_parameters())
     values = own if parameters is None else parameters
     unmatched = sorted(set(values) ^ set(own))
     if unmatched:
@@ -239,7 +243,7 @@ def checked_outputs(
                 f"{module} draws random numbers, so the outputs are not a function of the "
                 "parameters; call model.eval() first, or take the randomness out."
             )
-        if batch.dtype not in ROUNDING:
+        if batch.dtype not in _ROUNDING:
             raise ValueError(
                 f"the model's outputs are {batch.dtype}; they must be in float32 or float64: "
                 "convert the model by model.float()."
@@ -247,7 +251,7 @@ def checked_outputs(
         if not batch.isfinite().all():
             i = int((~batch.isfinite()).any(1).nonzero()[0])
             raise ValueError(f"the model's outputs of sample {i} are not finite.")
-        tolerance = ROUNDING[batch.dtype] * batch.abs().max()
+        tolerance = rounding(batch, *values.values()) * batch.abs().max()
         for i in range(len(samples)):
             alone = f(samples[i : i + 1])
             if alone.shape[1] != batch.shape[1] or ((alone[0] - batch[i]).abs() > tolerance).any():
@@ -258,6 +262,12 @@ def checked_outputs(
                     "(batch_first=False?)."
                 )
     return batch
+
+
+def rounding(*tensors: torch.Tensor) -> float:
+    """Largest relative difference that passes for rounding where these are computed with."""
+    floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+    return max(_ROUNDING.get(dtype, _COARSE) for dtype in floating)
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 The Jacobian J (n·c × p), rows sample-major as in `kernels.tangent`, is never formed: Jᵀu is one
 backward pass, Jv the derivative of u ↦ Jᵀu, a backward pass through the backward pass. One forward
-pass serves all products. Operations of the model must be twice differentiable in PyTorch, which
-its fused attention is not. Parameter vectors are dicts by parameter name, in the parameters'
-shapes.
+pass serves all products. Parameter vectors are dicts by parameter name, in the parameters' shapes.
 """
 
-from collections.abc import Mapping
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,24 @@ import scipy.sparse.linalg
 import torch
 from torch import nn
 
-from feature_alignment.gradients.model_function import refuse_dependent_samples
+from feature_alignment.determinism import torch_stream
+from feature_alignment.gradients.graph import Graph
+from feature_alignment.gradients.model_function import (
+    ModelFunction,
+    OutputChoice,
+    checked_outputs,
+    differentiable_attention,
+    evaluation_point,
+    refuse_dependent_samples,
+    rounding,
+    select_parameters,
+)
+from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.eigenfunctions import fixed_signs
 
 Direction = dict[str, torch.Tensor]
+
+log = logging.getLogger(__name__)
 
 # Relative residual ‖K_c u − σ²u‖/σ_1² that Lanczos iterations are run to.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -55,11 +70,13 @@ class Jacobian:
         dtype: precision of the outputs and products.
 
     Args:
-        model: any model in evaluation mode; outputs (n, c).
+        model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …).
+        inputs: see `tangent_kernel`; so is `output`.
+        output: which entry of what the model returns is the output.
 
     Raises:
-        ValueError: if samples are not independent, or the outputs are not (n, c).
+        ValueError: if the model is not supported.
 
     Example:
         >>> jacobian = Jacobian(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]))
@@ -67,22 +84,31 @@ class Jacobian:
         tensor([[1.]])
     """
 
-    def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        x: ModelInput,
+        *,
+        inputs: str | Collection[str | int] | None = None,
+        output: OutputChoice | None = None,
+    ) -> None:
         refuse_dependent_samples(model)
-        self._values = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
-        with torch.enable_grad():
-            f = torch.func.functional_call(model, self._values, (x.detach().clone(),))
-            if f.ndim != 2 or len(f) != len(x):
-                raise ValueError(
-                    f"the model's outputs have shape {tuple(f.shape)} for {len(x)} samples; "
-                    "they must be (n, c)."
-                )
-            self._outputs = f
-            self._weights = torch.zeros_like(f, requires_grad=True)
-            self._pulled = self._gradients(self._weights, create_graph=True)
-        self.f = f.detach()
-        self.samples, self.outputs = f.shape
-        self.dtype = f.dtype
+        own = evaluation_point(model)
+        samples = as_samples(x, inputs, next((v.dtype for v in own.values()), None))
+        self._function = ModelFunction(model, output)
+        names = select_parameters(model, None)
+        checked_outputs(self._function, own, samples)
+        with torch.inference_mode(False), torch.enable_grad():
+            self._values = {name: own[name].detach().requires_grad_() for name in names}
+            self._all = {**own, **self._values}
+            with self._installed() as run, differentiable_attention():
+                self._outputs = run(samples)
+                Graph(self._outputs, self._values)  # refuses what cannot be differentiated
+            self.f = self._outputs.detach()
+            self._weights = torch.zeros_like(self.f, requires_grad=True)
+            self._pulled = self._twice_differentiable()
+        self.samples, self.outputs = self.f.shape
+        self.dtype = self.f.dtype
 
     def times(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Jv: (n, c).
@@ -96,16 +122,64 @@ class Jacobian:
                     f"direction: {name!r} of shape {tuple(v.shape)} is not a parameter of the "
                     "model; use the names and shapes of model.named_parameters()."
                 )
-        used = [name for name in direction if self._pulled[name].requires_grad]
+        if self._pulled is None:
+            return self._times_by_rows(direction)
+        pulled = self._pulled
+        return self._derivative(pulled, direction)
+
+    def _derivative(self, pulled: Direction, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Jv as the derivative of Jᵀu by u."""
+        used = [name for name in direction if pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
-            return torch.zeros_like(self._outputs)
-        (product,) = torch.autograd.grad(
-            [self._pulled[name] for name in used],
-            self._weights,
-            grad_outputs=[direction[name] for name in used],
-            retain_graph=True,
-            materialize_grads=True,
+            return torch.zeros_like(self.f)
+        with self._installed():
+            (product,) = torch.autograd.grad(
+                [pulled[name] for name in used],
+                self._weights,
+                grad_outputs=[direction[name] for name in used],
+                retain_graph=True,
+                materialize_grads=True,
+            )
+        return product
+
+    def _installed(self) -> AbstractContextManager[Callable[..., torch.Tensor]]:
+        return self._function.installed(self._all)
+
+    def _twice_differentiable(self) -> Direction | None:
+        """Jᵀu as a function of u, or None where an operation has no second derivative.
+
+        Some say so and some are silently constant, so ⟨u, Jv⟩ = ⟨Jᵀu, v⟩ is tried.
+        """
+        generator = torch_stream(0, "jacobian")
+        u = torch.randn(self._outputs.shape, generator=generator).to(self._outputs)
+        v = {
+            name: torch.randn(value.shape, generator=generator).to(value)
+            for name, value in self._values.items()
+        }
+        expected = self._gradients(u)
+        with contextlib.suppress(RuntimeError):
+            pulled = self._gradients(self._weights, create_graph=True)
+            found = (u * self._derivative(pulled, v)).double().sum()
+            terms = [(expected[name] * v[name]).double() for name in v]
+            scale = sum(term.abs().sum() for term in terms)
+            tolerance = rounding(u, *v.values()) * scale
+            if (found - sum(term.sum() for term in terms)).abs() <= tolerance:
+                return pulled
+        log.warning(
+            "an operation of the model cannot be differentiated twice; products with its "
+            "Jacobian take one backward pass for each sample and output, which is slow."
         )
+        return None
+
+    def _times_by_rows(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        product = torch.zeros_like(self.f)
+        for i in range(self.samples):
+            for y in range(self.outputs):
+                row = torch.zeros_like(self.f)
+                row[i, y] = 1
+                gradients = self._gradients(row)
+                for name, v in direction.items():
+                    product[i, y] += (gradients[name] * v).sum()
         return product
 
     def transpose_times(self, weights: torch.Tensor) -> Direction:
@@ -122,31 +196,35 @@ class Jacobian:
         return self._gradients(weights)
 
     def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
-        found = torch.autograd.grad(
-            self._outputs,
-            list(self._values.values()),
-            grad_outputs=weights,
-            retain_graph=True,
-            create_graph=create_graph,
-            materialize_grads=True,
-        )
-        return dict(zip(self._values, found, strict=True))
+        if not self._outputs.requires_grad:
+            return {name: torch.zeros_like(value) for name, value in self._values.items()}
+        with self._installed():
+            found = torch.autograd.grad(
+                self._outputs,
+                list(self._values.values()),
+                grad_outputs=weights,
+                retain_graph=True,
+                create_graph=create_graph,
+                materialize_grads=True,
+            )
+        dense = [gradient.to_dense() if gradient.is_sparse else gradient for gradient in found]
+        return dict(zip(self._values, dense, strict=True))
 
 
 def jacobian_vector_product(
-    model: nn.Module, x: torch.Tensor, direction: Mapping[str, torch.Tensor]
+    model: nn.Module, x: ModelInput, direction: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
     """Change Jv, (n, c), of the outputs per unit step of the parameters along v.
 
     Source: Baratin et al. 2021, eq. 2 and Appendix A.1 (Figure 7).
 
     Args:
-        model: any model in evaluation mode; outputs (n, c).
+        model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …).
         direction: v by parameter name; names that are left out stand for zero.
 
     Raises:
-        ValueError: if samples are not independent, the outputs are not (n, c), or the direction
+        ValueError: if the model is not supported, or the direction
             has another name or shape than the parameters.
 
     Example:
@@ -157,18 +235,18 @@ def jacobian_vector_product(
     return Jacobian(model, x).times(direction)
 
 
-def vector_jacobian_product(model: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> Direction:
+def vector_jacobian_product(model: nn.Module, x: ModelInput, weights: torch.Tensor) -> Direction:
     """Gradient Jᵀu, by parameter name, of a weighted sum Σ_i Σ_y u_iy f_y(x_i) of the outputs.
 
     Source: Baratin et al. 2021, eq. 3 (the update of gradient descent is −η Jᵀ∇L).
 
     Args:
-        model: any model in evaluation mode; outputs (n, c).
+        model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …).
         weights: u, (n, c).
 
     Raises:
-        ValueError: if samples are not independent, or the outputs are not (n, c).
+        ValueError: if the model is not supported.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -179,20 +257,20 @@ def vector_jacobian_product(model: nn.Module, x: torch.Tensor, weights: torch.Te
 
 
 def kernel_vector_product(
-    model: nn.Module, x: torch.Tensor, weights: torch.Tensor, x2: torch.Tensor | None = None
+    model: nn.Module, x: ModelInput, weights: torch.Tensor, x2: ModelInput | None = None
 ) -> torch.Tensor:
     """Product K(x, x₂)u = J(x) J(x₂)ᵀ u, (n, c), of the tangent kernel without the kernel.
 
     Source: Baratin et al. 2021, eq. 3 (δf = −η K ∇L).
 
     Args:
-        model: any model in evaluation mode; outputs (n, c).
+        model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …) of the kernel's rows.
         weights: u, (n₂, c).
         x2: inputs (n₂, …) of the kernel's columns; None for x.
 
     Raises:
-        ValueError: if samples are not independent, or the outputs are not (n, c).
+        ValueError: if the model is not supported.
 
     Example:
         >>> kernel_vector_product(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]), torch.ones(1, 1))
@@ -205,7 +283,7 @@ def kernel_vector_product(
 
 def top_singular_directions(
     model: nn.Module,
-    x: torch.Tensor,
+    x: ModelInput,
     number: int,
     generator: np.random.Generator,
     centred: bool = False,
@@ -219,7 +297,7 @@ def top_singular_directions(
     Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
 
     Args:
-        model: any model in evaluation mode; outputs (n, c).
+        model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …), all at once.
         number: m, how many, less than n·c.
         generator: stream of the first vector.
@@ -231,7 +309,7 @@ def top_singular_directions(
         The m leading triples. Singular values below √tolerance · σ_1 are not resolved.
 
     Raises:
-        ValueError: if samples are not independent, the outputs are not (n, c), the number is out
+        ValueError: if the model is not supported, the number is out
             of range, a singular value is zero to the tolerance, or the residual check fails.
         scipy.sparse.linalg.ArpackNoConvergence: if the iterations do not converge.
 
@@ -254,7 +332,7 @@ def top_singular_directions(
         return u - u.mean(0) if centred else u
 
     def pull_back(u: np.ndarray) -> Direction:
-        weights = torch.from_numpy(np.array(u, dtype=np.float64)).to(x.device, jacobian.dtype)
+        weights = torch.from_numpy(np.array(u, dtype=np.float64)).to(jacobian.f)
         return jacobian.transpose_times(centre(weights.view(-1, jacobian.outputs)))
 
     def apply_kernel(u: np.ndarray) -> np.ndarray:
