@@ -123,7 +123,7 @@ class Contract:
                 assert found[name].positions == positions
                 close(found[name].covariance, covariance, 10 * case.tolerance)
                 continue
-            with refused_or_right(f"layer '{name}' was ", f"layers: '{name}' is "):
+            with refused_or_right(f"layer '{name}' ", f"layers: '{name}' "):
                 other = layer_feature_matrices(case.model, case.x, layers=[name])[name]
                 close(other.covariance, covariance, 10 * case.tolerance)
 

@@ -1138,4 +1138,12 @@ USAGES = {
         ),
         words,
     ),
+    "a layer on a table that all samples share": (
+        lambda: tokens(
+            lambda m, h: h * torch.tanh(m.f(m.grid))[:T],
+            f=nn.Linear(2, D),
+            grid=torch.linspace(-2, 2, 12, dtype=torch.float64).view(6, 2),
+        ),
+        sequences,
+    ),
 }
