@@ -312,10 +312,9 @@ def put_back(m, h):
 
 def force(m, x):
     """The gradient of an energy by the inputs, as in models of forces."""
-    with torch.enable_grad():
-        place = x.detach().requires_grad_()
-        energy = torch.tanh(place @ m.w).square().sum()
-        return torch.autograd.grad(energy, place, create_graph=True)[0][:, :3]
+    place = x.detach().requires_grad_()
+    energy = torch.tanh(place @ m.w).square().sum()
+    return torch.autograd.grad(energy, place, create_graph=True)[0][:, :3]
 
 
 def functional_force(m, x):
