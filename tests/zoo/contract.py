@@ -102,6 +102,7 @@ class Contract:
         close(jacobian.times(jacobian.transpose_times(u)).flatten(), kernel_times(rows, u), 1e-6)
         assert_unchanged(before, case.model)
 
+    @pytest.mark.slow
     def test_singular_directions(self, case):
         tolerance = max(1e-8, case.tolerance)
         start = stream(0, "zoo")

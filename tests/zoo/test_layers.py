@@ -8,9 +8,22 @@ from zoo.oracle import Case, prepared
 pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning")
 
 CASES = LAYERS | USAGES
+SLOW = {
+    "GRU, two ways",
+    "LSTM across",
+    "LSTM, projected, two ways",
+    "decoder",
+    "encoder and decoder",
+    "packed sequences",
+    "tangent of a network",
+}
 
 
-@pytest.fixture(scope="module", params=CASES)
+def marked(name):
+    return pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+
+
+@pytest.fixture(scope="module", params=map(marked, CASES))
 def case(request):
     """A small model and random inputs."""
     build, data, *tolerance = CASES[request.param]

@@ -4,7 +4,7 @@ from zoo.contract import Contract
 from zoo.models import MODELS
 from zoo.oracle import Case, prepared
 
-FAST = {"torchvision ViT", "timm ResMLP", "timm gMLP", "timm DeiT", "GPT-2", "BERT", "T5 encoder"}
+FAST = {"torchvision ViT", "timm ResMLP", "timm gMLP", "GPT-2", "BERT", "T5 encoder"}
 
 
 def marked(name):
