@@ -17,7 +17,7 @@ from feature_alignment.kernels.jacobian import (
 )
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_frobenius_norm, tangent_trace
-from zoo.oracle import assert_grams, assert_unchanged, copied, covariances, fingerprint, grams
+from zoo.oracle import assert_grams, assert_unchanged, copied, covariances, fingerprint, grams, take
 
 
 def close(found, expected, tolerance):
@@ -127,6 +127,22 @@ class Contract:
             with refused_or_right(f"layer '{name}' ", f"layers: '{name}' "):
                 other = layer_feature_matrices(case.model, case.x, layers=[name])[name]
                 close(other.covariance, covariance, 10 * case.tolerance)
+
+    @pytest.mark.slow
+    def test_one_sample_at_a_time(self, case):
+        check_single_samples(case)
+
+
+def check_single_samples(case):
+    """Batches of one sample, for which some of PyTorch's operations go other ways."""
+    x, rows = take(case.x, slice(0, 1)), {name: row[:1] for name, row in case.rows.items()}
+    assert_grams(tangent_kernel(case.model, x), grams(rows), case.tolerance)
+    u = torch.linspace(-1, 1, next(iter(rows.values())).shape[1], dtype=torch.float64)[None]
+    close_by_name(vector_jacobian_product(case.model, x, u), rows, u, case.tolerance)
+    for name, (covariance, _, plain) in covariances(case.build(), case.x).items():
+        if plain:
+            found = layer_feature_matrices(case.model, case.x, layers=[name], chunk_size=1)
+            close(found[name].covariance, covariance, 10 * case.tolerance)
 
 
 def close_by_name(found, rows, u, tolerance):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from zoo.contract import Contract
+from zoo.contract import Contract, check_single_samples
 from zoo.layers import LAYERS, USAGES
 from zoo.oracle import Case, prepared
 
@@ -23,10 +23,9 @@ def marked(name):
     return pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
 
 
-@pytest.fixture(scope="module", params=map(marked, CASES))
-def case(request):
+def made(name):
     """A small model and random inputs."""
-    build, data, *tolerance = CASES[request.param]
+    build, data, *tolerance = CASES[name]
     x = data(3, 0)
 
     def make():
@@ -38,5 +37,14 @@ def case(request):
     return Case(make, x, data(2, 1), *tolerance)
 
 
+@pytest.fixture(scope="module", params=map(marked, CASES))
+def case(request):
+    return made(request.param)
+
+
 class TestLayers(Contract):
     pass
+
+
+def test_the_batch_normalisation_of_one_sample():
+    check_single_samples(made("batch norm before a transposition"))
