@@ -21,6 +21,7 @@ from feature_alignment.features.feature_matrices import (
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import Recording, backpropagate, recorded
 from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
+from feature_alignment.gradients.graph import grows
 from feature_alignment.gradients.matrix_uses import MatrixUse, matrix_uses
 from feature_alignment.gradients.model_function import (
     ModelFunction,
@@ -233,6 +234,7 @@ class _Sums:
         self._model, self._points, self._layers = model, points, layers
         self._output_samples, self._generator = output_samples, generator
         self._owners = _owners(model, layers)
+        self._shared: set[str] = set()
         self.uses: dict[str, MatrixUse] = {}
         self.sums: dict[str, torch.Tensor] = {}
         self.counts: dict[str, int] = {}
@@ -246,26 +248,37 @@ class _Sums:
         """
         if chunk_size < 1:
             raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")
+        self._shared = self._layers_on_shared_inputs(samples)
         for span in spans(len(samples), chunk_size):
             with ExitStack() as stack:
-                self._add(
-                    [
-                        stack.enter_context(
-                            recorded(ModelFunction(self._model), point, samples[span], self._owners)
-                        )
-                        for point in self._points
-                    ]
-                )
+                recordings = [
+                    stack.enter_context(
+                        recorded(ModelFunction(self._model), point, samples[span], self._owners)
+                    )
+                    for point in self._points
+                ]
+                self._add(recordings)
             self.samples += span.stop - span.start
 
-    def _add(self, recordings: Sequence[Recording]) -> None:
-        """Add the samples of a recording at each point.
+    def _layers_on_shared_inputs(self, samples: Samples) -> set[str]:
+        """The layers whose results do not grow with the samples."""
+        shapes: list[dict[str, torch.Size]] = []
+        for n in (2, 3):
+            some = samples[[i % len(samples) for i in range(n)]]
+            function = ModelFunction(self._model)
+            with recorded(function, self._points[0], some, self._owners) as recording:
+                uses, _ = _layers_of(recording, self._owners)
+                shape = recording.graph.shape
+                shapes.append({name: shape((use.number, 0)) for name, use in uses.items()})
+        return {
+            name
+            for name, few in shapes[0].items()
+            if name not in shapes[1] or not grows(few, shapes[1][name], (2, 3))
+        }
 
-        Raises:
-            ValueError: if a layer is not used alike by all samples.
-        """
+    def _add(self, recordings: Sequence[Recording]) -> None:
         f, n = recordings[0].f, len(recordings[0].f)
-        self.uses = _measured(recordings[0], self._owners, self._layers)  # may differ for n = 1
+        self.uses = self._measured(recordings[0])  # they may differ for n = 1
         cotangents = (
             one_hot_cotangents(f)
             if self._output_samples is None or self._generator is None
@@ -284,15 +297,26 @@ class _Sums:
                 delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
                 if name not in products:
                     products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
-                    self.counts[name], rest = divmod(len(delta), n)
-                    if rest:
-                        raise ValueError(
-                            f"layer {name!r} is used on {len(delta)} inputs of {n} samples, not "
-                            "on as many of each; leave it out by giving `layers`."
-                        )
+                    self.counts[name] = len(delta) // (n * recordings[0].copies)
                 _add_upper_triangle(products[name], delta)
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()
+
+    def _measured(self, recording: Recording) -> dict[str, MatrixUse]:
+        layers, problems = _layers_of(recording, self._owners)
+        for name in self._shared & layers.keys():
+            del layers[name]
+            problems[name] = "is used on inputs that the samples share, or not on all of them"
+        told = [f"layer {name!r} {problem}" for name, problem in sorted(problems.items())]
+        if told and self._layers is not None:
+            raise ValueError(f"{told[0]}; leave it out of `layers`.")
+        if not layers:
+            why = f": {'; '.join(told)}" if told else ", no product with a matrix of parameters"
+            raise ValueError(f"no layer to measure{why}.")
+        if not self.samples:
+            for problem in told:
+                log.warning("%s; it is not measured.", problem)
+        return layers if self._layers is None else {name: layers[name] for name in self._layers}
 
 
 def _owners(model: nn.Module, layers: Sequence[str] | None) -> dict[str, str]:
@@ -321,38 +345,24 @@ def _owners(model: nn.Module, layers: Sequence[str] | None) -> dict[str, str]:
     return {parameter: name for parameter, name in owners.items() if name in wanted}
 
 
-def _measured(
-    recording: Recording, owners: Mapping[str, str], layers: Sequence[str] | None
-) -> dict[str, MatrixUse]:
-    """The layers to measure and where they are used, in the model's order.
-
-    Raises:
-        ValueError: if a layer that was asked for cannot be measured, or there is none.
-    """
+def _layers_of(
+    recording: Recording, owners: Mapping[str, str]
+) -> tuple[dict[str, MatrixUse], dict[str, str]]:
+    """Where each layer is used, in the model's order, and what is wrong with the others."""
     found: dict[str, list[MatrixUse]] = {name: [] for name in owners.values()}
     for use in matrix_uses(recording):
         found[owners[use.name]].append(use)
-    measured: dict[str, MatrixUse] = {}
-    problems = []
+    layers: dict[str, MatrixUse] = {}
+    problems: dict[str, str] = {}
     for name, uses in found.items():
         named = _by_part(name, uses)
-        problem = None
         if len(named) != len(uses) or not uses:
-            problem = f"layer {name!r} was used {len(uses)} times in the forward pass, not once"
+            problems[name] = f"was used {len(uses)} times in the forward pass, not once"
         elif uses[0].groups != 1:
-            problem = f"layer {name!r} has {uses[0].groups} groups, and so no single matrix"
-        if problem is None:
-            measured |= named
-        elif layers is not None:
-            raise ValueError(f"{problem}; leave it out of `layers`.")
+            problems[name] = f"has {uses[0].groups} groups, and so no single matrix"
         else:
-            problems.append(problem)
-    if not measured:
-        why = f": {'; '.join(problems)}" if problems else ", no product with a matrix of parameters"
-        raise ValueError(f"no layer to measure{why}.")
-    for problem in problems:
-        log.warning("%s; it is not measured.", problem)
-    return measured if layers is None else {name: measured[name] for name in layers}
+            layers |= named
+    return layers, problems
 
 
 def _by_part(name: str, uses: Sequence[MatrixUse]) -> dict[str, MatrixUse]:

@@ -29,11 +29,13 @@ class Recording:
         f: the model's outputs (n, c) with their graph.
         leaves: the parameters to differentiate by, by name: leaves of the graph.
         graph: the graph.
+        copies: how often each sample went through the model; f has the first outputs.
     """
 
     f: torch.Tensor
     leaves: Mapping[str, torch.Tensor]
     graph: Graph
+    copies: int = 1
 
 
 @contextmanager
@@ -57,9 +59,10 @@ def recorded(
     with torch.inference_mode(False), torch.no_grad():
         leaves = {name: values[name].detach().requires_grad_() for name in names}
         with function.installed({**values, **leaves}) as run:
+            copies = function.copies(samples)
             with torch.enable_grad():
-                f = run(samples)
-            yield Recording(f, leaves, Graph(f, leaves))
+                f = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
+            yield Recording(f, leaves, Graph(f, leaves), copies)
 
 
 def backpropagate(

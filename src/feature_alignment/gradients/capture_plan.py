@@ -235,7 +235,10 @@ def capture_gradients(
     held = {number: merge_calls(calls) for number, calls in found.items()}
     names = frozenset(plan.names) - plan.formed
     gradients = {
-        name: [replace(part, uses=merged_uses(part.uses)) for part in by_entries(parts)]
+        name: [
+            replace(part, uses=merged_uses(part.uses)).to(_summed_in(plan.values[name]))
+            for part in by_entries(parts)
+        ]
         for name, parts in gradients_by_parameter(None, plan.calls, held, spaces, names).items()
     }
     if plan.generic and plan.batched:

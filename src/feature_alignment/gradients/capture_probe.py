@@ -4,6 +4,7 @@ The gradients that the rules give on one sample are compared with automatic diff
 they are trusted.
 """
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -130,11 +131,17 @@ def try_rules(
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()
 
-    with (
-        torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
-        recorded(function, values, samples[few], names) as recording,
-    ):
-        signature, shapes = recording.graph.signature, recording.graph.shapes()
+    try:
+        with (
+            torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
+            recorded(function, values, samples[few], names) as recording,
+        ):
+            signature, shapes = recording.graph.signature, recording.graph.shapes()
+    except RuntimeError:  # a model with torch.func inside, which forbids to look at what is saved
+        with recorded(function, values, samples[few], names) as recording:
+            signature, shapes = recording.graph.signature, recording.graph.shapes()
+        sizes = (shape.numel() for outputs in shapes for shape in outputs)
+        saved = {0: sum(sizes) * recording.f.element_size()}
     with recorded(function, values, samples[more], names) as recording:
         f, graph = recording.f, recording.graph
         if not close(f.detach(), outputs[more], rounding(f, *values.values())):
@@ -273,7 +280,7 @@ class _Border:
             gradients = [found[number] for found in passes]
             try:
                 self._explain(number, sources, _place(grown[number], gradients), gradients)
-            except UnknownUseError:
+            except (UnknownUseError, NotImplementedError):  # the latter of sparse tensors
                 for source in sources.values():
                     self.lost.update(self.graph.leaves_below(source[0])[0])
 
@@ -389,8 +396,10 @@ def _pulled_back(
         )
 
     try:
-        pulled = pull(by_operand, True)
-    except RuntimeError:  # operations that vmap does not know
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "There is a performance drop")
+            pulled = pull(by_operand, True)
+    except (RuntimeError, UserWarning):  # operations that vmap does not know
         pulled = [torch.stack(g) for g in zip(*(pull(v, False) for v in by_operand), strict=True)]
     return {
         name: values.reshape(*found.shape[:2], -1)

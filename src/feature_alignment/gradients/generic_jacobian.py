@@ -47,7 +47,8 @@ def batched_gradients(
             warnings.filterwarnings("error", "There is a performance drop")
             found = jacobian(moving, {key: value[block] for key, value in sampled.items()})
         for name in names:
-            parts[name].append(found[name].detach().flatten(2))  # (b, c, p)
+            gradients = found[name].detach()
+            parts[name].append(gradients.reshape(*gradients.shape[:2], -1))  # (b, c, p)
     return {name: torch.cat(blocks) for name, blocks in parts.items()}
 
 

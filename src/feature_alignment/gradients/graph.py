@@ -143,6 +143,14 @@ def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple
     raise ArithmeticError
 
 
+def grows(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> bool:
+    """Whether a tensor holds samples along one axis, by its shapes in two recordings."""
+    try:
+        return sample_place(few, more, n) is not None
+    except ArithmeticError:
+        return False
+
+
 def selected_entries(
     graph: Graph, source: Source, leaf: torch.Tensor, transposed: bool
 ) -> torch.Tensor | None:

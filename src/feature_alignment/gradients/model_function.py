@@ -17,9 +17,11 @@ from feature_alignment.gradients.samples import Samples
 OutputChoice = str | int | Callable[[Any], torch.Tensor]
 Selection = str | Collection[str]
 
-# Largest difference that passes for rounding, relative to the largest entry.
+# Largest difference that passes for rounding, relative to the largest entry: of gradients, and of
+# outputs, which are less deep.
 _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
 _COARSE = 1e-2
+_OF_OUTPUTS = 0.1
 
 _MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 
@@ -40,6 +42,17 @@ class ModelFunction:
     model: nn.Module
     output: OutputChoice | None = None
     emptied: frozenset[str] = frozenset()
+
+    def copies(self, samples: Samples) -> int:
+        """How often to run each sample, so that its gradients are right.
+
+        For a single image, PyTorch's batch normalisation in evaluation mode may give wrong ones
+        (2.15 on CPUs, where the gradient comes back transposed).
+        """
+        normalised = any(
+            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules()
+        )
+        return 2 if len(samples) == 1 and normalised else 1
 
     @contextmanager
     def installed(
@@ -185,7 +198,15 @@ def evaluation_point(
             f"parameters: {unmatched[0]!r} is in only one of the given values and the model; "
             "give a value for each of the model's parameters."
         )
-    return {name: plain(value) for name, value in values.items()}
+    changed = {  # by the forward pass, in place
+        f"{name}.weight" if name else "weight"
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
+    }
+    return {
+        name: plain(value).clone() if name in changed else plain(value)
+        for name, value in values.items()
+    }
 
 
 def plain(value: torch.Tensor) -> torch.Tensor:
@@ -211,6 +232,11 @@ def refuse_dependent_samples(model: nn.Module) -> None:
                 f"{label} has no running statistics and normalises over the batch, where samples "
                 "are not independent; give it track_running_stats=True."
             )
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.scale_grad_by_freq:
+            raise ValueError(
+                f"{label} divides its gradients by the tokens' numbers in the batch, where samples "
+                "are not independent; set scale_grad_by_freq=False."
+            )
         if isinstance(module, torch.jit.ScriptModule):
             raise ValueError(
                 f"{label} is compiled by TorchScript, which hides its parameters; give the module "
@@ -234,9 +260,10 @@ def checked_outputs(
         ValueError: if the results differ, the model draws random numbers, or the outputs are not
             finite or of another precision than float32 or float64.
     """
-    with torch.inference_mode(False), torch.no_grad(), function.installed(values, False) as f:
+    # Some models differentiate in their forward pass.
+    with torch.inference_mode(False), torch.enable_grad(), function.installed(values, False) as f:
         before = _random_state(samples)
-        batch = f(samples)
+        batch = f(samples).detach()
         if any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True)):
             module = _drawing_module(function.model, f, samples)
             raise ValueError(
@@ -251,9 +278,9 @@ def checked_outputs(
         if not batch.isfinite().all():
             i = int((~batch.isfinite()).any(1).nonzero()[0])
             raise ValueError(f"the model's outputs of sample {i} are not finite.")
-        tolerance = rounding(batch, *values.values()) * batch.abs().max()
+        tolerance = _OF_OUTPUTS * rounding(batch, *values.values()) * batch.abs().max()
         for i in range(len(samples)):
-            alone = f(samples[i : i + 1])
+            alone = f(samples[i : i + 1]).detach()
             if alone.shape[1] != batch.shape[1] or ((alone[0] - batch[i]).abs() > tolerance).any():
                 raise ValueError(
                     f"the model's outputs of sample {i} depend on the other samples or on chance; "

@@ -141,6 +141,12 @@ class Part:
     uses: Sequence[Gradients]
     entries: torch.Tensor | None = None
 
+    def to(self, dtype: torch.dtype) -> "Part":
+        """The same in a precision."""
+        if all(_tensor(use).dtype == dtype for use in self.uses):
+            return self
+        return replace(self, uses=[VectorGradients(use.features().to(dtype)) for use in self.uses])
+
     def features(self, size: int, block: int = BLOCK) -> torch.Tensor:
         """Gradients of the whole parameter of this size: (n, c, p)."""
         found = summed_features(self.uses, block)
@@ -149,6 +155,10 @@ class Part:
         whole = found.new_zeros(*found.shape[:2], size)
         whole[:, :, self.entries] = found
         return whole
+
+
+def _tensor(use: Gradients) -> torch.Tensor:
+    return use.values if isinstance(use, VectorGradients) else use.deltas
 
 
 def all_factors(uses: Sequence[Gradients]) -> TypeGuard[Sequence[MatrixGradients]]:
