@@ -1121,14 +1121,6 @@ USAGES = {
         ),
         words,
     ),
-    "table scaled by numbers of tokens": (
-        lambda: Own(
-            lambda m, x: m.f(torch.tanh(m.table(x)).sum(1)),
-            table=nn.Embedding(7, D, scale_grad_by_freq=True),
-            f=nn.Linear(D, 3),
-        ),
-        words,
-    ),
     "table of sparse gradients": (
         lambda: Own(
             lambda m, x: m.f(torch.tanh(m.table(x)).sum(1)),
