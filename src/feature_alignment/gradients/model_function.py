@@ -1,6 +1,8 @@
 """A model as a function of its parameters and samples, run without leaving a trace in it."""
 
+import math
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, is_dataclass
@@ -22,6 +24,9 @@ Selection = str | Collection[str]
 _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
 _COARSE = 1e-2
 _OF_OUTPUTS = 0.1
+
+# Fewer samples than these are always run one by one.
+_FEW = 4
 
 _MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 
@@ -254,7 +259,9 @@ def refuse_dependent_samples(model: nn.Module) -> None:
 def checked_outputs(
     function: ModelFunction, values: Mapping[str, torch.Tensor], samples: Samples
 ) -> torch.Tensor:
-    """The outputs (n, c), after every sample was run alone, too, with the same result.
+    """The outputs (n, c), after every sample was run in other company, too, with the same result.
+
+    Either alone, or in parts of the batch such that each two samples are in different parts once.
 
     Raises:
         ValueError: if the results differ, the model draws random numbers, or the outputs are not
@@ -263,7 +270,9 @@ def checked_outputs(
     # Some models differentiate in their forward pass.
     with torch.inference_mode(False), torch.enable_grad(), function.installed(values, False) as f:
         before = _random_state(samples)
+        started = time.perf_counter()
         batch = f(samples).detach()
+        seconds = time.perf_counter() - started
         if any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True)):
             module = _drawing_module(function.model, f, samples)
             raise ValueError(
@@ -279,14 +288,16 @@ def checked_outputs(
             i = int((~batch.isfinite()).any(1).nonzero()[0])
             raise ValueError(f"the model's outputs of sample {i} are not finite.")
         tolerance = _OF_OUTPUTS * rounding(batch, *values.values()) * batch.abs().max()
-        for i in range(len(samples)):
-            alone = f(samples[i : i + 1]).detach()
-            if alone.shape[1] != batch.shape[1] or ((alone[0] - batch[i]).abs() > tolerance).any():
+        for some in _companies(f, samples, seconds):
+            found = f(samples[some]).detach()
+            same = found.shape[1] == batch.shape[1]
+            wrong = ((found - batch[some]).abs() > tolerance).any(1) if same else torch.ones(1)
+            if wrong.any():
                 raise ValueError(
-                    f"the model's outputs of sample {i} depend on the other samples or on chance; "
-                    "the tangent kernel needs f(x_i) to depend on x_i only: call model.eval(), and "
-                    "look for statistics, sorting or recurrence along the batch axis "
-                    "(batch_first=False?)."
+                    f"the model's outputs of sample {some[int(wrong.nonzero()[0])]} depend on the "
+                    "other samples or on chance; the tangent kernel needs f(x_i) to depend on x_i "
+                    "only: call model.eval(), and look for statistics, sorting or recurrence along "
+                    "the batch axis (batch_first=False?)."
                 )
     return batch
 
@@ -295,6 +306,26 @@ def rounding(*tensors: torch.Tensor) -> float:
     """Largest relative difference that passes for rounding where these are computed with."""
     floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
     return max(_ROUNDING.get(dtype, _COARSE) for dtype in floating)
+
+
+def _companies(
+    f: Callable[[Samples], torch.Tensor], samples: Samples, seconds: float
+) -> Iterator[list[int]]:
+    """Parts of the samples in whichever way is faster, if all at once take so many seconds."""
+    n, bits = len(samples), (len(samples) - 1).bit_length()
+    started = time.perf_counter()
+    try:
+        f(samples[:1])
+        alone = time.perf_counter() - started
+    except (RuntimeError, ValueError, IndexError):  # of a model that squeezes its outputs, say
+        alone = math.inf
+    if n * alone <= bits * seconds or n < _FEW:
+        yield from ([i] for i in range(n))
+        return
+    for bit in range(bits):
+        for half in (0, 1):
+            part = [i for i in range(n) if i >> bit & 1 == half]
+            yield part if len(part) > 1 else part * 2
 
 
 @contextmanager
