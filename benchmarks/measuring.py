@@ -1,6 +1,5 @@
 """What the benchmarks measure with; without PyTorch, since another environment uses it too."""
 
-import gc
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ def peak_memory() -> int:
 
 def reset_peak_memory() -> None:
     """Forget earlier peaks: from now on, the largest is the present one or a later one."""
-    gc.collect()
     Path("/proc/self/clear_refs").write_text("5")
 
 

@@ -1,8 +1,8 @@
 """How time and memory of the tangent kernel grow: one size varies, the others stay as they are.
 
-Every point is a process of its own on one thread. The slopes in the picture are those of straight
-lines through the last three points on logarithmic axes; hollow points were computed in blocks of
-samples, since the memory budget does not hold the gradients of all of them.
+Every point is a process of its own on one thread. The numbers in the picture are slopes of
+straight lines through the last three points on logarithmic axes; hollow points were computed in
+blocks of samples, since the memory budget does not hold the gradients of all of them.
 
     PYTHONPATH=src python benchmarks/tangent_growth.py
 
@@ -72,25 +72,28 @@ def measure(name: str, sizes: Mapping[str, int]) -> dict[str, float]:
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """One small picture for each size and quantity."""
-    figure, panels = plt.subplots(
-        len(QUANTITIES), len(AXES), figsize=(17, 6), sharex="col", layout="constrained"
-    )
+    """One small picture for each size and quantity, the slope beside each line."""
+    figure, panels = plt.subplots(2, 6, figsize=(17, 6), sharex="col", layout="constrained")
     for row, (quantity, label) in zip(panels, QUANTITIES.items(), strict=True):
         row[0].set_ylabel(label)
         for panel, axis in zip(row, AXES, strict=True):
-            for number, (model, points) in enumerate(table[table.axis == axis].groupby("model")):
-                x, y = points["value"], points[quantity].clip(lower=0.01)
+            panel.set_title(axis)
+            panel.set_xscale("log", base=2)
+            panel.set_yscale("log")
+            panel.margins(x=0.2)
+            for colour, model in zip(("C0", "C1", "C2"), FIRST, strict=True):
+                points = table[(table["axis"] == axis) & (table["model"] == model)]
+                if points.empty:
+                    continue
+                x, y = points["value"].to_numpy(), points[quantity].clip(lower=0.01).to_numpy()
                 slope, _ = np.polyfit(np.log(x[-3:]), np.log(y[-3:]), 1)
-                colour = f"C{number}"
-                panel.loglog(x, y, color=colour, label=f"{model} {slope:.1f}")
-                fill = np.where(points["blocks"] > 1, "white", colour)
-                panel.scatter(x, y, color=list(fill), edgecolors=colour, zorder=3)
-            if panel.lines:
-                panel.legend(title="slopes", fontsize="small")
-    for panel, axis in zip(panels[-1], AXES, strict=True):
-        panel.set_xlabel(axis)
+                fill = list(np.where(points["blocks"] > 1, "white", colour))
+                panel.plot(x, y, color=colour, label=model)
+                panel.scatter(x, y, color=fill, edgecolors=colour, zorder=3)
+                panel.annotate(f" {slope:.1f}", (x[-1], y[-1]), color=colour)
+    panels[0][0].legend()
     figure.savefig(path, dpi=120)
+    plt.close(figure)
 
 
 def main() -> None:
