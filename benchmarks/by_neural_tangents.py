@@ -11,7 +11,6 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 
 if __name__ == "__main__":
     # JAX takes as many threads as it is allowed processors; Linux only.
@@ -21,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import neural_tangents as nt
 import numpy as np
+from measuring import peak_memory
 
 
 def outputs(parameters: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
@@ -41,7 +41,7 @@ def main() -> None:
         (jnp.array(data[f"weight{i}"]), jnp.array(data[f"bias{i}"])) for i in range(layers)
     ]
     x = jnp.array(data["x"])
-    memory = _peak_memory()
+    memory = peak_memory()
     found = {}
     for way in nt.NtkImplementation:
         if way == nt.NtkImplementation.AUTO:
@@ -59,17 +59,11 @@ def main() -> None:
     result = {
         "seconds": seconds,
         "cpu_seconds": cpu,
-        "peak_growth_mb": (_peak_memory() - memory) / 1e6,
+        "peak_growth_mb": (peak_memory() - memory) / 1e6,
         "implementation": best,
         "versions": f"neural-tangents {nt.__version__} on JAX {jax.__version__}",
     }
     print(json.dumps(result))
-
-
-def _peak_memory() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
-    return int(peak) * 1024
 
 
 if __name__ == "__main__":

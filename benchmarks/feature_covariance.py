@@ -40,6 +40,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from floor import product_rate
 
 from feature_alignment.determinism import configure, torch_stream
 from feature_alignment.features.feature_covariance import layer_feature_matrices
@@ -176,17 +177,6 @@ def gflop(way: str, model: MLP, n: int) -> float:
     if way.startswith("ours"):
         covariance *= 5 / 8
     return n * (forward + c * (backward + covariance)) / 1e9
-
-
-def product_rate(size: int = 2048, repeats: int = 5) -> float:
-    """The best rate of a square product in this run, 10⁹ operations per CPU second."""
-    a, b = torch.randn(size, size), torch.randn(size, size)
-    rates = []
-    for _ in range(repeats):
-        start = time.process_time()
-        a @ b
-        rates.append(2 * size**3 / (time.process_time() - start) / 1e9)
-    return max(rates)
 
 
 if __name__ == "__main__":

@@ -14,24 +14,18 @@ import argparse
 import os
 import platform
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import torch
+from floor import run_passes
+from measuring import cpu_seconds
 from torch import nn
 
 from feature_alignment.determinism import configure, torch_stream
-from feature_alignment.gradients.capture import (
-    backpropagate,
-    evaluation_point,
-    record,
-    ruled_modules,
-)
 from feature_alignment.gradients.capture_plan import plan_capture
-from feature_alignment.gradients.cotangents import one_hot_cotangents
+from feature_alignment.gradients.samples import as_samples
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
@@ -89,7 +83,7 @@ def main() -> None:
             with cpu_seconds(times["trace"]):
                 tangent_trace(model, x, plan=plan)
             with cpu_seconds(times["passes"]):
-                run_passes(model, x)
+                run_passes(plan, as_samples(x))
         median = {name: statistics.median(seconds) for name, seconds in times.items()}
         rows.append(
             {
@@ -111,21 +105,6 @@ def main() -> None:
         )
         print(rows[-1], flush=True)
     pd.DataFrame(rows).to_csv(options.output, index=False)
-
-
-@contextmanager
-def cpu_seconds(times: list[float]) -> Iterator[None]:
-    """Append what the block takes."""
-    start = time.process_time()
-    yield
-    times.append(time.process_time() - start)
-
-
-def run_passes(model: nn.Module, x: torch.Tensor) -> None:
-    """A forward and c backward passes to all layers."""
-    recording = record(model, evaluation_point(model), x, ruled_modules(model))
-    for _ in backpropagate(recording, one_hot_cotangents(recording.f)):
-        pass
 
 
 if __name__ == "__main__":

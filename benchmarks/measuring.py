@@ -1,0 +1,52 @@
+"""What the benchmarks measure with; without PyTorch, since another environment uses it too."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# What the scripts import, so that it is imported once and not in every process.
+_PRELOADED = ["torch", "pandas", "matplotlib.pyplot"]
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process since the last reset, in bytes; Linux only."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
+    return int(peak) * 1024
+
+
+def reset_peak_memory() -> None:
+    """Forget earlier peaks: from now on, the largest is the present one or a later one."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+@contextmanager
+def cpu_seconds(times: list[float]) -> Iterator[None]:
+    """Append what the block takes."""
+    start = time.process_time()
+    yield
+    times.append(time.process_time() - start)
+
+
+def measured(compute: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """A result, and what it took: the memory is the growth of this process."""
+    reset_peak_memory()
+    memory, cpu, start = peak_memory(), time.process_time(), time.perf_counter()
+    result = compute()
+    return result, {
+        "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - cpu,
+        "peak_growth_mb": (peak_memory() - memory) / 1e6,
+    }
+
+
+def in_new_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The function's result from a process of its own, which has done nothing else."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    with ProcessPoolExecutor(1, context) as pool:
+        return pool.submit(function, *arguments).result()
