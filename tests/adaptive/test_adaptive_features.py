@@ -166,6 +166,29 @@ def test_without_structure_it_is_ridgeless_regression_with_the_tangent_kernel():
     np.testing.assert_allclose(model.adapted_kernel(x), j @ j.T + change, rtol=1e-9)
 
 
+def attention():
+    torch.manual_seed(2)
+    layers = nn.TransformerEncoderLayer(4, 2, 6, batch_first=True)
+    return nn.Sequential(layers, nn.Flatten(), nn.Linear(12, 2)).double().eval()
+
+
+def hard_gates():
+    torch.manual_seed(2)
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(12, 8), nn.Hardswish(), nn.Hardsigmoid(), nn.Linear(8, 2)
+    ).double()
+
+
+@pytest.mark.parametrize("structure", ["layers", "none"])
+@pytest.mark.parametrize("build", [attention, hard_gates])
+def test_networks_whose_operations_have_no_second_derivative_interpolate(build, structure):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(5, 3, 4, generator=generator, dtype=torch.float64)
+    y = torch.randn(5, 2, generator=generator, dtype=torch.float64)
+    model = AdaptiveTangentFeatures(build(), structure=structure).fit(x, y)
+    np.testing.assert_allclose(model.predict(x), y, atol=1e-7)
+
+
 def test_restarts_never_end_higher():
     network, x, y = problem()
     few = {"penalty": "absolute", "max_iter": 20, "tolerance": 1e-2}
