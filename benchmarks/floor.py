@@ -56,8 +56,8 @@ def run_passes(plan: CapturePlan, samples: Samples) -> None:
 
 def kernel_multiplications(plan: CapturePlan, few: Samples, n: int) -> float:
     """The fewest multiplications that contract the gradients of n samples like the few given."""
-    outputs = checked_outputs(plan.function, plan.values, few)
-    trial = try_rules(plan.function, plan.values, few, plan.names, outputs)
+    checked = checked_outputs(plan.function, plan.values, few)
+    trial = try_rules(plan.function, plan.values, few, plan.names, *checked)
     c = trial.outputs
     ruled = sum(
         multiplications(merged_uses(part.uses), n, c)

@@ -221,6 +221,19 @@ def test_what_has_no_tangent_kernel_is_refused(model, x, message):
         tangent_kernel(model, x)
 
 
+def test_rounding_errors_of_large_numbers_do_not_look_like_dependence():
+    def shifted(by):
+        layer, start = linear().float(), linear().float()
+        start = [parameter.detach() for parameter in start.parameters()]
+        return Toy(lambda m, x: 1e3 * (m.layer(x) - F.linear(x, *start)) + by * len(x), layer=layer)
+
+    x = X.float()
+    expected = 1e6 * tangent_kernel(linear().float(), x).total
+    torch.testing.assert_close(tangent_kernel(shifted(1e-4), x).total, expected)
+    with pytest.raises(ValueError, match="depend on the other samples"):
+        tangent_kernel(shifted(1.0), x)
+
+
 def test_other_parameters_are_looked_at_without_touching_the_model():
     model, other = linear(), linear()
     with torch.no_grad():

@@ -137,12 +137,13 @@ def plan_capture(
     values = evaluation_point(model, parameters)
     samples = as_samples(x, dtype=values[names[0]].dtype)
     function = ModelFunction(model, output)
-    trial = try_rules(function, values, samples, names, checked_outputs(function, values, samples))
+    outputs, tolerance = checked_outputs(function, values, samples)
+    trial = try_rules(function, values, samples, names, outputs, tolerance)
     without_tables = _with_tables_emptied(function, trial.unused)
     if without_tables is not None:
         function = without_tables
-        outputs = checked_outputs(function, values, samples)
-        trial = try_rules(function, values, samples, names, outputs)
+        outputs, tolerance = checked_outputs(function, values, samples)
+        trial = try_rules(function, values, samples, names, outputs, tolerance)
     return _plan(function, values, samples, names, trial)
 
 

@@ -108,6 +108,7 @@ def try_rules(
     samples: Samples,
     names: Sequence[str],
     outputs: torch.Tensor,
+    tolerance: float,
 ) -> Trial:
     """Record the model on two and on three samples, and check what the rules say about the first.
 
@@ -117,6 +118,7 @@ def try_rules(
         samples: inputs, at least one.
         names: the parameters to differentiate by.
         outputs: of all samples, (n, c), as the model gave them before.
+        tolerance: their rounding errors.
 
     Raises:
         ValueError: if it gives others now.
@@ -144,7 +146,7 @@ def try_rules(
         saved = {0: sum(sizes) * recording.f.element_size()}
     with recorded(function, values, samples[more], names) as recording:
         f, graph = recording.f, recording.graph
-        if not close(f.detach(), outputs[more], rounding(f, *values.values())):
+        if not close(f.detach(), outputs[more], rounding(f, *values.values()), tolerance):
             raise ValueError(
                 "the model's outputs differ between two runs on the same samples, so they are not "
                 "a function of the parameters; call model.eval() first."
