@@ -2,7 +2,6 @@
 
 import math
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, is_dataclass
@@ -25,7 +24,7 @@ _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
 _COARSE = 1e-2
 _OF_OUTPUTS = 0.1
 
-# Fewer samples than these are always run one by one.
+# Fewer samples than these are run one by one.
 _FEW = 4
 
 _MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
@@ -261,8 +260,8 @@ def checked_outputs(
 ) -> tuple[torch.Tensor, float]:
     """The outputs (n, c) and their rounding errors.
 
-    Every sample is run in other company, too, and must give the same there: either alone, or in
-    parts of the batch such that each two samples are in different parts once.
+    Every sample is run in other company, too, and must give the same there: in parts of the batch
+    such that each two samples are in different parts once.
 
     Raises:
         ValueError: if the results differ, the model draws random numbers, or the outputs are not
@@ -271,9 +270,7 @@ def checked_outputs(
     # Some models differentiate in their forward pass.
     with torch.inference_mode(False), torch.enable_grad(), function.installed(values, False) as f:
         before = _random_state(samples)
-        started = time.perf_counter()
         batch = f(samples).detach()
-        seconds = time.perf_counter() - started
         if any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True)):
             module = _drawing_module(function.model, f, samples)
             raise ValueError(
@@ -290,7 +287,7 @@ def checked_outputs(
             raise ValueError(f"the model's outputs of sample {i} are not finite.")
         relative = _OF_OUTPUTS * rounding(batch, *values.values())
         tolerance = relative * float(batch.abs().max())
-        for some in _companies(f, samples, seconds):
+        for some in _companies(len(samples)):
             found = f(samples[some]).detach()
             same = found.shape[1] == batch.shape[1]
             off = (found - batch[some]).abs().amax(1) if same else torch.full((1,), math.inf)
@@ -330,24 +327,19 @@ def _change(
         return float((f(samples).detach() - outputs).abs().max())
 
 
-def _companies(
-    f: Callable[[Samples], torch.Tensor], samples: Samples, seconds: float
-) -> Iterator[list[int]]:
-    """Parts of the samples in whichever way is faster, if all at once take so many seconds."""
-    n, bits = len(samples), (len(samples) - 1).bit_length()
-    started = time.perf_counter()
-    try:
-        f(samples[:1])
-        alone = time.perf_counter() - started
-    except (RuntimeError, ValueError, IndexError):  # of a model that squeezes its outputs, say
-        alone = math.inf
-    if n * alone <= bits * seconds or n < _FEW:
+def _companies(n: int) -> Iterator[list[int]]:
+    """Parts of n samples: the rows and the columns of a square that holds them.
+
+    Two samples are in different rows or in different columns. A part of one sample has it twice,
+    since some models squeeze the outputs of one; of few samples each is by itself.
+    """
+    if n < _FEW:
         yield from ([i] for i in range(n))
         return
-    for bit in range(bits):
-        for half in (0, 1):
-            part = [i for i in range(n) if i >> bit & 1 == half]
-            yield part if len(part) > 1 else part * 2
+    side = math.isqrt(n - 1) + 1
+    square = [range(start, min(start + side, n)) for start in range(0, n, side)]
+    for part in (*square, *(range(start, n, side) for start in range(side))):
+        yield list(part) * (1 + (len(part) == 1))
 
 
 @contextmanager
