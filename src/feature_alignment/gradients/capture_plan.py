@@ -273,7 +273,7 @@ def _recorded_as_planned(
 
 def _space(recording: Recording, number: int, call: OperationCall, n: int) -> torch.Tensor:
     metadata = recording.graph.nodes[number]._input_metadata[0]
-    zero = torch.zeros((), dtype=metadata.dtype, device=metadata.device)
+    zero = recording.f.new_zeros((), dtype=metadata.dtype)
     return call.new_signals(call.signal(zero.expand(metadata.shape)), n, recording.f.shape[1])
 
 

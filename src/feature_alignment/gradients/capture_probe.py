@@ -152,7 +152,9 @@ def try_rules(
         saved = {0: sum(sizes) * recording.f.element_size()}
     with recorded(function, values, samples[more], names) as recording:
         f, graph = recording.f, recording.graph
-        if not close(f.detach(), outputs[more], rounding(f, *values.values()), tolerance):
+        if not close(
+            f.detach(), outputs[torch.tensor(more)], rounding(f, *values.values()), tolerance
+        ):
             raise ValueError(
                 "the model's outputs differ between two runs on the same samples, so they are not "
                 "a function of the parameters; call model.eval() first."

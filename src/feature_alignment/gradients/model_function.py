@@ -290,7 +290,11 @@ def checked_outputs(
         for some in _companies(len(samples)):
             found = f(samples[some]).detach()
             same = found.shape[1] == batch.shape[1]
-            off = (found - batch[some]).abs().amax(1) if same else torch.full((1,), math.inf)
+            off = (
+                (found - batch[torch.tensor(some)]).abs().amax(1)
+                if same
+                else torch.full((1,), math.inf)
+            )
             if tolerance < off.max() < math.inf:
                 # Outputs that are differences of large numbers have larger rounding errors.
                 tolerance = max(tolerance, _change(function, values, samples, batch, relative))

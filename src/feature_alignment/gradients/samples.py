@@ -31,9 +31,9 @@ class Samples:
     def __getitem__(self, index: Index) -> "Samples":
         """The samples of a slice or of a list of numbers."""
         n = len(range(*index.indices(self.n))) if isinstance(index, slice) else len(index)
+        at = index if isinstance(index, slice) else torch.tensor(index)
         entries = {
-            key: value[index] if key in self.sampled else value
-            for key, value in self.entries.items()
+            key: value[at] if key in self.sampled else value for key, value in self.entries.items()
         }
         return replace(self, entries=entries, n=n)
 
