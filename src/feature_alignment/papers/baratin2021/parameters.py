@@ -278,7 +278,8 @@ class Interpolators(Parameters, experiment="interpolators"):
     in float64 have too low a rank to interpolate with)."""
     seeds: Seeds = Field(
         default=5,
-        description="Number of seeds, each with its own features and subsets; seed i is the integer i, from 0.",
+        description="Number of seeds, each with its own features and subsets; seed i is the "
+        "integer i, from 0.",
     )
 
 
