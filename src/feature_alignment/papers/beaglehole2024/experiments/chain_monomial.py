@@ -4,7 +4,6 @@ Source: beaglehole2024, Figure 1, Section 2.1-2.2 and Appendix J.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,16 +21,14 @@ from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_task,
     train_on_chain,
 )
+from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
 
 FIRST_LAYER = "layers.0"
 
 
-def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
+def run_seed(run: SeedRun[ChainMonomial]) -> SeedResult:
     """Train one network and compare F = WᵀW, G = WᵀKW, WᵀQW and the EGOP at the first layer.
 
     Returns:
@@ -54,7 +51,7 @@ def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
 
 
 def _randomise(
-    run: "SeedRun[ChainMonomial]", model: MLP, x: torch.Tensor, result: SeedResult
+    run: SeedRun[ChainMonomial], model: MLP, x: torch.Tensor, result: SeedResult
 ) -> None:
     """The spectrum of K, and the correlation with matrices Q of that spectrum in its place."""
     add = partial(result.add, step=run.parameters.steps, layer=FIRST_LAYER)

@@ -3,8 +3,6 @@
 Source: beaglehole2024, Figures 5, 6 and 8-10, Appendices D, H and J.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
@@ -13,15 +11,13 @@ from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     train_on_chain,
 )
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import hidden_layers
+from feature_alignment.papers.beaglehole2024.parameters import Spectra
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.schedule import measurement_schedule
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import Spectra
 
-
-def run_seed(run: "SeedRun[Spectra]") -> SeedResult:
+def run_seed(run: SeedRun[Spectra]) -> SeedResult:
     """Train one network for each initialisation scale, on the same samples.
 
     Returns:
