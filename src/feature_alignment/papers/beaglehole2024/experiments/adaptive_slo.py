@@ -20,7 +20,7 @@ from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.schedule import measurement_schedule
+from feature_alignment.training.schedule import every
 from feature_alignment.training.speed_limited import SpeedLimited, adaptive_speeds
 
 
@@ -37,7 +37,7 @@ def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
     scales = [p.initial_scale, *[inner] * (p.hidden_layers - 1), p.initial_scale]
     model = chain_network(run, scales)
     probe = FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))
-    measured = measurement_schedule({"every": p.measure_every}, p.steps)
+    measured = every(p.measure_every, p.steps)
     optimizer = _optimizer(model, x, p)
     result = SeedResult()
     result.extend(train_on_chain(run, model, task, optimizer, probe, measured))

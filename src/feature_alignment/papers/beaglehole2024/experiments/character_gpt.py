@@ -14,7 +14,7 @@ from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import sequence_cross_entropy
 from feature_alignment.training.optimizers import warmup_cosine_rate
-from feature_alignment.training.schedule import measurement_schedule
+from feature_alignment.training.schedule import every
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -60,7 +60,7 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
         batches=run.torch_stream("batches"),
         schedule=warmup_cosine_rate(p.steps, p.warmup_steps, LEAST_RATE),
         largest_gradient=LARGEST_GRADIENT,
-        measure_at=measurement_schedule({"every": p.measure_every}, p.steps),
+        measure_at=every(p.measure_every, p.steps),
         evaluate_on=measured,
         probes=[
             FeatureProbe(

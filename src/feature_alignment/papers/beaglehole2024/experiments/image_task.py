@@ -15,7 +15,7 @@ from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
 from feature_alignment.training.optimizers import constant_rate, slow_start_rate
-from feature_alignment.training.schedule import measurement_schedule
+from feature_alignment.training.schedule import every
 
 
 def image_task(run: SeedRun[ImageParameters]) -> Splits:
@@ -79,7 +79,7 @@ def train_on_images(
     else:
         epochs = p.epochs + 1
         schedule = slow_start_rate(epoch, p.first_epoch_rate / p.learning_rate)
-    measured = {1, *measurement_schedule({"every": p.measure_every}, epochs)}
+    measured = {1, *every(p.measure_every, epochs)}
     recorder = train(
         model,
         x,

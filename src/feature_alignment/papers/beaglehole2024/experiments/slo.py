@@ -16,7 +16,7 @@ from feature_alignment.papers.beaglehole2024.experiments.relu_networks import sp
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.schedule import measurement_schedule
+from feature_alignment.training.schedule import every
 
 FIRST_LAYER = "layers.0"
 
@@ -36,7 +36,7 @@ def run_seed(run: SeedRun[SLO]) -> SeedResult:
         "egop": torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x),
         "identity": torch.eye(p.dimension).to(x),
     }
-    measured = measurement_schedule({"every": p.measure_every}, p.steps)
+    measured = every(p.measure_every, p.steps)
     result = SeedResult()
     for initialisation in p.initialisations:
         scale = initialisation.first_layer_scale

@@ -14,7 +14,7 @@ from feature_alignment.papers.beaglehole2024.experiments.relu_networks import hi
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.schedule import measurement_schedule
+from feature_alignment.training.schedule import every
 
 
 def run_seed(run: SeedRun[Spectra]) -> SeedResult:
@@ -26,7 +26,7 @@ def run_seed(run: SeedRun[Spectra]) -> SeedResult:
     p = run.parameters
     task = chain_task(run, p.decay)
     x, _ = task["train"]
-    measured = measurement_schedule({"every": p.measure_every}, p.steps)
+    measured = every(p.measure_every, p.steps)
     result = SeedResult()
     for scale in p.first_layer_scales:
         model = chain_network(run, [scale] + [1.0] * p.hidden_layers)

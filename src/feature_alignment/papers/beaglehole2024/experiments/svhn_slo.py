@@ -26,7 +26,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
-from feature_alignment.training.schedule import measurement_schedule
+from feature_alignment.training.schedule import every
 
 FIRST_LAYER = "layers.0"
 
@@ -56,7 +56,7 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
         loss=mse,
         optimizer=_optimizer(model, p),
         steps=p.steps,
-        measure_at=measurement_schedule({"every": p.measure_every}, p.steps),
+        measure_at=every(p.measure_every, p.steps),
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))],
