@@ -15,8 +15,8 @@ _PLACES = {
     "l1_infinity_product margin_quantile pac_bayes_spectral path_norm spectral_complexity "
     "spectral_product unit_capacity unit_capacity_bound",
     "complexity.update_path": "UpdatePath",
-    "features.by_layer": "Features features",
-    "features.feature_covariance": "FeatureMatrices",
+    "layer_features.by_layer": "Features features",
+    "layer_features.feature_covariance": "FeatureMatrices",
     "free_probability.centred_correlation": "data_matrices predicted_correlation",
     "free_probability.first_order_correlation": "velocity_correlation",
     "free_probability.random_features": "limiting_moments",
@@ -46,6 +46,7 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: if there is no such name.
         ImportError: if it needs a package that is not installed; the message tells how to get it.
+        ModuleNotFoundError: if a package is missing that belongs to no extra.
     """
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -143,6 +143,8 @@ class Monitor:
 
         Raises:
             ValueError: at step 0, if the model cannot be measured.
+            TrainingDivergedError: at step 0, if a quantity is not defined.
+            MetricNotFiniteError: at step 0, if a quantity is not finite.
         """
         if step in self._measured:
             return
@@ -288,7 +290,11 @@ def _state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any] | 
 
 @contextmanager
 def _at(model: nn.Module, parameters: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """The model at other parameters."""
+    """The model at other parameters.
+
+    Raises:
+        UserError: if it has others.
+    """
     own = copy_parameters(model)
     if {n: p.shape for n, p in own.items()} != {n: p.shape for n, p in parameters.items()}:
         raise UserError("state: it is the record of a model with other parameters.")

@@ -55,8 +55,9 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
     for ax in axes.flat:
         handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     if len(handles) > LAYERS_NAMED:
-        named = [*handles][: 1 + (WHOLE_NETWORK in handles)] + [[*handles][-1]]
-        handles = {name: handles[name] for name in named}
+        of_layers = [name for name in handles if name != WHOLE_NETWORK]
+        shown = {WHOLE_NETWORK, of_layers[0], of_layers[-1]}
+        handles = {name: handle for name, handle in handles.items() if name in shown}
     if len(handles) > 1:
         figure.legend(handles.values(), handles, loc="outside lower center", ncols=6)
     return figure
@@ -68,9 +69,7 @@ def _draw(ax: "Axes", rows: "pd.DataFrame", metric: str, colours: dict[str, str]
         whole = layer == WHOLE_NETWORK
         style = {"color": COLOURS["train"], "zorder": 3} if whole else {"linewidth": 1.0}
         colour = {} if whole else {"color": colours[str(layer)]}
-        ax.plot(
-            curve["step"], curve["value"], label=str(layer), marker=".", **style, **colour
-        )
+        ax.plot(curve["step"], curve["value"], label=str(layer), marker=".", **style, **colour)
     positive = [step for step in steps if step > 0]
     if positive and positive[-1] >= 30 * positive[0]:
         # Linear up to the first measured step, so that step 0 has a place.
