@@ -142,7 +142,9 @@ def test_orthogonal_and_parallel_kernels():
         (np.ones((4, 4)) * 0.3, np.arange(4.0)[:, None], {}, r"zero \(once centred\)"),
         (np.full((4, 4), np.nan), np.arange(4.0)[:, None], {}, "not finite"),
         (np.eye(4), np.full((4, 1), 0.3), {}, "all samples have the same"),
-        (np.eye(4), np.arange(4.0), {}, r"labels must be \(n, c\)"),
+        (np.eye(4), np.arange(3.0), {}, r"labels must be \(n, c\)"),
+        (np.eye(4), np.array([0, 2]), {}, "whole numbers from 0 to 1"),
+        (np.eye(4), np.array([0.5, 1.0]), {}, "whole numbers from 0 to 1"),
         (np.eye(4), np.ones((3, 1)), {}, "for a kernel of 4 rows"),
         (np.ones((4, 3)), np.ones((4, 1)), {}, "must be square"),
         (np.eye(4), np.arange(4.0)[:, None], {"form": "eq7"}, "'eq7' is not a valid"),
@@ -175,3 +177,17 @@ def test_several_forms_at_once_are_those_one_by_one():
     # One product with several columns sums in another order than one with a single column, on
     # some processors: 400 terms may each leave a few rounding errors of 1.1e-16.
     assert label_alignments(kernel, y) == pytest.approx(expected, rel=1e-12)
+
+
+def test_class_numbers_stand_for_one_hot_labels():
+    features = np.random.default_rng(0).normal(size=(12, 20))
+    numbers = np.array([0, 2, 1, 1])
+    found = label_alignment(features @ features.T, numbers)
+    assert found == label_alignment(features @ features.T, np.eye(3)[numbers])
+
+
+def test_plain_values_are_the_labels_of_a_single_output():
+    features = np.random.default_rng(0).normal(size=(4, 9))
+    values = np.array([0.5, -1.0, 2.0, 0.1])
+    found = label_alignment(features @ features.T, values)
+    assert found == label_alignment(features @ features.T, values[:, None])

@@ -4,7 +4,7 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import tee
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
+from feature_alignment.features.correlation import feature_pair
 from feature_alignment.features.feature_matrices import (
     average_gradient_outer_product,
     neural_feature_correlation,
@@ -25,6 +26,7 @@ from feature_alignment.gradients.graph import grows
 from feature_alignment.gradients.matrix_uses import MatrixUse, matrix_uses
 from feature_alignment.gradients.model_function import (
     ModelFunction,
+    OutputChoice,
     evaluation_point,
     refuse_dependent_samples,
 )
@@ -50,12 +52,14 @@ class FeatureMatrices:
             positions, the sum over outputs. Times `positions` it is the sum over positions.
         positions: P.
         initial_weight: W₀, (k, d), or None where it was not given.
+        tangent_change: K̄ of the changes δ − δ₀, (k, k), or None where it was not asked for.
     """
 
     weight_matrix: torch.Tensor
     covariance: torch.Tensor
     positions: int
     initial_weight: torch.Tensor | None = None
+    tangent_change: torch.Tensor | None = None
 
     @property
     def nfm(self) -> torch.Tensor:
@@ -89,6 +93,35 @@ class FeatureMatrices:
             self.weight_matrix, self.covariance, self.start, subtract_mean
         )
 
+    def correlations(self) -> dict[str, float]:
+        """All correlations by name, as `FeatureProbe` describes them; those that are defined.
+
+        What is centred needs W₀, and a weight that has moved; what is double-centred needs K̄.
+        """
+        # In float64, since squares of small changes would underflow in float32.
+        weight = self.weight_matrix.double()
+        uncentred = feature_pair(weight, self.covariance)
+        values = {
+            "nfc": uncentred.correlation(),
+            "nfc_mean_subtracted": uncentred.correlation(subtract_mean=True),
+        }
+        if self.initial_weight is None:
+            return values
+        initial = self.initial_weight.double()
+        change = weight - initial
+        centred = feature_pair(change, self.covariance)
+        values["centred_uncentred_ratio"] = centred.inner / uncentred.inner
+        values["weight_change"] = float(change.norm() / weight.norm())
+        if change.any():
+            values["centred_nfc"] = centred.correlation()
+            values["centred_nfc_mean_subtracted"] = centred.correlation(subtract_mean=True)
+        if self.tangent_change is not None and self.tangent_change.any():
+            double_centred = feature_pair(change, self.tangent_change)
+            values["double_centred_nfc"] = double_centred.correlation()
+            values["double_centred_ratio"] = double_centred.inner / centred.inner
+            values["ptk_centred_nfc"] = feature_pair(initial, self.tangent_change).correlation()
+        return values
+
     @property
     def start(self) -> torch.Tensor:
         """W₀, (k, d).
@@ -109,6 +142,9 @@ def layer_feature_matrices(
     chunk_size: int = 500,
     output_samples: int | None = None,
     generator: torch.Generator | None = None,
+    *,
+    inputs: str | Collection[str | int] | None = None,
+    output: OutputChoice | None = None,
 ) -> dict[str, FeatureMatrices]:
     """NFM, AGOP and PTK feature covariance of layers, from one forward and c backward passes.
 
@@ -133,6 +169,8 @@ def layer_feature_matrices(
             without bias, by random signs v (n, c): E (Σ_y v_y δ_y)ᵀ(Σ_y v_y δ_y) = Σ_y δ_yᵀδ_y.
             None for the exact sum in c passes.
         generator: CPU generator of the signs; needed with `output_samples` only.
+        inputs: as for `tangent_kernel`.
+        output: as for `tangent_kernel`.
 
     Returns:
         The matrices by layer name, detached. Sums over chunks are taken in float64.
@@ -148,8 +186,8 @@ def layer_feature_matrices(
         tensor([[1.]])
     """
     values = evaluation_point(model)
-    found = _Sums(model, [values], layers, output_samples, generator)
-    found.add(as_samples(x), chunk_size)
+    found = _Sums(ModelFunction(model, output), [values], layers, output_samples, generator)
+    found.add(as_samples(x, inputs), chunk_size)
     matrices = {}
     for name, use in found.uses.items():
         positions = found.counts[name]
@@ -171,6 +209,9 @@ def tangent_change_covariances(
     chunk_size: int = 500,
     output_samples: int | None = None,
     generator: torch.Generator | None = None,
+    *,
+    inputs: str | Collection[str | int] | None = None,
+    output: OutputChoice | None = None,
 ) -> dict[str, torch.Tensor]:
     """K̄ = mean over samples and positions of (δ − δ₀)ᵀ(δ − δ₀), of the pre-activation gradients.
 
@@ -187,6 +228,8 @@ def tangent_change_covariances(
         chunk_size: samples at a time.
         output_samples: number of random backward passes, the same signs for δ and δ₀.
         generator: CPU generator of the signs.
+        inputs: as for `tangent_kernel`.
+        output: as for `tangent_kernel`.
 
     Returns:
         K̄ (k, k) by layer name, detached, float64.
@@ -195,8 +238,8 @@ def tangent_change_covariances(
         ValueError: as `layer_feature_matrices`, or if a parameter is missing.
     """
     points = [evaluation_point(model), evaluation_point(model, initial)]
-    found = _Sums(model, points, layers, output_samples, generator)
-    found.add(as_samples(x), chunk_size)
+    found = _Sums(ModelFunction(model, output), points, layers, output_samples, generator)
+    found.add(as_samples(x, inputs), chunk_size)
     return {
         name: _mirrored(found.sums[name] / (found.samples * found.counts[name]))
         for name in found.uses
@@ -220,7 +263,7 @@ class _Sums:
 
     def __init__(
         self,
-        model: nn.Module,
+        function: ModelFunction,
         points: Sequence[Mapping[str, torch.Tensor]],
         layers: Sequence[str] | None,
         output_samples: int | None,
@@ -230,10 +273,10 @@ class _Sums:
             raise ValueError(f"output_samples: {output_samples}; it must be at least 1.")
         if (output_samples is None) != (generator is None):
             raise ValueError("output_samples and generator go together: give both or neither.")
-        refuse_dependent_samples(model)
-        self._model, self._points, self._layers = model, points, layers
+        refuse_dependent_samples(function.model)
+        self._function, self._points, self._layers = function, points, layers
         self._output_samples, self._generator = output_samples, generator
-        self._owners = _owners(model, layers)
+        self._owners = _owners(function.model, layers)
         self._shared: set[str] = set()
         self.uses: dict[str, MatrixUse] = {}
         self.sums: dict[str, torch.Tensor] = {}
@@ -253,7 +296,7 @@ class _Sums:
             with ExitStack() as stack:
                 recordings = [
                     stack.enter_context(
-                        recorded(ModelFunction(self._model), point, samples[span], self._owners)
+                        recorded(self._function, point, samples[span], self._owners)
                     )
                     for point in self._points
                 ]
@@ -265,8 +308,7 @@ class _Sums:
         shapes: list[dict[str, torch.Size]] = []
         for n in (2, 3):
             some = samples[[i % len(samples) for i in range(n)]]
-            function = ModelFunction(self._model)
-            with recorded(function, self._points[0], some, self._owners) as recording:
+            with recorded(self._function, self._points[0], some, self._owners) as recording:
                 uses, _ = _layers_of(recording, self._owners)
                 shape = recording.graph.shape
                 shapes.append({name: shape((use.number, 0)) for name, use in uses.items()})

@@ -92,7 +92,7 @@ def label_alignment(
 
     Args:
         kernel: symmetric K (n·c, n·c).
-        y: labels (n, c), one-hot for classes.
+        y: labels (n, c), one-hot for classes, or the classes' numbers (n,).
         form: which reading.
 
     Raises:
@@ -115,11 +115,12 @@ def label_alignments(
     Raises:
         ValueError: as `label_alignment`.
     """
-    gram, labels = _square(kernel), _float64(y)
+    gram = _square(kernel)
+    labels = _labels(y, len(gram))
     if labels.ndim != 2 or labels.numel() != len(gram):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} for a kernel of {len(gram)} rows; "
-            "labels must be (n, c) and the kernel (n·c, n·c)."
+            "labels must be (n, c), or class numbers (n,), and the kernel (n·c, n·c)."
         )
     forms = [LabelAlignmentForm(form) for form in forms]
     by_class, by_mean = centre_labels(labels), labels - labels.mean()
@@ -163,6 +164,27 @@ def _frobenius_norm(gram: torch.Tensor) -> torch.Tensor:
             "the kernel is zero (once centred) or not finite; its alignment is not defined."
         )
     return norm
+
+
+def _labels(y: Matrix, rows: int) -> torch.Tensor:
+    """Labels (n, c) in float64 for a kernel of n·c rows: one-hot where they are class numbers.
+
+    Raises:
+        ValueError: if class numbers do not fit the outputs.
+    """
+    values = _float64(y)
+    if values.ndim != 1:
+        return values
+    classes = rows // max(len(values), 1)
+    if classes <= 1:
+        return values[:, None]
+    numbers = values.long()
+    if (numbers != values).any() or (numbers < 0).any() or (numbers >= classes).any():
+        raise ValueError(
+            f"labels from {values.min():g} to {values.max():g} for a kernel of {classes} outputs; "
+            f"class numbers must be whole numbers from 0 to {classes - 1}."
+        )
+    return torch.nn.functional.one_hot(numbers, classes).double()
 
 
 def _square(kernel: Matrix) -> torch.Tensor:

@@ -12,6 +12,7 @@ repeated for every pair of blocks.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -41,6 +42,9 @@ from feature_alignment.gradients.position_gram import (
     mirror_lower_triangle,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
+from feature_alignment.kernels.alignment import LabelAlignmentForm, Matrix, label_alignment
+from feature_alignment.kernels.centring import centre_kernel
+from feature_alignment.kernels.spectrum import effective_rank, kernel_eigenvalues
 
 # A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
 DEFAULT_BUDGET = 5 * 2**29
@@ -49,7 +53,7 @@ DEFAULT_BUDGET = 5 * 2**29
 _WORKSPACE = 1 / 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TangentKernel:
     """Gram matrix of tangent features between two sets of samples.
 
@@ -57,10 +61,30 @@ class TangentKernel:
         layers: the Gram matrix of each layer's features by layer name, each (n·c, n₂·c), in
             units of f² per parameter².
         outputs: c, the number of outputs.
+
+    Example:
+        >>> tangent_kernel(nn.Linear(2, 3), torch.eye(2))
+        TangentKernel(2 samples, 3 outputs; 6 × 6, float32; trace 12; 1 layer)
     """
 
     layers: dict[str, torch.Tensor]
     outputs: int
+
+    def __repr__(self) -> str:
+        rows, columns = (size // self.outputs for size in self._shape)
+        grams = self.layers.values()
+        parts = [
+            f"{rows}{'' if rows == columns else f' by {columns}'} samples, {self.outputs} outputs",
+            f"{self._shape[0]} × {self._shape[1]}, {str(next(iter(grams)).dtype)[6:]}",
+            f"{len(grams)} layer{'s' * (len(grams) > 1)}",
+        ]
+        if rows == columns:
+            parts.insert(2, f"trace {sum(float(gram.trace()) for gram in grams):.4g}")
+        return f"TangentKernel({parts[0]}; {'; '.join(parts[1:])})"
+
+    @property
+    def _shape(self) -> torch.Size:
+        return next(iter(self.layers.values())).shape
 
     @property
     def total(self) -> torch.Tensor:
@@ -70,6 +94,69 @@ class TangentKernel:
         for gram in grams:
             total += gram
         return total
+
+    @property
+    def centred(self) -> torch.Tensor:
+        """The kernel of all features, those of each output centred over the samples, in float64.
+
+        Raises:
+            ValueError: if it is a kernel between two different sets of samples.
+        """
+        total = self.total.double()
+        if total.shape[0] != total.shape[1] or not torch.allclose(total, total.T):
+            raise ValueError(
+                "a kernel between two sets of samples has no centring, spectrum or alignment; "
+                "take that of one set."
+            )
+        return centre_kernel(total, self.outputs)
+
+    def spectrum(self, *, centred: bool = True) -> np.ndarray:
+        """Eigenvalues λ_1 ≥ … ≥ 0, (n·c,) in float64, of the centred kernel or of the raw one.
+
+        Source: Baratin et al. 2021, Sections 3.1 and 3.2.
+
+        Raises:
+            ValueError: if it is a kernel between two different sets of samples.
+        """
+        # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative.
+        single = torch.float32 in {gram.dtype for gram in self.layers.values()}
+        kernel = self.centred if centred else self.total
+        return kernel_eigenvalues(kernel, 1e-4 if single else 1e-10)
+
+    def effective_rank(self, *, centred: bool = True) -> float:
+        """Effective rank of `spectrum`: see `kernels.spectrum.effective_rank`."""
+        return effective_rank(self.spectrum(centred=centred))
+
+    def alignment(
+        self, y: Matrix, form: LabelAlignmentForm | str = LabelAlignmentForm.RELEASED
+    ) -> float:
+        """Alignment with the labels: see `kernels.alignment.label_alignment`.
+
+        Args:
+            y: class numbers (n,), or labels (n, c) such as one-hot ones.
+            form: which reading of the formula; by default centred for each output.
+        """
+        return label_alignment(self.total, y, form)
+
+    def by_block(self, depth: int = 1) -> "TangentKernel":
+        """Layers summed that share the first `depth` parts of their names.
+
+        Raises:
+            ValueError: if the depth is not positive.
+
+        Example:
+            >>> block = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+            >>> kernel = tangent_kernel(nn.Sequential(block, nn.Linear(2, 1)), torch.eye(2))
+            >>> list(kernel.layers), list(kernel.by_block(1).layers)
+            (['0.0', '0.1', '1'], ['0', '1'])
+        """
+        if depth < 1:
+            raise ValueError(f"depth: {depth}; it must be at least 1.")
+        blocks: dict[str, torch.Tensor] = {}
+        for layer, gram in self.layers.items():
+            block = ".".join(layer.split(".")[:depth])
+            blocks[block] = blocks[block] + gram if block in blocks else gram.clone()
+        return TangentKernel(blocks, self.outputs)
 
 
 def tangent_kernel(

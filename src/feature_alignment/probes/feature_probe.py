@@ -1,12 +1,12 @@
 """A probe of the neural feature correlations of each layer, uncentred and centred."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from feature_alignment.features.correlation import feature_pair
 from feature_alignment.features.feature_covariance import (
     FeatureMatrices,
     layer_feature_matrices,
@@ -15,6 +15,8 @@ from feature_alignment.features.feature_covariance import (
 from feature_alignment.features.feature_matrices import cosine_similarity
 from feature_alignment.features.layer_signals import LayerSignals, layer_signals
 from feature_alignment.features.preactivation import preactivation_feature_covariance
+from feature_alignment.gradients.model_function import OutputChoice
+from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.errors import TrainingDivergedError
@@ -59,12 +61,14 @@ class FeatureProbe:
         chunk_size: samples at a time, see `layer_feature_matrices`.
         output_samples: random backward passes instead of one for each output; see there.
         generator: source of those passes' random signs.
+        inputs: as for `tangent_kernel`.
+        output: as for `tangent_kernel`.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        x: torch.Tensor,
+        x: ModelInput,
         *,
         layers: Sequence[str] | None = None,
         references: Mapping[str, torch.Tensor] | None = None,
@@ -73,6 +77,8 @@ class FeatureProbe:
         chunk_size: int = 500,
         output_samples: int | None = None,
         generator: torch.Generator | None = None,
+        inputs: str | Collection[str | int] | None = None,
+        output: OutputChoice | None = None,
     ) -> None:
         self._x = x
         self._layers = layers
@@ -82,10 +88,13 @@ class FeatureProbe:
             "chunk_size": chunk_size,
             "output_samples": output_samples,
             "generator": generator,
+            "inputs": inputs,
+            "output": output,
         }
         self._initial = copy_parameters(model)
         self._centre_tangents = centre_tangents
-        keep = centre_tangents and isinstance(model, MLP)
+        plain = output is None and isinstance(x, torch.Tensor) and isinstance(model, MLP)
+        keep = centre_tangents and plain
         self._initial_signals = self._signals(model) if keep else None
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
@@ -94,7 +103,6 @@ class FeatureProbe:
         Raises:
             TrainingDivergedError: if no gradient reaches a layer any more.
         """
-        changes: dict[str, torch.Tensor] = {}  # K̄ by layer
         if self._initial_signals is None:
             matrices = layer_feature_matrices(
                 model, self._x, self._layers, self._initial, **self._options
@@ -103,14 +111,14 @@ class FeatureProbe:
                 changes = tangent_change_covariances(
                     model, self._x, self._initial, self._layers, **self._options
                 )
+                matrices = {
+                    name: replace(layer, tangent_change=changes[name])
+                    for name, layer in matrices.items()
+                }
         else:
-            signals = self._signals(model)
-            matrices = {name: self._matrices(name, model, signals[name]) for name in signals}
-            changes = {
-                name: preactivation_feature_covariance(
-                    (signals[name].gradients - self._initial_signals[name].gradients).double()
-                )
-                for name in signals
+            matrices = {
+                name: self._matrices(name, model, now, self._initial_signals[name])
+                for name, now in self._signals(model).items()
             }
         measurement = Measurement()
         for position, (name, layer) in enumerate(matrices.items()):
@@ -119,7 +127,7 @@ class FeatureProbe:
                     f"training killed the network: after step {step} no gradient reaches {name}; "
                     "use a smaller learning rate."
                 )
-            values = _correlations(layer, changes.get(name))
+            values = layer.correlations()
             if position == 0:
                 values |= self._compare(layer)
                 if step in self._keep_at:
@@ -141,15 +149,20 @@ class FeatureProbe:
             self._options["generator"].set_state(state["generator"])
 
     def _signals(self, model: nn.Module) -> dict[str, LayerSignals]:
+        assert isinstance(self._x, torch.Tensor)
         found = layer_signals(model, self._x)
         return {name: found[name] for name in self._layers or found}
 
-    def _matrices(self, name: str, model: nn.Module, signals: LayerSignals) -> FeatureMatrices:
+    def _matrices(
+        self, name: str, model: nn.Module, signals: LayerSignals, initial: LayerSignals
+    ) -> FeatureMatrices:
+        change = (signals.gradients - initial.gradients).double()
         return FeatureMatrices(
             weight_matrix=model.get_parameter(f"{name}.weight").detach(),
             covariance=preactivation_feature_covariance(signals.gradients),
             positions=1,
             initial_weight=self._initial[f"{name}.weight"],
+            tangent_change=preactivation_feature_covariance(change),
         )
 
     def _compare(self, layer: FeatureMatrices) -> dict[str, float]:
@@ -160,27 +173,3 @@ class FeatureProbe:
             for name, matrix in {"nfm": layer.nfm, "agop": layer.agop}.items()
             for reference, other in self._references.items()
         }
-
-
-def _correlations(layer: FeatureMatrices, tangents: torch.Tensor | None) -> dict[str, float]:
-    """All measures of a layer; those of the tangents' change if K̄ (k, k), float64, is given."""
-    # In float64, since squares of small changes would underflow in float32.
-    weight, initial = layer.weight_matrix.double(), layer.start.double()
-    change = weight - initial
-    uncentred = feature_pair(weight, layer.covariance)
-    centred = feature_pair(change, layer.covariance)
-    values = {
-        "nfc": uncentred.correlation(),
-        "nfc_mean_subtracted": uncentred.correlation(subtract_mean=True),
-        "centred_uncentred_ratio": centred.inner / uncentred.inner,
-        "weight_change": float(change.norm() / weight.norm()),
-    }
-    if change.any():
-        values["centred_nfc"] = centred.correlation()
-        values["centred_nfc_mean_subtracted"] = centred.correlation(subtract_mean=True)
-    if tangents is not None and tangents.any():
-        double_centred = feature_pair(change, tangents)
-        values["double_centred_nfc"] = double_centred.correlation()
-        values["double_centred_ratio"] = double_centred.inner / centred.inner
-        values["ptk_centred_nfc"] = feature_pair(initial, tangents).correlation()
-    return values

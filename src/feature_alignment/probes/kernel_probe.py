@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
+from feature_alignment.gradients.samples import ModelInput
+
 from feature_alignment.kernels.alignment import LabelAlignmentForm, label_alignments
-from feature_alignment.kernels.centring import centre_kernel
-from feature_alignment.kernels.spectrum import (
-    effective_rank,
-    kernel_eigenvalues,
-    spectrum_size,
-    trace_ratio,
-)
+from feature_alignment.kernels.spectrum import effective_rank, spectrum_size, trace_ratio
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
@@ -36,11 +33,12 @@ class Batch:
 
     Attributes:
         x: inputs (n, …), on the model's device.
-        y: one-hot labels (n, c).
+        y: labels (n, c), one-hot for classes, or class numbers (n,); None where no alignment is
+            wanted.
     """
 
-    x: torch.Tensor
-    y: torch.Tensor
+    x: ModelInput
+    y: torch.Tensor | None = None
 
 
 class TangentKernelProbe:
@@ -59,6 +57,7 @@ class TangentKernelProbe:
         batches: what to measure on, by split.
         spectrum: whether eigenvalues are wanted, which cost (n·c)³.
         layers: whether layers' alignments are wanted.
+        options: further arguments of `tangent_kernel`, such as `output`.
     """
 
     def __init__(
@@ -67,10 +66,12 @@ class TangentKernelProbe:
         *,
         spectrum: bool = True,
         layers: bool = False,
+        **options: Any,
     ) -> None:
         self._batches = dict(batches)
         self._spectrum = spectrum
         self._layers = layers
+        self._options = options
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every batch, one after the other.
@@ -80,8 +81,9 @@ class TangentKernelProbe:
         """
         rows: list[Row] = []
         for split, batch in self._batches.items():
-            kernel = tangent_kernel(model, batch.x)
-            rows += self._alignments(step, split, kernel, batch.y)
+            kernel = tangent_kernel(model, batch.x, **self._options)
+            if batch.y is not None:
+                rows += self._alignments(step, split, kernel, batch.y)
             if self._spectrum:
                 rows += _spectrum(split, kernel)
         return Measurement(rows=rows)
@@ -105,11 +107,7 @@ class TangentKernelProbe:
 
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:
-    total = kernel.total
-    centred = centre_kernel(total.double(), kernel.outputs)
-    # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative.
-    tolerance = 1e-4 if total.dtype == torch.float32 else 1e-10
-    eigenvalues = kernel_eigenvalues(centred, tolerance)
+    eigenvalues = kernel.spectrum()
     size = spectrum_size(eigenvalues)
     values = {
         "largest_eigenvalue": size.maximum,
