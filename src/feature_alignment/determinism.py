@@ -53,6 +53,7 @@ def configure(threads: int) -> None:
 
     The number of threads, of PyTorch and the BLAS libraries, changes the order of sums and so the
     last bits: it belongs to the spec and is set here, whatever the scheduler's environment says.
+    It needs the package threadpoolctl, of the extra `pipeline`.
     """
     import threadpoolctl
     import torch

@@ -1,5 +1,6 @@
 import io
 import logging
+import sys
 
 import torch
 
@@ -40,3 +41,14 @@ def test_the_bar_is_drawn_on_a_terminal_only():
         progress.update(1, torch.tensor(0.5))
         progress.close()
         assert ("run" in stream.getvalue()) is drawn
+
+
+def test_without_tqdm_there_is_no_bar_and_the_lines_remain(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    terminal = Terminal()
+    progress = Progress(10, "run", interval=0, stream=terminal)
+    with caplog.at_level(logging.INFO, logger="feature_alignment.training.progress"):
+        progress.update(1, torch.tensor(0.5))
+    progress.close()
+    assert terminal.getvalue() == ""
+    assert "run: step 1 of 10" in caplog.text

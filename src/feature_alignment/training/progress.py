@@ -4,10 +4,12 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import torch
-import tqdm
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +18,7 @@ class Progress:
     """Reports steps done, loss and remaining time of one training run.
 
     The loss is read from the device only when a line is due, so that reporting does not slow
-    training down. The bar is drawn on a terminal only.
+    training down. The bar is drawn on a terminal only, and where tqdm is installed.
 
     Args:
         steps: updates of the whole run.
@@ -41,11 +43,7 @@ class Progress:
         self._begin = self._last = clock()
         self._first = 0
         terminal: TextIO = sys.stderr if stream is None else stream
-        self._bar = (
-            tqdm.tqdm(total=steps, desc=label, file=terminal, mininterval=0.5, leave=False)
-            if terminal.isatty()
-            else None
-        )
+        self._bar = _bar(steps, label, terminal) if terminal.isatty() else None
 
     def start_after(self, step: int) -> None:
         """Report that an earlier attempt did `step` updates, in a time that is not known."""
@@ -81,3 +79,11 @@ class Progress:
         total = max(sum(seconds.values()), 1e-9)
         shares = (f"{100 * value / total:.0f} % {part}" for part, value in seconds.items())
         logger.info("%s: %.1f s: %s", self._label, total, ", ".join(shares))
+
+
+def _bar(steps: int, label: str, terminal: TextIO) -> "tqdm | None":
+    try:
+        from tqdm import tqdm
+    except ModuleNotFoundError:
+        return None
+    return tqdm(total=steps, desc=label, file=terminal, mininterval=0.5, leave=False)

@@ -5,9 +5,9 @@ Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 
 import torch
 
-from feature_alignment.features.feature_matrices import cosine_similarity
 from feature_alignment.kernels.average_features import adapted_kernel, copy_parameters, label_kernel
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
