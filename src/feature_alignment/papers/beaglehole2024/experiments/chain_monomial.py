@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
+from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
-    neural_feature_correlation,
     spectrum_preserving_rotation,
 )
 from feature_alignment.models.mlp import MLP
@@ -62,7 +62,7 @@ def _randomise(
     rng = run.stream("probe/random_conjugates")
     for draw in range(run.parameters.random_conjugates):
         conjugate = spectrum_preserving_rotation(covariance, rng)
-        add("nfc_random_conjugate", neural_feature_correlation(weight, conjugate), draw=draw)
+        add("nfc_random_conjugate", feature_pair(weight, conjugate).correlation(), draw=draw)
         if draw == 0:
             agop = average_gradient_outer_product(weight, conjugate)
             result.arrays["random_conjugate_agop"] = agop.cpu().numpy()
