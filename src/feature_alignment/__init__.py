@@ -21,6 +21,7 @@ _PLACES = {
     "free_probability.first_order_correlation": "velocity_correlation",
     "free_probability.random_features": "limiting_moments",
     "free_probability.words": "free_trace matrix_trace moment_trace",
+    "instrument.callbacks": "LightningMonitor TrainerMonitor",
     "instrument.monitor": "Monitor",
     "kernels.alignment": "centred_kernel_alignment kernel_alignment label_alignment",
     "kernels.average_features": "adapted_kernel average_tangent_features copy_parameters "

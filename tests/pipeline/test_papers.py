@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from feature_alignment import papers as package
+from feature_alignment.__main__ import main
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline import config, papers
-from feature_alignment.pipeline.command_line import main
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.plan import make_plan
 
