@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.kernels.alignment import LabelAlignmentForm, label_alignments
 from feature_alignment.kernels.centring import centre_kernel
 from feature_alignment.kernels.spectrum import (
@@ -59,6 +60,7 @@ class TangentKernelProbe:
         batches: what to measure on, by split.
         spectrum: whether eigenvalues are wanted, which cost (n·c)³.
         layers: whether layers' alignments are wanted.
+        output: as for `tangent_kernel`.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class TangentKernelProbe:
         *,
         spectrum: bool = True,
         layers: bool = False,
+        output: OutputChoice | None = None,
     ) -> None:
         self._batches = dict(batches)
+        self._output = output
         self._spectrum = spectrum
         self._layers = layers
 
@@ -80,7 +84,7 @@ class TangentKernelProbe:
         """
         rows: list[Row] = []
         for split, batch in self._batches.items():
-            kernel = tangent_kernel(model, batch.x)
+            kernel = tangent_kernel(model, batch.x, output=self._output)
             rows += self._alignments(step, split, kernel, batch.y)
             if self._spectrum:
                 rows += _spectrum(split, kernel)
