@@ -31,6 +31,7 @@ _PLACES = {
     "kernels.spectrum": "effective_rank kernel_eigenvalues trace_ratio",
     "kernels.tangent": "TangentKernel tangent_features tangent_kernel",
     "kernels.tangent_trace": "tangent_trace",
+    "probes.adapted_kernel_probe": "AdaptedKernelProbe",
     "probes.feature_probe": "FeatureProbe",
     "probes.kernel_probe": "Batch TangentKernelProbe",
     "training.speed_limited": "SpeedLimited groups_by_layer",

@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         options.command(options)
     except UserError as error:
-        sys.exit(f"{error.traceback}{error}")
+        sys.stderr.write(error.traceback)
+        sys.exit(f"{error}")
     except ModuleNotFoundError as error:
         sys.exit(f"the package {error.name} is not installed; pip install {error.name}.")
 

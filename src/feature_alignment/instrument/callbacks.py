@@ -68,11 +68,11 @@ if Callback is not None:
             """Measure the start, or go on."""
             self._begin(pl_module, trainer.global_step)
 
-        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             """Take note of an update."""
             self._update(trainer.global_step)
 
-        def on_fit_end(self, *_: Any) -> None:
+        def on_fit_end(self, trainer: Any, pl_module: nn.Module) -> None:
             """Save the record."""
             self._end()
 

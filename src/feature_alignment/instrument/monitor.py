@@ -19,6 +19,7 @@ from feature_alignment.files import whole_file
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, Selection
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
 from feature_alignment.training.checkpoint import Stateful
@@ -250,14 +251,12 @@ class Monitor:
         if name == "features":
             return FeatureProbe(self._model, self._samples, **options)
         if name == "adapted":
-            from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
-
             batch = Batch(self._samples, self._y)
             return AdaptedKernelProbe(self._model, batch, only=only, **options)
         raise UserError(f"measure: no {name!r}; {suggestion(name, MEASURES)}.")
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
-        if self._loss is None:
+        if self._loss is None or self._y is None:
             return Measurement()
         with self._function.installed(copy_parameters(model), False) as f, torch.no_grad():
             value = float(self._loss(f(self._samples), self._y))
@@ -300,7 +299,9 @@ def _identity(values: Iterable[Any]) -> str:
     for value in values:
         if isinstance(value, torch.Tensor):
             digest.update(f"{value.dtype} {tuple(value.shape)} ".encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+            digest.update(
+                value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            )
     return digest.hexdigest()
 
 

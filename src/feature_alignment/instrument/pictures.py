@@ -78,9 +78,10 @@ def _draw(
 ) -> None:
     for layer, curve in rows.groupby("layer", sort=False):
         whole = layer == WHOLE_NETWORK
-        style = {"color": COLOURS["train"], "zorder": 3} if whole else {"linewidth": 1.0}
-        colour = {} if whole else {"color": colours[str(layer)]}
-        ax.plot(curve["step"], curve["value"], label=str(layer), marker=".", **style, **colour)
+        colour = COLOURS["train"] if whole else colours[str(layer)]
+        width, order = (1.5, 3) if whole else (1.0, 2)
+        (line,) = ax.plot(curve["step"], curve["value"], color=colour, label=str(layer))
+        line.set(linewidth=width, zorder=order, marker=".")
     if logarithmic := _decades(steps):
         # Linear up to the first measured step, so that step 0 has a place.
         ax.set_xscale("symlog", linthresh=logarithmic[0], linscale=0.3)
