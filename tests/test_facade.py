@@ -87,6 +87,16 @@ class TestTangentKernel:
         with pytest.raises(ValueError, match="between two sets of samples"):
             other.spectrum()
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_centred_kernel_of_mere_rounding_has_no_spectrum(self, dtype):
+        torch.manual_seed(0)
+        layers = [nn.Linear(8, 8), *[nn.Linear(8, 8) for _ in range(40)]]
+        for layer in layers:  # so deep that the output hardly depends on the sample
+            layer.weight.data *= 0.4
+        model, x = nn.Sequential(*layers).to(dtype), torch.randn(6, 8, dtype=dtype)
+        with pytest.raises(ValueError, match="features are the same for all samples"):
+            fa.tangent_kernel(model, x).effective_rank()
+
     def test_it_tells_its_size(self, kernel):
         trace = float(kernel.total.trace())
         assert repr(kernel) == (

@@ -56,8 +56,9 @@ class Monitor:
 
     The model is measured in evaluation mode and in full precision, on samples that stay the same.
     Nothing of the training changes by it: random states, gradients, buffers, modes and flags are
-    put back. What goes wrong at the first step is raised; what goes wrong later (a network whose
-    units died) must not end a long training, and so it is logged and kept in `problems`.
+    put back. A model that cannot be measured is refused at the first step. A quantity that is not
+    defined (as of a network whose units died), or what goes wrong later, must not end a training,
+    and so it is logged and kept in `problems`.
 
     The rows are those of the pipeline's probes: `TangentKernelProbe` ("kernel"), `FeatureProbe`
     ("features") and `AdaptedKernelProbe` ("adapted").
@@ -156,8 +157,6 @@ class Monitor:
 
         Raises:
             ValueError: at the first step, if the model cannot be measured.
-            TrainingDivergedError: at the first step, if a quantity is not defined.
-            MetricNotFiniteError: at the first step, if a quantity is not finite.
         """
         if step in self.measured:
             return
@@ -166,11 +165,12 @@ class Monitor:
             for part in [self._measured_loss, *self._probes]:
                 try:
                     self._recorder.record(step, call_probe(part, step, self._model))
-                except (TrainingDivergedError, MetricNotFiniteError, ValueError) as error:
+                except (TrainingDivergedError, MetricNotFiniteError) as error:
+                    self._note(step, error)
+                except ValueError as error:
                     if step == self._first:
                         raise
-                    log.warning("step %d is not measured: %s", step, error)
-                    self.problems.append((step, str(error)))
+                    self._note(step, error)
         self._step = step
         self.measured.add(step)
         self._recorder.seconds["measuring"] += time.monotonic() - start
@@ -254,6 +254,10 @@ class Monitor:
             batch = Batch(self._samples, self._y)
             return AdaptedKernelProbe(self._model, batch, only=only, **options)
         raise UserError(f"measure: no {name!r}; {suggestion(name, MEASURES)}.")
+
+    def _note(self, step: int, error: Exception) -> None:
+        log.warning("step %d is not measured: %s", step, error)
+        self.problems.append((step, str(error)))
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
         if self._loss is None or self._y is None:

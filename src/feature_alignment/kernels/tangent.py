@@ -119,12 +119,22 @@ class TangentKernel:
         Source: Baratin et al. 2021, Sections 3.1 and 3.2.
 
         Raises:
-            ValueError: if it is a kernel between two different sets of samples.
+            ValueError: if it is a kernel between two different sets of samples, or the centred one
+                is no more than the rounding of the raw one.
         """
-        # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative.
+        # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative,
+        # and centring leaves the raw kernel's rounding.
         single = torch.float32 in {gram.dtype for gram in self.layers.values()}
         kernel = self.centred if centred else self.total
-        return kernel_eigenvalues(kernel, 1e-4 if single else 1e-10)
+        share = float(kernel.norm() / self.total.norm())
+        rounding = 8 * torch.finfo(torch.float32 if single else torch.float64).eps
+        if share < 10 * rounding:
+            raise ValueError(
+                f"once centred, the kernel is {share:.1g} of what it was, which is rounding: the "
+                "features are the same for all samples"
+                + (" in float32; try model.double()." if single else ".")
+            )
+        return kernel_eigenvalues(kernel, max(1e-4 if single else 1e-10, rounding / share))
 
     def effective_rank(self, *, centred: bool = True) -> float:
         """Effective rank of `spectrum`: see `kernels.spectrum.effective_rank`."""
