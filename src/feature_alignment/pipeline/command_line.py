@@ -24,7 +24,7 @@ from feature_alignment.pipeline.config import (
 )
 from feature_alignment.pipeline.contracts import PaperError, short_traceback
 from feature_alignment.pipeline.dictionary import PAGE, page
-from feature_alignment.pipeline.papers import all_figures, all_parameters, papers
+from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan
 from feature_alignment.pipeline.spec import canonical_json, dataset_keys
 
@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     try:
+        options.settings, options.files = _settings(getattr(options, "configfile", []))
+        add_papers(options.settings.get("papers_path"))
         options.command(options)
     except UserError as error:
         if isinstance(error, PaperError) and error.__cause__ is not None:
@@ -78,17 +80,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _config(options: argparse.Namespace) -> Config:
-    files = [file for file in [Path("config.yaml")] if file.exists()] + options.configfile
+def _settings(further: Sequence[Path]) -> tuple[dict[str, Any], list[Path]]:
+    files = [file for file in [Path("config.yaml")] if file.exists()] + [*further]
     settings: dict[str, Any] = {}
     for file in files:
         found = read_yaml(file)
         if not isinstance(found, dict):
             raise UserError(f"{file}: holds no mapping of keys to values.")
         settings = merge(settings, found)
+    return settings, files
+
+
+def _config(options: argparse.Namespace) -> Config:
     if not WORKFLOW.is_dir():
         raise UserError("there is no folder workflow here; start in the root of the checkout.")
-    return resolve_config(settings, WORKFLOW, options.preset, files)
+    return resolve_config(options.settings, WORKFLOW, options.preset, options.files)
 
 
 def _plan(options: argparse.Namespace) -> Plan:

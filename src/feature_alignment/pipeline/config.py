@@ -73,6 +73,11 @@ class _General(Section):
     papers: Selection = Field(
         default="all", description='Papers to replicate: citation keys, or "all".'
     )
+    papers_path: str | None = Field(
+        default=None,
+        description="Folder with papers of your own, each in a folder as those of the checkout; "
+        "relative to the working directory.",
+    )
     figures: Selection = Field(
         default="all", description='Figures to make: names such as <paper>_fig1, or "all".'
     )
