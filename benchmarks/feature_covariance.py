@@ -43,7 +43,7 @@ import torch
 from floor import product_rate
 
 from feature_alignment.determinism import configure, torch_stream
-from feature_alignment.features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
 
 Covariances = dict[str, torch.Tensor]

@@ -1,5 +1,67 @@
 """Measure feature learning in neural networks, and replicate papers about it.
 
-The library knows no paper, the pipeline knows no paper by name, and `papers` has one folder for
-each paper with everything that is only that paper's.
+The names below are the library for models of one's own; they are imported when they are first
+used, so that `import feature_alignment as fa` takes no time. `papers` holds the replications.
 """
+
+import importlib
+from typing import Any
+
+_PLACES = {
+    "adaptive.adaptive_features": "AdaptiveTangentFeatures",
+    "adaptive.penalties": "PowerPenalty adaptive_scale effective_penalty joint_penalty "
+    "logarithmic_penalty rigid_penalty",
+    "complexity.measures": "distance_from_start fisher_rao_norm frobenius_product layer_matrices "
+    "l1_infinity_product margin_quantile pac_bayes_spectral path_norm spectral_complexity "
+    "spectral_product unit_capacity unit_capacity_bound",
+    "complexity.update_path": "UpdatePath",
+    "layer_features.by_layer": "Features features",
+    "layer_features.feature_covariance": "FeatureMatrices",
+    "free_probability.centred_correlation": "data_matrices predicted_correlation",
+    "free_probability.first_order_correlation": "velocity_correlation",
+    "free_probability.random_features": "limiting_moments",
+    "free_probability.words": "free_trace matrix_trace moment_trace",
+    "instrument.monitor": "Monitor",
+    "kernels.alignment": "centred_kernel_alignment kernel_alignment label_alignment",
+    "kernels.average_features": "adapted_kernel average_tangent_features copy_parameters "
+    "label_kernel",
+    "kernels.eigenfunctions": "eigenfunctions",
+    "kernels.jacobian": "Jacobian",
+    "kernels.spectrum": "effective_rank kernel_eigenvalues trace_ratio",
+    "kernels.tangent": "TangentKernel tangent_features tangent_kernel",
+    "kernels.tangent_trace": "tangent_trace",
+    "probes.feature_probe": "FeatureProbe",
+    "probes.kernel_probe": "Batch TangentKernelProbe",
+    "training.speed_limited": "SpeedLimited groups_by_layer",
+}
+_HOMES = {name: place for place, names in _PLACES.items() for name in names.split()}
+_EXTRAS = {"sklearn": "solver", "matplotlib": "plots", "seaborn": "plots", "jinja2": "report"}
+
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a name stands for.
+
+    Raises:
+        AttributeError: if there is no such name.
+        ImportError: if it needs a package that is not installed; the message tells how to get it.
+        ModuleNotFoundError: if a package is missing that belongs to no extra.
+    """
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"{__name__}.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise ImportError(
+            f"{name} needs {error.name}: pip install 'feature-alignment[{extra}]'."
+        ) from error
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    """The names that can be imported."""
+    return [*globals(), *__all__]

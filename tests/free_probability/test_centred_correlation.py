@@ -2,9 +2,6 @@ import pytest
 import torch
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.features.feature_matrices import cosine_similarity
-from feature_alignment.features.layer_signals import layer_signals
-from feature_alignment.features.preactivation import preactivation_feature_covariance
 from feature_alignment.free_probability.centred_correlation import (
     data_matrices,
     observed_correlation,
@@ -12,6 +9,9 @@ from feature_alignment.free_probability.centred_correlation import (
 )
 from feature_alignment.free_probability.random_features import matrix_moments, sample_r
 from feature_alignment.free_probability.words import matrix_trace
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
+from feature_alignment.layer_features.layer_signals import layer_signals
+from feature_alignment.layer_features.preactivation import preactivation_feature_covariance
 from feature_alignment.models.mlp import MLP
 
 

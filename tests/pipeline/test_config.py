@@ -155,6 +155,18 @@ def test_every_key_has_a_description_and_a_default():
         assert "PydanticUndefined" not in line, line
 
 
+class Described(Section):
+    width: int = 4
+    """Units of a layer,
+    the same for all."""
+
+
+def test_a_docstring_describes_its_key_on_one_line():
+    assert list(describe_keys(Described)) == ["width = 4: Units of a layer, the same for all."]
+    described = Described.model_json_schema()["properties"]["width"]["description"]
+    assert described == "Units of a layer, the same for all."
+
+
 def test_the_schema_for_editors_is_closed():
     schema = config_model().model_json_schema()
     for name, part in {"": schema, **schema["$defs"]}.items():

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.features.feature_covariance import layer_feature_matrices
 from feature_alignment.kernels.jacobian import (
     Jacobian,
     jacobian_vector_product,
@@ -17,6 +16,7 @@ from feature_alignment.kernels.jacobian import (
 )
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_frobenius_norm, tangent_trace
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from zoo.oracle import assert_grams, assert_unchanged, copied, covariances, fingerprint, grams, take
 
 

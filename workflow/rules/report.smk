@@ -23,7 +23,11 @@ rule report:
         spec=chosen_spec,
         library=report_library,
         texts=content(
-            ROOT / "src/feature_alignment/pipeline/report/page.html.jinja", *ledgers()
+            *(
+                ROOT / f"src/feature_alignment/pipeline/report/{name}.html.jinja"
+                for name in ("base", "page")
+            ),
+            *ledgers(),
         ),
     message:
         "Writing the report ({wildcards.name})"

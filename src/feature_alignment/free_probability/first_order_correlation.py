@@ -2,7 +2,7 @@
 
 import torch
 
-from feature_alignment.features.feature_matrices import cosine_similarity
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
 
 def velocity_correlation(

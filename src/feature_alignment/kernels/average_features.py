@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from feature_alignment.features.layer_signals import LayerSignals, layer_signals
 from feature_alignment.kernels.tangent import TangentKernel
+from feature_alignment.layer_features.layer_signals import LayerSignals, layer_signals
 
 Parameters = Mapping[str, torch.Tensor]
 

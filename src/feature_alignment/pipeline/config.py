@@ -56,43 +56,31 @@ Selection = Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_selecti
 class Resources(Section):
     """What each training run asks of a cluster's scheduler."""
 
-    mem_mb: int = Field(default=8000, ge=500, le=4_000_000, description="Memory of a run, in MB.")
-    runtime: int = Field(
-        default=240, ge=1, le=100_000, description="Time limit of a run, in minutes."
-    )
+    mem_mb: int = Field(default=8000, ge=500, le=4_000_000)
+    """Memory of a run, in MB."""
+    runtime: int = Field(default=240, ge=1, le=100_000)
+    """Time limit of a run, in minutes."""
 
 
 class _General(Section):
     """Everything a user can set; presets, config.yaml, --configfile and --config change it."""
 
-    preset: Preset = Field("quick", description="Sizes of all experiments.")
-    name: Name = Field(
-        default=None,
-        description="Name of the result, its folder in results and figures; null for the preset's.",
-    )
-    papers: Selection = Field(
-        default="all", description='Papers to replicate: citation keys, or "all".'
-    )
-    papers_path: str | None = Field(
-        default=None,
-        description="Folder with papers of your own, each in a folder as those of the checkout; "
-        "relative to the working directory.",
-    )
-    figures: Selection = Field(
-        default="all", description='Figures to make: names such as <paper>_fig1, or "all".'
-    )
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="Where networks train: auto takes a GPU where there is one."
-    )
-    threads: int = Field(
-        default=1,
-        ge=1,
-        le=256,
-        description="CPU threads of each run; they change the last bits of sums.",
-    )
-    resources: Resources = Field(
-        default=Resources(), description="What each training run asks of a cluster's scheduler."
-    )
+    preset: Preset = "quick"
+    """Sizes of all experiments."""
+    name: Name = None
+    """Name of the result, its folder in results and figures; null for the preset's."""
+    papers: Selection = "all"
+    """Papers to replicate: citation keys, or "all"."""
+    papers_path: str | None = None
+    """Folder with papers of your own, each as in the checkout; from the working directory."""
+    figures: Selection = "all"
+    """Figures to make: names such as <paper>_fig1, or "all"."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where networks train: auto takes a GPU where there is one."""
+    threads: int = Field(default=1, ge=1, le=256)
+    """CPU threads of each run; they change the last bits of sums."""
+    resources: Resources = Resources()
+    """What each training run asks of a cluster's scheduler."""
 
 
 class Config(_General):
@@ -385,11 +373,11 @@ def describe_keys(section: type[Section] | None = None, prefix: str = "") -> Ite
     section = section or config_model()
     for key in keys_of(section):
         field = section.model_fields[key]
-        inner = field.annotation
+        inner, about = field.annotation, " ".join((field.description or "").split())
         if isinstance(inner, type) and issubclass(inner, Section):
-            yield f"{prefix}{key}: {field.description}"
+            yield f"{prefix}{key}: {about}"
             yield from describe_keys(inner, f"{prefix}{key}.")
         else:
             default = field.get_default()
             shown = default.plain() if isinstance(default, Section) else default
-            yield f"{prefix}{key} = {shown}: {field.description}"
+            yield f"{prefix}{key} = {shown}: {about}"

@@ -34,8 +34,10 @@ def _not_empty(values: tuple[Any, ...]) -> tuple[Any, ...]:
 Item = TypeVar("Item")
 Count = Annotated[int, Field(ge=1, le=10**9)]
 """A number of things, at least one."""
-Seeds = Annotated[int, Field(ge=1, le=10_000)]
-"""A number of seeds; seed i is the integer i, from 0."""
+Seeds = Annotated[
+    int, Field(ge=1, le=10_000, description="Number of seeds; seed i is the integer i, from 0.")
+]
+"""A number of seeds, described; what else is to be said of them goes into their Field."""
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -52,11 +54,27 @@ Several = Annotated[
 """A list of different values, at least one: `Several[int]`."""
 
 
+def _unwrapped(schema: dict[str, Any]) -> None:
+    """Put the description of each key, a docstring of several lines, on one."""
+    for key in schema.get("properties", {}).values():
+        if "description" in key:
+            key["description"] = " ".join(key["description"].split())
+
+
 class Section(BaseModel):
-    """A section of the configuration: frozen, strict (no 2.0 or "2" for 2), without other keys."""
+    """A section of the configuration: frozen, strict (no 2.0 or "2" for 2), without other keys.
+
+    The docstring below a key is its description, unless its type or Field has one.
+    """
 
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, validate_default=True
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=True,
+        json_schema_extra=_unwrapped,
     )
 
     def but(self, **changes: Any) -> Self:
@@ -85,7 +103,7 @@ class Parameters(Section):
     """
 
     experiment: ClassVar[str] = ""
-    seeds: Seeds = Field(default=1, description="Number of seeds; seed i is the integer i, from 0.")
+    seeds: Seeds = 1
 
     def __init_subclass__(cls, experiment: str = "", **options: Any) -> None:
         """Give the subclass the full name of its experiment, `<paper>_<experiment>`."""
@@ -122,8 +140,10 @@ def keys_of(section: type[BaseModel]) -> tuple[str, ...]:
 class Geometric(Section):
     """Step 0, and the integer parts of first·ratio^j for j = 0, 1 and so on."""
 
-    first: float = Field(default=5, ge=1, description="First step after step 0.")
-    ratio: float = Field(default=1.15, gt=1, description="Ratio of a step to the one before it.")
+    first: float = Field(default=5, ge=1)
+    """First step after step 0."""
+    ratio: float = Field(default=1.15, gt=1)
+    """Ratio of a step to the one before it."""
 
 
 Schedule = Geometric | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]

@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.features.feature_covariance import (
+from feature_alignment.gradients.model_function import OutputChoice
+from feature_alignment.gradients.samples import ModelInput
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.layer_features.feature_covariance import (
     FeatureMatrices,
     layer_feature_matrices,
     tangent_change_covariances,
 )
-from feature_alignment.features.feature_matrices import cosine_similarity
-from feature_alignment.features.layer_signals import LayerSignals, layer_signals
-from feature_alignment.features.preactivation import preactivation_feature_covariance
-from feature_alignment.gradients.model_function import OutputChoice
-from feature_alignment.gradients.samples import ModelInput
-from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
+from feature_alignment.layer_features.layer_signals import LayerSignals, layer_signals
+from feature_alignment.layer_features.preactivation import preactivation_feature_covariance
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import Measurement, Row

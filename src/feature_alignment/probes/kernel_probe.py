@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from feature_alignment.gradients.samples import ModelInput
-
 from feature_alignment.kernels.alignment import LabelAlignmentForm, label_alignments
 from feature_alignment.kernels.spectrum import effective_rank, spectrum_size, trace_ratio
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel

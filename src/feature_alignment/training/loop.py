@@ -122,7 +122,7 @@ def train(
                 recorder.record(step, Measurement(rows=rows))
             clock.add("evaluating")
             for probe in probes:
-                recorder.record(step, _call_probe(probe, step, model))
+                recorder.record(step, call_probe(probe, step, model))
         clock.add("measuring")
         return stop_when is not None and stop_when(step, recorder)
 
@@ -221,7 +221,12 @@ def _training_pairs(
         yield x.index_select(0, index), y.index_select(0, index)
 
 
-def _call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:
+def call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:
+    """What a probe measures.
+
+    Raises:
+        ValueError: if it changes a parameter.
+    """
     before = [parameter.detach().clone() for parameter in model.parameters()]
     measurement = probe(step, model)
     for (name, parameter), old in zip(model.named_parameters(), before, strict=True):

@@ -34,14 +34,14 @@ LinearLayers = Annotated[
 ClassifierRate = Annotated[Positive, Field(description="Step size of SGD on the cross-entropy.")]
 SGDMomentum = Annotated[Momentum, Field(description="Momentum of SGD.")]
 Batch = Annotated[Count, Field(description="Batch size of SGD.")]
-OwnSeeds = Annotated[Seeds, Field(description="Number of seeds; seed i is the integer i, from 0.")]
 
 
 class ClassificationMLP(Section):
     """What differs for the MLP (Figures 11 and 12), whose training costs little."""
 
-    steps: Count = Field(default=30000, description="Iterations (updates) of SGD.")
-    seeds: OwnSeeds = 5
+    steps: Count = 30000
+    """Iterations (updates) of SGD."""
+    seeds: Seeds = 5
 
 
 class Classification(Parameters, experiment="classification"):
@@ -52,63 +52,43 @@ class Classification(Parameters, experiment="classification"):
 
     train_samples: TrainImages = None
     test_samples: TestImages = None
-    kernel_samples: int = Field(
-        default=100,
-        ge=10,
-        description="Images of the training batch, and of the test batch, on which the tangent "
-        "kernel is measured.",
-    )
-    base_width: Count = Field(
-        default=64, description="Channels of the first convolution of VGG19 and ResNet18."
-    )
-    width: Count = Field(default=80, description="Units of each hidden layer of the MLP.")
-    linear_layers: int = Field(
-        default=6,
-        ge=2,
-        description="Number of linear layers of the MLP, the output layer included.",
-    )
-    batch_norm: Different[Literal["vgg", "resnet18"]] = Field(
-        default=("resnet18",),
-        description="Networks with a batch norm after each convolution, as in the released code; "
-        "the text does not say.",
-    )
-    init: Literal["kaiming_zero_bias", "kaiming", "pytorch"] = Field(
-        default="kaiming_zero_bias",
-        description="Initial weights, see models.initialisation.new_linear; the text names none, "
-        "the released code has Kaiming's with zero biases.",
-    )
+    kernel_samples: int = Field(default=100, ge=10)
+    """Images of the training batch, and of the test batch, on which the tangent kernel is
+    measured."""
+    base_width: Count = 64
+    """Channels of the first convolution of VGG19 and ResNet18."""
+    width: Count = 80
+    """Units of each hidden layer of the MLP."""
+    linear_layers: int = Field(default=6, ge=2)
+    """Number of linear layers of the MLP, the output layer included."""
+    batch_norm: Different[Literal["vgg", "resnet18"]] = ("resnet18",)
+    """Networks with a batch norm after each convolution, as in the released code; the text does not
+    say."""
+    init: Literal["kaiming_zero_bias", "kaiming", "pytorch"] = "kaiming_zero_bias"
+    """Initial weights, see models.initialisation.new_linear; the text names none, the released code
+    has Kaiming's with zero biases."""
     momentum: SGDMomentum = 0.9
-    weight_decay: NotNegative = Field(
-        default=0, description="Weight decay of SGD (the text has none, the released code 0.0005)."
-    )
-    batch_size: Count = Field(
-        default=100, description="Batch size of SGD (the released code has 128)."
-    )
-    augmentation: bool = Field(
-        default=False,
-        description="Whether training images are shifted and mirrored at random, as in the "
-        "released code; the text has no augmentation.",
-    )
-    steps: Count = Field(default=30000, description="Iterations (updates) of SGD.")
-    measure_at: Schedule = Field(
-        default=Geometric(),
-        description="Steps at which the network is measured: a list, or the two numbers of a "
-        "geometric schedule, step 0 and the integer parts of first * ratio^j. Step 0 is before "
-        "the first update; the last step is always measured.",
-    )
-    precision: Precision = Field(
-        default="float32",
-        description="Floating-point type of training and kernels; eigenvalues are computed in "
-        "float64.",
-    )
+    weight_decay: NotNegative = 0
+    """Weight decay of SGD (the text has none, the released code 0.0005)."""
+    batch_size: Count = 100
+    """Batch size of SGD (the released code has 128)."""
+    augmentation: bool = False
+    """Whether training images are shifted and mirrored at random, as in the released code; the text
+    has no augmentation."""
+    steps: Count = 30000
+    """Iterations (updates) of SGD."""
+    measure_at: Schedule = Geometric()
+    """Steps at which the network is measured: a list, or the two numbers of a geometric schedule,
+    step 0 and the integer parts of first * ratio^j. Step 0 is before the first update; the last
+    step is always measured."""
+    precision: Precision = "float32"
+    """Floating-point type of training and kernels; eigenvalues are computed in float64."""
     seeds: Seeds = Field(
         default=1,
         description="Number of seeds of VGG19 and ResNet18; seed i is the integer i, from 0.",
     )
-    mlp: ClassificationMLP = Field(
-        default=ClassificationMLP(),
-        description="What differs for the MLP (Figures 11 and 12), whose training costs little.",
-    )
+    mlp: ClassificationMLP = ClassificationMLP()
+    """What differs for the MLP (Figures 11 and 12), whose training costs little."""
     model: Literal["vgg19", "vgg11", "resnet18", "mlp"] = by_figure("vgg19", "The network.")
     dataset: Literal["cifar10", "mnist"] = by_figure("cifar10", "The images; ten classes.")
     learning_rate: Positive = by_figure(0.01, "Step size of SGD on the cross-entropy.")
@@ -120,56 +100,39 @@ class ComplexityPart(Section):
 
     train_samples: TrainImages = None
     test_samples: TestImages = None
-    kernel_samples: Count = Field(
-        default=100,
-        description="Training images of the fixed batch on which Tr K is measured at every update.",
-    )
-    learning_rate: Positive = Field(default=0.01, description="Learning rate of SGD.")
-    max_steps: Count = Field(
-        default=50000,
-        description="Updates after which a run ends even if it has not reached the goal.",
-    )
-    seeds: OwnSeeds = 3
+    kernel_samples: Count = 100
+    """Training images of the fixed batch on which Tr K is measured at every update."""
+    learning_rate: Positive = 0.01
+    """Learning rate of SGD."""
+    max_steps: Count = 50000
+    """Updates after which a run ends even if it has not reached the goal."""
+    seeds: Seeds = 3
 
 
 class ComplexityMLP(ComplexityPart):
     """The MLP with one hidden layer on MNIST, as its width or the share of random labels grows."""
 
-    train_samples: int | None = Field(
-        default=1000,
-        ge=10,
-        description="Training images, drawn at random; null for all. Narrow networks, and those "
-        "with random labels, cannot be expected to fit all 60000 images of MNIST.",
-    )
-    learning_rate: Positive = Field(default=0.02, description="Learning rate of SGD.")
-    max_steps: Count = Field(
-        default=20000,
-        description="Updates after which a run ends even if it has not reached the goal.",
-    )
-    widths: Several[Count] = Field(
-        default=(16, 32, 64, 128, 256, 512, 1024),
-        min_length=2,
-        description="Units of the hidden layer, in increasing order.",
-    )
-    random_label_shares: Several[Share] = Field(
-        default=(0, 0.2, 0.4, 0.6, 0.8, 1),
-        min_length=2,
-        description="Shares of random labels, in increasing order.",
-    )
-    noisy_width: Count = Field(
-        default=256, description="Units of the hidden layer where the share of random labels grows."
-    )
+    train_samples: int | None = Field(default=1000, ge=10)
+    """Training images, drawn at random; null for all. Narrow networks, and those with random
+    labels, cannot be expected to fit all 60000 images of MNIST."""
+    learning_rate: Positive = 0.02
+    """Learning rate of SGD."""
+    max_steps: Count = 20000
+    """Updates after which a run ends even if it has not reached the goal."""
+    widths: Several[Count] = Field(default=(16, 32, 64, 128, 256, 512, 1024), min_length=2)
+    """Units of the hidden layer, in increasing order."""
+    random_label_shares: Several[Share] = Field(default=(0, 0.2, 0.4, 0.6, 0.8, 1), min_length=2)
+    """Shares of random labels, in increasing order."""
+    noisy_width: Count = 256
+    """Units of the hidden layer where the share of random labels grows."""
 
 
 class ComplexityVGG19(ComplexityPart):
     """VGG19 on CIFAR-10, as the number of its channels grows."""
 
-    base_widths: Several[Count] = Field(
-        default=(4, 8, 16, 28),
-        min_length=2,
-        description="Channels of the first convolution, in increasing order; 28 make 4 million "
-        "parameters, the paper's largest network.",
-    )
+    base_widths: Several[Count] = Field(default=(4, 8, 16, 28), min_length=2)
+    """Channels of the first convolution, in increasing order; 28 make 4 million parameters, the
+    paper's largest network."""
 
 
 class Complexity(Parameters, experiment="complexity"):
@@ -178,29 +141,18 @@ class Complexity(Parameters, experiment="complexity"):
     Figure 6 and eq. 18.
     """
 
-    mlp: ComplexityMLP = Field(
-        default=ComplexityMLP(),
-        description="The MLP with one hidden layer on MNIST, as its width or the share of random "
-        "labels grows.",
-    )
-    vgg19: ComplexityVGG19 = Field(
-        default=ComplexityVGG19(),
-        description="VGG19 on CIFAR-10, as the number of its channels grows.",
-    )
-    loss_goal: Positive = Field(
-        default=0.01,
-        description="Training ends when the cross-entropy over all training images is below this, "
-        "in nats.",
-    )
-    check_every: Count = Field(
-        default=100, description="Updates between two looks at the loss over all training images."
-    )
+    mlp: ComplexityMLP = ComplexityMLP()
+    """The MLP with one hidden layer on MNIST, as its width or the share of random labels grows."""
+    vgg19: ComplexityVGG19 = ComplexityVGG19()
+    """VGG19 on CIFAR-10, as the number of its channels grows."""
+    loss_goal: Positive = 0.01
+    """Training ends when the cross-entropy over all training images is below this, in nats."""
+    check_every: Count = 100
+    """Updates between two looks at the loss over all training images."""
     momentum: SGDMomentum = 0.9
     batch_size: Batch = 100
-    precision: Precision = Field(
-        default="float32",
-        description="Floating-point type of the training; norms are computed in float64.",
-    )
+    precision: Precision = "float32"
+    """Floating-point type of the training; norms are computed in float64."""
     seeds: Seeds = by_figure(3, "Number of seeds, that of the network's section.")
     model: Literal["mlp", "vgg19"] = by_figure("mlp", "The network, and its section.")
     dataset: Literal["mnist", "cifar10"] = by_figure("mnist", "The images; ten classes.")
@@ -216,16 +168,12 @@ class Complexity(Parameters, experiment="complexity"):
 class DepthStudy(Section):
     """What differs where the depth is varied (Figure 13)."""
 
-    linear_layers: Several[LinearLayers] = Field(
-        default=(2, 3, 4, 5, 6, 7, 8, 9, 10),
-        min_length=2,
-        description="The depths; the figure's rows.",
-    )
+    linear_layers: Several[LinearLayers] = Field(default=(2, 3, 4, 5, 6, 7, 8, 9, 10), min_length=2)
+    """The depths; the figure's rows."""
     width: HiddenWidth = 60
     learning_rate: ClassifierRate = 0.01
-    steps: Count = Field(
-        default=3000, description="Iterations (updates) of SGD; the text does not say how many."
-    )
+    steps: Count = 3000
+    """Iterations (updates) of SGD; the text does not say how many."""
     seeds: Seeds = Field(default=4, description="Number of seeds; the figure's columns.")
 
 
@@ -235,42 +183,30 @@ class Difficulty(Parameters, experiment="difficulty"):
     Figures 4 and 13, Sections 3.4 and 3.5.
     """
 
-    dataset: Literal["mnist", "kmnist"] = Field(
-        default="mnist",
-        description="The easy examples; with random labels, the difficult ones too.",
-    )
-    easy_samples: int = Field(
-        default=10000, ge=10, description="Easy training examples, drawn at random."
-    )
-    difficult_samples: int = Field(
-        default=1000, ge=10, description="Difficult training examples, drawn at random."
-    )
-    kernel_samples: int = Field(
-        default=100,
-        ge=10,
-        description="Easy examples, and difficult ones, on which the tangent kernel is measured; "
-        "at most as many as are trained on.",
-    )
+    dataset: Literal["mnist", "kmnist"] = "mnist"
+    """The easy examples; with random labels, the difficult ones too."""
+    easy_samples: int = Field(default=10000, ge=10)
+    """Easy training examples, drawn at random."""
+    difficult_samples: int = Field(default=1000, ge=10)
+    """Difficult training examples, drawn at random."""
+    kernel_samples: int = Field(default=100, ge=10)
+    """Easy examples, and difficult ones, on which the tangent kernel is measured; at most as many
+    as are trained on."""
     width: HiddenWidth = 80
     linear_layers: LinearLayers = 6
     learning_rate: ClassifierRate = 0.02
     momentum: SGDMomentum = 0.9
     batch_size: Batch = 100
-    steps: Count = Field(
-        default=5000, description="Iterations (updates) of SGD; the text does not say how many."
-    )
-    measure_at: Geometric = Field(
-        default=Geometric(),
-        description="The geometric schedule of measurements, step 0 and the integer parts of "
-        "first * ratio^j; the last step is always measured.",
-    )
-    precision: Precision = Field(
-        default="float32", description="Floating-point type of training and kernels."
-    )
-    seeds: OwnSeeds = 5
-    depth_study: DepthStudy = Field(
-        default=DepthStudy(), description="What differs where the depth is varied (Figure 13)."
-    )
+    steps: Count = 5000
+    """Iterations (updates) of SGD; the text does not say how many."""
+    measure_at: Geometric = Geometric()
+    """The geometric schedule of measurements, step 0 and the integer parts of first * ratio^j; the
+    last step is always measured."""
+    precision: Precision = "float32"
+    """Floating-point type of training and kernels."""
+    seeds: Seeds = 5
+    depth_study: DepthStudy = DepthStudy()
+    """What differs where the depth is varied (Figure 13)."""
     difficult_dataset: Literal["mnist", "kmnist"] | None = by_figure(
         None, "The difficult examples; None for examples of `dataset` with random labels."
     )
@@ -282,36 +218,24 @@ class Disk(Parameters, experiment="disk"):
     Figures 1 and 10, Appendix C.1.
     """
 
-    samples: int = Field(
-        default=500, ge=8, description="Training points n, uniform on the square [-1, 1]^2."
-    )
-    test_samples: int = Field(
-        default=2000, ge=8, description="Fresh points on which the accuracy is measured."
-    )
-    grid: int = Field(
-        default=50,
-        ge=8,
-        le=100,
-        description="Points per side of the grid on which eigenfunctions are evaluated (N = "
-        "grid^2).",
-    )
+    samples: int = Field(default=500, ge=8)
+    """Training points n, uniform on the square [-1, 1]^2."""
+    test_samples: int = Field(default=2000, ge=8)
+    """Fresh points on which the accuracy is measured."""
+    grid: int = Field(default=50, ge=8, le=100)
+    """Points per side of the grid on which eigenfunctions are evaluated (N = grid^2)."""
     width: HiddenWidth = 256
     linear_layers: LinearLayers = 6
-    learning_rate: Positive = Field(
-        default=0.02,
-        description="Step size of full-batch gradient descent on the mean binary cross-entropy.",
-    )
-    steps: Count = Field(default=2000, description="Gradient-descent steps.")
-    measure_at: Several[Annotated[int, Field(ge=0)]] = Field(
-        default=(0, 100, 250, 500, 1000, 1500, 2000),
-        description="Steps at which the tangent kernel is measured; 0 is before the first step. "
-        "Steps beyond `steps` are left out, the last step is always measured.",
-    )
-    precision: Precision = Field(
-        default="float32",
-        description="Floating-point type of the training; kernels are decomposed in float64.",
-    )
-    seeds: OwnSeeds = 5
+    learning_rate: Positive = 0.02
+    """Step size of full-batch gradient descent on the mean binary cross-entropy."""
+    steps: Count = 2000
+    """Gradient-descent steps."""
+    measure_at: Several[Annotated[int, Field(ge=0)]] = (0, 100, 250, 500, 1000, 1500, 2000)
+    """Steps at which the tangent kernel is measured; 0 is before the first step. Steps beyond
+    `steps` are left out, the last step is always measured."""
+    precision: Precision = "float32"
+    """Floating-point type of the training; kernels are decomposed in float64."""
+    seeds: Seeds = 5
 
 
 class Fourier(Parameters, experiment="fourier"):
@@ -320,17 +244,14 @@ class Fourier(Parameters, experiment="fourier"):
     Figure 8.
     """
 
-    points: int = Field(
-        default=50, ge=24, description="Equally spaced points on [0, 1], ends included."
-    )
+    points: int = Field(default=50, ge=24)
+    """Equally spaced points on [0, 1], ends included."""
     width: HiddenWidth = 256
     linear_layers: LinearLayers = 6
-    init: Literal["kaiming", "pytorch"] = Field(
-        default="kaiming",
-        description="Initial weights, see models.initialisation.new_linear; the text names none. "
-        "Biases must not be zero, or the kernel of one-dimensional inputs has rank 2.",
-    )
-    seeds: OwnSeeds = 20
+    init: Literal["kaiming", "pytorch"] = "kaiming"
+    """Initial weights, see models.initialisation.new_linear; the text names none. Biases must not
+    be zero, or the kernel of one-dimensional inputs has rank 2."""
+    seeds: Seeds = 20
 
 
 class Interpolators(Parameters, experiment="interpolators"):
@@ -339,27 +260,22 @@ class Interpolators(Parameters, experiment="interpolators"):
     Figure 9, Appendix B.5.
     """
 
-    points: int = Field(
-        default=1000,
-        ge=24,
-        description="Equally spaced points N, and as many random features, P = N.",
-    )
-    half_width: Positive = Field(
-        default=1.0, description="The points lie on [-a, a]; the paper does not give a."
-    )
-    gamma: Positive = Field(
-        default=1.0,
-        description="Parameter of the RBF kernel exp(-gamma |x - x'|^2) that the random features "
-        "approximate.",
-    )
-    samples: int = Field(default=50, ge=2, description="Size n of each training subset.")
-    subsets: int = Field(default=100, ge=2, description="Training subsets at each scale.")
+    points: int = Field(default=1000, ge=24)
+    """Equally spaced points N, and as many random features, P = N."""
+    half_width: Positive = 1.0
+    """The points lie on [-a, a]; the paper does not give a."""
+    gamma: Positive = 1.0
+    """Parameter of the RBF kernel exp(-gamma |x - x'|^2) that the random features approximate."""
+    samples: int = Field(default=50, ge=2)
+    """Size n of each training subset."""
+    subsets: int = Field(default=100, ge=2)
+    """Training subsets at each scale."""
     scales: Several[Momentum] = Field(
         default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999),
         min_length=2,
-        description="Feature scaling factors c, from 0 (white features) to below 1 (the features "
-        "themselves, which in float64 have too low a rank to interpolate with).",
     )
+    """Feature scaling factors c, from 0 (white features) to below 1 (the features themselves, which
+    in float64 have too low a rank to interpolate with)."""
     seeds: Seeds = Field(
         default=5,
         description="Number of seeds, each with its own features and subsets; seed i is the "
@@ -373,39 +289,28 @@ class Perturbation(Parameters, experiment="perturbation"):
     Figure 7.
     """
 
-    dataset: Literal["cifar10", "svhn", "stl10"] = Field(
-        default="cifar10", description="The images; ten classes, at least 32 pixels a side."
-    )
+    dataset: Literal["cifar10", "svhn", "stl10"] = "cifar10"
+    """The images; ten classes, at least 32 pixels a side."""
     train_samples: TrainImages = None
-    test_samples: int = Field(
-        default=100,
-        ge=6,
-        description="Test images on which the Jacobian is taken, and as many fresh ones that see "
-        "the same perturbations (not stated in the paper).",
-    )
-    base_width: Count = Field(default=64, description="Channels of the first convolution.")
-    directions: Count = Field(
-        default=50,
-        description="Singular directions, and random ones; less than ten times test_samples.",
-    )
-    perturbation: Positive = Field(
-        default=0.001,
-        description="Length of the perturbation relative to the norm of all parameters (not "
-        "stated in the paper).",
-    )
-    learning_rate: Positive = Field(
-        default=0.01,
-        description="Step size of SGD on the cross-entropy (not stated for this figure).",
-    )
+    test_samples: int = Field(default=100, ge=6)
+    """Test images on which the Jacobian is taken, and as many fresh ones that see the same
+    perturbations (not stated in the paper)."""
+    base_width: Count = 64
+    """Channels of the first convolution."""
+    directions: Count = 50
+    """Singular directions, and random ones; less than ten times test_samples."""
+    perturbation: Positive = 0.001
+    """Length of the perturbation relative to the norm of all parameters (not stated in the
+    paper)."""
+    learning_rate: Positive = 0.01
+    """Step size of SGD on the cross-entropy (not stated for this figure)."""
     momentum: SGDMomentum = 0.9
     batch_size: Batch = 100
-    epochs: Count = Field(default=10, description="Epochs of training.")
-    precision: Precision = Field(
-        default="float32",
-        description="Floating-point type of training and Jacobian; output changes are measured in "
-        "float64.",
-    )
-    seeds: OwnSeeds = 3
+    epochs: Count = 10
+    """Epochs of training."""
+    precision: Precision = "float32"
+    """Floating-point type of training and Jacobian; output changes are measured in float64."""
+    seeds: Seeds = 3
 
 
 class Supernat(Parameters, experiment="supernat"):
@@ -414,23 +319,18 @@ class Supernat(Parameters, experiment="supernat"):
     Figure 5, Section 4.1.2.
     """
 
-    samples: int = Field(default=50, ge=2, description="Training points n.")
-    noise_features: Count = Field(
-        default=10, description="Number d of noise features; the model has d + 1 parameters."
-    )
-    noise_variance: Positive = Field(
-        default=0.1,
-        description="Variance sigma^2 of the noise before it is projected onto the noise features.",
-    )
-    learning_rates: Several[Positive] = Field(
-        default=(0.5, 0.2, 0.1),
-        description="Step sizes on the loss |f - y|^2/(2n), which the paper does not give; the "
-        "figure's curves are at the first.",
-    )
-    steps: int = Field(
-        default=300, ge=2, description="Gradient steps, which the paper does not give."
-    )
-    seeds: OwnSeeds = 20
+    samples: int = Field(default=50, ge=2)
+    """Training points n."""
+    noise_features: Count = 10
+    """Number d of noise features; the model has d + 1 parameters."""
+    noise_variance: Positive = 0.1
+    """Variance sigma^2 of the noise before it is projected onto the noise features."""
+    learning_rates: Several[Positive] = (0.5, 0.2, 0.1)
+    """Step sizes on the loss |f - y|^2/(2n), which the paper does not give; the figure's curves are
+    at the first."""
+    steps: int = Field(default=300, ge=2)
+    """Gradient steps, which the paper does not give."""
+    seeds: Seeds = 20
 
 
 class Theory(Parameters, experiment="theory"):

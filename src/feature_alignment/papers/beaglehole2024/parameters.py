@@ -35,7 +35,6 @@ HiddenLayers = Annotated[Count, Field(description="Number of hidden layers.")]
 Steps = Annotated[Count, Field(description="Steps of the optimizer.")]
 MeasureEvery = Annotated[Count, Field(description="Steps between two measurements.")]
 TrainingPrecision = Annotated[Precision, Field(description="Floating-point type of the training.")]
-OwnSeeds = Annotated[Seeds, Field(description="Number of seeds; seed i is the integer i, from 0.")]
 DataSeeds = Annotated[
     Seeds,
     Field(description="Number of draws of data and networks; seed i is the integer i, from 0."),
@@ -45,47 +44,38 @@ DataSeeds = Annotated[
 class ChainParameters(Parameters):
     """The chain-monomial task, and the networks that are trained on it."""
 
-    samples: int = Field(default=256, ge=8, description="Training samples n.")
-    test_samples: int = Field(
-        default=1024, ge=8, description="Fresh samples on which the test loss is measured."
-    )
-    dimension: int = Field(
-        default=32, ge=3, description="Input dimension d; must be at least the rank."
-    )
-    rank: int = Field(
-        default=5, ge=3, description="Number r of coordinates that the target depends on."
-    )
+    samples: int = Field(default=256, ge=8)
+    """Training samples n."""
+    test_samples: int = Field(default=1024, ge=8)
+    """Fresh samples on which the test loss is measured."""
+    dimension: int = Field(default=32, ge=3)
+    """Input dimension d; must be at least the rank."""
+    rank: int = Field(default=5, ge=3)
+    """Number r of coordinates that the target depends on."""
     width: Width = 256
     hidden_layers: HiddenLayers = 2
     steps: Steps = 600
     precision: TrainingPrecision = "float64"
-    seeds: OwnSeeds = 5
+    seeds: Seeds = 5
 
 
 class ChainMonomial(ChainParameters, experiment="chain_monomial"):
     """Full-batch gradient descent on the chain-monomial task (Figure 1 and Appendix J)."""
 
-    samples: int = Field(default=384, ge=8, description="Training samples n.")
-    test_samples: int = Field(
-        default=4096, ge=8, description="Fresh samples on which the test loss is measured."
-    )
+    samples: int = Field(default=384, ge=8)
+    """Training samples n."""
+    test_samples: int = Field(default=4096, ge=8)
+    """Fresh samples on which the test loss is measured."""
     width: Width = 128
-    first_layer_scale: Positive = Field(
-        default=0.01,
-        description="Multiplier on PyTorch's default initialisation, first layer only.",
-    )
-    learning_rate: Positive = Field(
-        default=0.05,
-        description="Step size of gradient descent (not stated for Figure 1; results are "
-        "insensitive within 0.02 to 0.2).",
-    )
+    first_layer_scale: Positive = 0.01
+    """Multiplier on PyTorch's default initialisation, first layer only."""
+    learning_rate: Positive = 0.05
+    """Step size of gradient descent (not stated for Figure 1; results are insensitive within 0.02
+    to 0.2)."""
     steps: Steps = 800
-    random_conjugates: Count = Field(
-        default=20,
-        description="Draws of the matrix Q that has the spectrum of K and Haar-random "
-        "eigenvectors.",
-    )
-    seeds: OwnSeeds = 10
+    random_conjugates: Count = 20
+    """Draws of the matrix Q that has the spectrum of K and Haar-random eigenvectors."""
+    seeds: Seeds = 10
 
 
 class Spectra(ChainParameters, experiment="spectra"):
@@ -94,24 +84,18 @@ class Spectra(ChainParameters, experiment="spectra"):
     Figures 5, 6 and 8-10.
     """
 
-    samples: int = Field(
-        default=384,
-        ge=8,
-        description="Training samples n (not stated for these figures; that of Figure 1, as are "
-        "dimension, rank and width).",
-    )
-    decay: NotNegative | None = Field(
-        default=None,
-        description="Exponent a of the data covariance's eigenvalues 1/(1 + k^a), k from 1; null "
-        "for the identity.",
-    )
+    samples: int = Field(default=384, ge=8)
+    """Training samples n (not stated for these figures; that of Figure 1, as are dimension, rank
+    and width)."""
+    decay: NotNegative | None = None
+    """Exponent a of the data covariance's eigenvalues 1/(1 + k^a), k from 1; null for the
+    identity."""
     width: Width = 128
-    first_layer_scales: Several[Positive] = Field(
-        default=(1.0, 0.1, 0.01),
-        description="Multipliers on PyTorch's default initialisation, first layer only; a network "
-        "is trained for each (not stated).",
-    )
-    learning_rate: Positive = Field(default=0.05, description="Step size of gradient descent.")
+    first_layer_scales: Several[Positive] = (1.0, 0.1, 0.01)
+    """Multipliers on PyTorch's default initialisation, first layer only; a network is trained for
+    each (not stated)."""
+    learning_rate: Positive = 0.05
+    """Step size of gradient descent."""
     steps: Steps = 800
     measure_every: MeasureEvery = 5
 
@@ -119,37 +103,31 @@ class Spectra(ChainParameters, experiment="spectra"):
 class Initialisation(Section):
     """One initialisation scale of the first layer, and its learning rate."""
 
-    first_layer_scale: Positive = Field(
-        default=..., description="Multiplier on PyTorch's default initialisation, first layer only."
-    )
-    learning_rate: Positive = Field(
-        default=..., description="Step size, of gradient descent and of SLO."
-    )
+    first_layer_scale: Positive
+    """Multiplier on PyTorch's default initialisation, first layer only."""
+    learning_rate: Positive
+    """Step size, of gradient descent and of SLO."""
 
 
 class SLO(ChainParameters, experiment="slo"):
     """Gradient descent and SLO on the chain-monomial task (Figures 4 and 11)."""
 
-    initialisations: Several[Initialisation] = Field(
-        default=(
-            Initialisation(first_layer_scale=1.0, learning_rate=0.03),
-            Initialisation(first_layer_scale=0.1, learning_rate=0.1),
-            Initialisation(first_layer_scale=0.01, learning_rate=0.2),
-            Initialisation(first_layer_scale=0.001, learning_rate=0.4),
-        ),
-        description="Initialisation scales of the first layer, each with its learning rate; a "
-        "network is trained for each.",
+    initialisations: Several[Initialisation] = (
+        Initialisation(first_layer_scale=1.0, learning_rate=0.03),
+        Initialisation(first_layer_scale=0.1, learning_rate=0.1),
+        Initialisation(first_layer_scale=0.01, learning_rate=0.2),
+        Initialisation(first_layer_scale=0.001, learning_rate=0.4),
     )
-    readout_scale: Positive = Field(
-        default=0.01,
-        description="Multiplier on the readout's default initialisation (the text divides by it, "
-        "which diverges).",
-    )
+    """Initialisation scales of the first layer, each with its learning rate; a network is trained
+    for each."""
+    readout_scale: Positive = 0.01
+    """Multiplier on the readout's default initialisation (the text divides by it, which
+    diverges)."""
     optimizer: Optimizer = "gd"
-    speeds: Values[NotNegative] = Field(
-        default=(500.0, 0.002, 0.002), description="SLO's speed of each layer, input to readout."
-    )
-    epsilon: NotNegative = Field(default=0.1, description="SLO's relaxation of the gradient norm.")
+    speeds: Values[NotNegative] = (500.0, 0.002, 0.002)
+    """SLO's speed of each layer, input to readout."""
+    epsilon: NotNegative = 0.1
+    """SLO's relaxation of the gradient norm."""
     relaxation: Relaxation = "additive"
     measure_every: MeasureEvery = 5
 
@@ -157,28 +135,21 @@ class SLO(ChainParameters, experiment="slo"):
 class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     """SLO that speeds up the least aligned layer, on the chain-monomial task (Figure 12)."""
 
-    rank: int = Field(
-        default=3, ge=3, description="Number r of coordinates that the target depends on."
-    )
+    rank: int = Field(default=3, ge=3)
+    """Number r of coordinates that the target depends on."""
     hidden_layers: HiddenLayers = 3
-    initial_scale: Positive = Field(
-        default=0.1, description="Multiplier on PyTorch's default initialisation."
-    )
-    scaled_layers: Literal["all", "ends"] = Field(
-        default="ends",
-        description="Layers that the multiplier is for, which the text leaves open: all, or the "
-        "first layer and the readout (ends).",
-    )
+    initial_scale: Positive = 0.1
+    """Multiplier on PyTorch's default initialisation."""
+    scaled_layers: Literal["all", "ends"] = "ends"
+    """Layers that the multiplier is for, which the text leaves open: all, or the first layer and
+    the readout (ends)."""
     optimizer: Optimizer = "gd"
-    learning_rate: Positive = Field(
-        default=0.25, description="Step size; the figure gives each optimizer its own."
-    )
-    speed: Positive = Field(
-        default=20.0,
-        description="SLO's speed s of the layer with the smallest UC-NFC; every other layer has "
-        "1/s.",
-    )
-    epsilon: NotNegative = Field(default=0.01, description="SLO's relaxation of the gradient norm.")
+    learning_rate: Positive = 0.25
+    """Step size; the figure gives each optimizer its own."""
+    speed: Positive = 20.0
+    """SLO's speed s of the layer with the smallest UC-NFC; every other layer has 1/s."""
+    epsilon: NotNegative = 0.01
+    """SLO's relaxation of the gradient norm."""
     relaxation: Relaxation = "additive"
     steps: Steps = 500
     measure_every: MeasureEvery = 10
@@ -187,76 +158,59 @@ class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
 class ImageParameters(Parameters):
     """Training on images by stochastic gradient descent."""
 
-    samples: int = Field(
-        default=50000,
-        ge=8,
-        description="Training images, drawn at random; a smaller dataset gives all it has.",
-    )
-    test_samples: int = Field(
-        default=10000,
-        ge=8,
-        description="Test images, drawn at random; a smaller dataset gives all it has.",
-    )
-    learning_rate: Positive = Field(
-        default=0.2,
-        description="Step size; the figures give each dataset and each of the two settings its "
-        "own.",
-    )
-    first_epoch_rate: Positive | None = Field(
-        default=None,
-        description="Step size of one more epoch that comes before the others, as in the released "
-        "code; null for none, as in the text.",
-    )
-    momentum: Momentum = Field(default=0.0, description="Momentum of the gradient descent.")
-    batch_size: Count = Field(default=128, description="Batch size.")
-    epochs: Count = Field(default=150, description="Epochs at the learning rate.")
-    measure_every: Count = Field(
-        default=1,
-        description="Epochs between two measurements; the start and the first epoch are always "
-        "measured.",
-    )
-    probe_samples: int = Field(
-        default=1000, ge=2, description="Training images on which the feature covariance is taken."
-    )
+    samples: int = Field(default=50000, ge=8)
+    """Training images, drawn at random; a smaller dataset gives all it has."""
+    test_samples: int = Field(default=10000, ge=8)
+    """Test images, drawn at random; a smaller dataset gives all it has."""
+    learning_rate: Positive = 0.2
+    """Step size; the figures give each dataset and each of the two settings its own."""
+    first_epoch_rate: Positive | None = None
+    """Step size of one more epoch that comes before the others, as in the released code; null for
+    none, as in the text."""
+    momentum: Momentum = 0.0
+    """Momentum of the gradient descent."""
+    batch_size: Count = 128
+    """Batch size."""
+    epochs: Count = 150
+    """Epochs at the learning rate."""
+    measure_every: Count = 1
+    """Epochs between two measurements; the start and the first epoch are always measured."""
+    probe_samples: int = Field(default=1000, ge=2)
+    """Training images on which the feature covariance is taken."""
     precision: TrainingPrecision = "float32"
-    seeds: OwnSeeds = 3
+    seeds: Seeds = 3
 
 
 class ImageMLP(ImageParameters, experiment="image_mlp"):
     """Fully connected networks on image datasets (Figures 2A, 2B, 13 and 14)."""
 
-    dataset: ImageDataset = Field(
-        default="cifar10",
-        description="The image dataset of one run; the figures make runs for each of `datasets`.",
-    )
-    datasets: Several[ImageDataset] = Field(
-        default=("cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10"),
-        description="The datasets of the figures and of their averages; Figure 2A shows the "
-        "first. Leave out what is not available; figures and claims then name what is missing.",
-    )
+    dataset: ImageDataset = "cifar10"
+    """The image dataset of one run; the figures make runs for each of `datasets`."""
+    datasets: Several[ImageDataset] = ("cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10")
+    """The datasets of the figures and of their averages; Figure 2A shows the first. Leave out what
+    is not available; figures and claims then name what is missing."""
     width: Width = 256
     hidden_layers: HiddenLayers = 5
-    epochs: Count = Field(
-        default=150,
-        description="Epochs at the learning rate; the figures take 50 at most for MNIST.",
-    )
+    epochs: Count = 150
+    """Epochs at the learning rate; the figures take 50 at most for MNIST."""
 
 
 class ImageVGG(ImageParameters, experiment="image_vgg"):
     """VGG-11 without batch norm on CIFAR-10 (Figures 2C and 15A)."""
 
-    dataset: Literal["cifar10"] = Field(default="cifar10", description="The image dataset.")
-    base_width: Count = Field(
-        default=64,
-        description="Channels of the first convolution; the others have 2, 4 and 8 times as many, "
-        "the two hidden linear layers 64 times.",
-    )
-    dropout: Momentum = Field(
-        default=0.5, description="Probability of dropout after each hidden linear layer."
-    )
-    learning_rate: Positive = Field(default=1.0, description="Step size.")
-    batch_size: Count = Field(default=256, description="Batch size.")
-    epochs: Count = Field(default=50, description="Epochs at the learning rate.")
+    dataset: Literal["cifar10"] = "cifar10"
+    """The image dataset."""
+    base_width: Count = 64
+    """Channels of the first convolution; the others have 2, 4 and 8 times as many, the two hidden
+    linear layers 64 times."""
+    dropout: Momentum = 0.5
+    """Probability of dropout after each hidden linear layer."""
+    learning_rate: Positive = 1.0
+    """Step size."""
+    batch_size: Count = 256
+    """Batch size."""
+    epochs: Count = 50
+    """Epochs at the learning rate."""
 
 
 class CharacterGPT(Parameters, experiment="character_gpt"):
@@ -265,136 +219,113 @@ class CharacterGPT(Parameters, experiment="character_gpt"):
     Sizes and schedule are nanoGPT's for Shakespeare, but for 3 blocks.
     """
 
-    dataset: Literal["shakespeare"] = Field(default="shakespeare", description="The text.")
-    blocks: Count = Field(default=3, description="Transformer blocks.")
-    heads: Count = Field(
-        default=6, description="Attention heads of each block, a divisor of the width."
-    )
-    width: Count = Field(default=384, description="Size of a character's vector.")
-    context: int = Field(default=256, ge=2, description="Characters of one text.")
-    learning_rate: Positive = Field(default=0.005, description="Largest step size of Adam.")
-    batch_size: Count = Field(default=64, description="Texts in a batch.")
+    dataset: Literal["shakespeare"] = "shakespeare"
+    """The text."""
+    blocks: Count = 3
+    """Transformer blocks."""
+    heads: Count = 6
+    """Attention heads of each block, a divisor of the width."""
+    width: Count = 384
+    """Size of a character's vector."""
+    context: int = Field(default=256, ge=2)
+    """Characters of one text."""
+    learning_rate: Positive = 0.005
+    """Largest step size of Adam."""
+    batch_size: Count = 64
+    """Texts in a batch."""
     steps: Steps = 5000
-    warmup_steps: int = Field(
-        default=100,
-        ge=0,
-        description="Steps during which the step size rises; it then falls to a fiftieth by a "
-        "cosine.",
-    )
+    warmup_steps: int = Field(default=100, ge=0)
+    """Steps during which the step size rises; it then falls to a fiftieth by a cosine."""
     measure_every: MeasureEvery = 250
-    loss_samples: Count = Field(default=256, description="Texts on which either loss is measured.")
-    probe_samples: Count = Field(
-        default=64, description="Training texts on which the feature covariance is taken."
-    )
-    output_samples: Count = Field(
-        default=8,
-        description="Random backward passes that estimate its sum over all positions and "
-        "characters.",
-    )
+    loss_samples: Count = 256
+    """Texts on which either loss is measured."""
+    probe_samples: Count = 64
+    """Training texts on which the feature covariance is taken."""
+    output_samples: Count = 8
+    """Random backward passes that estimate its sum over all positions and characters."""
     precision: TrainingPrecision = "float32"
-    seeds: OwnSeeds = 1
+    seeds: Seeds = 1
 
 
 class CelebA(Parameters, experiment="celeba"):
     """A network that recognises eyeglasses, and its first layer's feature matrices (Figure 16)."""
 
-    dataset: Literal["celeba"] = Field(default="celeba", description="The image dataset.")
-    samples: int = Field(
-        default=7500, ge=8, description="Training images, half of them with eyeglasses."
-    )
-    test_samples: int = Field(
-        default=2000, ge=8, description="Test images, half of them with eyeglasses."
-    )
-    shrink: Count = Field(
-        default=1,
-        description="Squares of so many pixels a side are averaged into one, before training.",
-    )
+    dataset: Literal["celeba"] = "celeba"
+    """The image dataset."""
+    samples: int = Field(default=7500, ge=8)
+    """Training images, half of them with eyeglasses."""
+    test_samples: int = Field(default=2000, ge=8)
+    """Test images, half of them with eyeglasses."""
+    shrink: Count = 1
+    """Squares of so many pixels a side are averaged into one, before training."""
     width: Width = 128
     hidden_layers: HiddenLayers = 2
-    first_layer_scale: Positive = Field(
-        default=0.02, description="Multiplier on PyTorch's default initialisation, first layer."
-    )
-    learning_rate: Positive = Field(default=0.0001, description="Step size of Adam.")
-    batch_size: Count | None = Field(
-        default=None, description="Batch size (not stated); null for all images at once."
-    )
-    epochs: Count = Field(default=500, description="Epochs of training.")
-    random_conjugates: Count = Field(
-        default=20, description="Random matrices Q with the spectrum of K."
-    )
+    first_layer_scale: Positive = 0.02
+    """Multiplier on PyTorch's default initialisation, first layer."""
+    learning_rate: Positive = 0.0001
+    """Step size of Adam."""
+    batch_size: Count | None = None
+    """Batch size (not stated); null for all images at once."""
+    epochs: Count = 500
+    """Epochs of training."""
+    random_conjugates: Count = 20
+    """Random matrices Q with the spectrum of K."""
     precision: TrainingPrecision = "float32"
-    seeds: OwnSeeds = 3
+    seeds: Seeds = 3
 
 
 class SVHNSLO(Parameters, experiment="svhn_slo"):
     """Gradient descent and SLO on SVHN (Figure 17)."""
 
-    dataset: Literal["svhn"] = Field(default="svhn", description="The image dataset.")
-    samples: int = Field(
-        default=4000,
-        ge=8,
-        description="Training images n, drawn at random; every step uses all of them.",
-    )
-    test_samples: int = Field(default=4000, ge=8, description="Test images, drawn at random.")
+    dataset: Literal["svhn"] = "svhn"
+    """The image dataset."""
+    samples: int = Field(default=4000, ge=8)
+    """Training images n, drawn at random; every step uses all of them."""
+    test_samples: int = Field(default=4000, ge=8)
+    """Test images, drawn at random."""
     width: Width = 256
     hidden_layers: HiddenLayers = 4
-    initial_scale: Positive = Field(
-        default=1.0, description="Multiplier on PyTorch's default initialisation, all layers."
-    )
+    initial_scale: Positive = 1.0
+    """Multiplier on PyTorch's default initialisation, all layers."""
     optimizer: Optimizer = "gd"
-    learning_rate: Positive = Field(
-        default=0.2, description="Step size; the figure gives each optimizer its own."
-    )
-    first_speed: NotNegative = Field(default=2.5, description="SLO's speed of the first layer.")
-    other_speed: NotNegative = Field(
-        default=0.4,
-        description="SLO's speed of every other layer (the text gives it for the second and "
-        "third).",
-    )
-    epsilon: NotNegative = Field(
-        default=0.2, description="SLO's relaxation, added to the gradient norm of each layer."
-    )
-    steps: Count = Field(default=3000, description="Steps of the optimizer, which are epochs.")
+    learning_rate: Positive = 0.2
+    """Step size; the figure gives each optimizer its own."""
+    first_speed: NotNegative = 2.5
+    """SLO's speed of the first layer."""
+    other_speed: NotNegative = 0.4
+    """SLO's speed of every other layer (the text gives it for the second and third)."""
+    epsilon: NotNegative = 0.2
+    """SLO's relaxation, added to the gradient norm of each layer."""
+    steps: Count = 3000
+    """Steps of the optimizer, which are epochs."""
     measure_every: MeasureEvery = 50
     precision: TrainingPrecision = "float32"
-    seeds: OwnSeeds = 3
+    seeds: Seeds = 3
 
 
 class AlignmentReversing(Parameters, experiment="alignment_reversing"):
     """C-NFC at initialisation on the alignment reversing data set (Figure 3)."""
 
-    size: int = Field(
-        default=1024, ge=8, description="Samples n, input dimension d and width k, all equal."
-    )
-    reading: Literal["tempered", "square", "compact"] = Field(
-        default="tempered",
-        description="How Appendix G is read, see deviations.md; each of the figure's points "
-        "sets its own.",
-    )
+    size: int = Field(default=1024, ge=8)
+    """Samples n, input dimension d and width k, all equal."""
+    reading: Literal["tempered", "square", "compact"] = "tempered"
+    """How Appendix G is read, see deviations.md; each of the figure's points sets its own."""
     balances: Several[Annotated[float, Field(gt=0, le=1)]] = Field(
-        default=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
-        min_length=2,
-        description="Values of the balance γ, the share of label 1 (the paper's are not stated).",
+        default=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0), min_length=2
     )
-    epsilon1: Positive = Field(default=0.5, description="Isotropic part ε₁ of the covariance.")
-    epsilon2: NotNegative = Field(
-        default=0.01, description="Standard deviation ε₂ of the noise added to all inputs."
-    )
-    delta: Positive = Field(
-        default=0.001,
-        description="Tempering δ of the tempered reading (not in the paper); set by the figure's "
-        "points.",
-    )
-    label_shift: float = Field(default=1e-05, description="Added to every label.")
-    observed_networks: Count = Field(
-        default=4,
-        description="Networks on which the correlation is observed; the paper shows one, the "
-        "first.",
-    )
-    moment_networks: Count = Field(
-        default=30,
-        description="Networks over which the moments of R are averaged for the prediction.",
-    )
+    """Values of the balance γ, the share of label 1 (the paper's are not stated)."""
+    epsilon1: Positive = 0.5
+    """Isotropic part ε₁ of the covariance."""
+    epsilon2: NotNegative = 0.01
+    """Standard deviation ε₂ of the noise added to all inputs."""
+    delta: Positive = 0.001
+    """Tempering δ of the tempered reading (not in the paper); set by the figure's points."""
+    label_shift: float = 1e-05
+    """Added to every label."""
+    observed_networks: Count = 4
+    """Networks on which the correlation is observed; the paper shows one, the first."""
+    moment_networks: Count = 30
+    """Networks over which the moments of R are averaged for the prediction."""
     seeds: Seeds = Field(
         default=10,
         description="Number of draws of the data; seed i is the integer i, from 0. The networks "
@@ -405,78 +336,63 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
 class DepthPrediction(Parameters, experiment="depth_prediction"):
     """C-NFC at initialisation with two hidden layers, predicted to first order (Figure 7)."""
 
-    samples: int = Field(default=128, ge=8, description="Samples n.")
-    dimension: int = Field(
-        default=128, ge=3, description="Input dimension d; must be at least the rank."
-    )
-    widths: Several[Count] = Field(
-        default=(128, 1024), min_length=2, description="Widths k of both hidden layers."
-    )
+    samples: int = Field(default=128, ge=8)
+    """Samples n."""
+    dimension: int = Field(default=128, ge=3)
+    """Input dimension d; must be at least the rank."""
+    widths: Several[Count] = Field(default=(128, 1024), min_length=2)
+    """Widths k of both hidden layers."""
     hidden_layers: HiddenLayers = 2
-    activation: Activation = Field(
-        default="quadratic", description="Activation; each of the figure's points sets its own."
-    )
-    target: Literal["low_rank", "high_rank"] = Field(
-        default="low_rank",
-        description="low_rank is the chain monomial, high_rank is Σ_i (Qx)_i² with a Gaussian Q; "
-        "each of the figure's points sets its own.",
-    )
-    rank: int = Field(default=5, ge=3, description="Length r of the chain of the low-rank target.")
+    activation: Activation = "quadratic"
+    """Activation; each of the figure's points sets its own."""
+    target: Literal["low_rank", "high_rank"] = "low_rank"
+    """low_rank is the chain monomial, high_rank is Σ_i (Qx)_i² with a Gaussian Q; each of the
+    figure's points sets its own."""
+    rank: int = Field(default=5, ge=3)
+    """Length r of the chain of the low-rank target."""
     decay_rates: Several[NotNegative] = Field(
-        default=(0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0),
-        min_length=3,
-        description="Values of α in the covariance's eigenvalues 1/(1 + k^α) (the paper's are not "
-        "stated).",
+        default=(0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0), min_length=3
     )
-    networks: Count = Field(
-        default=10,
-        description="Networks observed for each draw of the data (the paper's number is not "
-        "stated).",
-    )
+    """Values of α in the covariance's eigenvalues 1/(1 + k^α) (the paper's are not stated)."""
+    networks: Count = 10
+    """Networks observed for each draw of the data (the paper's number is not stated)."""
     seeds: DataSeeds = 5
 
 
 class AspectRatios(Parameters, experiment="aspect_ratios"):
     """C-NFC at initialisation of one hidden layer, for any n/d and k/d (beyond Figures 3 and 7)."""
 
-    dimension: int = Field(default=256, ge=4, description="Input dimension d.")
-    samples_ratios: Several[Positive] = Field(
-        default=(0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₁ = n/d."
-    )
-    width_ratios: Several[Positive] = Field(
-        default=(0.25, 0.5, 1, 2, 4), min_length=2, description="Values of ψ₂ = k/d."
-    )
-    activation: Activation = Field(
-        default="quadratic", description="Activation; each of the figure's points sets its own."
-    )
-    weight_variance: Positive = Field(
-        default=1.0,
-        description="Variance of the weights times their fan-in; ρ depends on it for erf only, "
-        "whose point sets its own.",
-    )
-    networks: Count = Field(default=3, description="Networks observed for each draw of the data.")
+    dimension: int = Field(default=256, ge=4)
+    """Input dimension d."""
+    samples_ratios: Several[Positive] = Field(default=(0.25, 0.5, 1, 2, 4), min_length=2)
+    """Values of ψ₁ = n/d."""
+    width_ratios: Several[Positive] = Field(default=(0.25, 0.5, 1, 2, 4), min_length=2)
+    """Values of ψ₂ = k/d."""
+    activation: Activation = "quadratic"
+    """Activation; each of the figure's points sets its own."""
+    weight_variance: Positive = 1.0
+    """Variance of the weights times their fan-in; ρ depends on it for erf only, whose point sets
+    its own."""
+    networks: Count = 3
+    """Networks observed for each draw of the data."""
     seeds: DataSeeds = 3
 
 
 class Theorem9(Parameters, experiment="theorem9"):
     """C-NFC at initialisation for data on the sphere in growing dimension (Theorem 9)."""
 
-    activation: Literal["relu", "erf", "exponential", "quadratic"] = Field(
-        default="relu", description="Activation; each of the figure's points sets its own."
-    )
+    activation: Literal["relu", "erf", "exponential", "quadratic"] = "relu"
+    """Activation; each of the figure's points sets its own."""
     dimensions: Several[Annotated[int, Field(ge=4)]] = Field(
-        default=(16, 32, 64, 128, 256), min_length=2, description="Input dimensions d."
+        default=(16, 32, 64, 128, 256), min_length=2
     )
-    most_samples: Count = Field(
-        default=50000,
-        description="Sample sizes above this are left out; d log³d is 43656 at d = 256.",
-    )
-    network_dimension: int = Field(
-        default=32,
-        ge=4,
-        description="Input dimension of the network whose initial outputs are made zero.",
-    )
-    network_width: Count = Field(default=4096, description="Width k of that network.")
+    """Input dimensions d."""
+    most_samples: Count = 50000
+    """Sample sizes above this are left out; d log³d is 43656 at d = 256."""
+    network_dimension: int = Field(default=32, ge=4)
+    """Input dimension of the network whose initial outputs are made zero."""
+    network_width: Count = 4096
+    """Width k of that network."""
     seeds: DataSeeds = 3
 
 
@@ -486,26 +402,16 @@ class Propositions(Parameters, experiment="propositions"):
     Eq. 10, 20, 22 and 28, and what Section 2.1 says of the EGOP.
     """
 
-    samples: int = Field(default=24, ge=2, description="Samples n for the propositions.")
-    dimension: int = Field(
-        default=16,
-        ge=2,
-        description="Input dimension d, and width of the hidden layers for Propositions 2, 3 and "
-        "12.",
-    )
-    widths: Several[Count] = Field(
-        default=(2, 8, 32, 128), min_length=2, description="Widths k for Proposition 16."
-    )
-    networks: int = Field(
-        default=20000,
-        ge=2,
-        description="Networks over which the expectations of Proposition 16 are averaged.",
-    )
-    matrix_size: int = Field(
-        default=1024, ge=8, description="Size n = d = k of the random matrices for the equations."
-    )
-    matrix_networks: Count = Field(
-        default=8,
-        description="Networks over which the sampled traces are averaged for the equations.",
-    )
+    samples: int = Field(default=24, ge=2)
+    """Samples n for the propositions."""
+    dimension: int = Field(default=16, ge=2)
+    """Input dimension d, and width of the hidden layers for Propositions 2, 3 and 12."""
+    widths: Several[Count] = Field(default=(2, 8, 32, 128), min_length=2)
+    """Widths k for Proposition 16."""
+    networks: int = Field(default=20000, ge=2)
+    """Networks over which the expectations of Proposition 16 are averaged."""
+    matrix_size: int = Field(default=1024, ge=8)
+    """Size n = d = k of the random matrices for the equations."""
+    matrix_networks: Count = 8
+    """Networks over which the sampled traces are averaged for the equations."""
     seeds: DataSeeds = 3

@@ -23,18 +23,15 @@ Sizes = Several[Annotated[int, Field(ge=25)]]
 class TwoDigits(Parameters):
     """What the experiments on two digit classes share."""
 
-    dataset: Literal["mnist", "kmnist"] = Field(
-        default="mnist", description="The image dataset; its classes are named by `classes`."
-    )
-    classes: Several[Digit] = Field(
-        default=(2, 3),
-        min_length=2,
-        max_length=2,
-        description="The two classes, labelled -1 and +1 in this order.",
-    )
-    hidden_layers: Count = Field(default=2, description="Hidden layers.")
-    epochs: Count = Field(default=500, description="Epochs of SGD.")
-    seeds: Seeds = Field(default=5, description="Number of seeds; seed i is the integer i, from 0.")
+    dataset: Literal["mnist", "kmnist"] = "mnist"
+    """The image dataset; its classes are named by `classes`."""
+    classes: Several[Digit] = Field(default=(2, 3), min_length=2, max_length=2)
+    """The two classes, labelled -1 and +1 in this order."""
+    hidden_layers: Count = 2
+    """Hidden layers."""
+    epochs: Count = 500
+    """Epochs of SGD."""
+    seeds: Seeds = 5
 
 
 class DigitRegression(TwoDigits, experiment="digit_regression"):
@@ -44,48 +41,30 @@ class DigitRegression(TwoDigits, experiment="digit_regression"):
         "binarised",
         "What is regressed on: a linear function of a random network's features, or its sign.",
     )
-    train_samples: int = Field(
-        default=5000,
-        ge=16,
-        description="The first so many images of the two classes, in the dataset's order, are "
-        "trained on (the text says 500; only 5000 reproduces the published numbers).",
-    )
-    kernel_samples: int = Field(
-        default=500,
-        ge=8,
-        description="The kernels of the first so many training images are measured.",
-    )
-    width: Count = Field(default=128, description="Units of each hidden layer.")
-    bias: bool = Field(
-        default=True,
-        description="Whether layers have biases (the text says no; the published numbers need "
-        "them).",
-    )
-    label_flips: float = Field(
-        default=0.0,
-        ge=0,
-        le=0.5,
-        description="Share of the training targets whose sign is flipped at random; 0 in the "
-        "paper's figures.",
-    )
-    learning_rate: Positive = Field(
-        default=0.1, description="Initial step size of SGD, annealed to zero by a cosine."
-    )
-    momentum: Momentum = Field(default=0.9, description="Momentum of SGD.")
-    batch_size: Count = Field(default=100, description="Batch size of SGD.")
-    target_epochs: Count = Field(
-        default=400,
-        description="Epochs of training of the last layer that makes the linear targets.",
-    )
-    path_points: int = Field(
-        default=50,
-        ge=2,
-        description="Points of the straight path from initial to final parameters over which "
-        "tangent features are averaged, ends included.",
-    )
-    precision: Precision = Field(
-        default="float32", description="Floating-point type of the training."
-    )
+    train_samples: int = Field(default=5000, ge=16)
+    """The first so many images of the two classes, in the dataset's order, are trained on (the text
+    says 500; only 5000 reproduces the published numbers)."""
+    kernel_samples: int = Field(default=500, ge=8)
+    """The kernels of the first so many training images are measured."""
+    width: Count = 128
+    """Units of each hidden layer."""
+    bias: bool = True
+    """Whether layers have biases (the text says no; the published numbers need them)."""
+    label_flips: float = Field(default=0.0, ge=0, le=0.5)
+    """Share of the training targets whose sign is flipped at random; 0 in the paper's figures."""
+    learning_rate: Positive = 0.1
+    """Initial step size of SGD, annealed to zero by a cosine."""
+    momentum: Momentum = 0.9
+    """Momentum of SGD."""
+    batch_size: Count = 100
+    """Batch size of SGD."""
+    target_epochs: Count = 400
+    """Epochs of training of the last layer that makes the linear targets."""
+    path_points: int = Field(default=50, ge=2)
+    """Points of the straight path from initial to final parameters over which tangent features are
+    averaged, ends included."""
+    precision: Precision = "float32"
+    """Floating-point type of the training."""
 
 
 class LowRank(TwoDigits, experiment="low_rank"):
@@ -96,20 +75,19 @@ class LowRank(TwoDigits, experiment="low_rank"):
         "What is fitted: the second Hermite polynomial of one direction of Gaussian inputs, or "
         "the two digit classes.",
     )
-    samples: int = Field(default=300, ge=8, description="Training samples of each task.")
-    test_samples: int = Field(
-        default=1000, ge=8, description="Test samples; of the digits at most as many as there are."
-    )
-    dimension: int = Field(
-        default=20, ge=2, description="Input dimension of the single-index task."
-    )
-    width: int = Field(default=128, ge=2, description="Units of each hidden layer.")
-    learning_rate: Positive = Field(
-        default=0.05,
-        description="Initial step size of SGD with momentum 0.9, annealed to zero by a cosine, "
-        "for the two trained models.",
-    )
-    batch_size: Count = Field(default=50, description="Batch size of SGD.")
+    samples: int = Field(default=300, ge=8)
+    """Training samples of each task."""
+    test_samples: int = Field(default=1000, ge=8)
+    """Test samples; of the digits at most as many as there are."""
+    dimension: int = Field(default=20, ge=2)
+    """Input dimension of the single-index task."""
+    width: int = Field(default=128, ge=2)
+    """Units of each hidden layer."""
+    learning_rate: Positive = 0.05
+    """Initial step size of SGD with momentum 0.9, annealed to zero by a cosine, for the two trained
+    models."""
+    batch_size: Count = 50
+    """Batch size of SGD."""
 
 
 class SampleComplexity(Parameters, experiment="sample_complexity"):
@@ -123,41 +101,34 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
     model: Literal["fixed", "adaptive", "full"] = by_figure(
         "full", "Which features are learned with: fixed or adaptive tangent features, or all."
     )
-    train_sizes: Sizes = Field(
-        default=(125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 60000),
-        description="Training-set sizes n of the MLP on MNIST.",
-    )
-    cnn_train_sizes: Sizes = Field(
-        default=(125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 50000),
-        description="Training-set sizes n of the CNN on CIFAR-10.",
-    )
-    test_samples: int = Field(
-        default=10000,
-        ge=10,
-        description="Test images of the MLP, drawn at random and evaluated after every epoch; "
-        "with few of them, chance ends runs early.",
-    )
-    cnn_test_samples: int = Field(default=10000, ge=10, description="The same for the CNN.")
-    mlp_width: int = Field(default=128, ge=2, description="Units of the MLP's hidden layers.")
-    mlp_depth: int = Field(
-        default=5, ge=2, description="Linear layers of the MLP, the readout included."
-    )
-    cnn_width: Count = Field(default=16, description="Channels of the CNN's first convolution.")
-    sgd_rate: Positive = Field(default=0.01, description="Step size of SGD, for the MLP.")
-    momentum: Momentum = Field(default=0.9, description="Momentum of SGD, for the MLP.")
-    adam_rate: Positive = Field(default=0.001, description="Step size of Adam, for the CNN.")
-    batch_size: Count = Field(
-        default=50, description="Batch size; at most a fifth of n (25 at n = 125)."
-    )
-    patience: Count = Field(
-        default=20, description="Epochs without a better test accuracy after which a run ends."
-    )
-    max_epochs: Count = Field(
-        default=1000, description="Epochs after which a run ends at the latest."
-    )
-    seeds: Seeds = Field(
-        default=10, description="Number of seeds; seed i is the integer i, from 0."
-    )
+    train_sizes: Sizes = (125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 60000)
+    """Training-set sizes n of the MLP on MNIST."""
+    cnn_train_sizes: Sizes = (125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 50000)
+    """Training-set sizes n of the CNN on CIFAR-10."""
+    test_samples: int = Field(default=10000, ge=10)
+    """Test images of the MLP, drawn at random and evaluated after every epoch; with few of them,
+    chance ends runs early."""
+    cnn_test_samples: int = Field(default=10000, ge=10)
+    """The same for the CNN."""
+    mlp_width: int = Field(default=128, ge=2)
+    """Units of the MLP's hidden layers."""
+    mlp_depth: int = Field(default=5, ge=2)
+    """Linear layers of the MLP, the readout included."""
+    cnn_width: Count = 16
+    """Channels of the CNN's first convolution."""
+    sgd_rate: Positive = 0.01
+    """Step size of SGD, for the MLP."""
+    momentum: Momentum = 0.9
+    """Momentum of SGD, for the MLP."""
+    adam_rate: Positive = 0.001
+    """Step size of Adam, for the CNN."""
+    batch_size: Count = 50
+    """Batch size; at most a fifth of n (25 at n = 125)."""
+    patience: Count = 20
+    """Epochs without a better test accuracy after which a run ends."""
+    max_epochs: Count = 1000
+    """Epochs after which a run ends at the latest."""
+    seeds: Seeds = 10
 
 
 class Theory(Parameters, experiment="theory"):
@@ -166,21 +137,18 @@ class Theory(Parameters, experiment="theory"):
     They are Theorems 1 and 2, Lemma 5 and Propositions 3 and 4.
     """
 
-    samples: int = Field(default=6, ge=2, description="Training points of the random problem.")
-    dimension: Count = Field(default=4, description="Input dimension.")
-    width: int = Field(default=5, ge=2, description="Units of the one hidden layer.")
-    target_scale: Positive = Field(
-        default=8.0,
-        description="Standard deviation of the Gaussian targets; large targets need large "
-        "transformations.",
-    )
-    starts: Count = Field(
-        default=6,
-        description="Descents of the generic optimiser and starts of the solver; the best counts.",
-    )
-    flow_time: Positive = Field(
-        default=20.0, description="Duration of gradient flow on the factorised model."
-    )
+    samples: int = Field(default=6, ge=2)
+    """Training points of the random problem."""
+    dimension: Count = 4
+    """Input dimension."""
+    width: int = Field(default=5, ge=2)
+    """Units of the one hidden layer."""
+    target_scale: Positive = 8.0
+    """Standard deviation of the Gaussian targets; large targets need large transformations."""
+    starts: Count = 6
+    """Descents of the generic optimiser and starts of the solver; the best counts."""
+    flow_time: Positive = 20.0
+    """Duration of gradient flow on the factorised model."""
     seeds: Seeds = Field(
         default=5,
         description="Number of seeds, each one random problem; seed i is the integer i, from 0.",

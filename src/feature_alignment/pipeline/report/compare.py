@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_order, paper_of
 from feature_alignment.pipeline.proof import read_provenance, verdicts_file
+from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.wording import measured_text, number_text
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
@@ -33,12 +33,9 @@ def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFr
     """
     claims = compared_claims(name, other)
     claims.to_csv(table, index=False, float_format="%.6g")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     differ = claims[claims["verdict_here"] != claims["verdict_there"]]
-    text = template.render(
+    text = render(
+        TEMPLATE,
         name=name,
         other=other,
         settings=list(different_settings(name, other)),

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
 import pandas as pd
 
 from feature_alignment.pipeline.claims.evaluate import Outcome
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.figures.figure import figure_label
+from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.wording import (
     count_text,
     duration_text,
@@ -29,7 +29,6 @@ from feature_alignment.pipeline.report.wording import (
 )
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
-"""The page's template; an input of the report beside the library's modules."""
 
 _SYMBOLS = {
     Outcome.REPRODUCED: "✓",
@@ -115,12 +114,9 @@ def render_report(report: Report, folder: Path) -> str:
         ValueError: if a verdict has no claim, a claim no figure, or a figure no paper on the page,
             or a picture is not a PNG file.
     """
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     rows = _claim_rows(report)
-    return template.render(
+    return render(
+        TEMPLATE,
         name=report.name,
         preset=report.preset,
         changes=report.changes,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from feature_alignment.features.feature_matrices import average_gradient_outer_product
-from feature_alignment.features.layer_signals import layer_signals
-from feature_alignment.features.preactivation import (
+from feature_alignment.layer_features.feature_matrices import average_gradient_outer_product
+from feature_alignment.layer_features.layer_signals import layer_signals
+from feature_alignment.layer_features.preactivation import (
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
 )

@@ -12,7 +12,6 @@ import torch
 from scipy.sparse.linalg import eigsh
 
 from feature_alignment.data.synthetic import chain_monomial, isotropic_gaussian, uniform_sphere
-from feature_alignment.features.feature_matrices import cosine_similarity
 from feature_alignment.free_probability.centred_correlation import (
     AGOP_WORD,
     NFM_WORD,
@@ -21,6 +20,7 @@ from feature_alignment.free_probability.centred_correlation import (
 )
 from feature_alignment.free_probability.random_features import matrix_moments, sample_r
 from feature_alignment.free_probability.words import free_trace, matrix_trace, moment_trace
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.papers.beaglehole2024.checks import printed_statements
 
 BATCH = 500

@@ -9,8 +9,8 @@ from math import log
 
 import torch
 
-from feature_alignment.features.feature_matrices import cosine_similarity
 from feature_alignment.free_probability.dual_kernels import DUALS
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import ACTIVATIONS
 
 BLOCK = 2048

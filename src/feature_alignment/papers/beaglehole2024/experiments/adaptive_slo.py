@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from feature_alignment.features.correlation import feature_pair
-from feature_alignment.features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.correlation import feature_pair
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_network,

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from feature_alignment.data.synthetic import high_rank_quadratic, isotropic_gaussian, unit_deviation
-from feature_alignment.features.layer_signals import layer_signals
-from feature_alignment.features.preactivation import preactivation_tangent_kernel
 from feature_alignment.free_probability.centred_correlation import (
     data_matrices,
     predicted_correlation,
@@ -23,6 +21,8 @@ from feature_alignment.free_probability.random_features import (
     matrix_moments,
 )
 from feature_alignment.free_probability.words import matrix_trace
+from feature_alignment.layer_features.layer_signals import layer_signals
+from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
 from feature_alignment.models.initialisation import draw_normal
 from feature_alignment.models.mlp import MLP
 from feature_alignment.pipeline.run import SeedResult, SeedRun

@@ -11,8 +11,8 @@ import torch
 
 from feature_alignment.data.canonical import Dataset, to_float
 from feature_alignment.errors import UserError
-from feature_alignment.features.feature_covariance import layer_feature_matrices
-from feature_alignment.features.feature_matrices import (
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_matrices import (
     agop_diagonal,
     cosine_similarity,
     nfm_diagonal,

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
-from feature_alignment.features.feature_covariance import layer_feature_matrices
-from feature_alignment.features.feature_matrices import (
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
     neural_feature_correlation,
     spectrum_preserving_rotation,

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from feature_alignment.data import synthetic
-from feature_alignment.features.layer_signals import layer_signals
-from feature_alignment.features.preactivation import preactivation_tangent_kernel
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
 from feature_alignment.free_probability.first_order_correlation import velocity_correlation
+from feature_alignment.layer_features.layer_signals import layer_signals
+from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
 from feature_alignment.models.mlp import MLP
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from feature_alignment.features.feature_covariance import layer_feature_matrices
-from feature_alignment.features.feature_matrices import (
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_matrices import (
     agop_diagonal,
     cosine_similarity,
     nfm_diagonal,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from feature_alignment.features.feature_matrices import cosine_similarity
 from feature_alignment.kernels.average_features import adapted_kernel, copy_parameters, label_kernel
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
 from feature_alignment.pipeline.run import SeedResult, SeedRun

@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.features.layer_signals import layer_signals
-from feature_alignment.features.preactivation import (
+from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.layer_features.layer_signals import layer_signals
+from feature_alignment.layer_features.preactivation import (
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
 )
-from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
 
 

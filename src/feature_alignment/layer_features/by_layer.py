@@ -8,12 +8,12 @@ import pandas as pd
 import torch
 from torch import nn
 
-from feature_alignment.features.feature_covariance import (
+from feature_alignment.gradients.samples import ModelInput
+from feature_alignment.layer_features.feature_covariance import (
     FeatureMatrices,
     layer_feature_matrices,
     tangent_change_covariances,
 )
-from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.training.evaluation import evaluation_mode
 
 

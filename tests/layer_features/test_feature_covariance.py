@@ -5,14 +5,14 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.features.feature_covariance import (
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.layer_features.feature_covariance import (
     layer_feature_matrices,
     tangent_change_covariances,
 )
-from feature_alignment.features.feature_matrices import cosine_similarity
-from feature_alignment.features.layer_signals import layer_signals
-from feature_alignment.features.preactivation import preactivation_feature_covariance
-from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
+from feature_alignment.layer_features.layer_signals import layer_signals
+from feature_alignment.layer_features.preactivation import preactivation_feature_covariance
 from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18

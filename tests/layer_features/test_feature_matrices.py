@@ -5,15 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.features.feature_matrices import (
+from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
     cosine_similarity,
     neural_feature_correlation,
     neural_feature_matrix,
     spectrum_preserving_rotation,
 )
-from feature_alignment.features.layer_signals import layer_signals
-from feature_alignment.features.preactivation import (
+from feature_alignment.layer_features.layer_signals import layer_signals
+from feature_alignment.layer_features.preactivation import (
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
 )

@@ -13,12 +13,6 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
-from feature_alignment.features.correlation import feature_pair
-from feature_alignment.features.feature_matrices import (
-    average_gradient_outer_product,
-    neural_feature_correlation,
-    neural_feature_matrix,
-)
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import Recording, backpropagate, recorded
 from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
@@ -31,6 +25,12 @@ from feature_alignment.gradients.model_function import (
     refuse_dependent_samples,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
+from feature_alignment.layer_features.correlation import feature_pair
+from feature_alignment.layer_features.feature_matrices import (
+    average_gradient_outer_product,
+    neural_feature_correlation,
+    neural_feature_matrix,
+)
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.features.layer_signals import layer_signals
+from feature_alignment.layer_features.layer_signals import layer_signals
 from feature_alignment.models.mlp import MLP
 from toys import linear, overwrites_its_input, twice, unused
 

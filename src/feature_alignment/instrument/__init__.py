@@ -1,0 +1,1 @@
+"""The papers' measurements for models and trainings of one's own."""

@@ -1,0 +1,311 @@
+"""Watch any training loop with the pipeline's probes."""
+
+import json
+import logging
+import platform
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.files import whole_file
+from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, Selection
+from feature_alignment.gradients.samples import ModelInput, as_samples
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.probes.feature_probe import FeatureProbe
+from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.training.checkpoint import Stateful
+from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
+from feature_alignment.training.evaluation import undisturbed
+from feature_alignment.training.loop import call_probe
+from feature_alignment.training.losses import Loss
+from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
+from feature_alignment.training.schedule import explicit, geometric
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURES = ("kernel", "features", "adapted")
+"""What can be measured by name: see `Monitor`."""
+METRICS, STATE, ABOUT = "metrics.csv", "state.pt", "about.json"
+"""The files that `Monitor.save` writes."""
+LAST_STEP = 10**9
+
+log = logging.getLogger(__name__)
+
+
+class Monitor:
+    """The alignment record of a training: kernel, features and their alignment at chosen steps.
+
+    Make it before the first update, which measures step 0, and call `step` after each update:
+
+        monitor = Monitor(model, x, y, every=100)
+        for inputs, targets in batches:
+            ...
+            optimizer.step()
+            monitor.step()
+        monitor.plot().savefig("alignment.png")
+
+    The model is measured in evaluation mode and in full precision, on samples that stay the same.
+    Nothing of the training changes by it: random states, gradients, buffers, modes and flags are
+    put back. What goes wrong at step 0 is raised; what goes wrong later (a network whose units
+    died) must not end a long training, and so it is logged and kept in `problems`.
+
+    The rows are those of the pipeline's probes: `TangentKernelProbe` ("kernel"), `FeatureProbe`
+    ("features") and `AdaptedKernelProbe` ("adapted").
+
+    Attributes:
+        problems: steps at which a measurement failed, with the reason.
+        seconds: time that measuring has taken.
+
+    Args:
+        model: the network; its present parameters are the start W₀.
+        x: inputs (n, …) to measure on, as for `tangent_kernel`, on the model's device.
+        y: class numbers (n,) or labels (n, c); None where no alignment with them is wanted.
+        measure: names among "kernel", "features" and "adapted", and probes of one's own.
+        every: a number of updates, the steps themselves, or "geometric" for steps that grow by
+            15 %.
+        loss: of outputs and `y`, recorded as the metric "loss"; None for none.
+        inputs: as for `tangent_kernel`.
+        output: as for `tangent_kernel`.
+        only: the parameters that the kernels are of, as for `tangent_kernel`.
+        state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
+
+    Raises:
+        UserError: if a name is unknown, or the state is that of another model or measurement.
+        ValueError: if the model cannot be measured.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x: ModelInput,
+        y: torch.Tensor | None = None,
+        *,
+        measure: Sequence[str | Probe] = ("kernel", "features"),
+        every: int | str | Iterable[int] = 1,
+        loss: Loss | None = None,
+        inputs: str | Collection[str | int] | None = None,
+        output: OutputChoice | None = None,
+        only: Selection | None = None,
+        state: Mapping[str, Any] | str | Path | None = None,
+    ) -> None:
+        if loss is not None and y is None:
+            raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
+        self._model, self._y, self._loss = model, y, loss
+        self._samples = as_samples(x, inputs)
+        self._function = ModelFunction(model, output)
+        self._measure = tuple(m if isinstance(m, str) else type(m).__name__ for m in measure)
+        self._due = _schedule(every)
+        self._step = 0
+        self._measured: set[int] = set()
+        self.problems: list[tuple[int, str]] = []
+        self._recorder = Recorder()
+        saved = _state(state)
+        self._initial = copy_parameters(model) if saved is None else dict(saved["initial"])
+        with self._looking(), nullcontext() if saved is None else _at(model, self._initial):
+            self._probes = [
+                self._probe(m, output, only) if isinstance(m, str) else m for m in measure
+            ]
+        if saved is None:
+            self.measure(0)
+        else:
+            self._go_on(saved)
+
+    @property
+    def seconds(self) -> float:
+        """Time that measuring has taken so far."""
+        return self._recorder.seconds["measuring"]
+
+    def step(self, step: int | None = None) -> bool:
+        """Take note of an update, and measure if it is due.
+
+        Args:
+            step: how many updates have been made; None for one more than before.
+
+        Returns:
+            Whether it was measured.
+        """
+        self._step = self._step + 1 if step is None else step
+        due = self._due(self._step)
+        if due:
+            self.measure(self._step)
+        return due
+
+    def measure(self, step: int) -> None:
+        """Measure the model as it is, as that after `step` updates, unless that has been done.
+
+        Raises:
+            ValueError: at step 0, if the model cannot be measured.
+            TrainingDivergedError: at step 0, if a quantity is not defined.
+            MetricNotFiniteError: at step 0, if a quantity is not finite.
+        """
+        if step in self._measured:
+            return
+        start = time.monotonic()
+        with self._looking():
+            for part in [self._measured_loss, *self._probes]:
+                try:
+                    self._recorder.record(step, call_probe(part, step, self._model))
+                except (TrainingDivergedError, MetricNotFiniteError, ValueError) as error:
+                    if step == 0:
+                        raise
+                    log.warning("step %d is not measured: %s", step, error)
+                    self.problems.append((step, str(error)))
+        self._step = step
+        self._measured.add(step)
+        self._recorder.seconds["measuring"] += time.monotonic() - start
+
+    def frame(self) -> pd.DataFrame:
+        """Tidy rows as the pipeline's: step, layer, split, metric, value."""
+        return self._recorder.frame()
+
+    def plot(self) -> "Figure":
+        """The record as a matplotlib figure, a panel for each quantity over the steps."""
+        from feature_alignment.instrument.pictures import draw_record
+
+        return draw_record(self.frame())
+
+    def save(self, folder: str | Path) -> None:
+        """Write the record to a folder: `metrics.csv`, `about.json`, and the state to go on from.
+
+        Each file appears whole or not at all. `feature-alignment report` makes a page of it.
+        """
+        folder = Path(folder)
+        with whole_file(folder / STATE) as partial:
+            torch.save(self.state_dict(), partial)
+        with whole_file(folder / METRICS) as partial:
+            self.frame().to_csv(partial, index=False)
+        about = {
+            "model": type(self._model).__name__,
+            "parameters": sum(p.numel() for p in self._model.parameters()),
+            "samples": len(self._samples),
+            "measure": list(self._measure),
+            "seconds": round(self.seconds, 3),
+            "problems": [list(problem) for problem in self.problems],
+            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        }
+        with whole_file(folder / ABOUT) as partial:
+            partial.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that it takes to go on, as tensors and plain containers."""
+        record = self._recorder.state_dict()
+        return {
+            "measure": list(self._measure),
+            "step": self._step,
+            "measured": sorted(self._measured),
+            "initial": self._initial,
+            "values": [[*key, value] for key, value in record["values"].items()],
+            "arrays": {name: torch.as_tensor(a) for name, a in record["arrays"].items()},
+            "seconds": record["seconds"],
+            "problems": [list(problem) for problem in self.problems],
+            "probes": [p.state_dict() if isinstance(p, Stateful) else {} for p in self._probes],
+        }
+
+    def _go_on(self, saved: Mapping[str, Any]) -> None:
+        if list(saved["measure"]) != list(self._measure):
+            raise UserError(
+                f"state: it is a record of {', '.join(saved['measure'])}; give the same `measure`."
+            )
+        self._recorder.load_state_dict(
+            {
+                "values": {tuple(key): value for *key, value in saved["values"]},
+                "arrays": {name: array.numpy() for name, array in saved["arrays"].items()},
+                "seconds": saved["seconds"],
+            }
+        )
+        for probe, state in zip(self._probes, saved["probes"], strict=True):
+            if isinstance(probe, Stateful):
+                probe.load_state_dict(state)
+        self._step, self._measured = saved["step"], set(saved["measured"])
+        self.problems = [(step, problem) for step, problem in saved["problems"]]
+
+    def _probe(self, name: str, output: OutputChoice | None, only: Selection | None) -> Probe:
+        options: dict[str, Any] = {"output": output}
+        if name == "kernel":
+            batch = Batch(self._samples, self._y)
+            return TangentKernelProbe({"train": batch}, layers=True, only=only, **options)
+        if name == "features":
+            return FeatureProbe(self._model, self._samples, **options)
+        if name == "adapted":
+            from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
+
+            batch = Batch(self._samples, self._y)
+            return AdaptedKernelProbe(self._model, batch, only=only, **options)
+        raise UserError(f"measure: no {name!r}; {suggestion(name, MEASURES)}.")
+
+    def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
+        if self._loss is None:
+            return Measurement()
+        with self._function.installed(copy_parameters(model), False) as f, torch.no_grad():
+            value = float(self._loss(f(self._samples), self._y))
+        return Measurement([Row(WHOLE_NETWORK, "train", "loss", value)])
+
+    @contextmanager
+    def _looking(self) -> Iterator[None]:
+        """In here the model is measured; afterwards all is as it was, gradients included."""
+        gradients = [(p, p.grad) for p in self._model.parameters()]
+        try:
+            with (
+                torch.inference_mode(False),
+                torch.enable_grad(),
+                torch.autocast("cpu", enabled=False),
+                torch.autocast("cuda", enabled=False),
+                undisturbed(self._model),
+            ):
+                yield
+        finally:
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+
+
+def _schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:
+    if isinstance(every, str):
+        if every != "geometric":
+            raise UserError(f"every: {every!r}; give a number, steps, or 'geometric'.")
+        steps = set(geometric(LAST_STEP))
+        return steps.__contains__
+    if not isinstance(every, int):
+        return set(explicit(every, LAST_STEP)).__contains__
+    if every < 1:
+        raise UserError(f"every: {every} updates; it must be at least 1.")
+    return lambda step: step % every == 0
+
+
+def _state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any] | None:
+    if state is None or isinstance(state, Mapping):
+        return state
+    file = Path(state) / STATE
+    if not file.is_file():
+        raise UserError(f"state: there is no {file}; give a folder that `Monitor.save` wrote.")
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+@contextmanager
+def _at(model: nn.Module, parameters: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """The model at other parameters.
+
+    Raises:
+        UserError: if it has others.
+    """
+    own = copy_parameters(model)
+    if {n: p.shape for n, p in own.items()} != {n: p.shape for n, p in parameters.items()}:
+        raise UserError("state: it is the record of a model with other parameters.")
+    _put(model, parameters)
+    try:
+        yield
+    finally:
+        _put(model, own)
+
+
+def _put(model: nn.Module, parameters: Mapping[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(parameters[name])

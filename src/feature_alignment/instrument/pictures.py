@@ -1,0 +1,82 @@
+"""The picture of a training's record: a panel for each quantity, curves over the steps."""
+
+import math
+from typing import TYPE_CHECKING
+
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, sequence_colours
+from feature_alignment.training.probes import WHOLE_NETWORK
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS = {
+    "loss": "Loss",
+    "label_alignment": "Alignment of the tangent kernel with the labels",
+    "effective_rank": "Effective rank of the tangent kernel",
+    "largest_eigenvalue": "Largest eigenvalue",
+    "trace_ratio_5": "Share of the five largest eigenvalues",
+    "adapted_kernel_alignment": "Alignment of the adapted kernel with the labels",
+    "adapted_kernel_change": "Adapted and initial kernel: cosine",
+    "nfc": "Neural feature correlation (UC-NFC)",
+    "centred_nfc": "Centred neural feature correlation (C-NFC)",
+    "weight_change": "Change of the weights, ‖W − W₀‖ / ‖W‖",
+}
+"""Titles of the metrics that are drawn; others are in the table only."""
+LOGARITHMIC = {"largest_eigenvalue"}
+BETWEEN_0_AND_1 = {"trace_ratio_5", "nfc", "centred_nfc"}
+LAYERS_NAMED = 12
+COLUMNS = 3
+
+
+def draw_record(frame: "pd.DataFrame") -> "Figure":
+    """Draw the metrics of a record that have a panel; the whole network in blue, layers by depth.
+
+    Args:
+        frame: tidy rows: step, layer, split, metric, value.
+
+    Raises:
+        ValueError: if there is nothing to draw.
+    """
+    metrics = [metric for metric in PANELS if (frame["metric"] == metric).any()]
+    if not metrics:
+        raise ValueError(f"nothing to draw: the record has none of {', '.join(PANELS)}.")
+    columns = min(COLUMNS, len(metrics))
+    rows = math.ceil(len(metrics) / columns)
+    figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
+    layers = [layer for layer in frame["layer"].unique() if layer != WHOLE_NETWORK]
+    colours = dict(zip(layers, sequence_colours(len(layers)), strict=True))
+    for ax, metric in zip(axes.flat, metrics, strict=False):
+        _draw(ax, frame[frame["metric"] == metric], metric, colours)
+    for ax in axes.flat[len(metrics) :]:
+        ax.set_axis_off()
+    handles = {}
+    for ax in axes.flat:
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    if len(handles) > LAYERS_NAMED:
+        of_layers = [name for name in handles if name != WHOLE_NETWORK]
+        shown = {WHOLE_NETWORK, of_layers[0], of_layers[-1]}
+        handles = {name: handle for name, handle in handles.items() if name in shown}
+    if len(handles) > 1:
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=6)
+    return figure
+
+
+def _draw(ax: "Axes", rows: "pd.DataFrame", metric: str, colours: dict[str, str]) -> None:
+    steps = sorted(rows["step"].unique())
+    for layer, curve in rows.groupby("layer", sort=False):
+        whole = layer == WHOLE_NETWORK
+        style = {"color": COLOURS["train"], "zorder": 3} if whole else {"linewidth": 1.0}
+        colour = {} if whole else {"color": colours[str(layer)]}
+        ax.plot(curve["step"], curve["value"], label=str(layer), marker=".", **style, **colour)
+    positive = [step for step in steps if step > 0]
+    if positive and positive[-1] >= 30 * positive[0]:
+        # Linear up to the first measured step, so that step 0 has a place.
+        ax.set_xscale("symlog", linthresh=positive[0], linscale=0.3)
+    if metric in LOGARITHMIC and (rows["value"] > 0).all():
+        ax.set_yscale("log")
+    if metric in BETWEEN_0_AND_1:
+        ax.set_ylim(min(0.0, rows["value"].min()), 1.02)
+    ax.set_title(PANELS[metric])
+    ax.set_xlabel("step")
