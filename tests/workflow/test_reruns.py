@@ -49,7 +49,8 @@ runs = {
     for run in plan.specs
 }
 figures = {
-    figure: edited in import_closure(f"{pipeline}.figures.make", papers.figure_module(figure)).values()
+    figure: edited
+    in import_closure(f"{pipeline}.figures.make", papers.figure_module(figure)).values()
     or any(runs[run] for run in plan.runs_of(figure))
     for figure in plan.figures
 }
