@@ -1,6 +1,5 @@
 """The wheel works in an empty environment, with no more packages than it says."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,11 +98,9 @@ def test_the_core_brings_four_packages_and_measures(core):
 
 
 def test_what_is_not_installed_is_asked_for_in_one_sentence(core):
-    done = core.run("-m", "feature_alignment", "config-help")
-    assert done.returncode == 1
-    assert re.fullmatch(
-        r"the package \w+ is not installed; .*'feature-alignment\[pipeline\]'\.\n", done.stderr
-    )
+    done = core.run("-m", "feature_alignment", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'feature-alignment[pipeline]'" in " ".join(done.stdout.split())
     done = core.run("-c", "import feature_alignment as fa; fa.AdaptiveTangentFeatures")
     assert "needs sklearn: pip install 'feature-alignment[solver]'" in done.stderr
 

@@ -8,9 +8,10 @@ import sys
 import pytest
 
 from feature_alignment import papers as package
+from feature_alignment.__main__ import main
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline import config, papers
-from feature_alignment.pipeline.command_line import main
+from feature_alignment.pipeline.claims.ledger import check_ledgers
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.imports import _internal_imports, _module_file, import_closure
 from feature_alignment.pipeline.plan import make_plan
@@ -244,10 +245,20 @@ def test_the_copy_without_a_mistake_is_planned(root, folder):
     assert plan(root).figures == (f"{KEY}_fig1", f"{KEY}_fig2")
 
 
-def test_a_folder_that_is_no_papers_key_is_refused(root, folder):
-    folder.rename(folder.with_name("my_paper"))
-    with pytest.raises(UserError, match=r"my_paper: name a paper's folder by letters and a year"):
+@pytest.mark.parametrize("key", ["my_paper", "paper31", "Paper2031"])
+def test_a_folder_that_is_no_papers_key_is_refused(root, folder, key):
+    folder.rename(folder.with_name(key))
+    with pytest.raises(UserError, match=rf"{key}: name a paper's folder by lower-case letters and"):
         plan(root)
+
+
+def test_a_key_can_be_letters_only(root, folder, monkeypatch):
+    home = folder.rename(folder.with_name("copy"))
+    for file in home.rglob("*.*"):
+        if file.is_file():
+            file.write_text(file.read_text().replace(KEY, "copy"))
+    assert plan(root).figures == ("copy_fig1", "copy_fig2")
+    check_ledgers(papers.ledgers(), papers.all_figures())
 
 
 CONTRACTS = {

@@ -52,6 +52,9 @@ DEFAULT_BUDGET = 5 * 2**29
 # Share of the budget for the passes, and for intermediate results of the contractions.
 _WORKSPACE = 1 / 8
 
+# Numbers of one parameter's features that are formed at a time.
+_FEATURES = 2**25
+
 
 @dataclass(frozen=True, repr=False)
 class TangentKernel:
@@ -220,7 +223,9 @@ def tangent_kernel(
     )
 
 
-def tangent_features(model: nn.Module, x: ModelInput) -> torch.Tensor:
+def tangent_features(
+    model: nn.Module, x: ModelInput, parameters: Mapping[str, torch.Tensor] | None = None
+) -> torch.Tensor:
     """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly.
 
     n·c·p numbers: for small networks. The kernel does not need them.
@@ -230,6 +235,7 @@ def tangent_features(model: nn.Module, x: ModelInput) -> torch.Tensor:
     Args:
         model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …).
+        parameters: values by parameter name to evaluate the model at; None for its own.
 
     Returns:
         Features (n, c, p), parameters in the order of `model.parameters()`, units of f per
@@ -238,17 +244,32 @@ def tangent_features(model: nn.Module, x: ModelInput) -> torch.Tensor:
     Raises:
         ValueError: if the model is not supported.
     """
-    plan = plan_capture(model, x)
+    plan = plan_capture(model, x, parameters)
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
-    found = by_rules_or_one_by_one(plan, lambda p: capture_gradients(p, samples, DEFAULT_BUDGET))
-    n, features = len(samples), []
-    for name in plan.names:
-        size = plan.values[name].numel()
-        whole = plan.values[name].new_zeros(n, plan.outputs, size)
-        for part in found.get(name, ()):
-            whole += part.features(size)
-        features.append(whole)
-    return torch.cat(features, dim=2)
+    found = by_rules_or_one_by_one(plan, lambda p: add_features(p, samples, {}))
+    return torch.cat(list(found.values()), dim=2)
+
+
+def add_features(
+    plan: CapturePlan, samples: Samples, sums: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The sums (n, c, entries) by the parameter's name, if there are any, with the features added.
+
+    It adds in place.
+    """
+    shape = len(samples), plan.outputs
+    sums = sums or {
+        name: plan.values[name].new_zeros(
+            *shape, plan.values[name].numel(), dtype=_precision(plan, [name])
+        )
+        for name in plan.names
+    }
+    largest = max(plan.values[name].numel() for name in plan.names)
+    for span in spans(len(samples), max(1, _FEATURES // (plan.outputs * largest))):
+        found = capture_gradients(plan, samples[span], DEFAULT_BUDGET)
+        for name, part in ((name, part) for name, parts in found.items() for part in parts):
+            part.add_features(sums[name][span])
+    return dict(sums)
 
 
 def _kernel(

@@ -50,8 +50,11 @@ def papers() -> dict[str, Paper]:
     """
     found = {}
     for key, folder in sorted(_folders().items()):
-        if not re.fullmatch(r"[a-z]+[0-9]{4}", key):
-            raise UserError(f"{folder}: name a paper's folder by letters and a year, as key2024.")
+        if not re.fullmatch(r"[a-z]+([0-9]{4})?", key):
+            raise UserError(
+                f"{folder}: name a paper's folder by lower-case letters and a year, as key2024, or "
+                "by letters only."
+            )
         paper = getattr(_imported(f"{PAPERS_PACKAGE}.{key}.paper"), "PAPER", None)
         if not isinstance(paper, Paper):
             raise UserError(
