@@ -1,5 +1,6 @@
 """Whatever is wrong with a paper's folder is told when runs are planned, in one sentence."""
 
+import os
 import re
 import shutil
 import sys
@@ -12,6 +13,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.pipeline import config, papers
 from feature_alignment.pipeline.claims.ledger import check_ledgers
 from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.imports import _internal_imports, _module_file, import_closure
 from feature_alignment.pipeline.plan import make_plan
 
 KEY = "copy2031"
@@ -23,6 +25,8 @@ CACHES = (
     papers.all_figures,
     papers._figures_of,
     config.config_model,
+    _module_file,
+    _internal_imports,
 )
 
 
@@ -317,3 +321,39 @@ def test_a_function_that_fails_by_hand_is_told_in_one_sentence(
     assert re.match(trace, shown)
     assert shown.count("Traceback") == bool(trace)
     assert len(shown.splitlines()) < 20
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("nowhere", r"papers_path: nowhere .*/here.*/nowhere\) is no folder; docs"),
+        (3, "papers_path: 3 .* is no folder"),
+        ("empty", "papers_path: empty .* holds no paper, no <key>/paper.py"),
+        (".", f"papers_path: .*{KEY}: there is a paper {KEY} already, .*; rename"),
+    ],
+)
+def test_a_folder_of_papers_that_cannot_be_used_is_told(
+    folder, tmp_path_factory, monkeypatch, path, says
+):
+    here = tmp_path_factory.mktemp("here")
+    shutil.copytree(folder, here / KEY)
+    (here / "empty").mkdir()
+    monkeypatch.chdir(here)
+    with pytest.raises(UserError, match=says):
+        papers.add_papers(path)
+    assert list(package.__path__) == [str(folder.parent)]
+
+
+def test_papers_of_another_folder_are_found_and_hashed(folder, root, tmp_path, monkeypatch):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    folder.rename(outside / KEY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEATURE_ALIGNMENT_PAPERS", "")
+    for _ in range(2):  # once by the workflow, once by each job that reads the Snakefile again
+        papers.add_papers("outside")
+    assert list(package.__path__) == [str(tmp_path), str(outside)]
+    assert os.environ["FEATURE_ALIGNMENT_PAPERS"] == str(outside)
+    experiment = papers.experiment_module(f"{KEY}_coin")
+    assert plan(root).figures == (f"{KEY}_fig1", f"{KEY}_fig2")
+    assert outside / KEY / "experiments" / "coin.py" == import_closure(experiment)[experiment]

@@ -5,7 +5,7 @@ What is run by hand goes to `results/by_hand`, so that it never stands in for a 
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from feature_alignment.pipeline.config import (
     resolve_config,
 )
 from feature_alignment.pipeline.dictionary import PAGE, page
-from feature_alignment.pipeline.papers import all_figures, all_parameters, papers
+from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan
 from feature_alignment.pipeline.spec import canonical_json, dataset_keys
 
@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
 
     def command(name: str, function: Any, about: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=about, description=about)
-        added.set_defaults(command=function)
+        added.set_defaults(command=lambda options: _with_own_papers(function, options))
         return added
 
     def configured(name: str, function: Any, about: str, target: str) -> argparse.ArgumentParser:
@@ -58,17 +58,29 @@ def add_commands(commands: Any) -> None:
     command("dictionary", _dictionary, f"Write the page of the data dictionary, {PAGE}.")
 
 
-def _config(options: argparse.Namespace) -> Config:
-    files = [file for file in [Path("config.yaml")] if file.exists()] + options.configfile
+def _with_own_papers(
+    function: Callable[[argparse.Namespace], None], options: argparse.Namespace
+) -> None:
+    options.settings, options.files = _settings(getattr(options, "configfile", []))
+    add_papers(options.settings.get("papers_path"))
+    function(options)
+
+
+def _settings(further: Sequence[Path]) -> tuple[dict[str, Any], list[Path]]:
+    files = [file for file in [Path("config.yaml")] if file.exists()] + [*further]
     settings: dict[str, Any] = {}
     for file in files:
         found = read_yaml(file)
         if not isinstance(found, dict):
             raise UserError(f"{file}: holds no mapping of keys to values.")
         settings = merge(settings, found)
+    return settings, files
+
+
+def _config(options: argparse.Namespace) -> Config:
     if not WORKFLOW.is_dir():
         raise UserError("there is no folder workflow here; start in the root of the checkout.")
-    return resolve_config(settings, WORKFLOW, options.preset, files)
+    return resolve_config(options.settings, WORKFLOW, options.preset, options.files)
 
 
 def _plan(options: argparse.Namespace) -> Plan:
