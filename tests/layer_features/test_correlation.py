@@ -35,6 +35,17 @@ def test_small_and_large_weights_give_the_same_correlation(k, d):
         assert found == pytest.approx(expected, rel=1e-12)
 
 
+def test_tiny_float32_changes_do_not_underflow():
+    weight, covariance = draw(5, 4, 0)
+    tiny = feature_pair((1e-25 * weight).float(), covariance.float()).correlation()
+    assert tiny == pytest.approx(feature_pair(weight, covariance).correlation(), rel=1e-6)
+
+
+def test_a_covariance_of_one_size_correlates_perfectly():
+    weight, _ = draw(5, 4, 0)
+    assert feature_pair(weight, 3 * torch.eye(5)).correlation() == pytest.approx(1)
+
+
 def test_a_zero_matrix_has_no_correlation():
-    with pytest.raises(ValueError, match="equal entries"):
+    with pytest.raises(ValueError, match=r"zero matrix, or one of equal entries.* from step 1"):
         feature_pair(torch.zeros(2, 3), torch.eye(2)).correlation()

@@ -181,14 +181,14 @@ def test_centred_matrices_use_the_weight_change_and_the_current_covariance():
     torch.testing.assert_close(found.centred_agop, change.T @ found.covariance @ change)
     weight = found.weight_matrix
     torch.testing.assert_close(found.nfm, weight.T @ weight)
-    assert found.centred_correlation() == pytest.approx(
-        cosine_similarity(found.centred_nfm, found.centred_agop)
-    )
-    assert found.uncentred_correlation() == pytest.approx(cosine_similarity(found.nfm, found.agop))
-    assert found.uncentred_correlation(subtract_mean=True) == pytest.approx(
-        cosine_similarity(found.nfm, found.agop, subtract_mean=True)
-    )
-    assert found.centred_correlation() != pytest.approx(found.uncentred_correlation(), rel=1e-3)
+    expected = {
+        "nfc": cosine_similarity(found.nfm, found.agop),
+        "nfc_mean_subtracted": cosine_similarity(found.nfm, found.agop, subtract_mean=True),
+        "centred_nfc": cosine_similarity(found.centred_nfm, found.centred_agop),
+    }
+    assert len(set(expected.values())) == 3
+    correlations = found.correlations()
+    assert {name: correlations[name] for name in expected} == pytest.approx(expected)
 
 
 def test_equation_4_the_terms_add_up_to_the_nfm():
@@ -207,7 +207,7 @@ def test_a_linear_network_with_equal_singular_values_correlates_perfectly():
     for layer, seed in zip(model, (0, 1), strict=True):
         layer.weight.data = 2 * torch.linalg.qr(draw(4, 4, seed=seed))[0]
     for matrices in layer_feature_matrices(model, draw(3, 4)).values():
-        assert matrices.uncentred_correlation() == pytest.approx(1)
+        assert matrices.correlations()["nfc"] == pytest.approx(1)
 
 
 def test_random_signs_estimate_the_sum_over_outputs_without_bias():
@@ -283,7 +283,7 @@ def test_what_is_not_defined_is_refused(model, options, message):
 def test_centred_matrices_without_initial_weights_are_refused():
     found = layer_feature_matrices(mlp(), draw(3, 4))["layers.0"]
     with pytest.raises(ValueError, match="need the initial weights"):
-        found.centred_correlation()
+        _ = found.centred_nfm
 
 
 @pytest.mark.parametrize("kind", ["convolution", "tokens"])

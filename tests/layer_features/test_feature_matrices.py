@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
     cosine_similarity,
-    neural_feature_correlation,
     neural_feature_matrix,
     spectrum_preserving_rotation,
 )
@@ -55,7 +55,7 @@ def test_proposition_2_the_nfc_is_the_alignment_of_weights_and_ptk():
     weight = network.layers[0].weight
     covariance = preactivation_feature_covariance(layer_signals(network, x)["layers.0"].gradients)
     direct = cosine_similarity(neural_feature_matrix(weight), gradients.T @ gradients)
-    assert neural_feature_correlation(weight, covariance) == pytest.approx(direct, abs=1e-12)
+    assert feature_pair(weight, covariance).correlation() == pytest.approx(direct, abs=1e-12)
 
 
 def test_proposition_3_second_derivatives_of_the_centred_matrices_under_gradient_flow():
@@ -120,29 +120,6 @@ def test_zero_and_constant_matrices_have_no_cosine():
         cosine_similarity(torch.full((3, 3), 0.1), torch.eye(3), subtract_mean=True)
     with pytest.raises(ValueError, match=r"shapes \(2, 2\) and \(3, 3\)"):
         cosine_similarity(torch.eye(2), torch.eye(3))
-
-
-def test_centred_correlation_uses_the_weight_change_and_the_current_covariance():
-    weight, initial, gradients = draw(5, 4), draw(5, 4, seed=1), draw(9, 1, 5, seed=2)
-    covariance = preactivation_feature_covariance(gradients)
-    change = weight - initial
-    expected = cosine_similarity(change.T @ change, change.T @ covariance @ change)
-    assert neural_feature_correlation(weight, covariance, initial) == pytest.approx(expected)
-    assert neural_feature_correlation(weight, covariance) != pytest.approx(expected)
-    with pytest.raises(ValueError, match="zero matrix"):
-        neural_feature_correlation(weight, covariance, weight)
-
-
-def test_tiny_float32_changes_do_not_underflow():
-    change = (1e-25 * draw(5, 4)).float()
-    covariance = preactivation_feature_covariance(draw(9, 1, 5, seed=2)).float()
-    found = neural_feature_correlation(change, covariance, torch.zeros(5, 4))
-    large = neural_feature_correlation(1e25 * change.double(), covariance)
-    assert found == pytest.approx(large, rel=1e-6)
-
-
-def test_identity_covariance_correlates_perfectly():
-    assert neural_feature_correlation(draw(5, 4), 3 * torch.eye(5)) == pytest.approx(1)
 
 
 def test_random_conjugates_keep_the_spectrum_and_nothing_else():

@@ -77,7 +77,7 @@ MISTAKES = {
     "parameters made anew": (
         FIGURES,
         (BUT, "Coin(probability=2)"),
-        rf"{POINTS} failed \(.*shares_and_losses\.py:20: ValidationError: Coin: probability: Input",
+        rf"{POINTS} failed \(.*shares_and_losses\.py:15: ValidationError: Coin: probability: Input",
     ),
     "class without an experiment": (
         FIGURES,
@@ -174,12 +174,12 @@ MISTAKES = {
     "syntax of a figure": (
         FIGURES,
         ("PROBABILITIES = {", "PROBABILITIES = = {"),
-        r"shares_and_losses\.py:14: SyntaxError: invalid syntax",
+        r"shares_and_losses\.py:9: SyntaxError: invalid syntax",
     ),
     "import that fails": (
         FIGURES,
         ("import draw_curve, ", "import draw_curv, "),
-        r"shares_and_losses\.py:6: ImportError: cannot import name 'draw_curv'",
+        r"shares_and_losses\.py:4: ImportError: cannot import name 'draw_curv'",
     ),
     "paper without PAPER": (PAPER, ("PAPER =", "PAPERS ="), r"paper\.py: PAPER: found nothing"),
     "default out of bounds": (

@@ -1,12 +1,13 @@
 import pytest
 
 from feature_alignment.errors import UserError
-from feature_alignment.training.schedule import every, explicit, geometric, measurement_schedule
+from feature_alignment.training.schedule import every, explicit, geometric
 
 
-def test_every_starts_at_0_and_stays_inside_the_run():
+def test_every_starts_at_0_and_always_measures_the_end():
     assert every(5, 20) == [0, 5, 10, 15, 20]
-    assert every(7, 20) == [0, 7, 14]
+    assert every(7, 20) == [0, 7, 14, 20]
+    assert every(30, 20) == [0, 20]
 
 
 def test_geometric_is_the_released_codes_schedule():
@@ -22,29 +23,15 @@ def test_explicit_sorts_and_removes_repeats():
 
 
 @pytest.mark.parametrize(
-    ("settings", "expected"),
+    ("schedule", "message"),
     [
-        ([0, 3], [0, 3, 9]),
-        ({"every": 4}, [0, 4, 8, 9]),
-        ({"geometric": {}}, [0, 5, 6, 7, 8, 9]),
-        ({"geometric": {"first": 1, "ratio": 3}}, [0, 1, 3, 9]),
+        (lambda: explicit([11], 9), "measure_at: step 11 is outside the run's 0 to 9"),
+        (lambda: explicit([-1], 9), "measure_at: step -1 is outside"),
+        (lambda: every(0, 9), "every 0 steps is not possible"),
+        (lambda: geometric(9, ratio=1.0), "ratio 1.0 do not make a growing schedule"),
+        (lambda: geometric(9, first=0.5), "first 0.5 and ratio 1.15 do not make"),
     ],
 )
-def test_settings_of_a_spec_always_measure_the_end(settings, expected):
-    assert measurement_schedule(settings, 9) == expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ([11], "measure_at: step 11 is outside the run's 0 to 9"),
-        ([-1], "measure_at: step -1 is outside"),
-        ({"every": 0}, "every 0 steps is not possible"),
-        ({"geometric": {"ratio": 1.0}}, "ratio 1.0 do not make a growing schedule"),
-        ({"geometric": {"ratios": 2}}, "'ratios' is not a setting; did you mean 'ratio'"),
-        ({"often": 3}, "measure_at: .* is not a schedule"),
-    ],
-)
-def test_impossible_schedules_are_refused(settings, message):
+def test_impossible_schedules_are_refused(schedule, message):
     with pytest.raises(UserError, match=message):
-        measurement_schedule(settings, 9)
+        schedule()

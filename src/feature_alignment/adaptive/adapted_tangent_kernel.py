@@ -6,7 +6,8 @@ as any other, and holds no features.
 """
 
 import copy
-import math
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -60,44 +61,27 @@ def adapted_tangent_kernel(
 
 
 def _transformed_network(model: nn.Module, transformation: LayerTransformation) -> nn.Module:
-    owners = {
-        name: module
-        for name, module in model.named_modules()
-        if any(True for _ in module.parameters(recurse=False))
-    }
-    for name, module in owners.items():
-        plain = isinstance(module, nn.Linear) or (
-            isinstance(module, nn.Conv2d) and module.groups == 1 and module.padding_mode == "zeros"
+    changed = copy.deepcopy(model)
+    for name, module in model.named_modules():
+        if not any(True for _ in module.parameters(recurse=False)):
+            continue
+        special = isinstance(module, nn.Conv2d) and (
+            module.groups > 1 or module.padding_mode != "zeros"
         )
-        if not plain:
+        if special or not isinstance(module, nn.Linear | nn.Conv2d):
             raise ValueError(
                 f"layer {name!r} ({type(module).__name__}): the kernel adapted by layers needs "
                 "layers of nn.Linear, or of nn.Conv2d without groups and padded by zeros."
             )
-    if "" in owners:  # the model is a layer itself
-        return _transformed_layer(model, *transformation.dense(""))
-    changed = copy.deepcopy(model)
-    for name, module in owners.items():
-        parent, _, child = name.rpartition(".")
-        setattr(
-            changed.get_submodule(parent),
-            child,
-            _transformed_layer(module, *transformation.dense(name)),
-        )
+        layer = _TransformedLayer(module, *transformation.dense(name))
+        if not name:  # the model is a layer itself
+            return layer
+        changed.set_submodule(name, layer)
     return changed
 
 
-def _transformed_layer(
-    layer: nn.Module, on_inputs: torch.Tensor, on_outputs: torch.Tensor
-) -> nn.Module:
-    if isinstance(layer, nn.Linear):
-        return _TransformedLinear(layer, on_inputs, on_outputs)
-    assert isinstance(layer, nn.Conv2d)
-    return _TransformedConvolution(layer, on_inputs, on_outputs)
-
-
 class _TransformedLayer(nn.Module):
-    """The constants of both kinds; the only parameter is the weight of U."""
+    """W₀a + b₀ + M⁽²⁾ U M⁽¹⁾ [a 1], at each position of a convolution; the only parameter is U."""
 
     weight_0: torch.Tensor
     bias_0: torch.Tensor | None
@@ -107,42 +91,29 @@ class _TransformedLayer(nn.Module):
 
     def __init__(
         self, layer: nn.Linear | nn.Conv2d, on_inputs: torch.Tensor, on_outputs: torch.Tensor
-    ):
+    ) -> None:
         super().__init__()
-        self.register_buffer("weight_0", layer.weight.detach())
-        self.register_buffer("bias_0", None if layer.bias is None else layer.bias.detach())
+        sizes = len(on_inputs), len(on_outputs)
+        self._of_inputs: Any = F.linear
+        self._of_units: Any = F.linear
+        self.update: nn.Module = nn.Linear(*sizes, bias=False)
+        if isinstance(layer, nn.Conv2d):
+            window = {key: getattr(layer, key) for key in ("stride", "padding", "dilation")}
+            self._of_inputs, self._of_units = partial(F.conv2d, **window), F.conv2d
+            self.update = nn.Conv2d(*sizes, 1, bias=False)
+            on_outputs = on_outputs[:, :, None, None]
+        self.update.to(on_inputs)
+        nn.init.zeros_(self.update.weight)
         # The matrix is [W b]: the last column meets the constant input.
-        constant = None if layer.bias is None else on_inputs[:, -1]
-        self.register_buffer("on_inputs", on_inputs[:, : layer.weight[0].numel()])
-        self.register_buffer("on_constant", constant)
+        filters = on_inputs[:, : layer.weight[0].numel()].reshape(-1, *layer.weight.shape[1:])
+        bias = layer.bias
+        self.register_buffer("weight_0", layer.weight.detach())
+        self.register_buffer("bias_0", None if bias is None else bias.detach())
+        self.register_buffer("on_inputs", filters)
+        self.register_buffer("on_constant", None if bias is None else on_inputs[:, -1])
         self.register_buffer("on_outputs", on_outputs)
 
-
-class _TransformedLinear(_TransformedLayer):
-    def __init__(self, layer: nn.Linear, on_inputs: torch.Tensor, on_outputs: torch.Tensor) -> None:
-        super().__init__(layer, on_inputs, on_outputs)
-        self.update = nn.Linear(len(on_inputs), len(on_outputs), bias=False).to(on_inputs)
-        nn.init.zeros_(self.update.weight)
-
     def forward(self, a: torch.Tensor) -> torch.Tensor:
-        change = self.update(F.linear(a, self.on_inputs, self.on_constant))
-        return F.linear(a, self.weight_0, self.bias_0) + F.linear(change, self.on_outputs)
-
-
-class _TransformedConvolution(_TransformedLayer):
-    def __init__(self, layer: nn.Conv2d, on_inputs: torch.Tensor, on_outputs: torch.Tensor) -> None:
-        super().__init__(layer, on_inputs, on_outputs)
-        self.stride, self.padding, self.dilation = layer.stride, layer.padding, layer.dilation
-        self.patch = layer.weight.shape[1:]  # (channels, height, width)
-        assert math.prod(self.patch) == self.on_inputs.shape[1]
-        self.update = nn.Conv2d(len(on_inputs), len(on_outputs), 1, bias=False).to(on_inputs)
-        nn.init.zeros_(self.update.weight)
-
-    def forward(self, a: torch.Tensor) -> torch.Tensor:
-        filters = self.on_inputs.view(-1, *self.patch)  # M⁽¹⁾ applied to every patch
-        patches = F.conv2d(a, filters, self.on_constant, self.stride, self.padding, self.dilation)
-        change = F.conv2d(self.update(patches), self.on_outputs[:, :, None, None])
-        unchanged = F.conv2d(
-            a, self.weight_0, self.bias_0, self.stride, self.padding, self.dilation
-        )
-        return unchanged + change
+        change = self.update(self._of_inputs(a, self.on_inputs, self.on_constant))
+        unchanged = self._of_inputs(a, self.weight_0, self.bias_0)
+        return unchanged + self._of_units(change, self.on_outputs)

@@ -26,7 +26,7 @@ class FeaturePair:
         """ρ(F, G), or Pearson's correlation of their entries; see `cosine_similarity`.
 
         Raises:
-            ValueError: if F or G is zero.
+            ValueError: if F or G is zero, once its mean is subtracted.
         """
         inner, squares = self.inner, [norm * norm for norm in self.norms]
         if subtract_mean:
@@ -36,7 +36,10 @@ class FeaturePair:
                 for square, mean in zip(squares, self.means, strict=True)
             ]
         if min(squares) <= 0:
-            raise ValueError("the correlation with a matrix of equal entries is not defined.")
+            raise ValueError(
+                "the correlation with a zero matrix, or one of equal entries, is not defined; "
+                "changes of weights are zero before training, so measure them from step 1."
+            )
         return inner / sqrt(squares[0] * squares[1])
 
 
@@ -52,7 +55,7 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
         weight: W, (k, d); its change since the start for centred measures.
         covariance: K, symmetric (k, k).
     """
-    weight, covariance = weight.double(), covariance.double()
+    weight, covariance = weight.detach().double(), covariance.detach().double()
     k, d = weight.shape
     if d < k:
         nfm = weight.T @ weight

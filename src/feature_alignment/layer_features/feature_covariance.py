@@ -28,7 +28,6 @@ from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
-    neural_feature_correlation,
     neural_feature_matrix,
 )
 
@@ -80,18 +79,6 @@ class FeatureMatrices:
     def centred_agop(self) -> torch.Tensor:
         """W̄ᵀKW̄ with W̄ = W − W₀ and K of the current weights, (d, d)."""
         return average_gradient_outer_product(self.weight_matrix - self.start, self.covariance)
-
-    def uncentred_correlation(self, subtract_mean: bool = False) -> float:
-        """UC-NFC ρ(F, Ḡ); see `neural_feature_correlation`."""
-        return neural_feature_correlation(
-            self.weight_matrix, self.covariance, subtract_mean=subtract_mean
-        )
-
-    def centred_correlation(self, subtract_mean: bool = False) -> float:
-        """C-NFC ρ(W̄ᵀW̄, W̄ᵀKW̄); see `neural_feature_correlation`."""
-        return neural_feature_correlation(
-            self.weight_matrix, self.covariance, self.start, subtract_mean
-        )
 
     def correlations(self) -> dict[str, float]:
         """All correlations by name, as `FeatureProbe` describes them; those that are defined.

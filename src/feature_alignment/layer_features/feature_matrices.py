@@ -79,46 +79,6 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
     return float(units[0] @ units[1])
 
 
-def neural_feature_correlation(
-    weight: torch.Tensor,
-    covariance: torch.Tensor,
-    initial_weight: torch.Tensor | None = None,
-    subtract_mean: bool = False,
-) -> float:
-    """Neural feature correlation of a layer: ρ(WᵀW, WᵀKW), or with W̄ = W − W₀ in place of W.
-
-    Uncentred (UC-NFC) without `initial_weight`, centred (C-NFC) with it; K is that of the current
-    weights in both.
-
-    Source: Beaglehole et al. 2024, Proposition 2 (UC-NFC) and Section 3 (C-NFC).
-
-    Args:
-        weight: W, (k, d).
-        covariance: K, (k, k).
-        initial_weight: W₀, (k, d), or None.
-        subtract_mean: see `cosine_similarity`.
-
-    Returns:
-        ρ, in [0, 1] unless `subtract_mean`.
-
-    Raises:
-        ValueError: if the weight, its change, or the AGOP is zero.
-
-    Example:
-        >>> round(neural_feature_correlation(torch.eye(2), torch.eye(2)), 6)
-        1.0
-    """
-    # In float64, since squares of small changes would underflow in float32.
-    change = (
-        weight.double() if initial_weight is None else weight.double() - initial_weight.double()
-    )
-    return cosine_similarity(
-        neural_feature_matrix(change),
-        average_gradient_outer_product(change, covariance.double()),
-        subtract_mean,
-    )
-
-
 def spectrum_preserving_rotation(
     matrix: torch.Tensor, generator: np.random.Generator
 ) -> torch.Tensor:

@@ -4,24 +4,23 @@ Step 0 is before the first update; step t is after update t.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError
 
 
 def every(k: int, steps: int) -> list[int]:
-    """Steps 0, k, 2k, … up to `steps`.
+    """Steps 0, k, 2k, … up to `steps`, and `steps` itself.
 
     Raises:
         UserError: if k is not positive.
 
     Example:
         >>> every(4, 10)
-        [0, 4, 8]
+        [0, 4, 8, 10]
     """
     if k < 1:
         raise UserError(f"measure_at: every {k} steps is not possible; give at least 1.")
-    return list(range(0, steps + 1, k))
+    return sorted({*range(0, steps + 1, k), steps})
 
 
 def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
@@ -64,38 +63,3 @@ def explicit(chosen: Iterable[int], steps: int) -> list[int]:
             "remove it or train longer."
         )
     return ordered
-
-
-def measurement_schedule(settings: list[int] | dict[str, Any], steps: int) -> list[int]:
-    """The schedule that a spec describes, always with the last step added.
-
-    Args:
-        settings: a list of steps, `{"every": k}`, or `{"geometric": {"first": 5, "ratio": 1.15}}`
-            (both entries optional).
-        steps: number of updates of the run.
-
-    Raises:
-        UserError: if the settings are none of these.
-
-    Example:
-        >>> measurement_schedule({"every": 4}, 10)
-        [0, 4, 8, 10]
-    """
-    if isinstance(settings, list):
-        chosen = explicit(settings, steps)
-    elif list(settings) == ["every"]:
-        chosen = every(settings["every"], steps)
-    elif list(settings) == ["geometric"]:
-        unknown = sorted(set(settings["geometric"]) - {"first", "ratio"})
-        if unknown:
-            raise UserError(
-                f"measure_at.geometric: {unknown[0]!r} is not a setting; "
-                f"{suggestion(unknown[0], ['first', 'ratio'])}."
-            )
-        chosen = geometric(steps, **settings["geometric"])
-    else:
-        raise UserError(
-            f"measure_at: {settings!r} is not a schedule; give a list of steps, "
-            "'every: k' or 'geometric: {first: 5, ratio: 1.15}'."
-        )
-    return sorted({*chosen, steps})

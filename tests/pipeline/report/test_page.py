@@ -10,7 +10,7 @@ from PIL import Image
 import toy_claims
 from feature_alignment.pipeline.claims.evaluate import evaluate_all
 from feature_alignment.pipeline.claims.ledger import Criterion
-from feature_alignment.pipeline.report.page import DataSource, Report, ReportFigure, render_report
+from feature_alignment.pipeline.report.page import Report, ReportFigure, render_report
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 
@@ -82,7 +82,8 @@ RUN = {
 
 def source(name, stand_in, notes=(), warnings=()):
     counts = {"train": 60, "test": 10}
-    return DataSource("MNIST", name, stand_in, "0123456789abcdef", counts, notes, warnings)
+    told = {"title": "MNIST", "source": name, "stand_in": stand_in, "sha256": "0123456789abcdef"}
+    return told | {"counts": counts, "notes": notes, "warnings": warnings}
 
 
 @pytest.fixture

@@ -6,15 +6,18 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.parameters import Parameters, kind
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Picture
 
     from feature_alignment.pipeline.figures.table import FigureTable, Runs
+else:  # the Snakefile imports every figure's module, and matplotlib takes long to import
+    Axes = Picture = Any
 
 Kind = TypeVar("Kind", bound=Parameters)
 _FIGURE_NAME = re.compile(r"fig([0-9]+[a-z]*|_[a-z_]+)")

@@ -1,7 +1,7 @@
 """Make the report of a workflow: files in, one page out."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import pandas as pd
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.pipeline.claims.ledger import load_ledger
 from feature_alignment.pipeline.papers import figure_named, paper_of, papers
+from feature_alignment.pipeline.proof import read_provenance
 from feature_alignment.pipeline.provenance import git_state
-from feature_alignment.pipeline.report.page import DataSource, Report, ReportFigure, render_report
+from feature_alignment.pipeline.report.page import Report, ReportFigure, render_report
 from feature_alignment.pipeline.spec import Spec
 
 PathLike = str | Path
@@ -61,26 +62,17 @@ def make_report(
         changes=[(key, json.dumps(own), json.dumps(here)) for key, own, here in spec["changes"]],
         papers={key: paper.title for key, paper in papers().items()},
         figures=figures,
-        sources=[_data_source(json.loads(Path(path).read_text("utf-8"))) for path in data],
+        sources=[_data_source(Path(path)) for path in data],
         ledger=load_ledger(ledgers),
         verdicts=pd.read_csv(verdicts),
         git=git_state(),
         runs={
-            _run_name(path): json.loads(path.read_text("utf-8")) for path in map(Path, provenances)
+            "/".join(path.parts[-3:-1]): read_provenance(path) for path in map(Path, provenances)
         },
     )
     page.write_text(render_report(report, folder), encoding="utf-8")
 
 
-def _data_source(provenance: Mapping[str, Any]) -> DataSource:
-    told = provenance["data"]
-    return DataSource(
-        told["title"],
-        told["source"],
-        DATASETS[told["name"]].stand_in if told["stand_in"] else None,
-        **{key: told[key] for key in ("sha256", "counts", "notes", "warnings")},
-    )
-
-
-def _run_name(provenance_file: Path) -> str:
-    return "/".join(provenance_file.parts[-3:-1])
+def _data_source(provenance: Path) -> dict[str, Any]:
+    told = read_provenance(provenance)["data"]
+    return {**told, "stand_in": DATASETS[told["name"]].stand_in if told["stand_in"] else None}

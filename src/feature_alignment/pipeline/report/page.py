@@ -57,29 +57,6 @@ class ReportFigure:
 
 
 @dataclass(frozen=True)
-class DataSource:
-    """One dataset that the figures show, as the provenance of its preparation tells.
-
-    Attributes:
-        title: the dataset's name in print.
-        source: where its data come from, as in the config.
-        stand_in: what is shown in its place, or None for the real data.
-        sha256: of the prepared arrays.
-        counts: samples by split.
-        notes: how the data were converted.
-        warnings: what may be wrong with them.
-    """
-
-    title: str
-    source: str
-    stand_in: str | None
-    sha256: str
-    counts: Mapping[str, int]
-    notes: Sequence[str]
-    warnings: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Report:
     """All that the report tells.
 
@@ -88,7 +65,8 @@ class Report:
         preset: the preset that it is made with.
         changes: the settings that are not the preset's own: key, the preset's value, ours.
         papers: titles by citation key, in the order of the page.
-        sources: the datasets that the figures show; none for synthetic data.
+        sources: what `data.prepare.prepare_dataset` told of the datasets that the figures show,
+            `stand_in` in words, None for the real data; none for synthetic data.
         ledger: the claims.
         verdicts: what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read.
         git: `commit` and `dirty` of the checkout that makes the report; both may be None.
@@ -100,7 +78,7 @@ class Report:
     changes: Sequence[tuple[str, str, str]]
     papers: Mapping[str, str]
     figures: Sequence[ReportFigure]
-    sources: Sequence[DataSource]
+    sources: Sequence[Mapping[str, Any]]
     ledger: Sequence[Claim]
     verdicts: pd.DataFrame
     git: Mapping[str, Any]
@@ -124,7 +102,7 @@ def render_report(report: Report, folder: Path) -> str:
         other_commits=_other_commits(report),
         versions=_versions(report),
         sources=report.sources,
-        stand_ins=[source for source in report.sources if source.stand_in is not None],
+        stand_ins=[source for source in report.sources if source["stand_in"]],
         outcomes=[(str(outcome), _SYMBOLS[outcome]) for outcome in Outcome],
         counts=_tally(rows),
         total=count_text(len(rows), "claim"),

@@ -3,15 +3,11 @@
 Source: example2030, Figure 1.
 """
 
-from typing import TYPE_CHECKING
-
+from feature_alignment.papers.example2030.parameters import Coin
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.example2030.parameters import Coin
 
-
-def run_seed(run: "SeedRun[Coin]") -> SeedResult:
+def run_seed(run: SeedRun[Coin]) -> SeedResult:
     """Throw the coin and count.
 
     Returns:

@@ -3,19 +3,15 @@
 Source: example2030, Figure 2.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from feature_alignment.papers.example2030.parameters import Descent
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.example2030.parameters import Descent
 
-
-def run_seed(run: "SeedRun[Descent]") -> SeedResult:
+def run_seed(run: SeedRun[Descent]) -> SeedResult:
     """Fit a linear model, from zero, to targets that a linear function makes.
 
     Returns:

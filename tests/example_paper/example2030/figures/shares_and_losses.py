@@ -1,15 +1,10 @@
 """example2030, Figures 1 and 2: coins that fall and losses that fall."""
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.example2030.parameters import Coin, Descent
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 PROBABILITIES = {"fair": 0.5, "bent": 0.9}
 
@@ -22,7 +17,7 @@ def coins(settings: Settings) -> list[Point]:
     ]
 
 
-def draw_shares(table: FigureTable) -> "Picture":
+def draw_shares(table: FigureTable) -> Picture:
     """The coins side by side."""
     figure, ((ax,),) = new_figure(1, 1, width=4.0, height=3.0)
     places = {probability: f"{name} coin" for name, probability in PROBABILITIES.items()}
@@ -32,7 +27,7 @@ def draw_shares(table: FigureTable) -> "Picture":
     return figure
 
 
-def draw_losses(table: FigureTable) -> "Picture":
+def draw_losses(table: FigureTable) -> Picture:
     """The loss against the step."""
     figure, ((ax,),) = new_figure(1, 1, width=4.0, height=3.0)
     ax.set(xlabel="step", ylabel="loss", yscale="log")

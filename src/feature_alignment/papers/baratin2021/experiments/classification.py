@@ -4,7 +4,7 @@ Source: baratin2021, Figures 2, 3, 11, 12 and 14, Sections 3.1–3.3 and 3.5, Ap
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ from feature_alignment.papers.baratin2021.experiments.labelled_images import (
     kernel_batches,
     labelled_images,
 )
+from feature_alignment.papers.baratin2021.parameters import Classification
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.kernel_probe import TangentKernelProbe
 from feature_alignment.training.batches import RandomCropAndFlip
@@ -25,11 +26,8 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, cross_entropy
 from feature_alignment.training.schedule import explicit, geometric
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Classification
 
-
-def run_seed(run: "SeedRun[Classification]") -> SeedResult:
+def run_seed(run: SeedRun[Classification]) -> SeedResult:
     """Train one network and measure its tangent kernel on fixed training and test batches.
 
     The training batch has the labels that are trained on, random ones included; the test batch
@@ -74,7 +72,7 @@ def run_seed(run: "SeedRun[Classification]") -> SeedResult:
     return result
 
 
-def build_network(run: "SeedRun[Classification]", shape: torch.Size) -> nn.Module:
+def build_network(run: SeedRun[Classification], shape: torch.Size) -> nn.Module:
     """The network that the parameters describe, with ten outputs.
 
     Images are of the shape (channels, height, width).

@@ -4,7 +4,7 @@ Source: baratin2021, Figure 6 and Section 4.2.
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,19 +21,17 @@ from feature_alignment.papers.baratin2021.experiments.labelled_images import (
     check_kernel_samples,
     labelled_images,
 )
+from feature_alignment.papers.baratin2021.parameters import Complexity
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Complexity
-
 CHUNK = 500
 """Images that are evaluated at a time."""
 
 
-def run_seed(run: "SeedRun[Complexity]") -> SeedResult:
+def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     """Train one network to the loss that is the goal, and measure it there.
 
     The loss over all training samples is looked at every `check_every` updates. A run that does
@@ -146,7 +144,7 @@ def _trace(model: nn.Module, batch: torch.Tensor) -> float:
     return tangent_trace(model, batch)
 
 
-def _network(run: "SeedRun[Complexity]", shape: torch.Size) -> nn.Module:
+def _network(run: SeedRun[Complexity], shape: torch.Size) -> nn.Module:
     p = run.parameters
     generator = run.torch_stream("init")
     options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}

@@ -3,7 +3,7 @@
 Source: baratin2021, Figures 4 and 13, Sections 3.4 and 3.5.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,17 +16,15 @@ from feature_alignment.papers.baratin2021.experiments.labelled_images import (
     check_kernel_samples,
     kernel_batches,
 )
+from feature_alignment.papers.baratin2021.parameters import Difficulty
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.kernel_probe import TangentKernelProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, cross_entropy
 from feature_alignment.training.schedule import geometric
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Difficulty
 
-
-def run_seed(run: "SeedRun[Difficulty]") -> SeedResult:
+def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     """Train one MLP on easy and difficult examples together, and measure its kernel on both.
 
     Returns:
@@ -62,7 +60,7 @@ def run_seed(run: "SeedRun[Difficulty]") -> SeedResult:
     return result
 
 
-def draw_examples(run: "SeedRun[Difficulty]") -> Splits:
+def draw_examples(run: SeedRun[Difficulty]) -> Splits:
     """The easy and the difficult examples, standardised, with the labels that are trained on.
 
     Raises:

@@ -4,7 +4,6 @@ Source: baratin2021, Figures 1 and 10 and Appendix C.1.
 """
 
 import copy
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,19 +14,17 @@ from feature_alignment.kernels.centring import centre_kernel
 from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.baratin2021.parameters import Disk
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, bce
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Disk
-
 KEPT = 20
 """Eigenfunctions that are kept: the paper compares the 20th eigenvalue with the first."""
 
 
-def run_seed(run: "SeedRun[Disk]") -> SeedResult:
+def run_seed(run: SeedRun[Disk]) -> SeedResult:
     """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
 
     Returns:

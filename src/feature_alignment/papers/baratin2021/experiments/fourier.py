@@ -3,8 +3,6 @@
 Source: baratin2021, Figure 8 and Appendix A.5.2.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import scipy.stats
 import torch
@@ -14,13 +12,11 @@ from feature_alignment.kernels.centring import centre_kernel
 from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.baratin2021.parameters import Fourier
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Fourier
 
-
-def run_seed(run: "SeedRun[Fourier]") -> SeedResult:
+def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     """Decompose the tangent kernel of one untrained network, in float64.
 
     Returns:

@@ -3,8 +3,6 @@
 Source: baratin2021, Figure 9 and Appendix B.5.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy.stats import spearmanr
 from sklearn.kernel_approximation import RBFSampler
@@ -14,10 +12,8 @@ from feature_alignment.complexity.minimum_norm import (
     minimum_norm_interpolator,
     optimal_norm_scales,
 )
+from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.run import SeedResult, SeedRun
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Interpolators
 
 PLANE = (1, 10)
 """The modes φ_j onto which solutions are projected, counted from 0."""
@@ -25,7 +21,7 @@ PLANE = (1, 10)
 _TIE = 1e-9
 
 
-def run_seed(run: "SeedRun[Interpolators]") -> SeedResult:
+def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
     """Interpolate many subsets of the points at each feature scale, in NumPy.
 
     Returns:
@@ -58,7 +54,7 @@ def run_seed(run: "SeedRun[Interpolators]") -> SeedResult:
     return result
 
 
-def _features(run: "SeedRun[Interpolators]") -> tuple[np.ndarray, np.ndarray]:
+def _features(run: SeedRun[Interpolators]) -> tuple[np.ndarray, np.ndarray]:
     """Left singular vectors ψ (N, N) and squared singular values l (N,) of the random features."""
     p = run.parameters
     x = np.linspace(-p.half_width, p.half_width, p.points)

@@ -5,7 +5,7 @@ Source: baratin2021, Figure 7 and Appendix A.4.
 
 import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,20 +16,18 @@ from feature_alignment.papers.baratin2021.experiments.labelled_images import (
     CLASSES,
     labelled_images,
 )
+from feature_alignment.papers.baratin2021.parameters import Perturbation
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, cross_entropy
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Perturbation
-
 COMPARED = (1, 10, 50)
 """Ranks of the singular directions that are compared with random ones."""
 
 
-def run_seed(run: "SeedRun[Perturbation]") -> SeedResult:
+def run_seed(run: SeedRun[Perturbation]) -> SeedResult:
     """Train a VGG11, and perturb it before and after.
 
     Returns:
@@ -70,7 +68,7 @@ def run_seed(run: "SeedRun[Perturbation]") -> SeedResult:
 
 
 def perturb(
-    run: "SeedRun[Perturbation]",
+    run: SeedRun[Perturbation],
     model: nn.Module,
     images: dict[str, torch.Tensor],
     step: int,

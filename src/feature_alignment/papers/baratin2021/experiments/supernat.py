@@ -3,17 +3,15 @@
 Source: baratin2021, Figure 5 and Section 4.1.2.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from feature_alignment.data.noisy_regression import NoisyRegression, expected_loss, noisy_regression
 from feature_alignment.papers.baratin2021.checks.supernat import KAPPAS, Flow, supernat
+from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.schedule import geometric
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Supernat
 
 Columns = dict[str, Any]
 METHODS = {"gd": None} | {kappa: kappa for kappa in KAPPAS}
@@ -21,7 +19,7 @@ NOTHING_LEFT = 1e-3
 """The share of the noise below which nothing of it is left to learn."""
 
 
-def run_seed(run: "SeedRun[Supernat]") -> SeedResult:
+def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     """Draw one problem and train on it by every method at every learning rate, in NumPy.
 
     Returns:

@@ -3,17 +3,13 @@
 Source: baratin2021, Section 4.1 and Appendices A and B.
 """
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.baratin2021.checks.complexity_checks import complexity_checks
 from feature_alignment.papers.baratin2021.checks.spectral_checks import spectral_checks
+from feature_alignment.papers.baratin2021.parameters import Theory
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.baratin2021.parameters import Theory
 
-
-def run_seed(run: "SeedRun[Theory]") -> SeedResult:
+def run_seed(run: SeedRun[Theory]) -> SeedResult:
     """Check every statement on one random case, in NumPy.
 
     Returns:

@@ -1,17 +1,13 @@
 """baratin2021, Figures 11 and 12: alignment with the labels by architecture, centred and not."""
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
 from feature_alignment.papers.baratin2021.parameters import Classification
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 TITLES = {"mlp": "MLP, MNIST", "vgg19-random0": "VGG19, CIFAR-10", "resnet18": "ResNet18, CIFAR-10"}
 
@@ -47,7 +43,7 @@ def table(runs: Runs, metric: str) -> FigureTable:
     )
 
 
-def draw(table: FigureTable, metric: str, label: str) -> "Picture":
+def draw(table: FigureTable, metric: str, label: str) -> Picture:
     """The alignment on test images, one panel for each architecture."""
     figure, axes = new_figure(1, len(TITLES), width=3.0 * len(TITLES) + 0.6, height=2.8)
     for ax, (point, title) in zip(axes[0], TITLES.items(), strict=True):

@@ -1,15 +1,11 @@
 """baratin2021, Figures 1 and 10: tangent-kernel eigenfunctions on the disk dataset."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import Disk
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure as Picture
 
 RANKS = (1, 2, 3, 4, 5, 10, 20)
 
@@ -21,12 +17,12 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(run.metrics, {name: run.array(name) for name in names})
 
 
-def _ratio(frame: "pd.DataFrame") -> "pd.Series":
+def _ratio(frame: pd.DataFrame) -> pd.Series:
     """λ_20/λ_1 by measured step, mean over seeds."""
     return rows_where(frame, metric="eigenvalue_ratio_20").groupby("step")["value"].mean()
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """A grid of images: iterations down, ranks across."""
     from matplotlib.patches import Circle
 
@@ -63,7 +59,7 @@ def dataset_table(runs: Runs) -> FigureTable:
     return FigureTable(chosen, arrays)
 
 
-def draw_dataset(table: FigureTable) -> "Picture":
+def draw_dataset(table: FigureTable) -> Picture:
     """Two scatter plots with the class boundary."""
     from matplotlib.patches import Circle
 

@@ -1,19 +1,15 @@
 """baratin2021, Figures 2 and 14: tangent-kernel spectrum during training, by learning rate."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 USUAL_RATE, SMALL_RATE = 0.01, 0.003
 EIGENVALUES = {
@@ -92,7 +88,7 @@ def _gain(values: pd.Series, begin: int) -> float:
     return values.iloc[-1] / values[values.index >= begin].iloc[0]
 
 
-def draw(table: FigureTable, rate: float) -> "Picture":
+def draw(table: FigureTable, rate: float) -> Picture:
     """Accuracy, eigenvalues, effective rank and trace ratios (rows) by share (columns)."""
     shown = table.rows(learning_rate=rate)
     shares = shown["random_label_share"].unique()
@@ -118,7 +114,7 @@ def draw(table: FigureTable, rate: float) -> "Picture":
     return figure
 
 
-def _draw_column(column: "list[Axes]", run: pd.DataFrame, title: str) -> None:
+def _draw_column(column: list[Axes], run: pd.DataFrame, title: str) -> None:
     accuracy, eigenvalues, rank, ratios = column
     curves.draw_accuracy(accuracy, run)
     eigenvalues.set_yscale("log")
@@ -136,7 +132,7 @@ def _draw_column(column: "list[Axes]", run: pd.DataFrame, title: str) -> None:
     ratios.set(ylim=(0, 1.02), xlabel="iteration")
 
 
-def _name_trace_ratios(ax: "Axes", run: pd.DataFrame) -> None:
+def _name_trace_ratios(ax: Axes, run: pd.DataFrame) -> None:
     """Write each T_k beside the end of its curve, moved down where names would overlap."""
     ceiling, last = 1.0, run["step"].max()
     for k in reversed(TRACE_RATIOS):

@@ -1,17 +1,12 @@
 """baratin2021, Figure 3: alignment of tangent features with the labels during training."""
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, sequence_colours
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 SHARES = (0, 0.2, 0.5)
 
@@ -59,7 +54,7 @@ def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
     }
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Four rows of curves, one column for each share."""
     names = layers(table.frame)
     figure, axes = new_figure(4, len(SHARES), width=3.0 * len(SHARES) + 0.6, height=8.2)

@@ -1,20 +1,14 @@
 """baratin2021, Figures 4 and 13: alignment on easy and on difficult examples, and depth."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
 from feature_alignment.papers.baratin2021.parameters import DepthStudy, Difficulty
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 SPLITS = ("easy", "difficult")
 TITLES = {"random_labels": "random labels", "kmnist": "KMNIST"}
@@ -42,7 +36,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(pd.concat([metrics, summed], ignore_index=True))
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Alignments, their ratio and accuracies (rows) for each kind of difficult example."""
     figure, axes = new_figure(3, 2, width=7.2, height=7.0)
     for column, (point, title) in zip(axes.T, TITLES.items(), strict=True):
@@ -103,7 +97,7 @@ def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def draw_depths(table: FigureTable) -> "Picture":
+def draw_depths(table: FigureTable) -> Picture:
     """Alignments for each depth (rows) and seed (columns), and the ratios beside them."""
     alignment = table.rows(metric="label_alignment")
     depths, seeds = sorted(alignment["depth"].unique()), sorted(alignment["seed"].unique())
@@ -188,14 +182,14 @@ def _reached(curve: pd.Series, share: float) -> int:
     return int(curve.index[curve >= level][0])
 
 
-def draw_splits(ax: "Axes", rows: pd.DataFrame) -> None:
+def draw_splits(ax: Axes, rows: pd.DataFrame) -> None:
     """One metric of one point on easy and on difficult examples, by iteration."""
     curves.iteration_axis(ax, rows["step"].max())
     for split in SPLITS:
         draw_curve(ax, rows_where(rows, split=split), COLOURS[split], f"{split} examples")
 
 
-def draw_ratio(ax: "Axes", alignment: pd.DataFrame) -> None:
+def draw_ratio(ax: Axes, alignment: pd.DataFrame) -> None:
     """Ratio of one point's alignment on easy examples to that on difficult ones."""
     curves.iteration_axis(ax, alignment["step"].max())
     wide = alignment.pivot(index=["seed", "step"], columns="split", values="value")

@@ -1,17 +1,12 @@
 """baratin2021, Figure 5: SuperNat against gradient descent on noisy linear regression."""
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, one_point
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, rows_where
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 LABELS = {
     "gd": "gradient\ndescent",
@@ -24,7 +19,7 @@ LABELS = {
 EIGENVALUE_STEPS = 20
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Loss curves, spectrum, and the choices of κ side by side."""
     figure, axes = style.new_figure(1, 3, width=11.0, height=3.4)
     # Curves are at one of the learning rates.
@@ -37,7 +32,7 @@ def draw(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_losses(ax: "Axes", frame: "pd.DataFrame") -> None:
+def _draw_losses(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set_xscale("symlog", linthresh=1)
     for method, name, colour in (
         ("gd", "gradient descent", style.COLOURS["gradient descent"]),
@@ -50,7 +45,7 @@ def _draw_losses(ax: "Axes", frame: "pd.DataFrame") -> None:
     ax.legend()
 
 
-def _draw_eigenvalues(ax: "Axes", frame: "pd.DataFrame") -> None:
+def _draw_eigenvalues(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set_yscale("log")
     frame = rows_where(frame, step=range(EIGENVALUE_STEPS + 1))
     for method, text in (("max", "κ = max"), ("trace", "κ keeps the trace")):
@@ -64,7 +59,7 @@ def _draw_eigenvalues(ax: "Axes", frame: "pd.DataFrame") -> None:
     ax.legend(fontsize=7)
 
 
-def _draw_choices(ax: "Axes", rows: "pd.DataFrame") -> None:
+def _draw_choices(ax: Axes, rows: pd.DataFrame) -> None:
     rates = sorted(rows["learning_rate"].unique(), reverse=True)
     names = [f"η = {rate:g}" for rate in rates]
     rows = rows.assign(rate=rows["learning_rate"].map(dict(zip(rates, names, strict=True))))

@@ -1,7 +1,6 @@
 """baratin2021, Figure 6: measures of complexity against the generalisation gap."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -10,13 +9,9 @@ from feature_alignment.papers.baratin2021.parameters import (
     ComplexityMLP,
     ComplexityVGG19,
 )
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 GAP = "generalisation_gap"
 OURS = "path_complexity"
@@ -136,7 +131,7 @@ def _rivals(panels: Mapping[str, Mapping[str, float]]) -> tuple[int, str]:
     return len(rivals), remark
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Panels side by side: the curves on top, the correlations below."""
     figure, axes = new_figure(2, len(PANELS), width=11.5, height=6.4)
     for (top, bottom), (panel, label) in zip(axes.T, PANELS.items(), strict=True):
@@ -157,7 +152,7 @@ def _colour(measure: str, correlation: float) -> str:
     return COLOURS["follower" if correlation > FOLLOWS else "reference"]
 
 
-def _draw_curves(ax: "Axes", table: FigureTable, panel: str, found: Mapping[str, float]) -> None:
+def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, float]) -> None:
     means = _means(table.frame, panel)
     means = means / means.max()
     for measure, correlation in found.items():
@@ -175,7 +170,7 @@ def _draw_curves(ax: "Axes", table: FigureTable, panel: str, found: Mapping[str,
         ax.minorticks_off()
 
 
-def _draw_correlations(ax: "Axes", found: Mapping[str, float]) -> None:
+def _draw_correlations(ax: Axes, found: Mapping[str, float]) -> None:
     for place, measure in enumerate(MEASURES):
         if measure in found:
             value = found[measure]

@@ -1,18 +1,13 @@
 """baratin2021, Figure 7: output changes along singular and random directions of the parameters."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import Perturbation
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 RANKS = (1, 50)
 """Of the eigenvalues that are compared."""
@@ -36,7 +31,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(metrics.assign(stage=stage))
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Output change against the direction's number, singular ones first."""
     figure, axes = new_figure(1, 2, width=8.0, height=3.4)
     axes[0, 1].sharey(axes[0, 0])

@@ -1,16 +1,11 @@
 """baratin2021, Figure 8: Fourier decomposition of a random network's kernel eigenvectors."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from feature_alignment.papers.baratin2021.parameters import Fourier
 from feature_alignment.pipeline.figures import style
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 SHOWN = (0, 5, 20)
 PAPER_RATIO = 0.004
@@ -27,7 +22,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(run.metrics, arrays)
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Fourier magnitudes, some eigenvectors and the eigenvalues."""
     figure, axes = style.new_figure(1, 3, width=10.0, height=3.2)
     fourier, vectors, spectrum = axes[0]

@@ -1,16 +1,10 @@
 """baratin2021, Figure 9: minimum-norm interpolators scatter with the features' anisotropy."""
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 SHOWN = 5
 """Scales of which the solutions are shown, evenly spaced among those that were run."""
@@ -28,7 +22,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(run.metrics, {name: run.array(name) for name in names})
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Solutions on the left, a narrow panel for each scale; error and bounds on the right."""
     figure, axes = new_figure(1, SHOWN + 1, width=11.0, height=3.6)
     *left, right = axes[0]
@@ -44,7 +38,7 @@ def draw(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_solutions(axes: "list[Axes]", table: FigureTable) -> None:
+def _draw_solutions(axes: list[Axes], table: FigureTable) -> None:
     scales = sorted(table.rows(metric="error")["scale"].unique())
     shown = [scales[round(i * (len(scales) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
     arrays = [table.arrays[f"solutions/{scale}"] for scale in shown]

@@ -1,16 +1,11 @@
 """baratin2021, theory: every proposition checked numerically, and the misprints among them."""
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.baratin2021.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
 from feature_alignment.pipeline.figures.drawing import draw_points
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 EQUATIONS = {
     "prop4_spectrum": "Prop. 4: spectrum",
@@ -44,7 +39,7 @@ INEQUALITIES = {
 }
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Equations on the left, inequalities on the right."""
     figure, axes = new_figure(1, 2, width=11.0, height=4.6)
     left, right = axes[0]

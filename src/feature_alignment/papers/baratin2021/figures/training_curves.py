@@ -5,18 +5,14 @@ Shared by Figures 2–4 and 11–14 of baratin2021, and free of matplotlib at im
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import Classification, ClassificationMLP
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS
 from feature_alignment.pipeline.figures.table import FigureTable, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SPLITS = {"train": "-", "test": "--"}
 """The line of each split of a classifier's data: the paper's."""
@@ -88,7 +84,7 @@ def with_summary(
     return FigureTable(pd.concat([metrics, summary(metrics, of_both)], ignore_index=True))
 
 
-def draw_accuracy(ax: "Axes", run: pd.DataFrame) -> None:
+def draw_accuracy(ax: Axes, run: pd.DataFrame) -> None:
     """Training and test accuracy of one point."""
     for split, line in SPLITS.items():
         rows = rows_where(run, metric="accuracy", split=split)
@@ -96,7 +92,7 @@ def draw_accuracy(ax: "Axes", run: pd.DataFrame) -> None:
     ax.set_ylim(0, 1.02)
 
 
-def iteration_axis(ax: "Axes", last: int) -> None:
+def iteration_axis(ax: Axes, last: int) -> None:
     """A logarithmic axis that is linear below the first measured step, so that it has a 0."""
     ax.set_xscale("symlog", linthresh=5)
     ax.set_xlim(-0.2, 1.05 * last)

@@ -6,7 +6,6 @@ Source: beaglehole2024, Propositions 2, 3 and 12.
 from collections.abc import Callable
 
 import torch
-from torch import nn
 
 from feature_alignment.layer_features.feature_matrices import average_gradient_outer_product
 from feature_alignment.layer_features.layer_signals import layer_signals
@@ -15,7 +14,7 @@ from feature_alignment.layer_features.preactivation import (
     preactivation_tangent_kernel,
 )
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
-from feature_alignment.papers.beaglehole2024.checks.gradient_flow import flow
+from feature_alignment.papers.beaglehole2024.checks.gradient_flow import Loss, flow
 
 RELATIVE_STEP = 1e-4
 """Length of the finite-difference step, as a share of the weights' norm."""
@@ -63,7 +62,7 @@ def _second_derivative_errors(
 ) -> dict[str, float]:
     """Proposition 3 at one layer, for the loss ½ Σ (f − y)²; K and 𝒦 without the factor 1/n."""
 
-    def loss(network: nn.Module) -> torch.Tensor:
+    def loss(network: Callable[..., torch.Tensor]) -> torch.Tensor:
         return torch.sum((network(x) - y) ** 2) / 2
 
     weight = model.get_parameter(f"{name}.weight").detach()
@@ -89,7 +88,7 @@ def _second_derivative_errors(
 
 
 def _centred(
-    model: MLP, name: str, x: torch.Tensor, loss: Callable[[nn.Module], torch.Tensor], time: float
+    model: MLP, name: str, x: torch.Tensor, loss: Loss, time: float
 ) -> dict[str, torch.Tensor]:
     """W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, K that of the time."""
     parameters = flow(model, loss, time)

@@ -3,8 +3,6 @@
 Source: beaglehole2024, Figure 12 and Appendix K.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from feature_alignment.layer_features.correlation import feature_pair
@@ -19,16 +17,14 @@ from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
     hidden_layers,
     speed_limited,
 )
+from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.schedule import measurement_schedule
+from feature_alignment.training.schedule import every
 from feature_alignment.training.speed_limited import SpeedLimited, adaptive_speeds
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 
-
-def run_seed(run: "SeedRun[AdaptiveSLO]") -> SeedResult:
+def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
     """Train one network by gradient descent or adaptive SLO.
 
     Returns:
@@ -41,14 +37,14 @@ def run_seed(run: "SeedRun[AdaptiveSLO]") -> SeedResult:
     scales = [p.initial_scale, *[inner] * (p.hidden_layers - 1), p.initial_scale]
     model = chain_network(run, scales)
     probe = FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))
-    measured = measurement_schedule({"every": p.measure_every}, p.steps)
+    measured = every(p.measure_every, p.steps)
     optimizer = _optimizer(model, x, p)
     result = SeedResult()
     result.extend(train_on_chain(run, model, task, optimizer, probe, measured))
     return result
 
 
-def _optimizer(model: MLP, x: torch.Tensor, p: "AdaptiveSLO") -> torch.optim.Optimizer:
+def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optimizer:
     if p.optimizer == "gd":
         return torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     speeds = [1.0] * (p.hidden_layers + 1)

@@ -4,7 +4,6 @@ Source: beaglehole2024, Figure 3, Section 4.4 and Appendices F and G.
 """
 
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,16 +23,14 @@ from feature_alignment.free_probability.random_features import (
     second_moment_at_finite_size,
 )
 from feature_alignment.free_probability.words import matrix_trace
+from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.run import SeedResult, SeedRun
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 
 NETWORK_SEED = 0
 """The networks are the same for every data seed, as in the paper."""
 
 
-def run_seed(run: "SeedRun[AlignmentReversing]") -> SeedResult:
+def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
     """Predict and observe the correlation at every balance, for one draw of the data.
 
     All in float64: the data's singular values span six orders of magnitude, A and B their powers.

@@ -4,7 +4,6 @@ Goes beyond beaglehole2024, Figure 3, which has n = d = k and the quadratic acti
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -25,13 +24,11 @@ from feature_alignment.layer_features.layer_signals import layer_signals
 from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
 from feature_alignment.models.initialisation import draw_normal
 from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
 
-
-def run_seed(run: "SeedRun[AspectRatios]") -> SeedResult:
+def run_seed(run: SeedRun[AspectRatios]) -> SeedResult:
     """Predict and observe ρ for each pair ψ₁ = n/d, ψ₂ = k/d.
 
     Returns:

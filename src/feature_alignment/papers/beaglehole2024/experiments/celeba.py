@@ -4,7 +4,6 @@ Source: beaglehole2024, Figure 16 and Appendices J and M.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,19 +19,17 @@ from feature_alignment.layer_features.feature_matrices import (
 )
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import relu_network
+from feature_alignment.papers.beaglehole2024.parameters import CelebA
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import CelebA
-
 FIRST_LAYER = "layers.0"
 
 
-def run_seed(run: "SeedRun[CelebA]") -> SeedResult:
+def run_seed(run: SeedRun[CelebA]) -> SeedResult:
     """Train one network with labels ±1 and compare the diagonals of its first layer's matrices.
 
     Returns:
@@ -119,7 +116,7 @@ def _balanced(
 
 
 def _compare_diagonals(
-    run: "SeedRun[CelebA]",
+    run: SeedRun[CelebA],
     model: MLP,
     x: torch.Tensor,
     shape: tuple[int, ...],

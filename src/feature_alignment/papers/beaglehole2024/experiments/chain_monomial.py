@@ -4,16 +4,15 @@ Source: beaglehole2024, Figure 1, Section 2.1-2.2 and Appendix J.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
+from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
-    neural_feature_correlation,
     spectrum_preserving_rotation,
 )
 from feature_alignment.models.mlp import MLP
@@ -22,16 +21,14 @@ from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_task,
     train_on_chain,
 )
+from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
 
 FIRST_LAYER = "layers.0"
 
 
-def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
+def run_seed(run: SeedRun[ChainMonomial]) -> SeedResult:
     """Train one network and compare F = WᵀW, G = WᵀKW, WᵀQW and the EGOP at the first layer.
 
     Returns:
@@ -54,7 +51,7 @@ def run_seed(run: "SeedRun[ChainMonomial]") -> SeedResult:
 
 
 def _randomise(
-    run: "SeedRun[ChainMonomial]", model: MLP, x: torch.Tensor, result: SeedResult
+    run: SeedRun[ChainMonomial], model: MLP, x: torch.Tensor, result: SeedResult
 ) -> None:
     """The spectrum of K, and the correlation with matrices Q of that spectrum in its place."""
     add = partial(result.add, step=run.parameters.steps, layer=FIRST_LAYER)
@@ -65,7 +62,7 @@ def _randomise(
     rng = run.stream("probe/random_conjugates")
     for draw in range(run.parameters.random_conjugates):
         conjugate = spectrum_preserving_rotation(covariance, rng)
-        add("nfc_random_conjugate", neural_feature_correlation(weight, conjugate), draw=draw)
+        add("nfc_random_conjugate", feature_pair(weight, conjugate).correlation(), draw=draw)
         if draw == 0:
             agop = average_gradient_outer_product(weight, conjugate)
             result.arrays["random_conjugate_agop"] = agop.cpu().numpy()

@@ -1,7 +1,6 @@
 """The chain-monomial task and the networks trained on it, for every experiment that uses them."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,17 +9,15 @@ from feature_alignment.data.synthetic import chain_monomial, isotropic_gaussian,
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits, relu_network
+from feature_alignment.papers.beaglehole2024.parameters import ChainParameters
 from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 from feature_alignment.training.probes import Recorder
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import ChainParameters
 
-
-def chain_task(run: "SeedRun[ChainParameters]", decay: float | None = None) -> Splits:
+def chain_task(run: SeedRun[ChainParameters], decay: float | None = None) -> Splits:
     """Draw training and test samples of the task: inputs (n, d) and labels (n, 1).
 
     Labels are divided by the training labels' deviation.
@@ -50,14 +47,14 @@ def chain_task(run: "SeedRun[ChainParameters]", decay: float | None = None) -> S
     return {"train": (x[:n], y[:n]), "test": (x[n:], y[n:])}
 
 
-def chain_network(run: "SeedRun[ChainParameters]", layer_scales: Sequence[float]) -> MLP:
+def chain_network(run: SeedRun[ChainParameters], layer_scales: Sequence[float]) -> MLP:
     """A network of the task's size, see `relu_network`."""
     p = run.parameters
     return relu_network(run, [p.dimension, *[p.width] * p.hidden_layers, 1], layer_scales)
 
 
 def train_on_chain(
-    run: "SeedRun[ChainParameters]",
+    run: SeedRun[ChainParameters],
     model: MLP,
     task: Splits,
     optimizer: torch.optim.Optimizer,

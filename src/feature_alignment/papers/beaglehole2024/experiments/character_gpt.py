@@ -3,22 +3,18 @@
 Source: beaglehole2024, Figures 2D and 15B, Appendix J.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
 from feature_alignment.errors import UserError
 from feature_alignment.models.gpt import GPT
+from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import sequence_cross_entropy
 from feature_alignment.training.optimizers import warmup_cosine_rate
-from feature_alignment.training.schedule import measurement_schedule
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT
+from feature_alignment.training.schedule import every
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -29,7 +25,7 @@ CHUNK = 32
 """Texts that are measured at a time: attention over 256 characters takes memory."""
 
 
-def run_seed(run: "SeedRun[CharacterGPT]") -> SeedResult:
+def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
     """Train one network to predict the next character, with nanoGPT's settings but for Adam's.
 
     Returns:
@@ -64,7 +60,7 @@ def run_seed(run: "SeedRun[CharacterGPT]") -> SeedResult:
         batches=run.torch_stream("batches"),
         schedule=warmup_cosine_rate(p.steps, p.warmup_steps, LEAST_RATE),
         largest_gradient=LARGEST_GRADIENT,
-        measure_at=measurement_schedule({"every": p.measure_every}, p.steps),
+        measure_at=every(p.measure_every, p.steps),
         evaluate_on=measured,
         probes=[
             FeatureProbe(
@@ -88,7 +84,7 @@ def run_seed(run: "SeedRun[CharacterGPT]") -> SeedResult:
     return result
 
 
-def _texts(run: "SeedRun[CharacterGPT]", split: str) -> Pair:
+def _texts(run: SeedRun[CharacterGPT], split: str) -> Pair:
     """All texts of `context` characters, and the characters that follow: views (n, context).
 
     Raises:
@@ -105,7 +101,7 @@ def _texts(run: "SeedRun[CharacterGPT]", split: str) -> Pair:
     return windows[:, :-1], windows[:, 1:]
 
 
-def _some(run: "SeedRun[CharacterGPT]", purpose: str, texts: Pair, number: int) -> Pair:
+def _some(run: SeedRun[CharacterGPT], purpose: str, texts: Pair, number: int) -> Pair:
     """So many of the texts, drawn with replacement."""
     chosen = torch.as_tensor(run.stream(f"texts/{purpose}").integers(len(texts[0]), size=number))
     x, y = (part.index_select(0, chosen.to(part.device)) for part in texts)

@@ -4,7 +4,6 @@ Source: beaglehole2024, Figure 7 and Appendices E and J.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,16 +14,14 @@ from feature_alignment.free_probability.first_order_correlation import velocity_
 from feature_alignment.layer_features.layer_signals import layer_signals
 from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
 from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.run import SeedResult, SeedRun
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 
 PYTORCH_VARIANCE = 1 / 3
 """Variance of PyTorch's default weights, uniform on ±1/√fan_in, times fan_in."""
 
 
-def run_seed(run: "SeedRun[DepthPrediction]") -> SeedResult:
+def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
     """Predict and observe ρ of the first layer for each decay rate of the data's spectrum.
 
     Returns:
@@ -52,14 +49,14 @@ def run_seed(run: "SeedRun[DepthPrediction]") -> SeedResult:
     return result
 
 
-def _labels(run: "SeedRun[DepthPrediction]", x: np.ndarray) -> np.ndarray:
+def _labels(run: SeedRun[DepthPrediction], x: np.ndarray) -> np.ndarray:
     if run.parameters.target == "low_rank":
         return synthetic.unit_deviation(synthetic.chain_monomial(x, run.parameters.rank))
     return synthetic.unit_deviation(synthetic.high_rank_quadratic(x, run.stream("target")))
 
 
 def _kernel(
-    x: torch.Tensor, width: int, p: "DepthPrediction", generator: torch.Generator
+    x: torch.Tensor, width: int, p: DepthPrediction, generator: torch.Generator
 ) -> torch.Tensor:
     """PTK of the first layer of a new network."""
     model = MLP(

@@ -3,8 +3,6 @@
 Source: beaglehole2024, Figures 2A, 2B, 13 and 14, Appendix J.
 """
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.beaglehole2024.experiments.image_task import (
     image_task,
     train_on_images,
@@ -13,13 +11,11 @@ from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
     hidden_layers,
     relu_network,
 )
+from feature_alignment.papers.beaglehole2024.parameters import ImageMLP
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import ImageMLP
 
-
-def run_seed(run: "SeedRun[ImageMLP]") -> SeedResult:
+def run_seed(run: SeedRun[ImageMLP]) -> SeedResult:
     """Train one network from PyTorch's default initialisation, without biases.
 
     Returns:

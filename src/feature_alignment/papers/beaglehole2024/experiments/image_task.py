@@ -1,7 +1,6 @@
 """Image classification by mean squared error, as in Figure 2 of beaglehole2024."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -9,19 +8,17 @@ from torch import nn
 from feature_alignment.data.registry import dataset_info
 from feature_alignment.data.standardise import standardise
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits
+from feature_alignment.papers.beaglehole2024.parameters import ImageParameters
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
 from feature_alignment.training.optimizers import constant_rate, slow_start_rate
-from feature_alignment.training.schedule import measurement_schedule
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import ImageParameters
+from feature_alignment.training.schedule import every
 
 
-def image_task(run: "SeedRun[ImageParameters]") -> Splits:
+def image_task(run: SeedRun[ImageParameters]) -> Splits:
     """Draw the images of a seed; a dataset smaller than what is asked for gives all it has.
 
     Images (n, channels, height, width) have mean 0 and deviation 1 in each channel; targets (n, c)
@@ -56,7 +53,7 @@ def centred_one_hot(classes: torch.Tensor, number: int) -> torch.Tensor:
 
 
 def train_on_images(
-    run: "SeedRun[ImageParameters]", model: nn.Module, task: Splits, layers: Sequence[str]
+    run: SeedRun[ImageParameters], model: nn.Module, task: Splits, layers: Sequence[str]
 ) -> SeedResult:
     """Train by stochastic gradient descent and measure the layers after whole epochs.
 
@@ -82,7 +79,7 @@ def train_on_images(
     else:
         epochs = p.epochs + 1
         schedule = slow_start_rate(epoch, p.first_epoch_rate / p.learning_rate)
-    measured = {1, *measurement_schedule({"every": p.measure_every}, epochs)}
+    measured = {1, *every(p.measure_every, epochs)}
     recorder = train(
         model,
         x,

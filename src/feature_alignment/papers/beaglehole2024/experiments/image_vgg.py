@@ -3,8 +3,6 @@
 Source: beaglehole2024, Figures 2C and 15A, Appendix J.
 """
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 
 from feature_alignment.models.vgg import VGG
@@ -12,13 +10,11 @@ from feature_alignment.papers.beaglehole2024.experiments.image_task import (
     image_task,
     train_on_images,
 )
+from feature_alignment.papers.beaglehole2024.parameters import ImageVGG
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import ImageVGG
 
-
-def run_seed(run: "SeedRun[ImageVGG]") -> SeedResult:
+def run_seed(run: SeedRun[ImageVGG]) -> SeedResult:
     """Train one VGG-11 without batch norm and biases, from PyTorch's default initialisation.
 
     Returns:

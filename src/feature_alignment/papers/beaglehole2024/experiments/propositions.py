@@ -4,7 +4,7 @@ Source: beaglehole2024, Propositions 2, 3, 12 and 16, Lemma 13, eq. 10, 20, 22 a
 EGOP of Section 2.1.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,17 +18,15 @@ from feature_alignment.papers.beaglehole2024.checks.sampled_statements import (
     trace_errors,
 )
 from feature_alignment.papers.beaglehole2024.checks.theorem9 import SAMPLE_SIZES
+from feature_alignment.papers.beaglehole2024.parameters import Propositions
 from feature_alignment.pipeline.run import SeedResult, SeedRun
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import Propositions
 
 CHAIN_LENGTHS = (3, 4, 5)
 DIMENSIONS = (16, 32, 64, 128)
 """Input dimensions d for what holds as d grows."""
 
 
-def run_seed(run: "SeedRun[Propositions]") -> SeedResult:
+def run_seed(run: SeedRun[Propositions]) -> SeedResult:
     """Measure by how much both sides of each statement differ, relative to their size.
 
     Returns:
@@ -68,7 +66,7 @@ def run_seed(run: "SeedRun[Propositions]") -> SeedResult:
     return result
 
 
-def _normal(run: "SeedRun[Propositions]", generator: torch.Generator, *shape: int) -> torch.Tensor:
+def _normal(run: SeedRun[Propositions], generator: torch.Generator, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=generator, dtype=run.dtype).to(run.device)
 
 

@@ -3,8 +3,6 @@
 Source: beaglehole2024, Figures 4 and 11, Section 5 and Appendix J.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
@@ -15,17 +13,15 @@ from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     train_on_chain,
 )
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import speed_limited
+from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.schedule import measurement_schedule
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import SLO
+from feature_alignment.training.schedule import every
 
 FIRST_LAYER = "layers.0"
 
 
-def run_seed(run: "SeedRun[SLO]") -> SeedResult:
+def run_seed(run: SeedRun[SLO]) -> SeedResult:
     """Train one network for each initialisation scale, on the same samples.
 
     Returns:
@@ -40,7 +36,7 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
         "egop": torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x),
         "identity": torch.eye(p.dimension).to(x),
     }
-    measured = measurement_schedule({"every": p.measure_every}, p.steps)
+    measured = every(p.measure_every, p.steps)
     result = SeedResult()
     for initialisation in p.initialisations:
         scale = initialisation.first_layer_scale
@@ -60,7 +56,7 @@ def run_seed(run: "SeedRun[SLO]") -> SeedResult:
     return result
 
 
-def _optimizer(model: MLP, p: "SLO", learning_rate: float) -> torch.optim.Optimizer:
+def _optimizer(model: MLP, p: SLO, learning_rate: float) -> torch.optim.Optimizer:
     if p.optimizer == "gd":
         return torch.optim.SGD(model.parameters(), lr=learning_rate)
     return speed_limited(model, learning_rate, p.speeds, p.epsilon, p.relaxation)

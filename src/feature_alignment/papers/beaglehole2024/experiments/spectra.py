@@ -3,8 +3,6 @@
 Source: beaglehole2024, Figures 5, 6 and 8-10, Appendices D, H and J.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
@@ -13,15 +11,13 @@ from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     train_on_chain,
 )
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import hidden_layers
+from feature_alignment.papers.beaglehole2024.parameters import Spectra
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.training.schedule import measurement_schedule
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import Spectra
+from feature_alignment.training.schedule import every
 
 
-def run_seed(run: "SeedRun[Spectra]") -> SeedResult:
+def run_seed(run: SeedRun[Spectra]) -> SeedResult:
     """Train one network for each initialisation scale, on the same samples.
 
     Returns:
@@ -30,7 +26,7 @@ def run_seed(run: "SeedRun[Spectra]") -> SeedResult:
     p = run.parameters
     task = chain_task(run, p.decay)
     x, _ = task["train"]
-    measured = measurement_schedule({"every": p.measure_every}, p.steps)
+    measured = every(p.measure_every, p.steps)
     result = SeedResult()
     for scale in p.first_layer_scales:
         model = chain_network(run, [scale] + [1.0] * p.hidden_layers)

@@ -4,7 +4,6 @@ Source: beaglehole2024, Figure 17 and Appendix J and M.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,19 +21,17 @@ from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
     relu_network,
     speed_limited,
 )
+from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
-from feature_alignment.training.schedule import measurement_schedule
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
+from feature_alignment.training.schedule import every
 
 FIRST_LAYER = "layers.0"
 
 
-def run_seed(run: "SeedRun[SVHNSLO]") -> SeedResult:
+def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     """Train one network on all images at once, and measure its layers' feature correlations.
 
     Returns:
@@ -59,7 +56,7 @@ def run_seed(run: "SeedRun[SVHNSLO]") -> SeedResult:
         loss=mse,
         optimizer=_optimizer(model, p),
         steps=p.steps,
-        measure_at=measurement_schedule({"every": p.measure_every}, p.steps),
+        measure_at=every(p.measure_every, p.steps),
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))],
@@ -83,7 +80,7 @@ def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.n
     return (pixels - mean) / deviation, (test.reshape(len(test), -1) - mean) / deviation
 
 
-def _optimizer(model: MLP, p: "SVHNSLO") -> torch.optim.Optimizer:
+def _optimizer(model: MLP, p: SVHNSLO) -> torch.optim.Optimizer:
     if p.optimizer == "gd":
         return torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     speeds = [p.first_speed, *[p.other_speed] * p.hidden_layers]

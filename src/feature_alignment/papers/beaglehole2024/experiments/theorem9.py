@@ -4,22 +4,19 @@ Source: beaglehole2024, Theorem 9.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
 from feature_alignment.data.synthetic import uniform_sphere
 from feature_alignment.models.mlp import ACTIVATIONS
 from feature_alignment.papers.beaglehole2024.checks import theorem9 as check
+from feature_alignment.papers.beaglehole2024.parameters import Theorem9
 from feature_alignment.pipeline.run import SeedResult, SeedRun
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.beaglehole2024.parameters import Theorem9
 
 METRIC = "one_minus_correlation"
 
 
-def run_seed(run: "SeedRun[Theorem9]") -> SeedResult:
+def run_seed(run: SeedRun[Theorem9]) -> SeedResult:
     """Measure 1 − ρ with the kernel of infinite width, and with a wide network.
 
     Returns:
@@ -48,6 +45,6 @@ def run_seed(run: "SeedRun[Theorem9]") -> SeedResult:
     return result
 
 
-def _sphere(run: "SeedRun[Theorem9]", n: int, d: int) -> torch.Tensor:
+def _sphere(run: SeedRun[Theorem9], n: int, d: int) -> torch.Tensor:
     """Inputs uniform on the sphere of radius √d; targets use x_1, as any β is as good as e_1."""
     return torch.tensor(uniform_sphere(n, d, d**0.5, run.stream(f"data/{d}")), device=run.device)

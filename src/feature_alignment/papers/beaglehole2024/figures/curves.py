@@ -1,18 +1,16 @@
 """Curves over training: numbers derived from them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 
-def last_rows(frame: "pd.DataFrame") -> "pd.DataFrame":
+def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of a table's last step."""
     return frame[frame["step"] == frame["step"].max()]
 
 
-def spread_over(frame: "pd.DataFrame", column: str, by: Sequence[str]) -> "pd.DataFrame":
+def spread_over(frame: pd.DataFrame, column: str, by: Sequence[str]) -> pd.DataFrame:
     """How far a metric's values differ along a column: the largest minus the smallest.
 
     `frame` has one row for each value of `column` in each group, which the columns `by` make
@@ -29,8 +27,8 @@ def spread_over(frame: "pd.DataFrame", column: str, by: Sequence[str]) -> "pd.Da
 
 
 def change_between(
-    frame: "pd.DataFrame", column: str, first: float, second: float, by: Sequence[str], name: str
-) -> "pd.DataFrame":
+    frame: pd.DataFrame, column: str, first: float, second: float, by: Sequence[str], name: str
+) -> pd.DataFrame:
     """How much a metric's value changes from one value of a column to another.
 
     `frame` has one row for either value in each group, as for `spread_over`.

@@ -1,15 +1,10 @@
 """beaglehole2024, Figure 1: EGOP, NFM, AGOP and a randomised AGOP on the chain-monomial task."""
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import describe, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 PANELS = {
     "egop": ("EGOP", "nfm_egop"),
@@ -28,7 +23,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(run.metrics, arrays)
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Four heat maps in a row, as in the paper."""
     figure, axes = new_figure(1, 4, width=11.0, height=3.5)
     show_row(axes[0], [table.arrays[name] for name in PANELS])

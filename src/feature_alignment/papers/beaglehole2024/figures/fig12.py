@@ -1,18 +1,13 @@
 """beaglehole2024, Figure 12: SLO that adapts its speeds to the layers' UC-NFC."""
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures.curves import last_rows
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import new_figure, sequence_colours
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 OPTIMIZERS = {"slo": ("SLO", 0.05, "-"), "gd": ("gradient descent", 0.25, "--")}
 """Name, learning rate and line."""
@@ -55,7 +50,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(pd.concat([rows, *derived], ignore_index=True))
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Readings down; UC-NFC and losses across."""
     figure, axes = new_figure(len(READINGS), 3, width=10.5, height=5.6)
     layers = sorted(table.rows(metric="nfc")["layer"].unique())

@@ -1,18 +1,13 @@
 """beaglehole2024, Figures 13-15: correlations, losses and weight changes over training."""
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.papers.beaglehole2024.figures import networks
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS
-from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 
 def table(runs: Runs) -> FigureTable:
@@ -33,7 +28,7 @@ def excess_table(runs: Runs) -> FigureTable:
     return FigureTable(networks.with_remark(pd.concat([frame, excess, means], ignore_index=True)))
 
 
-def draw_correlations(table: FigureTable) -> "Picture":
+def draw_correlations(table: FigureTable) -> Picture:
     """Datasets down, layers across."""
     frame = table.frame
     datasets, layers = networks.datasets_of(frame), networks.layers_of(frame, "layers.")
@@ -52,7 +47,7 @@ def draw_correlations(table: FigureTable) -> "Picture":
     return figure
 
 
-def draw_mlp(table: FigureTable) -> "Picture":
+def draw_mlp(table: FigureTable) -> Picture:
     """Datasets down; losses and weight changes across, for both settings."""
     datasets = networks.datasets_of(table.frame)
     layers = _numbered(networks.layers_of(table.frame, "layers."))
@@ -71,7 +66,7 @@ def draw_mlp(table: FigureTable) -> "Picture":
     return figure
 
 
-def draw_others(table: FigureTable) -> "Picture":
+def draw_others(table: FigureTable) -> Picture:
     """VGG-11 in two rows, the transformer in a third."""
     figure, axes = new_figure(3, 4, width=11.0, height=6.6)
     convolutions = networks.layers_of(table.frame, "features.")

@@ -1,15 +1,10 @@
 """beaglehole2024, Figure 16: what a network that recognises eyeglasses attends to."""
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import describe, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 PANELS = {
     "nfm": ("F", None),
@@ -25,7 +20,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(run.metrics, {name: run.array(f"{name}_diagonal") for name in PANELS})
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Three images side by side."""
     figure, axes = new_figure(1, len(PANELS), width=9.0, height=3.2)
     images = [table.arrays[name].mean(axis=-1) for name in PANELS]  # (height, width)

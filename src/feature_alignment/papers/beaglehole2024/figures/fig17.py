@@ -1,17 +1,12 @@
 """beaglehole2024, Figure 17: feature correlations under gradient descent and SLO on SVHN."""
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.beaglehole2024.figures import fig4_11
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 RATES = {"gd": 0.2, "slo": 0.3}
 COLOUR = {"gd": "gradient descent", "slo": "speed limited"}
@@ -44,7 +39,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(rows, arrays)
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Curves above, diagonals below."""
     figure, axes = new_figure(2, 4, width=11.0, height=5.6)
     for ax, (metric, name) in zip(axes[0], fig4_11.CURVES.items(), strict=True):

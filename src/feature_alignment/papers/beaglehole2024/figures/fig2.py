@@ -1,19 +1,15 @@
 """beaglehole2024, Figure 2: centred and uncentred correlations across architectures."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.papers.beaglehole2024.figures import networks
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 SETTINGS = {"mlp": "released", "vgg": "released", "gpt": "text"}
 CONVERGED = 0.1
@@ -76,7 +72,7 @@ def _converged_shares(both: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """A and B in a first row, C and D beside each other below."""
     frame = table.frame
     figure, axes = new_figure(4, 6, width=12.0, height=8.0)
@@ -110,7 +106,7 @@ def draw(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_average(ax: "Axes", frame: pd.DataFrame, datasets: list[str]) -> None:
+def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
     """Means over datasets by layer, early and late."""
     rows = rows_where(frame, point="mean", settings=SETTINGS["mlp"])
     numbers = {
@@ -126,7 +122,7 @@ def _draw_average(ax: "Axes", frame: pd.DataFrame, datasets: list[str]) -> None:
     ax.set_title(f"mean of {len(datasets)} datasets" + (f",\n{missing}" if missing else ""))
 
 
-def _draw_legend(ax: "Axes", curves: "Axes") -> None:
+def _draw_legend(ax: Axes, curves: Axes) -> None:
     """The colours of all panels, and the lines of B."""
     from matplotlib.lines import Line2D
 

@@ -1,18 +1,12 @@
 """beaglehole2024, Figure 3: predicted and observed C-NFC on the alignment reversing data set."""
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 READINGS = {
     "tempered": ("tempered, δ = 10⁻³", {"reading": "tempered", "delta": 1e-3}),
@@ -95,7 +89,7 @@ def _summary(values: pd.DataFrame, point: str) -> pd.DataFrame:
     return tidy.assign(point=point, step=0, layer="all", split="train")
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """A row for each reading, with the three panels of the paper."""
     figure, axes = new_figure(len(READINGS), 3, width=9.0, height=10.0)
     for row, (name, (title, _)) in zip(axes, READINGS.items(), strict=True):
@@ -123,13 +117,13 @@ def _agreement(table: FigureTable, point: str) -> str:
     return (f"$R^2$ = {r2:.3f}, " if r2 > 0 else "flat, ") + f"error ≤ {error:.3f}"
 
 
-def _draw_draws(ax: "Axes", rows: pd.DataFrame, metric: str, colour: str) -> None:
+def _draw_draws(ax: Axes, rows: pd.DataFrame, metric: str, colour: str) -> None:
     """All draws beside their mean: under some readings they differ in shape, not only in size."""
     draw_curve(ax, _of_first_network(rows, metric), colour, x="balance")
     ax.plot(_curves(rows, metric).T, color=colour, linewidth=0.6, alpha=0.5)
 
 
-def _draw_scatter(ax: "Axes", rows: pd.DataFrame) -> None:
+def _draw_scatter(ax: Axes, rows: pd.DataFrame) -> None:
     observed, predicted = _curves(rows, "observed").mean(), _curves(rows, "predicted").mean()
     low = min(observed.min(), predicted.min(), 0.98) - 0.01
     ax.plot([low, 1], [low, 1], ":", color=COLOURS["reference"])

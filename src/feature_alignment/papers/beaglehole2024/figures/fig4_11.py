@@ -2,15 +2,15 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     describe,
     new_figure,
@@ -18,11 +18,6 @@ from feature_alignment.pipeline.figures.style import (
     sequence_colours,
 )
 from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs, rows_where
-
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 OPTIMIZERS = {"gd": "gradient descent", "slo": "SLO"}
 MATRICES = ("nfm", "agop")
@@ -70,7 +65,7 @@ def _effect_of_scale(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
     return pd.concat([gain, curves.spread_over(last, "scale", ONE_VALUE)], ignore_index=True)
 
 
-def _last_matrix(run: Run, scale: float, name: str) -> "np.ndarray":
+def _last_matrix(run: Run, scale: float, name: str) -> np.ndarray:
     """A matrix of seed 0 after the last step, for one scale."""
     return run.array(f"scale{scale:g}/{name}/step{run.parameters['steps']}")
 
@@ -111,7 +106,7 @@ def matrices_table(runs: Runs) -> FigureTable:
     return FigureTable(pd.concat([rows, effect], ignore_index=True), arrays)
 
 
-def draw_curves(table: FigureTable) -> "Picture":
+def draw_curves(table: FigureTable) -> Picture:
     """Curves of both optimizers in two rows, their matrices in a third."""
     figure, axes = new_figure(3, 4, width=11.0, height=8.0)
     scales = _scales_of(table.frame)
@@ -139,7 +134,7 @@ def draw_curves(table: FigureTable) -> "Picture":
     return figure
 
 
-def set_vertical_axis(ax: "Axes", metric: str) -> None:
+def set_vertical_axis(ax: Axes, metric: str) -> None:
     """A logarithmic axis for losses, from 0 to 1 for all else."""
     if metric == "loss":
         ax.set_yscale("log")
@@ -147,7 +142,7 @@ def set_vertical_axis(ax: "Axes", metric: str) -> None:
         ax.set_ylim(0, 1.02)
 
 
-def draw_matrices(table: FigureTable) -> "Picture":
+def draw_matrices(table: FigureTable) -> Picture:
     """Four rows of heat maps, scales across."""
     scales = _scales_of(table.frame)
     figure, axes = new_figure(len(PANELS), len(scales), width=2.4 * len(scales) + 1.0, height=10.0)

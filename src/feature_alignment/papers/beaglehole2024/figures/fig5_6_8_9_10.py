@@ -2,21 +2,16 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import new_figure, sequence_colours
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 SPECTRA = {
     "flat": (None, r"$\lambda_k = 1$"),
@@ -89,7 +84,7 @@ def correlation_table(runs: Runs) -> FigureTable:
     return FigureTable(pd.concat([rows, rise, spread, early], ignore_index=True))
 
 
-def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> "Picture":
+def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> Picture:
     """One metric by layer (rows) and spectrum (columns), one curve for each scale."""
     figure, axes = new_figure(2, len(SPECTRA), width=3.4 * len(SPECTRA), height=5.4)
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
@@ -101,7 +96,7 @@ def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> "Pi
     return figure
 
 
-def draw_correlations(table: FigureTable) -> "Picture":
+def draw_correlations(table: FigureTable) -> Picture:
     """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale."""
     figure, axes = new_figure(2, 3, width=10.0, height=5.4)
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
@@ -116,14 +111,14 @@ def draw_correlations(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_scales(ax: "Axes", rows: pd.DataFrame) -> None:
+def _draw_scales(ax: Axes, rows: pd.DataFrame) -> None:
     """One curve for each initialisation scale, the largest scale darkest."""
     scales = sorted(rows["scale"].unique(), reverse=True)
     for scale, colour in zip(scales, sequence_colours(len(scales)), strict=True):
         draw_curve(ax, rows_where(rows, scale=scale), colour, f"{scale:g}")
 
 
-def _label(axes: "np.ndarray") -> None:
+def _label(axes: np.ndarray) -> None:
     axes[0, 0].legend(title="scale of layer 1")
     for ax in axes[-1]:
         ax.set_xlabel("step")

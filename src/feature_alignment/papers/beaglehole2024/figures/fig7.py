@@ -1,19 +1,13 @@
 """beaglehole2024, Figure 7: first-order predicted and observed C-NFC with two hidden layers."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 ACTIVATIONS = ("quadratic", "relu")
 TARGETS = ("low_rank", "high_rank")
@@ -122,7 +116,7 @@ def _summary(values: pd.Series, metric: str, **where: str) -> pd.DataFrame:
     return rows.assign(step=0, layer="layers.0", split="train", metric=metric, **where)
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """A panel for each activation (columns) and target (rows)."""
     figure, axes = new_figure(len(TARGETS), len(ACTIVATIONS), width=8.5, height=6.0)
     for row, target in zip(axes, TARGETS, strict=True):
@@ -136,7 +130,7 @@ def draw(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_panel(ax: "Axes", rows: pd.DataFrame) -> None:
+def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
     by = {"x": "decay_rate"}
     predicted = rows_where(rows, metric="predicted")
     draw_curve(ax, predicted, COLOURS["paper"], "predicted, first order", **by, linestyle=":")

@@ -1,11 +1,9 @@
 """Beyond beaglehole2024, Figure 3: the predicted C-NFC for any number of samples and units."""
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
@@ -13,10 +11,6 @@ from feature_alignment.pipeline.figures.style import (
     show_matrix,
 )
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 PREDICTIONS = {
     "quadratic": "predicted",
@@ -55,7 +49,7 @@ def _map(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     return rows_where(rows, metric=metric).pivot_table(index="psi1", columns="psi2", values="value")
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """A row for each activation: two maps and their comparison."""
     figure, axes = new_figure(len(PREDICTIONS), 3, width=9.5, height=9.0)
     for row, (phi, prediction) in zip(axes, PREDICTIONS.items(), strict=True):
@@ -68,13 +62,13 @@ def draw(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_map(ax: "Axes", values: pd.DataFrame, title: str) -> None:
+def _draw_map(ax: Axes, values: pd.DataFrame, title: str) -> None:
     named = values.rename(index="{:g}".format, columns="{:g}".format)
     show_matrix(ax, named, 1.0, None, annot=True, fmt=".2f", xticklabels=1, yticklabels=1)
     ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
 
 
-def _draw_comparison(ax: "Axes", rows: pd.DataFrame, prediction: str) -> None:
+def _draw_comparison(ax: Axes, rows: pd.DataFrame, prediction: str) -> None:
     observed = _map(rows, "observed")
     others = {"predicted_first_order": "x", "predicted_from_own_moments": "+"}
     markers = {name: mark for name, mark in others.items() if name in set(rows["metric"])}

@@ -2,20 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import Propositions, Theorem9
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_points
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure, panel_label
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 KERNELS = {
     "relu": "blue",
@@ -93,7 +88,7 @@ def _slope(rows: pd.DataFrame) -> float:
     return float(np.polyfit(log_d, log_value, 1)[0])
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Theorem 9 above; Proposition 16 and what vanishes with d; relative differences."""
     figure, axes = new_figure(3, 2, width=9.5, height=9.0)
     for ax in (*axes[0], *axes[1]):
@@ -109,7 +104,7 @@ def draw(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_targets(ax: "Axes", table: FigureTable) -> None:
+def _draw_targets(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(metric="one_minus_correlation", point="relu")
     for target, (_, colour) in TARGETS.items():
         for size, line in SAMPLE_SIZES.items():
@@ -123,7 +118,7 @@ def _draw_targets(ax: "Axes", table: FigureTable) -> None:
     _label_dimensions(ax, rows, "1 − ρ", "ReLU kernel")
 
 
-def _draw_kernels(ax: "Axes", table: FigureTable) -> None:
+def _draw_kernels(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(sample_size="4d log d", target="linear")
     for phi, colour in KERNELS.items():
         curve = rows_where(rows, metric="one_minus_correlation", point=phi)
@@ -135,7 +130,7 @@ def _draw_kernels(ax: "Axes", table: FigureTable) -> None:
     _label_dimensions(ax, rows, "1 − ρ", "linear target, n = 4d log d")
 
 
-def _label_dimensions(ax: "Axes", rows: pd.DataFrame, ylabel: str, title: str) -> None:
+def _label_dimensions(ax: Axes, rows: pd.DataFrame, ylabel: str, title: str) -> None:
     ax.set(xlabel="input dimension d", ylabel=ylabel, title=title)
     dimensions = sorted(rows["dimension"].dropna().unique())
     ax.set_xticks(dimensions, [f"{d:.0f}" for d in dimensions], minor=False)
@@ -143,7 +138,7 @@ def _label_dimensions(ax: "Axes", rows: pd.DataFrame, ylabel: str, title: str) -
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _draw_proposition_16(ax: "Axes", table: FigureTable) -> None:
+def _draw_proposition_16(ax: Axes, table: FigureTable) -> None:
     for formula, colour, marker in (("as_printed", "vermillion", "o"), ("corrected", "blue", "s")):
         rows = table.rows(metric=f"proposition_16_agop_{formula}_norm_ratio")
         label = formula.replace("_", " ")
@@ -154,7 +149,7 @@ def _draw_proposition_16(ax: "Axes", table: FigureTable) -> None:
     ax.legend()
 
 
-def _draw_remainders(ax: "Axes", table: FigureTable) -> None:
+def _draw_remainders(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(metric=list(REMAINDERS))
     for metric, (label, colour, marker) in REMAINDERS.items():
         curve = rows_where(rows, metric=metric)
@@ -163,7 +158,7 @@ def _draw_remainders(ax: "Axes", table: FigureTable) -> None:
 
 
 def _draw_differences(
-    ax: "Axes", table: FigureTable, statements: Mapping[str, str], title: str
+    ax: Axes, table: FigureTable, statements: Mapping[str, str], title: str
 ) -> None:
     ax.set(xscale="log", xlabel="relative difference", title=title)
     colours = dict.fromkeys(statements, COLOURS["train"])

@@ -1,17 +1,15 @@
 """Feature matrices and their diagonals, beside each other."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from feature_alignment.pipeline.figures.figure import Axes
 from feature_alignment.pipeline.figures.style import show_matrix
-
-if TYPE_CHECKING:
-    import numpy as np
-    from matplotlib.axes import Axes
 
 
 def show_row(
-    axes: "Sequence[Axes]", matrices: "Sequence[np.ndarray]", *, diverging: bool = True
+    axes: Sequence[Axes], matrices: Sequence[np.ndarray], *, diverging: bool = True
 ) -> None:
     """Draw matrices, each divided by its largest entry, with one colour bar behind the last."""
     for ax, matrix in zip(axes, matrices, strict=True):

@@ -6,19 +6,15 @@ code for the transformer.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, sequence_colours
 from feature_alignment.pipeline.figures.table import Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 TEXT_RATES = {"cifar10": 0.2, "cifar100": 0.2, "svhn": 0.2, "stl10": 0.1, "gtsrb": 0.1, "mnist": 10}
 RELEASED_RATES = {**TEXT_RATES, "cifar10": 2.0, "cifar100": 2.0, "svhn": 2.0}
@@ -151,7 +147,7 @@ def layers_of(frame: pd.DataFrame, prefix: str) -> list[str]:
     return [name for name in frame["layer"].unique() if name.startswith(prefix)]
 
 
-def draw_both_correlations(ax: "Axes", rows: pd.DataFrame) -> None:
+def draw_both_correlations(ax: Axes, rows: pd.DataFrame) -> None:
     """UC-NFC and C-NFC of one layer, in a line style for each of the settings if there are two."""
     several = rows["settings"].nunique() > 1
     for metric, name in CORRELATIONS.items():
@@ -163,7 +159,7 @@ def draw_both_correlations(ax: "Axes", rows: pd.DataFrame) -> None:
     ax.set_ylim(0, 1.02)
 
 
-def draw_losses(ax: "Axes", rows: pd.DataFrame) -> None:
+def draw_losses(ax: Axes, rows: pd.DataFrame) -> None:
     """Training and test loss of one point, from 0 to just above the largest value."""
     losses = rows_where(rows, metric="loss")
     for split in ("train", "test"):
@@ -171,7 +167,7 @@ def draw_losses(ax: "Axes", rows: pd.DataFrame) -> None:
     ax.set(ylabel="loss", ylim=(0, HEADROOM * losses["value"].max()))
 
 
-def draw_weight_changes(ax: "Axes", rows: pd.DataFrame, layers: Mapping[str, str]) -> None:
+def draw_weight_changes(ax: Axes, rows: pd.DataFrame, layers: Mapping[str, str]) -> None:
     """‖W − W₀‖/‖W‖ of some layers, named by `layers`, the first darkest.
 
     Each panel has a range of its own: from one to the next the changes differ a hundredfold.

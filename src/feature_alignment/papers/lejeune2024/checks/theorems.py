@@ -5,7 +5,6 @@ Source: lejeune2024, Theorems 1 and 2, Section 3 and Appendix A.1.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,9 +24,7 @@ from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.kernels.tangent import tangent_features
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.checks.check import Check, deviation
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.lejeune2024.parameters import Theory
+from feature_alignment.papers.lejeune2024.parameters import Theory
 
 Blocks = list[torch.Tensor]
 """Tangent features by layer, (n, k, d) each, with the bias's column."""
@@ -58,7 +55,7 @@ class Problem:
     residual: torch.Tensor
 
 
-def random_problem(seed: int, p: "Theory") -> Problem:
+def random_problem(seed: int, p: Theory) -> Problem:
     """A random problem in float64, on the CPU."""
     generator, init = torch_stream(seed, "data"), torch_stream(seed, "init")
     network = MLP(p.dimension, [p.width], 1, "erf", True, init, "kaiming", dtype=torch.float64)

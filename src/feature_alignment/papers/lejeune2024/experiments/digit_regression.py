@@ -3,8 +3,6 @@
 Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from feature_alignment.kernels.average_features import adapted_kernel, copy_parameters, label_kernel
@@ -12,6 +10,7 @@ from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
+from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import evaluate, outputs_in_chunks
@@ -19,11 +18,8 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 from feature_alignment.training.optimizers import cosine_rate
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 
-
-def run_seed(run: "SeedRun[DigitRegression]") -> SeedResult:
+def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     """Train one network on one kind of target and measure its adapted kernel.
 
     Both kinds of target share images, initial weights and the linear function.
@@ -71,7 +67,7 @@ def run_seed(run: "SeedRun[DigitRegression]") -> SeedResult:
     return result
 
 
-def _flips(run: "SeedRun[DigitRegression]", n: int) -> torch.Tensor:
+def _flips(run: SeedRun[DigitRegression], n: int) -> torch.Tensor:
     """Factors (n, 1): −1 for a random share `label_flips` of the samples, 1 for the others."""
     order = torch.randperm(n, generator=run.torch_stream("targets/flips"))
     factors = torch.ones(n, 1)
@@ -79,7 +75,7 @@ def _flips(run: "SeedRun[DigitRegression]", n: int) -> torch.Tensor:
     return factors
 
 
-def _network(run: "SeedRun[DigitRegression]", stream: str, input_dim: int, *, bias: bool) -> MLP:
+def _network(run: SeedRun[DigitRegression], stream: str, input_dim: int, *, bias: bool) -> MLP:
     p = run.parameters
     widths, generator = [p.width] * p.hidden_layers, run.torch_stream(stream)
     model = MLP(input_dim, widths, 1, "relu", bias, generator, "kaiming", dtype=run.dtype)
@@ -87,7 +83,7 @@ def _network(run: "SeedRun[DigitRegression]", stream: str, input_dim: int, *, bi
 
 
 def _linear_targets(
-    run: "SeedRun[DigitRegression]", x: torch.Tensor, classes: torch.Tensor
+    run: SeedRun[DigitRegression], x: torch.Tensor, classes: torch.Tensor
 ) -> torch.Tensor:
     """Targets y = z(x)·b*: SGD's fit of the classes by the last layer of a random network.
 
@@ -103,7 +99,7 @@ def _linear_targets(
 
 
 def _fit(
-    run: "SeedRun[DigitRegression]",
+    run: SeedRun[DigitRegression],
     model: torch.nn.Module,
     x: torch.Tensor,
     y: torch.Tensor,

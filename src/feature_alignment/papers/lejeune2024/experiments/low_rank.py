@@ -5,7 +5,6 @@ that the deviation is nearly of low rank.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.feedforward import sequential_mlp
 from feature_alignment.models.tangent_models import TangentModel
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
+from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
@@ -25,14 +25,11 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 from feature_alignment.training.optimizers import cosine_rate
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.lejeune2024.parameters import LowRank
-
 MODELS = ("ridgeless", "solver", "factorised", "full")
 """Minimum-norm interpolation with K₀, the adaptive solver, and two networks trained by SGD."""
 
 
-def run_seed(run: "SeedRun[LowRank]") -> SeedResult:
+def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     """Fit one task by each model from the same initial network.
 
     Returns:
@@ -68,7 +65,7 @@ class _Task:
     y_test: torch.Tensor
 
 
-def _gaussian(run: "SeedRun[LowRank]") -> tuple[torch.Tensor, ...]:
+def _gaussian(run: SeedRun[LowRank]) -> tuple[torch.Tensor, ...]:
     p = run.parameters
     n, d, generator = p.samples, p.dimension, run.stream("data")
     x = generator.standard_normal((n + p.test_samples, d))
@@ -79,7 +76,7 @@ def _gaussian(run: "SeedRun[LowRank]") -> tuple[torch.Tensor, ...]:
     return inputs[:n], y[:n], inputs[n:], y[n:]
 
 
-def _digits(run: "SeedRun[LowRank]") -> tuple[torch.Tensor, ...]:
+def _digits(run: SeedRun[LowRank]) -> tuple[torch.Tensor, ...]:
     p = run.parameters
     order, order_test = run.stream("data/train"), run.stream("data/test")
     return (
@@ -88,7 +85,7 @@ def _digits(run: "SeedRun[LowRank]") -> tuple[torch.Tensor, ...]:
     )
 
 
-def _network(run: "SeedRun[LowRank]", stream: str, task: _Task) -> nn.Sequential:
+def _network(run: SeedRun[LowRank], stream: str, task: _Task) -> nn.Sequential:
     widths = [run.parameters.width] * run.parameters.hidden_layers
     generator = run.torch_stream(stream)
     return sequential_mlp(task.x.shape[1], widths, 1, generator, "kaiming").to(run.device)
@@ -125,7 +122,7 @@ def _solve(
 
 
 def _train(
-    run: "SeedRun[LowRank]", network: nn.Sequential, task: _Task, model: str, result: SeedResult
+    run: SeedRun[LowRank], network: nn.Sequential, task: _Task, model: str, result: SeedResult
 ) -> None:
     p = run.parameters
     initial = {name: weight.clone() for name, weight in _weights(network).items()}

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +17,12 @@ from feature_alignment.data.canonical import to_float
 from feature_alignment.errors import UserError
 from feature_alignment.models.feedforward import sequential_mlp, small_cnn
 from feature_alignment.models.tangent_models import TangentModel
+from feature_alignment.papers.lejeune2024.parameters import SampleComplexity
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
 from feature_alignment.training.progress import Progress
-
-if TYPE_CHECKING:
-    from feature_alignment.papers.lejeune2024.parameters import SampleComplexity
 
 Samples = tuple[torch.Tensor, torch.Tensor]
 """Images and their labels."""
@@ -33,7 +31,7 @@ MODES = {"fixed": "linearised", "adaptive": "factorised", "full": None}
 CHUNK = 500
 
 
-def run_seed(run: "SeedRun[SampleComplexity]") -> SeedResult:
+def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
     """Train one kind of model on every training-set size.
 
     The kinds of model share initial weights and samples.
@@ -72,7 +70,7 @@ def _tensors(
     return x.to(device), torch.as_tensor(labels.astype(np.int64)).to(device)
 
 
-def _network(run: "SeedRun[SampleComplexity]", shape: torch.Size, classes: int) -> nn.Sequential:
+def _network(run: SeedRun[SampleComplexity], shape: torch.Size, classes: int) -> nn.Sequential:
     p, generator, init = run.parameters, run.torch_stream("init"), "lecun"
     channels, side, _ = shape
     if p.network == "cnn":
@@ -83,7 +81,7 @@ def _network(run: "SeedRun[SampleComplexity]", shape: torch.Size, classes: int) 
     return network.to(run.device)
 
 
-def _optimizer(p: "SampleComplexity", model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(p: SampleComplexity, model: nn.Module) -> torch.optim.Optimizer:
     """The released code's: SGD with momentum for the MLP, Adam for the CNN."""
     trained = [w for w in model.parameters() if w.requires_grad]
     if p.network == "cnn":
@@ -112,7 +110,7 @@ class _Course:
         """The epoch of the smallest error, from 0; the first of several."""
         return int(np.argmin(self.errors))
 
-    def ended(self, p: "SampleComplexity") -> bool:
+    def ended(self, p: SampleComplexity) -> bool:
         """Whether the epochs are used up, or the error has not improved for `patience` of them."""
         epochs = len(self.errors)
         stale = epochs > 0 and epochs - 1 - self.best >= p.patience
@@ -133,7 +131,7 @@ class _Course:
 
 
 def _train_on(
-    run: "SeedRun[SampleComplexity]", n: int, data: Samples, test: Samples, result: SeedResult
+    run: SeedRun[SampleComplexity], n: int, data: Samples, test: Samples, result: SeedResult
 ) -> None:
     """Train until the test accuracy has not improved for `patience` epochs, and record the best.
 

@@ -3,17 +3,13 @@
 Source: lejeune2024, Theorems 1 and 2, Lemma 5, Propositions 3 and 4, Appendix A.1.
 """
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.lejeune2024.checks import theorems
 from feature_alignment.papers.lejeune2024.checks.penalties import lemma_5, propositions
+from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.lejeune2024.parameters import Theory
 
-
-def run_seed(run: "SeedRun[Theory]") -> SeedResult:
+def run_seed(run: SeedRun[Theory]) -> SeedResult:
     """Check every statement on one random network, inputs and targets.
 
     The problem is tiny: it is solved on the CPU, in float64.

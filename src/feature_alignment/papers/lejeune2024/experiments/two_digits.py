@@ -1,18 +1,16 @@
 """The images of two digit classes, as both experiments on them take them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from feature_alignment.errors import UserError
+from feature_alignment.papers.lejeune2024.parameters import TwoDigits
 from feature_alignment.pipeline.run import SeedRun
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.lejeune2024.parameters import TwoDigits
-
-P = TypeVar("P", bound="TwoDigits")
+P = TypeVar("P", bound=TwoDigits)
 
 
 def two_digits(

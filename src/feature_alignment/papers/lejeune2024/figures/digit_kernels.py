@@ -1,17 +1,12 @@
 """lejeune2024, Figures 1 and 3: kernels adapted to an easy and to a difficult target."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, describe, new_figure, show_matrix
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 TARGETS = ("linear", "binarised")
 KERNELS = ("initial", "adapted", "label")
@@ -47,7 +42,7 @@ def kernel_table(runs: Runs) -> FigureTable:
     return FigureTable(pd.concat([metrics, difference], ignore_index=True), arrays)
 
 
-def draw_kernels(table: FigureTable) -> "Picture":
+def draw_kernels(table: FigureTable) -> Picture:
     """Heat maps of initial, adapted and label kernel (columns) for each target (rows)."""
     figure, axes = new_figure(2, 3, width=9.5, height=6.0)
     for (initial, adapted, label), targets in zip(axes, TARGETS, strict=True):
@@ -69,7 +64,7 @@ def difficulty_table(runs: Runs) -> FigureTable:
     return FigureTable(chosen, {name: runs["binarised"].array(name) for name in curves})
 
 
-def draw_difficulty(table: FigureTable) -> "Picture":
+def draw_difficulty(table: FigureTable) -> Picture:
     """Targets on the left, residual and kernel diagonal on the right."""
     y, diagonal = table.arrays["target"], table.arrays["kernel_diagonal"]
     index = np.arange(len(y))

@@ -3,8 +3,6 @@
 That question is whether the average tangent features are near the final ones.
 """
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from feature_alignment.papers.lejeune2024.figures.digit_kernels import (
@@ -13,7 +11,7 @@ from feature_alignment.papers.lejeune2024.figures.digit_kernels import (
 )
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
@@ -21,10 +19,6 @@ from feature_alignment.pipeline.figures.style import (
     sequence_colours,
 )
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 FLIPS = (0.0, 0.05, 0.1, 0.2)
 SETTINGS = {"figure1": "as Figure 1", "few": "fewer images", "text": "fewer images,\nno biases"}
@@ -76,7 +70,7 @@ def around_table(runs: Runs) -> FigureTable:
     return FigureTable(pd.concat([metrics, change], ignore_index=True))
 
 
-def draw_around(table: FigureTable) -> "Picture":
+def draw_around(table: FigureTable) -> Picture:
     """Four panels."""
     figure, axes = new_figure(2, 2, width=8.0, height=5.6)
     flips, similarity, layers, residual = axes.flat
@@ -98,7 +92,7 @@ def draw_around(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_settings(ax: "Axes", table: FigureTable, metric: str) -> None:
+def _draw_settings(ax: Axes, table: FigureTable, metric: str) -> None:
     rows = table.rows(metric=metric, setting=list(SETTINGS))
     rows = rows.assign(targets=rows["targets"] + " targets")
     colours = {f"{targets} targets": COLOURS[targets] for targets in TARGETS}
@@ -106,7 +100,7 @@ def _draw_settings(ax: "Axes", table: FigureTable, metric: str) -> None:
     ax.set_ylim(bottom=0)
 
 
-def _draw_layers(ax: "Axes", table: FigureTable) -> None:
+def _draw_layers(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(metric="label_change_share", setting="figure1")
     layers = sorted(rows["layer"].unique())
     names = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
@@ -129,7 +123,7 @@ def average_table(runs: Runs) -> FigureTable:
     return FigureTable(rows_where(runs.metrics, metric=list(PANELS)).reset_index(drop=True))
 
 
-def draw_average(table: FigureTable) -> "Picture":
+def draw_average(table: FigureTable) -> Picture:
     """One panel for each measure, settings as rows."""
     figure, axes = new_figure(1, 3, width=10.0, height=3.2)
     places = {name: text for name, (text, _) in CHANGES.items()}

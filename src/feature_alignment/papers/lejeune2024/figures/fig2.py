@@ -1,7 +1,5 @@
 """lejeune2024, Figure 2: effective penalties are sub-quadratic."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 
@@ -16,12 +14,9 @@ from feature_alignment.adaptive.penalty_closed_forms import (
     effective_joint_penalty,
     effective_square_penalty,
 )
-from feature_alignment.pipeline.figures.figure import Figure
+from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 NAMES = ("omega1", "omega2", "omega3")
 LINEAR_GRID = np.linspace(0, 5, 201)
@@ -66,7 +61,7 @@ def _exponent(penalty: Penalty, v: float) -> float:
     return float(np.log(_at(penalty, v * step) / _at(penalty, v / step)) / np.log(step**2))
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Two panels with the same curves."""
     figure, axes = new_figure(1, 2, width=8.0, height=3.2)
     for ax, grid in zip(axes[0], (LINEAR_GRID, LOGARITHMIC_GRID), strict=True):

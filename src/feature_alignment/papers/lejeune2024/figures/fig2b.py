@@ -1,18 +1,12 @@
 """lejeune2024, around Section 3.2: where the solution is of low rank, and where that helps."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.figures.drawing import draw_points
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 TASKS = {"single-index": "single index", "digits": "two digits"}
 MODELS = {
@@ -39,7 +33,7 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(runs.metrics, arrays)
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Tasks as rows; spectrum, rank and error as columns."""
     figure, axes = new_figure(2, 3, width=10.0, height=5.4)
     for (spectrum, rank, error), (task, title) in zip(axes, TASKS.items(), strict=True):
@@ -55,7 +49,7 @@ def draw(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_ranks(ax: "Axes", table: FigureTable, task: str) -> None:
+def _draw_ranks(ax: Axes, table: FigureTable, task: str) -> None:
     rows = table.rows(metric="effective_rank", point=task, model=list(MODELS))
     layers = sorted(rows["layer"].unique())
     places = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
@@ -63,7 +57,7 @@ def _draw_ranks(ax: "Axes", table: FigureTable, task: str) -> None:
     ax.set(ylabel="effective rank", ylim=(0, None))
 
 
-def _draw_errors(ax: "Axes", table: FigureTable, task: str) -> None:
+def _draw_errors(ax: Axes, table: FigureTable, task: str) -> None:
     places = {model: label.replace(", ", ",\n") for model, label in MODELS.items()}
     draw_points(ax, table.rows(metric="nmse", point=task), places, MODEL_COLOURS, by="model")
     ax.tick_params(axis="x", labelsize=7)

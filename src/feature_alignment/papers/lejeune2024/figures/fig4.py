@@ -1,20 +1,15 @@
 """lejeune2024, earlier version, Figure 4: sample complexity of adaptive tangent features."""
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.lejeune2024.parameters import SampleComplexity
 from feature_alignment.pipeline.figures.drawing import draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 DATASETS = {"mnist": ("MNIST", "mlp"), "cifar10": ("CIFAR-10", "cnn")}
 SAMPLINGS = {
@@ -95,7 +90,7 @@ def _needed(errors: pd.Series, wanted: float) -> float:
     return float(np.exp((1 - share) * sizes[after - 1] + share * sizes[after]))
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Datasets as rows, samplings as columns."""
     figure, axes = new_figure(2, 2, width=7.5, height=6.2)
     for row, (dataset, (title, _)) in zip(axes, DATASETS.items(), strict=True):
@@ -118,7 +113,7 @@ def draw(table: FigureTable) -> "Picture":
     return figure
 
 
-def _draw_panel(ax: "Axes", errors: pd.DataFrame) -> None:
+def _draw_panel(ax: Axes, errors: pd.DataFrame) -> None:
     ax.set(xscale="log", yscale="log")
     errors = errors.assign(value=errors["value"].clip(lower=LEAST_ERROR))
     for model, label in MODELS.items():
@@ -128,7 +123,7 @@ def _draw_panel(ax: "Axes", errors: pd.DataFrame) -> None:
     ax.set_xticks(sizes, [str(n) for n in sizes])
 
 
-def _draw_published(ax: "Axes", errors: pd.DataFrame) -> None:
+def _draw_published(ax: Axes, errors: pd.DataFrame) -> None:
     """The published values at the sizes that are shown."""
     sizes = set(errors["n"])
     for model, values in PUBLISHED.items():

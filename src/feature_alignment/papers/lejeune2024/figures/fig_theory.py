@@ -1,15 +1,10 @@
 """lejeune2024, theory: the theorems against a generic optimiser, and the misprints among them."""
 
-from typing import TYPE_CHECKING
-
 from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
-from feature_alignment.pipeline.figures.figure import Figure, one_point
+from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 STATEMENTS = {
     "theorem1_objective": "Thm. 1: objective",
@@ -29,7 +24,7 @@ STATEMENTS = {
 TOLERANCE = 1e-6
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """One row for each statement."""
     figure, axes = new_figure(1, 1, width=7.0, height=4.0)
     ax = axes[0, 0]
