@@ -8,7 +8,7 @@ CORES ?= all
 BIN := .venv/bin
 UV_VERSION := 0.13.8
 
-.PHONY: figures test fast-test portable-test lint lock clean
+.PHONY: figures test fast-test portable-test lint docs lock clean
 
 figures: .venv/.ready
 	$(BIN)/snakemake --cores $(CORES) $(if $(PRESET),--config preset=$(PRESET))
@@ -33,6 +33,10 @@ lint: .venv/.ready
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/basedpyright
 
+# The documentation, in site/: the tutorial is run, and a link that leads nowhere is an error.
+docs: .venv/.ready
+	MPLBACKEND=agg NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 # uv, not pip, so that every hash is checked and torch and torchvision come as a matching pair.
 .venv/.ready: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
@@ -46,4 +50,4 @@ lock: .venv/.ready
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --all-extras --python-version 3.11 pyproject.toml --output-file requirements.lock
 
 clean:
-	rm -rf .venv .snakemake .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .snakemake .pytest_cache .ruff_cache .hypothesis site

@@ -21,6 +21,7 @@ _PLACES = {
     "free_probability.first_order_correlation": "velocity_correlation",
     "free_probability.random_features": "limiting_moments",
     "free_probability.words": "free_trace matrix_trace moment_trace",
+    "instrument.callbacks": "LightningMonitor TrainerMonitor",
     "instrument.monitor": "Monitor",
     "kernels.alignment": "centred_kernel_alignment kernel_alignment label_alignment",
     "kernels.average_features": "adapted_kernel average_tangent_features copy_parameters "
@@ -30,6 +31,7 @@ _PLACES = {
     "kernels.spectrum": "effective_rank kernel_eigenvalues trace_ratio",
     "kernels.tangent": "TangentKernel tangent_features tangent_kernel",
     "kernels.tangent_trace": "tangent_trace",
+    "probes.adapted_kernel_probe": "AdaptedKernelProbe",
     "probes.feature_probe": "FeatureProbe",
     "probes.kernel_probe": "Batch TangentKernelProbe",
     "training.speed_limited": "SpeedLimited groups_by_layer",

@@ -1,19 +1,39 @@
-"""`python -m feature_alignment`: single experiments and figures without Snakemake, and help."""
+"""`feature-alignment`, or `python -m feature_alignment`: see `--help`."""
 
+import argparse
+import logging
 import sys
 from collections.abc import Sequence
 
+from feature_alignment.errors import UserError
+from feature_alignment.instrument.command_line import add_commands
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command of the pipeline, or ask in one sentence for the packages that it needs."""
+    """Run a command; a user's mistake, or a missing package, ends it with one sentence."""
+    parser = argparse.ArgumentParser(
+        prog="feature-alignment",
+        description="Measure trainings of your own; single experiments and figures of the papers "
+        "without Snakemake; help on the configuration.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+    add_commands(commands)
     try:
         from feature_alignment.pipeline import command_line
     except ModuleNotFoundError as error:
-        sys.exit(
-            f"the package {error.name} is not installed; this command needs "
-            "pip install 'feature-alignment[pipeline]'."
-        )
-    command_line.main(arguments)
+        extra = "pip install 'feature-alignment[pipeline]'"
+        parser.epilog = f"More commands come with the papers' pipeline: {extra} ({error.name})."
+    else:
+        command_line.add_commands(commands)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    try:
+        options.command(options)
+    except UserError as error:
+        sys.stderr.write(error.traceback)
+        sys.exit(f"{error}")
+    except ModuleNotFoundError as error:
+        sys.exit(f"the package {error.name} is not installed; pip install {error.name}.")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,11 @@ class UserError(ValueError):
     Scripts and the Snakefile print the message without a traceback.
     """
 
+    @property
+    def traceback(self) -> str:
+        """What to show of a traceback before the message: nothing, but for faults in code."""
+        return ""
+
 
 def suggestion(value: object, allowed: Iterable[str]) -> str:
     """The end of an error message: what is allowed, nearest first if one is near.

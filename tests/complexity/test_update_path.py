@@ -82,3 +82,15 @@ def test_a_network_at_rest_adds_nothing():
     path = UpdatePath(layer, lambda network: 4.0)
     path(1, layer)
     assert (path.length, path.complexity) == (0, 0)
+
+
+def test_traces_can_be_taken_at_some_updates_only():
+    model = nn.Linear(1, 1, bias=False)
+    traces = iter([1.0, 4.0, 9.0])
+    path = UpdatePath(model, lambda network: next(traces), every=2)
+    for step in range(1, 6):
+        with torch.no_grad():
+            model.weight.add_(1)
+        path(step, model)
+    # Before updates 1 and 2 it is 1, before 3 and 4 it is 4, before 5 it is 9.
+    assert path.complexity == pytest.approx(1 + 1 + 2 + 2 + 3, rel=1e-6)

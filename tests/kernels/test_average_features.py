@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import (
@@ -9,7 +10,9 @@ from feature_alignment.kernels.average_features import (
     label_kernel,
 )
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
+from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
+from feature_alignment.models.vgg import VGG
 
 X = torch.randn(6, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
 
@@ -30,7 +33,7 @@ def test_features_are_the_mean_over_models_on_the_path():
         between.load_state_dict({name: (1 - t) * start[name] + t * end[name] for name in start})
         expected = expected + tangent_features(between, X).flatten(0, 1) / 5
     found = average_tangent_features(mlp(0), start, end, X, points=5)
-    assert list(found) == ["layers.0", "layers.1"]
+    assert list(found) == list(start)
     torch.testing.assert_close(torch.cat(list(found.values()), dim=1), expected)
 
 
@@ -55,10 +58,47 @@ def test_adapted_kernel_is_the_gram_matrix_of_the_features(bias):
     features = average_tangent_features(mlp(0, bias=bias), start, end, X, 4)
     kernel = adapted_kernel(mlp(0, bias=bias), start, end, X, 4)
     assert kernel.outputs == 2
-    for name, phi in features.items():
-        torch.testing.assert_close(kernel.layers[name], phi @ phi.T)
+    for name, gram in kernel.layers.items():
+        own = [phi for parameter, phi in features.items() if parameter.startswith(f"{name}.")]
+        torch.testing.assert_close(gram, sum(phi @ phi.T for phi in own))
     all_features = torch.cat(list(features.values()), dim=1)
     torch.testing.assert_close(kernel.total, all_features @ all_features.T)
+
+
+def vgg(seed):
+    return VGG(11, 1, 3, torch_stream(seed, "init"), dtype=torch.float64)
+
+
+def gpt(seed):
+    return GPT(5, 1, 2, 4, 6, torch_stream(seed, "init"), bias=True, dtype=torch.float64)
+
+
+IMAGES = torch.randn(3, 3, 32, 32, dtype=torch.float64, generator=torch_stream(1, "data"))
+TEXTS = torch.tensor([[0, 4, 2], [1, 1, 3]])
+
+
+@pytest.mark.parametrize(
+    ("new", "x", "output"),
+    [(vgg, IMAGES, None), (gpt, TEXTS, lambda f: f[:, -1])],
+    ids=["convolutions", "attention with a tied weight"],
+)
+def test_other_networks_than_perceptrons_have_an_adapted_kernel(new, x, output, explicit_jacobian):
+    start, end = copy_parameters(new(1)), copy_parameters(new(2))
+    rows = 0
+    for t in (0, 0.5, 1):
+        between = new(0)
+        values = {name: (1 - t) * start[name] + t * end[name] for name in start}
+        between.load_state_dict(values, strict=False)  # the tied weight has two names
+        chosen = between if output is None else nn.Sequential(between, Last())
+        rows = rows + explicit_jacobian(chosen, x) / 3
+    found = adapted_kernel(new(0), start, end, x, 3, output)
+    assert found.outputs == len(rows) // len(x)
+    torch.testing.assert_close(found.total, rows @ rows.T, rtol=1e-9, atol=1e-12)
+
+
+class Last(nn.Module):
+    def forward(self, f):
+        return f[:, -1]
 
 
 def test_a_path_of_no_length_gives_the_initial_kernel():

@@ -39,10 +39,12 @@ def test_a_linear_models_kernel_is_the_inner_product_of_inputs():
     torch.testing.assert_close(tangent_kernel(model, x, x2).total, x @ x2.T + 1)
 
 
-def test_kernel_at_other_parameters_is_the_other_models_kernel():
+def test_kernel_and_features_at_other_parameters_are_the_other_models():
     model, other, x = mlp(), mlp(seed=1), inputs(4)
-    found = tangent_kernel(model, x, parameters=dict(other.named_parameters()))
+    values = dict(other.named_parameters())
+    found = tangent_kernel(model, x, parameters=values)
     torch.testing.assert_close(found.total, tangent_kernel(other, x).total)
+    torch.testing.assert_close(tangent_features(model, x, values), tangent_features(other, x))
 
 
 @settings(deadline=None, derandomize=True, max_examples=15)

@@ -1,5 +1,6 @@
 """Whatever is wrong with a paper's folder is told when runs are planned, in one sentence."""
 
+import os
 import re
 import shutil
 import sys
@@ -7,10 +8,12 @@ import sys
 import pytest
 
 from feature_alignment import papers as package
+from feature_alignment.__main__ import main
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline import config, papers
-from feature_alignment.pipeline.command_line import main
+from feature_alignment.pipeline.claims.ledger import check_ledgers
 from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.imports import _internal_imports, _module_file, import_closure
 from feature_alignment.pipeline.plan import make_plan
 
 KEY = "copy2031"
@@ -22,6 +25,8 @@ CACHES = (
     papers.all_figures,
     papers._figures_of,
     config.config_model,
+    _module_file,
+    _internal_imports,
 )
 
 
@@ -240,10 +245,20 @@ def test_the_copy_without_a_mistake_is_planned(root, folder):
     assert plan(root).figures == (f"{KEY}_fig1", f"{KEY}_fig2")
 
 
-def test_a_folder_that_is_no_papers_key_is_refused(root, folder):
-    folder.rename(folder.with_name("my_paper"))
-    with pytest.raises(UserError, match=r"my_paper: name a paper's folder by letters and a year"):
+@pytest.mark.parametrize("key", ["my_paper", "paper31", "Paper2031"])
+def test_a_folder_that_is_no_papers_key_is_refused(root, folder, key):
+    folder.rename(folder.with_name(key))
+    with pytest.raises(UserError, match=rf"{key}: name a paper's folder by lower-case letters and"):
         plan(root)
+
+
+def test_a_key_can_be_letters_only(root, folder, monkeypatch):
+    home = folder.rename(folder.with_name("copy"))
+    for file in home.rglob("*.*"):
+        if file.is_file():
+            file.write_text(file.read_text().replace(KEY, "copy"))
+    assert plan(root).figures == ("copy_fig1", "copy_fig2")
+    check_ledgers(papers.ledgers(), papers.all_figures())
 
 
 CONTRACTS = {
@@ -306,3 +321,39 @@ def test_a_function_that_fails_by_hand_is_told_in_one_sentence(
     assert re.match(trace, shown)
     assert shown.count("Traceback") == bool(trace)
     assert len(shown.splitlines()) < 20
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("nowhere", r"papers_path: nowhere .*/here.*/nowhere\) is no folder; docs"),
+        (3, "papers_path: 3 .* is no folder"),
+        ("empty", "papers_path: empty .* holds no paper, no <key>/paper.py"),
+        (".", f"papers_path: .*{KEY}: there is a paper {KEY} already, .*; rename"),
+    ],
+)
+def test_a_folder_of_papers_that_cannot_be_used_is_told(
+    folder, tmp_path_factory, monkeypatch, path, says
+):
+    here = tmp_path_factory.mktemp("here")
+    shutil.copytree(folder, here / KEY)
+    (here / "empty").mkdir()
+    monkeypatch.chdir(here)
+    with pytest.raises(UserError, match=says):
+        papers.add_papers(path)
+    assert list(package.__path__) == [str(folder.parent)]
+
+
+def test_papers_of_another_folder_are_found_and_hashed(folder, root, tmp_path, monkeypatch):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    folder.rename(outside / KEY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEATURE_ALIGNMENT_PAPERS", "")
+    for _ in range(2):  # once by the workflow, once by each job that reads the Snakefile again
+        papers.add_papers("outside")
+    assert list(package.__path__) == [str(tmp_path), str(outside)]
+    assert os.environ["FEATURE_ALIGNMENT_PAPERS"] == str(outside)
+    experiment = papers.experiment_module(f"{KEY}_coin")
+    assert plan(root).figures == (f"{KEY}_fig1", f"{KEY}_fig2")
+    assert outside / KEY / "experiments" / "coin.py" == import_closure(experiment)[experiment]

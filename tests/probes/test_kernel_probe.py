@@ -81,3 +81,14 @@ def test_a_network_whose_units_died_is_reported_with_step_split_and_layer(settin
         TrainingDivergedError, match=r"at step 0, layer 'all' on 'train': the kernel is zero.* died"
     ):
         TangentKernelProbe({"train": batch}, layers=True)(0, model)
+
+
+def test_the_kernel_can_be_that_of_a_part_of_the_outputs(setting):
+    model, batch = setting
+    first = Batch(batch.x, batch.y[:, :1])
+    found = measured(TangentKernelProbe({"train": first}, output=lambda f: f[:, :1]), model)
+    with torch.no_grad():
+        model.layers[-1].weight = nn.Parameter(model.layers[-1].weight[:1])
+        model.layers[-1].bias = nn.Parameter(model.layers[-1].bias[:1])
+    expected = measured(TangentKernelProbe({"train": first}), model)
+    assert found == pytest.approx(expected)

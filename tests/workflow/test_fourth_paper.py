@@ -122,3 +122,47 @@ def test_results_of_two_checkouts_are_compared(root, with_the_paper, tmp_path):
     found = subprocess.run([*tool, str(other)], capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert f"runs/{PAPER}_coin/fair/metrics.csv: values differ by up to 1e-09" in found.stdout
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory, pipeline_class):
+    """A copy of the repository, and the made-up paper in a folder beside it."""
+    home = tmp_path_factory.mktemp("outside")
+    copy = pipeline_class(home / "pipeline")
+    (home / "my_study").mkdir()
+    (copy.folder / "src/feature_alignment/papers" / PAPER).rename(home / "my_study" / PAPER)
+    return copy
+
+
+def test_a_paper_outside_of_the_repository_is_made_as_one_inside(outside, with_the_paper):
+    options = (*SMOKE, "papers_path=../my_study/")
+    outside.succeed("--cores", "1", PAPER, *options)
+    made = outside.results()
+    assert f"figures/smoke/{PAPER}_fig1.png" in made
+    assert made == {name: with_the_paper.results()[name] for name in made}
+    assert outside.planned(PAPER, *options) == {}
+    experiment = outside.folder.parent / "my_study" / PAPER / "experiments" / "descent.py"
+    experiment.write_text(experiment.read_text() + "\nEDITED = True\n")
+    assert outside.planned(PAPER, *options) == {PAPER: 1, "run": 1, "figure": 1}
+
+
+def test_it_runs_by_hand_too(outside):
+    (outside.folder / "mine.yaml").write_text("papers_path: ../my_study\n")
+    command = [sys.executable, "-m", "feature_alignment", "run", f"{PAPER}/coin"]
+    done = subprocess.run(
+        [*command, "--preset", "smoke", "--configfile", "mine.yaml"],
+        cwd=outside.folder,
+        env={**outside.environment(), "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (outside.folder / done.stdout.strip()).is_file()
+
+
+def test_a_folder_without_papers_stops_before_anything_is_planned(outside):
+    done = outside.run("-n", *SMOKE, "papers_path=workflow")
+    assert done.returncode != 0
+    assert "workflow) holds no paper, no <key>/paper.py" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

@@ -45,11 +45,12 @@ edited = SOURCE_ROOT / "feature_alignment" / sys.argv[1]
 plan = make_plan(resolve_config({"preset": "smoke"}, Path("workflow")))
 pipeline = "feature_alignment.pipeline"
 runs = {
-    run: edited in import_closure(f"{pipeline}.run", papers.experiment_module(run[0]))
+    run: edited in import_closure(f"{pipeline}.run", papers.experiment_module(run[0])).values()
     for run in plan.specs
 }
 figures = {
-    figure: edited in import_closure(f"{pipeline}.figures.make", papers.figure_module(figure))
+    figure: edited
+    in import_closure(f"{pipeline}.figures.make", papers.figure_module(figure)).values()
     or any(runs[run] for run in plan.runs_of(figure))
     for figure in plan.figures
 }

@@ -22,6 +22,7 @@ from feature_alignment.pipeline.imports import closure_hash, remember
 from feature_alignment.pipeline.job import set_environment
 from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import (
+    add_papers,
     all_figures,
     all_parameters,
     experiment_module,
@@ -62,6 +63,7 @@ def plan_of(name):
 
 set_environment()
 TYPED = one_sentence(read_entries, workflow.config_settings.config_args or ())
+one_sentence(add_papers, {**config, **TYPED}.get("papers_path"))
 CONFIG = configuration(config)
 PLAN = plan_of(CONFIG.result)
 EVERYTHING = PLAN.figures == all_figures()

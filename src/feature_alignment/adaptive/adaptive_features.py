@@ -10,16 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_consistent_length
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
-
-try:
-    from sklearn.base import BaseEstimator, RegressorMixin
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils import Tags, check_consistent_length
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ModuleNotFoundError as error:
-    needed = "AdaptiveTangentFeatures needs scikit-learn: pip install 'feature-alignment[solver]'"
-    raise ModuleNotFoundError(needed, name=error.name) from error
 
 from feature_alignment.adaptive.adapted_tangent_kernel import adapted_tangent_kernel
 from feature_alignment.adaptive.feature_structures import (

@@ -27,6 +27,8 @@ class UpdatePath:
         model: the network before the first update.
         trace: Tr K of the model on a fixed batch, which may be uncentred or centred; the model is
             in evaluation mode when it is called.
+        every: updates between two traces; above 1 the trace is that before the last multiple of
+            it, and C an estimate.
 
     Example:
         >>> layer = nn.Linear(1, 1, bias=False)
@@ -38,10 +40,12 @@ class UpdatePath:
         (2.0, 6.0)
     """
 
-    def __init__(self, model: nn.Module, trace: Callable[[nn.Module], float]) -> None:
+    def __init__(
+        self, model: nn.Module, trace: Callable[[nn.Module], float], every: int = 1
+    ) -> None:
         self.length = 0.0
         self.complexity = 0.0
-        self._trace = trace
+        self._trace, self._every = trace, every
         self._parameters = _copy(model)
         self._features = self._feature_norm(model)
 
@@ -56,7 +60,8 @@ class UpdatePath:
         self.length += length
         self.complexity += length * self._features
         self._parameters = current
-        self._features = self._feature_norm(model)
+        if step % self._every == 0:
+            self._features = self._feature_norm(model)
 
     def state_dict(self) -> dict[str, Any]:
         """The path so far, for a checkpoint."""

@@ -40,6 +40,11 @@ class MatrixGradients:
         """Width k of one group's δ."""
         return self.deltas.shape[3] // self.inputs.groups
 
+    @property
+    def in_weight_order(self) -> bool:
+        """Whether the rows of the gradients are those of the weight."""
+        return self.inputs.groups == 1 and not isinstance(self.inputs, PatchInputs)
+
     def signal(self, group: int, samples: slice) -> torch.Tensor:
         """The group's δ: (b, c, P, k)."""
         return self.deltas[samples, :, :, group * self.width : (group + 1) * self.width]
@@ -155,6 +160,17 @@ class Part:
         whole = found.new_zeros(*found.shape[:2], size)
         whole[:, :, self.entries] = found
         return whole
+
+    def add_features(self, out: torch.Tensor, block: int = BLOCK) -> None:
+        """Add the gradients to those of the whole parameter (n, c, p), contiguous."""
+        for use in self.uses:
+            if self.entries is not None:
+                out[:, :, self.entries] += use.features(block)
+            elif isinstance(use, MatrixGradients) and use.in_weight_order:
+                matrices = out.unflatten(2, (use.rows, use.inputs.columns))
+                use.add_gradient_rows(matrices, 0, slice(0, use.rows), 1, block)
+            else:
+                out += use.features(block)
 
 
 def _tensor(use: Gradients) -> torch.Tensor:

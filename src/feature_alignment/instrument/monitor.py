@@ -1,5 +1,6 @@
 """Watch any training loop with the pipeline's probes."""
 
+import hashlib
 import json
 import logging
 import platform
@@ -18,6 +19,7 @@ from feature_alignment.files import whole_file
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, Selection
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
 from feature_alignment.training.checkpoint import Stateful
@@ -54,13 +56,16 @@ class Monitor:
 
     The model is measured in evaluation mode and in full precision, on samples that stay the same.
     Nothing of the training changes by it: random states, gradients, buffers, modes and flags are
-    put back. What goes wrong at step 0 is raised; what goes wrong later (a network whose units
-    died) must not end a long training, and so it is logged and kept in `problems`.
+    put back. A model that cannot be measured is refused at the first step. A quantity that is not
+    defined (as of a network whose units died), or what goes wrong later, must not end a training,
+    and so it is logged and kept in `problems`.
 
     The rows are those of the pipeline's probes: `TangentKernelProbe` ("kernel"), `FeatureProbe`
     ("features") and `AdaptedKernelProbe` ("adapted").
 
     Attributes:
+        initial: W₀ by parameter name.
+        measured: steps that have been measured.
         problems: steps at which a measurement failed, with the reason.
         seconds: time that measuring has taken.
 
@@ -75,10 +80,12 @@ class Monitor:
         inputs: as for `tangent_kernel`.
         output: as for `tangent_kernel`.
         only: the parameters that the kernels are of, as for `tangent_kernel`.
+        first: the step at which the record begins.
         state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
 
     Raises:
-        UserError: if a name is unknown, or the state is that of another model or measurement.
+        UserError: if a name is unknown, or the state is that of another model, of other samples or
+            of another measurement.
         ValueError: if the model cannot be measured.
     """
 
@@ -94,6 +101,7 @@ class Monitor:
         inputs: str | Collection[str | int] | None = None,
         output: OutputChoice | None = None,
         only: Selection | None = None,
+        first: int = 0,
         state: Mapping[str, Any] | str | Path | None = None,
     ) -> None:
         if loss is not None and y is None:
@@ -102,21 +110,27 @@ class Monitor:
         self._samples = as_samples(x, inputs)
         self._function = ModelFunction(model, output)
         self._measure = tuple(m if isinstance(m, str) else type(m).__name__ for m in measure)
+        self._identity = _identity([*self._samples.entries.values(), y])
         self._due = _schedule(every)
-        self._step = 0
-        self._measured: set[int] = set()
+        self._step = self._first = first
+        self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
         self._recorder = Recorder()
         saved = _state(state)
-        self._initial = copy_parameters(model) if saved is None else dict(saved["initial"])
-        with self._looking(), nullcontext() if saved is None else _at(model, self._initial):
+        self.initial = copy_parameters(model) if saved is None else dict(saved["initial"])
+        with self._looking(), nullcontext() if saved is None else _at(model, self.initial):
             self._probes = [
                 self._probe(m, output, only) if isinstance(m, str) else m for m in measure
             ]
         if saved is None:
-            self.measure(0)
+            self.measure(first)
         else:
             self._go_on(saved)
+
+    @property
+    def at(self) -> int:
+        """The step of the last update that was told."""
+        return self._step
 
     @property
     def seconds(self) -> float:
@@ -142,24 +156,23 @@ class Monitor:
         """Measure the model as it is, as that after `step` updates, unless that has been done.
 
         Raises:
-            ValueError: at step 0, if the model cannot be measured.
-            TrainingDivergedError: at step 0, if a quantity is not defined.
-            MetricNotFiniteError: at step 0, if a quantity is not finite.
+            ValueError: at the first step, if the model cannot be measured.
         """
-        if step in self._measured:
+        if step in self.measured:
             return
         start = time.monotonic()
         with self._looking():
             for part in [self._measured_loss, *self._probes]:
                 try:
                     self._recorder.record(step, call_probe(part, step, self._model))
-                except (TrainingDivergedError, MetricNotFiniteError, ValueError) as error:
-                    if step == 0:
+                except (TrainingDivergedError, MetricNotFiniteError) as error:
+                    self._note(step, error)
+                except ValueError as error:
+                    if step == self._first:
                         raise
-                    log.warning("step %d is not measured: %s", step, error)
-                    self.problems.append((step, str(error)))
+                    self._note(step, error)
         self._step = step
-        self._measured.add(step)
+        self.measured.add(step)
         self._recorder.seconds["measuring"] += time.monotonic() - start
 
     def frame(self) -> pd.DataFrame:
@@ -199,9 +212,10 @@ class Monitor:
         record = self._recorder.state_dict()
         return {
             "measure": list(self._measure),
+            "samples": self._identity,
             "step": self._step,
-            "measured": sorted(self._measured),
-            "initial": self._initial,
+            "measured": sorted(self.measured),
+            "initial": self.initial,
             "values": [[*key, value] for key, value in record["values"].items()],
             "arrays": {name: torch.as_tensor(a) for name, a in record["arrays"].items()},
             "seconds": record["seconds"],
@@ -214,6 +228,8 @@ class Monitor:
             raise UserError(
                 f"state: it is a record of {', '.join(saved['measure'])}; give the same `measure`."
             )
+        if saved["samples"] != self._identity:
+            raise UserError("state: it is a record on other samples or labels; give the same.")
         self._recorder.load_state_dict(
             {
                 "values": {tuple(key): value for *key, value in saved["values"]},
@@ -224,7 +240,7 @@ class Monitor:
         for probe, state in zip(self._probes, saved["probes"], strict=True):
             if isinstance(probe, Stateful):
                 probe.load_state_dict(state)
-        self._step, self._measured = saved["step"], set(saved["measured"])
+        self._step, self.measured = saved["step"], set(saved["measured"])
         self.problems = [(step, problem) for step, problem in saved["problems"]]
 
     def _probe(self, name: str, output: OutputChoice | None, only: Selection | None) -> Probe:
@@ -235,14 +251,16 @@ class Monitor:
         if name == "features":
             return FeatureProbe(self._model, self._samples, **options)
         if name == "adapted":
-            from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
-
             batch = Batch(self._samples, self._y)
             return AdaptedKernelProbe(self._model, batch, only=only, **options)
         raise UserError(f"measure: no {name!r}; {suggestion(name, MEASURES)}.")
 
+    def _note(self, step: int, error: Exception) -> None:
+        log.warning("step %d is not measured: %s", step, error)
+        self.problems.append((step, str(error)))
+
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
-        if self._loss is None:
+        if self._loss is None or self._y is None:
             return Measurement()
         with self._function.installed(copy_parameters(model), False) as f, torch.no_grad():
             value = float(self._loss(f(self._samples), self._y))
@@ -277,6 +295,18 @@ def _schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:
     if every < 1:
         raise UserError(f"every: {every} updates; it must be at least 1.")
     return lambda step: step % every == 0
+
+
+def _identity(values: Iterable[Any]) -> str:
+    """A hash of all tensors among the values."""
+    digest = hashlib.sha256()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            digest.update(f"{value.dtype} {tuple(value.shape)} ".encode())
+            digest.update(
+                value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            )
+    return digest.hexdigest()
 
 
 def _state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any] | None:

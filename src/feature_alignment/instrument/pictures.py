@@ -42,13 +42,14 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
     metrics = [metric for metric in PANELS if (frame["metric"] == metric).any()]
     if not metrics:
         raise ValueError(f"nothing to draw: the record has none of {', '.join(PANELS)}.")
+    steps = sorted(frame["step"].unique())
     columns = min(COLUMNS, len(metrics))
     rows = math.ceil(len(metrics) / columns)
     figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
     layers = [layer for layer in frame["layer"].unique() if layer != WHOLE_NETWORK]
     colours = dict(zip(layers, sequence_colours(len(layers)), strict=True))
     for ax, metric in zip(axes.flat, metrics, strict=False):
-        _draw(ax, frame[frame["metric"] == metric], metric, colours)
+        _draw(ax, frame[frame["metric"] == metric], metric, colours, steps)
     for ax in axes.flat[len(metrics) :]:
         ax.set_axis_off()
     handles = {}
@@ -63,17 +64,29 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
     return figure
 
 
-def _draw(ax: "Axes", rows: "pd.DataFrame", metric: str, colours: dict[str, str]) -> None:
-    steps = sorted(rows["step"].unique())
+def _decades(steps: list[int]) -> list[int]:
+    """First measured step and the powers of ten after it, if the steps ask for a log axis."""
+    positive = [int(step) for step in steps if step > 0]
+    if len(positive) < 3 or positive[-1] < 30 * positive[0]:
+        return []
+    powers = (10**power for power in range(len(str(positive[-1]))))
+    return [positive[0], *(power for power in powers if power >= positive[0])]
+
+
+def _draw(
+    ax: "Axes", rows: "pd.DataFrame", metric: str, colours: dict[str, str], steps: list[int]
+) -> None:
     for layer, curve in rows.groupby("layer", sort=False):
         whole = layer == WHOLE_NETWORK
-        style = {"color": COLOURS["train"], "zorder": 3} if whole else {"linewidth": 1.0}
-        colour = {} if whole else {"color": colours[str(layer)]}
-        ax.plot(curve["step"], curve["value"], label=str(layer), marker=".", **style, **colour)
-    positive = [step for step in steps if step > 0]
-    if positive and positive[-1] >= 30 * positive[0]:
+        colour = COLOURS["train"] if whole else colours[str(layer)]
+        width, order = (1.5, 3) if whole else (1.0, 2)
+        (line,) = ax.plot(curve["step"], curve["value"], color=colour, label=str(layer))
+        line.set(linewidth=width, zorder=order, marker=".")
+    if logarithmic := _decades(steps):
         # Linear up to the first measured step, so that step 0 has a place.
-        ax.set_xscale("symlog", linthresh=positive[0], linscale=0.3)
+        ax.set_xscale("symlog", linthresh=logarithmic[0], linscale=0.3)
+        ax.set_xticks([0, *logarithmic[1:]], ["0", *(f"{tick:g}" for tick in logarithmic[1:])])
+        ax.set_xlim(-0.2 * logarithmic[0], 1.2 * max(steps))
     if metric in LOGARITHMIC and (rows["value"] > 0).all():
         ax.set_yscale("log")
     if metric in BETWEEN_0_AND_1:

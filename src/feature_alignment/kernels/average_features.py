@@ -1,12 +1,19 @@
 """Tangent features averaged along the straight path of training, and the kernel adapted by it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import nn
 
-from feature_alignment.kernels.tangent import TangentKernel
-from feature_alignment.layer_features.layer_signals import LayerSignals, layer_signals
+from feature_alignment.gradients.capture_plan import (
+    CapturePlan,
+    by_rules_or_one_by_one,
+    plan_capture,
+)
+from feature_alignment.gradients.model_function import OutputChoice, Selection, evaluation_point
+from feature_alignment.gradients.samples import ModelInput, as_samples
+from feature_alignment.kernels.tangent import TangentKernel, add_features
 
 Parameters = Mapping[str, torch.Tensor]
 
@@ -17,7 +24,13 @@ def copy_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def average_tangent_features(
-    model: nn.Module, start: Parameters, end: Parameters, x: torch.Tensor, points: int = 50
+    model: nn.Module,
+    start: Parameters,
+    end: Parameters,
+    x: ModelInput,
+    points: int = 50,
+    output: OutputChoice | None = None,
+    only: Selection | None = None,
 ) -> dict[str, torch.Tensor]:
     """Average tangent features: the mean of ∇f at equally spaced points from θ₀ to θ.
 
@@ -30,36 +43,46 @@ def average_tangent_features(
     Source: LeJeune & Alemohammad 2024, Section 2.1 and Appendix B.1 (50 points).
 
     Args:
-        model: the architecture, see `layer_signals`; its own parameters are not used.
+        model: the architecture, see `tangent_kernel`; its own parameters are not used.
         start: θ₀ by parameter name.
         end: θ by parameter name.
         x: inputs (n, …).
         points: number of points, at least 2.
+        output: as for `tangent_kernel`.
+        only: as for `tangent_kernel`.
 
     Returns:
-        For each layer the features (n·c, p_ℓ), rows sample-major, the weight's entries row by
-        row and then the bias.
+        The features (n·c, entries) by each parameter, by its name; rows sample-major.
 
     Raises:
         ValueError: if there are fewer than two points, or the model is not supported.
     """
     if points < 2:
         raise ValueError(f"points: {points}; the path's two ends need at least 2.")
-    sums: dict[str, torch.Tensor] = {}
-    for point in range(points):
-        t = point / (points - 1)
-        between = {name: torch.lerp(start[name], end[name], t) for name in start}
-        for name, signal in layer_signals(model, x, between).items():
-            if name not in sums:
-                n, c, k = signal.gradients.shape
-                p = k * (signal.inputs.shape[1] + signal.has_bias)
-                sums[name] = signal.gradients.new_zeros(n * c, p)
-            _add_features(sums[name], signal, 1 / points)
-    return sums
+    plan = plan_capture(model, x, start, output=output, only=only)
+    samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
+    first, last = (evaluation_point(model, values) for values in (start, end))
+
+    def add_up(plan: CapturePlan) -> dict[str, torch.Tensor]:
+        sums: dict[str, torch.Tensor] = {}
+        for point in range(points):
+            t = point / (points - 1)
+            between = {name: torch.lerp(first[name], last[name], t) for name in first}
+            sums = add_features(replace(plan, values=between), samples, sums)
+        return sums
+
+    sums = by_rules_or_one_by_one(plan, add_up)
+    return {name: features.flatten(0, 1).div_(points) for name, features in sums.items()}
 
 
 def adapted_kernel(
-    model: nn.Module, start: Parameters, end: Parameters, x: torch.Tensor, points: int = 50
+    model: nn.Module,
+    start: Parameters,
+    end: Parameters,
+    x: ModelInput,
+    points: int = 50,
+    output: OutputChoice | None = None,
+    only: Selection | None = None,
 ) -> TangentKernel:
     """Adapted kernel K(x, x') = ∇̄f_θ(x) ∇̄f_θ(x')ᵀ of the average tangent features.
 
@@ -71,9 +94,13 @@ def adapted_kernel(
     Raises:
         ValueError: if there are fewer than two points, or the model is not supported.
     """
-    features = average_tangent_features(model, start, end, x, points)
-    grams = {name: phi @ phi.T for name, phi in features.items()}
-    return TangentKernel(grams, outputs=len(next(iter(features.values()))) // len(x))
+    features = average_tangent_features(model, start, end, x, points, output, only)
+    grams: dict[str, torch.Tensor] = {}
+    for name, phi in features.items():
+        layer = name.rpartition(".")[0]
+        grams[layer] = phi @ phi.T if layer not in grams else grams[layer].addmm_(phi, phi.T)
+    rows = len(next(iter(features.values())))
+    return TangentKernel(grams, outputs=rows // len(as_samples(x)))
 
 
 def label_kernel(change: torch.Tensor) -> torch.Tensor:
@@ -95,14 +122,3 @@ def label_kernel(change: torch.Tensor) -> torch.Tensor:
     if change.ndim != 2:
         raise ValueError(f"change: shape {tuple(change.shape)}; it must be (n, c).")
     return torch.outer(change.flatten(), change.flatten())
-
-
-def _add_features(total: torch.Tensor, signal: LayerSignals, factor: float) -> None:
-    """Add factor · features to `total`, without ever holding the features themselves."""
-    n, c, k = signal.gradients.shape
-    d = signal.inputs.shape[1]
-    gradients = signal.gradients.reshape(n * c, k, 1)
-    inputs = signal.inputs.repeat_interleave(c, dim=0).view(n * c, 1, d)
-    total[:, : k * d].view(n * c, k, d).baddbmm_(gradients, inputs, alpha=factor)
-    if signal.has_bias:
-        total[:, k * d :].add_(gradients[:, :, 0], alpha=factor)

@@ -52,6 +52,9 @@ DEFAULT_BUDGET = 5 * 2**29
 # Share of the budget for the passes, and for intermediate results of the contractions.
 _WORKSPACE = 1 / 8
 
+# Numbers of one parameter's features that are formed at a time.
+_FEATURES = 2**25
+
 
 @dataclass(frozen=True, repr=False)
 class TangentKernel:
@@ -116,12 +119,22 @@ class TangentKernel:
         Source: Baratin et al. 2021, Sections 3.1 and 3.2.
 
         Raises:
-            ValueError: if it is a kernel between two different sets of samples.
+            ValueError: if it is a kernel between two different sets of samples, or the centred one
+                is no more than the rounding of the raw one.
         """
-        # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative.
+        # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative,
+        # and centring leaves the raw kernel's rounding.
         single = torch.float32 in {gram.dtype for gram in self.layers.values()}
         kernel = self.centred if centred else self.total
-        return kernel_eigenvalues(kernel, 1e-4 if single else 1e-10)
+        share = float(kernel.norm() / self.total.norm())
+        rounding = 8 * torch.finfo(torch.float32 if single else torch.float64).eps
+        if share < 10 * rounding:
+            raise ValueError(
+                f"once centred, the kernel is {share:.1g} of what it was, which is rounding: the "
+                "features are the same for all samples"
+                + (" in float32; try model.double()." if single else ".")
+            )
+        return kernel_eigenvalues(kernel, max(1e-4 if single else 1e-10, rounding / share))
 
     def effective_rank(self, *, centred: bool = True) -> float:
         """Effective rank of `spectrum`: see `kernels.spectrum.effective_rank`."""
@@ -220,7 +233,9 @@ def tangent_kernel(
     )
 
 
-def tangent_features(model: nn.Module, x: ModelInput) -> torch.Tensor:
+def tangent_features(
+    model: nn.Module, x: ModelInput, parameters: Mapping[str, torch.Tensor] | None = None
+) -> torch.Tensor:
     """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly.
 
     n·c·p numbers: for small networks. The kernel does not need them.
@@ -230,6 +245,7 @@ def tangent_features(model: nn.Module, x: ModelInput) -> torch.Tensor:
     Args:
         model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …).
+        parameters: values by parameter name to evaluate the model at; None for its own.
 
     Returns:
         Features (n, c, p), parameters in the order of `model.parameters()`, units of f per
@@ -238,17 +254,32 @@ def tangent_features(model: nn.Module, x: ModelInput) -> torch.Tensor:
     Raises:
         ValueError: if the model is not supported.
     """
-    plan = plan_capture(model, x)
+    plan = plan_capture(model, x, parameters)
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
-    found = by_rules_or_one_by_one(plan, lambda p: capture_gradients(p, samples, DEFAULT_BUDGET))
-    n, features = len(samples), []
-    for name in plan.names:
-        size = plan.values[name].numel()
-        whole = plan.values[name].new_zeros(n, plan.outputs, size)
-        for part in found.get(name, ()):
-            whole += part.features(size)
-        features.append(whole)
-    return torch.cat(features, dim=2)
+    found = by_rules_or_one_by_one(plan, lambda p: add_features(p, samples, {}))
+    return torch.cat(list(found.values()), dim=2)
+
+
+def add_features(
+    plan: CapturePlan, samples: Samples, sums: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The sums (n, c, entries) by the parameter's name, if there are any, with the features added.
+
+    It adds in place.
+    """
+    shape = len(samples), plan.outputs
+    sums = sums or {
+        name: plan.values[name].new_zeros(
+            *shape, plan.values[name].numel(), dtype=_precision(plan, [name])
+        )
+        for name in plan.names
+    }
+    largest = max(plan.values[name].numel() for name in plan.names)
+    for span in spans(len(samples), max(1, _FEATURES // (plan.outputs * largest))):
+        found = capture_gradients(plan, samples[span], DEFAULT_BUDGET)
+        for name, part in ((name, part) for name, parts in found.items() for part in parts):
+            part.add_features(sums[name][span])
+    return dict(sums)
 
 
 def _kernel(

@@ -5,9 +5,7 @@ What is run by hand goes to `results/by_hand`, so that it never stands in for a 
 
 import argparse
 import json
-import logging
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,8 @@ from feature_alignment.pipeline.config import (
     read_yaml,
     resolve_config,
 )
-from feature_alignment.pipeline.contracts import PaperError, short_traceback
 from feature_alignment.pipeline.dictionary import PAGE, page
-from feature_alignment.pipeline.papers import all_figures, all_parameters, papers
+from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan
 from feature_alignment.pipeline.spec import canonical_json, dataset_keys
 
@@ -32,28 +29,12 @@ WORKFLOW = Path("workflow")
 BY_HAND = Path("results") / "by_hand"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a user's mistake ends the process with its one sentence."""
-    options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    try:
-        options.command(options)
-    except UserError as error:
-        if isinstance(error, PaperError) and error.__cause__ is not None:
-            sys.stderr.write(short_traceback(error.__cause__))
-        sys.exit(f"{error}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m feature_alignment",
-        description="Single experiments and figures without Snakemake, and help.",
-    )
-    commands = parser.add_subparsers(required=True, metavar="command")
+def add_commands(commands: Any) -> None:
+    """Add these commands to those of a parser."""
 
     def command(name: str, function: Any, about: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=about, description=about)
-        added.set_defaults(command=function)
+        added.set_defaults(command=lambda options: _with_own_papers(function, options))
         return added
 
     def configured(name: str, function: Any, about: str, target: str) -> argparse.ArgumentParser:
@@ -75,20 +56,31 @@ def _parser() -> argparse.ArgumentParser:
     schema = command("schema", _schema, "Write the configuration's JSON schema, for editors.")
     schema.add_argument("file", type=Path)
     command("dictionary", _dictionary, f"Write the page of the data dictionary, {PAGE}.")
-    return parser
 
 
-def _config(options: argparse.Namespace) -> Config:
-    files = [file for file in [Path("config.yaml")] if file.exists()] + options.configfile
+def _with_own_papers(
+    function: Callable[[argparse.Namespace], None], options: argparse.Namespace
+) -> None:
+    options.settings, options.files = _settings(getattr(options, "configfile", []))
+    add_papers(options.settings.get("papers_path"))
+    function(options)
+
+
+def _settings(further: Sequence[Path]) -> tuple[dict[str, Any], list[Path]]:
+    files = [file for file in [Path("config.yaml")] if file.exists()] + [*further]
     settings: dict[str, Any] = {}
     for file in files:
         found = read_yaml(file)
         if not isinstance(found, dict):
             raise UserError(f"{file}: holds no mapping of keys to values.")
         settings = merge(settings, found)
+    return settings, files
+
+
+def _config(options: argparse.Namespace) -> Config:
     if not WORKFLOW.is_dir():
         raise UserError("there is no folder workflow here; start in the root of the checkout.")
-    return resolve_config(settings, WORKFLOW, options.preset, files)
+    return resolve_config(options.settings, WORKFLOW, options.preset, options.files)
 
 
 def _plan(options: argparse.Namespace) -> Plan:

@@ -71,6 +71,8 @@ class _General(Section):
     """Name of the result, its folder in results and figures; null for the preset's."""
     papers: Selection = "all"
     """Papers to replicate: citation keys, or "all"."""
+    papers_path: str | None = None
+    """Folder with papers of your own, each as in the checkout; from the working directory."""
     figures: Selection = "all"
     """Figures to make: names such as <paper>_fig1, or "all"."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

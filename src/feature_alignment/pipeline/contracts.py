@@ -29,6 +29,11 @@ _LONGEST = 300
 class PaperError(UserError):
     """A fault in a paper's own code; where code raised it, the cause has the traceback."""
 
+    @property
+    def traceback(self) -> str:
+        """The part of the cause's traceback that is the paper's."""
+        return "" if self.__cause__ is None else short_traceback(self.__cause__)
+
 
 class BreachError(Exception):
     """What a paper's function did that it must not, as the end of a sentence."""

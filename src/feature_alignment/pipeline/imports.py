@@ -8,6 +8,7 @@ papers do not count either: what they say is in each run's spec, value by value.
 
 import ast
 import hashlib
+import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -25,8 +26,8 @@ CACHE = Path(".snakemake") / "imports.json"
 _IN_THE_SPEC = re.compile(rf"{PACKAGE}\.papers\.\w+\.parameters")
 
 
-def import_closure(*modules: str) -> list[Path]:
-    """Sorted files of this package that modules, by dotted name, import, themselves included.
+def import_closure(*modules: str) -> dict[str, Path]:
+    """Modules of this package that some, by dotted name, import, themselves included; their files.
 
     Imports inside functions count; imports under `if TYPE_CHECKING` do not.
 
@@ -42,24 +43,24 @@ def import_closure(*modules: str) -> list[Path]:
         if module not in seen:
             seen.add(module)
             pending.extend(_internal_imports(module))
-    return sorted(path for name in seen if (path := _module_file(name)) is not None)
+    return {name: path for name in sorted(seen) if (path := _module_file(name)) is not None}
 
 
 def external_imports(*modules: str) -> set[str]:
     """Top-level names of the other packages that the closure of the modules imports."""
     return {
         name.partition(".")[0]
-        for path in import_closure(*modules)
+        for path in import_closure(*modules).values()
         for name in _facts(path).imports
         if name.partition(".")[0] != PACKAGE
     }
 
 
 def closure_hash(*modules: str) -> str:
-    """SHA-256 over the names of the import closure's files and what their code means."""
+    """SHA-256 over the names of the import closure's modules and what their code means."""
     digest = hashlib.sha256()
-    for path in import_closure(*modules):
-        digest.update(path.relative_to(SOURCE_ROOT).as_posix().encode() + b"\0")
+    for name, path in import_closure(*modules).items():
+        digest.update(name.encode() + b"\0")
         digest.update(_facts(path).meaning.encode() + b"\0")
     return digest.hexdigest()
 
@@ -145,10 +146,16 @@ def _is_prose(line: ast.stmt) -> bool:
 def _module_file(module: str) -> Path | None:
     if _IN_THE_SPEC.fullmatch(module):
         return None
-    base = SOURCE_ROOT.joinpath(*module.split("."))
-    if (base / "__init__.py").is_file():
-        return base / "__init__.py"
-    return base.with_suffix(".py") if base.with_suffix(".py").is_file() else None
+    home = f"{PACKAGE}.papers."
+    roots = (
+        importlib.import_module(home[:-1]).__path__ if module.startswith(home) else [SOURCE_ROOT]
+    )
+    for root in roots:
+        base = Path(root).joinpath(*module.removeprefix(home).split("."))
+        for file in (base / "__init__.py", base.with_suffix(".py")):
+            if file.is_file():
+                return file
+    return None
 
 
 @cache

@@ -1,6 +1,6 @@
 """The papers that are replicated, found by their folders: each holds a `paper.py`.
 
-A paper is one folder of `feature_alignment.papers`:
+A paper is one folder of `feature_alignment.papers`, or of a user's own, see `add_papers`:
 
     paper.py        PAPER: title, authors, where it appeared
     parameters.py   one class of parameters for each experiment
@@ -16,7 +16,9 @@ Nothing outside of the folder names it.
 
 import importlib
 import math
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,8 +50,11 @@ def papers() -> dict[str, Paper]:
     """
     found = {}
     for key, folder in sorted(_folders().items()):
-        if not re.fullmatch(r"[a-z]+[0-9]{4}", key):
-            raise UserError(f"{folder}: name a paper's folder by letters and a year, as key2024.")
+        if not re.fullmatch(r"[a-z]+([0-9]{4})?", key):
+            raise UserError(
+                f"{folder}: name a paper's folder by lower-case letters and a year, as key2024, or "
+                "by letters only."
+            )
         paper = getattr(_imported(f"{PAPERS_PACKAGE}.{key}.paper"), "PAPER", None)
         if not isinstance(paper, Paper):
             raise UserError(
@@ -68,11 +73,41 @@ def _imported(module: str) -> ModuleType:
 
 @cache
 def _folders() -> dict[str, Path]:
-    return {
-        file.parent.name: file.parent
-        for root in importlib.import_module(PAPERS_PACKAGE).__path__
-        for file in Path(root).glob("*/paper.py")
-    }
+    return _folders_below(importlib.import_module(PAPERS_PACKAGE).__path__)
+
+
+def _folders_below(roots: Iterable[str]) -> dict[str, Path]:
+    return {file.parent.name: file.parent for r in roots for file in Path(r).glob("*/paper.py")}
+
+
+def add_papers(path: object) -> None:
+    """Find papers in a user's folder, too: in this process and in all that it starts.
+
+    To be called before anything is asked of the papers.
+
+    Args:
+        path: the folder above the papers' folders, from the working directory; None for none.
+
+    Raises:
+        UserError: if it holds no paper, or a paper's key is taken.
+    """
+    if path is None:
+        return
+    root, roots = str(Path(str(path)).resolve()), importlib.import_module(PAPERS_PACKAGE).__path__
+    own = _folders_below([root])
+    if not own:
+        what = "holds no paper, no <key>/paper.py" if Path(root).is_dir() else "is no folder"
+        raise UserError(f"papers_path: {path} ({root}) {what}; docs/adding-a-paper.md shows one.")
+    if root in roots:
+        return
+    for key, known in _folders_below(roots).items():
+        if key in own:
+            raise UserError(
+                f"papers_path: {own[key]}: there is a paper {key} already, {known}; "
+                "rename the folder."
+            )
+    roots.append(root)
+    os.environ["FEATURE_ALIGNMENT_PAPERS"] = root
 
 
 def paper_folder(paper: str) -> Path:

@@ -1,6 +1,7 @@
 """A probe of the tangent kernel's spectrum and of its alignment with the labels."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,33 +77,42 @@ class TangentKernelProbe:
         """Measure every batch, one after the other.
 
         Raises:
-            TrainingDivergedError: if an alignment is not defined, as where all units died.
+            TrainingDivergedError: if an alignment or the spectrum is not defined, as where all
+                units died.
         """
         rows: list[Row] = []
         for split, batch in self._batches.items():
             kernel = tangent_kernel(model, batch.x, **self._options)
-            if batch.y is not None:
-                rows += self._alignments(step, split, kernel, batch.y)
+            grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
+            for layer, gram in grams.items():
+                if batch.y is None:
+                    break
+                forms = [
+                    form for form in FORMS if layer == WHOLE_NETWORK or form in FORMS_OF_LAYERS
+                ]
+                with _told(step, layer, split):
+                    alignments = label_alignments(gram, batch.y, forms)
+                rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
             if self._spectrum:
-                rows += _spectrum(split, kernel)
+                with _told(step, WHOLE_NETWORK, split):
+                    rows += _spectrum(split, kernel)
         return Measurement(rows=rows)
 
-    def _alignments(
-        self, step: int, split: str, kernel: TangentKernel, y: torch.Tensor
-    ) -> list[Row]:
-        grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
-        rows = []
-        for layer, gram in grams.items():
-            forms = [form for form in FORMS if layer == WHOLE_NETWORK or form in FORMS_OF_LAYERS]
-            try:
-                alignments = label_alignments(gram, y, forms)
-            except ValueError as error:
-                raise TrainingDivergedError(
-                    f"at step {step}, layer {layer!r} on {split!r}: {error} If its units have "
-                    "died, use a smaller learning rate or a wider network."
-                ) from error
-            rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
-        return rows
+
+@contextmanager
+def _told(step: int, layer: str, split: str) -> Iterator[None]:
+    """Say of what a measure is not defined.
+
+    Raises:
+        TrainingDivergedError: if it is not.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise TrainingDivergedError(
+            f"at step {step}, layer {layer!r} on {split!r}: {error} If its units have "
+            "died, use a smaller learning rate or a wider network."
+        ) from error
 
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:

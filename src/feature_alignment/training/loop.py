@@ -230,7 +230,7 @@ def call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:
     before = [parameter.detach().clone() for parameter in model.parameters()]
     measurement = probe(step, model)
     for (name, parameter), old in zip(model.named_parameters(), before, strict=True):
-        if not torch.equal(parameter, old):
+        if not torch.allclose(parameter, old, rtol=0, atol=0, equal_nan=True):
             raise ValueError(
                 f"probe {probe!r} changed the parameter {name!r} at step {step}; "
                 "evaluate other parameters with torch.func.functional_call instead."

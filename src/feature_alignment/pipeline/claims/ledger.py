@@ -97,7 +97,7 @@ class Claim(Section):
         partly: a weaker criterion, under which the claim counts as partly reproduced.
     """
 
-    id: str = Field(pattern=r"^[a-z]+[0-9]{4}\.fig([0-9]+[a-z]*|_[a-z_]+)\.[a-z0-9_]+$")
+    id: str = Field(pattern=r"^[a-z]+([0-9]{4})?\.fig([0-9]+[a-z]*|_[a-z_]+)\.[a-z0-9_]+$")
     paper: str
     place: Text
     statement: Text

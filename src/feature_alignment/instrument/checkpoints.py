@@ -1,0 +1,219 @@
+"""The record of a training from its checkpoints: what `feature-alignment measure` does."""
+
+import importlib
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.instrument.monitor import STATE, Monitor
+from feature_alignment.kernels.average_features import copy_parameters
+
+STATE_KEYS = ("state_dict", "model_state_dict", "model")
+"""Where training scripts and Lightning keep the parameters in what they save."""
+SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+
+log = logging.getLogger(__name__)
+
+
+def measure_checkpoints(
+    model: nn.Module,
+    x: Any,
+    y: torch.Tensor | None,
+    files: Mapping[int, Path],
+    out: Path,
+    **options: Any,
+) -> Monitor:
+    """Measure a model at each of its checkpoints, and save the record after each.
+
+    A record that is in `out` already goes on: what it has is not measured again.
+
+    Args:
+        model: the architecture.
+        x: inputs to measure on.
+        y: labels, or None.
+        files: checkpoints by step; the first is the start W₀.
+        out: the folder of the record.
+        options: further arguments of `Monitor`.
+
+    Raises:
+        UserError: if a checkpoint cannot be read or is not of this model.
+    """
+    steps = sorted(files)
+    load_parameters(model, files[steps[0]])
+    state = out if (out / STATE).exists() else None
+    try:
+        monitor = Monitor(model, x, y, first=steps[0], state=state, **options)
+    except UserError as error:
+        hint = "" if state is None else f" (--out: {out} holds a record already)"
+        raise UserError(f"{error}{hint}") from error
+    start = copy_parameters(model)
+    if any(not torch.equal(value, start[name]) for name, value in monitor.initial.items()):
+        raise UserError(
+            f"--out: {out} holds the record of a training with another start than "
+            f"{files[steps[0]]}; choose another folder."
+        )
+    left = [step for step in steps if step not in monitor.measured]
+    if len(left) < len(steps):
+        log.info("%s: %d of %d checkpoints are measured", out, len(steps) - len(left), len(steps))
+    monitor.save(out)
+    begin = time.monotonic()
+    for number, step in enumerate(left, start=1):
+        load_parameters(model, files[step])
+        monitor.measure(step)
+        monitor.save(out)
+        remaining = (time.monotonic() - begin) / number * (len(left) - number)
+        log.info("step %d: %d of %d, about %.0f s left", step, number, len(left), remaining)
+    return monitor
+
+
+def load_parameters(model: nn.Module, file: Path) -> None:
+    """Give a model the parameters and buffers that a checkpoint holds.
+
+    Read with `weights_only`, so that no code of a file is run.
+
+    Raises:
+        UserError: if the file cannot be read, or does not fit the model.
+    """
+    found = _read(file)
+    for key in STATE_KEYS:
+        if isinstance(found.get(key), Mapping):
+            found = found[key]
+    values = {str(key): value for key, value in found.items() if isinstance(value, torch.Tensor)}
+    own = model.state_dict()
+    for prefix in ("module.", "_orig_mod.", "model."):
+        if not own.keys() & values.keys():
+            values = {name.removeprefix(prefix): value for name, value in values.items()}
+    for name, value in own.items():
+        if name not in values:
+            raise UserError(
+                f"{file}: there is no {name!r}, which the model has; {suggestion(name, values)}."
+            )
+        if values[name].shape != value.shape:
+            raise UserError(
+                f"{file}: {name!r} has the shape {tuple(values[name].shape)}, the model's is "
+                f"{tuple(value.shape)}; build the model that was trained."
+            )
+    if unknown := sorted(values.keys() - own.keys()):
+        raise UserError(f"{file}: {unknown[0]!r} is not in the model; build the one of the file.")
+    model.load_state_dict(values)
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except ImportError as error:
+        raise UserError(
+            f"{file}: reading it needs safetensors: pip install safetensors."
+        ) from error
+    except Exception as error:
+        first = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"{file}: cannot be read as weights ({type(error).__name__}: {first}); save "
+            "model.state_dict() by torch.save, or as .safetensors."
+        ) from error
+    if not isinstance(found, Mapping):
+        raise UserError(f"{file}: holds a {type(found).__name__}; a state_dict is needed.")
+    return found
+
+
+def find_checkpoints(pattern: str) -> dict[int, Path]:
+    """The files of a pattern by step: the last number in their name, or in their folder's.
+
+    Raises:
+        UserError: if there are none, or their steps cannot be told.
+    """
+    found: dict[int, Path] = {}
+    root = Path(Path(pattern).anchor)
+    for file in sorted(root.glob(str(Path(pattern).relative_to(root)))):
+        if file.suffix not in SUFFIXES:
+            raise UserError(
+                f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."
+            )
+        numbers = re.findall(r"\d+", file.stem) or re.findall(r"\d+", file.parent.name)
+        if not numbers:
+            raise UserError(
+                f"--checkpoints: {file} has no number in its name; name it by its step: step100.pt."
+            )
+        step = int(numbers[-1])
+        if step in found:
+            raise UserError(
+                f"--checkpoints: {found[step]} and {file} are both of step {step}; narrow the "
+                "pattern."
+            )
+        found[step] = file
+    if not found:
+        raise UserError(f"--checkpoints: no file matches {pattern!r}; quote it, as 'ckpt/*.pt'.")
+    return found
+
+
+def imported(target: str, option: str) -> Callable[..., Any]:
+    """A function by "module:name"; modules in the working directory are found.
+
+    Raises:
+        UserError: if there is none.
+        ModuleNotFoundError: if the module imports one that is not there.
+    """
+    module_name, _, name = target.partition(":")
+    if not name:
+        raise UserError(f"{option}: {target!r} is not of the form module:function.")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        raise UserError(
+            f"{option}: there is no module {module_name!r} here or among the installed ones."
+        ) from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        raise UserError(
+            f"{option}: {module_name} has no function {name!r}; {suggestion(name, names)}."
+        )
+    return function
+
+
+def built(target: str) -> nn.Module:
+    """The model that a function builds.
+
+    Raises:
+        UserError: if it returns something else.
+    """
+    model = imported(target, "model")()
+    if not isinstance(model, nn.Module):
+        raise UserError(f"model: {target} returned a {type(model).__name__}, not an nn.Module.")
+    return model
+
+
+def batch(target: str) -> tuple[Any, torch.Tensor | None]:
+    """Inputs and labels that a function gives: x, or a pair (x, y), or a mapping with "labels".
+
+    Raises:
+        UserError: if there are none.
+    """
+    found = imported(target, "--data")()
+    if isinstance(found, tuple) and len(found) == 2:
+        return found[0], None if found[1] is None else torch.as_tensor(found[1])
+    if isinstance(found, Mapping):
+        rest = {key: value for key, value in found.items() if key != "labels"}
+        return rest, found.get("labels")
+    if isinstance(found, torch.Tensor):
+        return found, None
+    raise UserError(
+        f"--data: {target} returned a {type(found).__name__}; return x, (x, y), or a mapping of "
+        "the model's arguments."
+    )

@@ -1,0 +1,58 @@
+"""`feature-alignment measure` and `report`: the record of a training, from its checkpoints."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from feature_alignment.files import whole_file
+
+MEASURES = ("kernel", "features", "adapted")
+
+
+def add_commands(commands: Any) -> None:
+    """Add `measure` and `report` to the commands of a parser."""
+    about = "Measure a model of your own at each checkpoint of its training."
+    measure = commands.add_parser("measure", help=about, description=about)
+    measure.add_argument("model", help="function that builds the model, as my_module:build")
+    measure.add_argument(
+        "--data",
+        required=True,
+        help="function that gives the samples, as my_module:batch: x, (x, y) or a mapping",
+    )
+    measure.add_argument("--checkpoints", required=True, help="files by step, as 'ckpt/*.pt'")
+    measure.add_argument("--out", required=True, type=Path, help="folder for the record")
+    measure.add_argument("--measure", nargs="+", default=["kernel", "features"], choices=MEASURES)
+    measure.add_argument("--output", help="the entry of what the model returns, as logits")
+    measure.add_argument("--only", nargs="+", help="trainable, or names of parameters and modules")
+    measure.set_defaults(command=_measure)
+    about = "Make a page with pictures of a record."
+    report = commands.add_parser("report", help=about, description=about)
+    report.add_argument("folder", type=Path, help="folder that measure or Monitor.save wrote")
+    report.set_defaults(command=_report)
+
+
+def _measure(options: argparse.Namespace) -> None:
+    from feature_alignment.instrument.checkpoints import (
+        batch,
+        built,
+        find_checkpoints,
+        measure_checkpoints,
+    )
+    from feature_alignment.instrument.monitor import METRICS
+
+    files = find_checkpoints(options.checkpoints)
+    model = built(options.model)
+    x, y = batch(options.data)
+    only = options.only[0] if options.only == ["trainable"] else options.only
+    choices = {"measure": options.measure, "output": options.output, "only": only}
+    measure_checkpoints(model, x, y, files, options.out, **choices)
+    print(options.out / METRICS)
+
+
+def _report(options: argparse.Namespace) -> None:
+    from feature_alignment.instrument.record_page import record_page
+
+    page = options.folder / "report.html"
+    with whole_file(page) as partial:
+        partial.write_text(record_page(options.folder), encoding="utf-8")
+    print(page)

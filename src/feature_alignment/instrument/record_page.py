@@ -1,0 +1,58 @@
+"""One HTML page about the record of a training."""
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from feature_alignment.errors import UserError
+from feature_alignment.instrument.monitor import ABOUT, METRICS
+from feature_alignment.instrument.pictures import PANELS, draw_record
+from feature_alignment.pipeline.report.rendering import render
+from feature_alignment.pipeline.report.wording import duration_text, number_text
+from feature_alignment.training.probes import COLUMNS
+
+TEMPLATE = Path(__file__).with_name("record.html.jinja")
+
+
+def record_page(folder: Path) -> str:
+    """The page of a record that `Monitor.save` wrote: pictures, and each metric's course.
+
+    Raises:
+        UserError: if there is no record, or its table is damaged or empty.
+    """
+    for name in (METRICS, ABOUT):
+        if not (folder / name).is_file():
+            raise UserError(
+                f"{folder / name}: there is no such file; make a record by Monitor.save or "
+                "`feature-alignment measure`."
+            )
+    frame = pd.read_csv(folder / METRICS, dtype={"layer": str}, keep_default_na=False)
+    if list(frame.columns) != COLUMNS or frame.empty:
+        raise UserError(f"{folder / METRICS}: it needs rows with the columns {', '.join(COLUMNS)}.")
+    about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    picture = io.BytesIO()
+    draw_record(frame).savefig(picture, format="png")
+    return render(
+        TEMPLATE,
+        about={**about, "duration": duration_text(about["seconds"])},
+        steps=sorted(frame["step"].unique()),
+        picture=base64.b64encode(picture.getvalue()).decode("ascii"),
+        rows=_rows(frame),
+        table=METRICS,
+    )
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, str]]:
+    """First, last, smallest and largest value of each metric of each layer."""
+    rows = []
+    for (metric, layer), curve in frame.groupby(["metric", "layer"], sort=False):
+        values = curve.sort_values("step")["value"].astype(float)
+        found = {"first": values.iloc[0], "last": values.iloc[-1]}
+        found |= {"least": values.min(), "most": values.max()}
+        texts = {name: number_text(float(value)) for name, value in found.items()}
+        title = PANELS.get(str(metric), "")
+        rows.append({"metric": str(metric), "title": title, "layer": str(layer), **texts})
+    return rows

@@ -1,0 +1,115 @@
+import pytest
+import torch
+from torch import nn
+
+import feature_alignment as fa
+
+lightning = pytest.importorskip("lightning")
+transformers = pytest.importorskip("transformers")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::Warning"),  # of the packages' own
+    pytest.mark.slow,
+]
+
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.network = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, x):
+        return self.network(x)
+
+    def training_step(self, batch, _):
+        x, y = batch
+        return nn.functional.cross_entropy(self(x), y)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def samples():
+    x = torch.randn(16, 5, generator=torch.Generator().manual_seed(1))
+    return x, (x[:, 0] > 0).long()
+
+
+def fit(folder, steps, callbacks, resume=None):
+    model = Module()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*samples()), 4)
+    trainer = lightning.Trainer(
+        max_steps=steps,
+        callbacks=callbacks,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=folder,
+        accumulate_grad_batches=2,
+    )
+    trainer.fit(model, loader, ckpt_path=resume)
+    return model, trainer
+
+
+def test_lightning_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
+    callback = fa.LightningMonitor(*samples(), every=2, folder=tmp_path / "record")
+    plain, _ = fit(tmp_path, 6, [])
+    model, trainer = fit(tmp_path, 6, [callback])
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name])
+    assert callback.monitor.measured == {0, 2, 4, 6}
+    assert (tmp_path / "record" / "metrics.csv").exists()
+
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    again = fa.LightningMonitor(*samples(), every=2)
+    fit(tmp_path, 10, [again], resume=tmp_path / "last.ckpt")
+    assert again.monitor.measured == {0, 2, 4, 6, 8, 10}
+    earlier = again.monitor.frame().query("step <= 6").reset_index(drop=True)
+    assert earlier.equals(callback.monitor.frame())
+
+
+def tiny_bert():
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        num_labels=2,
+    )
+    return transformers.BertForSequenceClassification(config)
+
+
+def train_bert(folder, steps, callbacks, resume=None):
+    tokens = torch.randint(0, 20, (16, 6), generator=torch.Generator().manual_seed(2))
+    rows = [{"input_ids": row, "labels": int(row[0] > 9)} for row in tokens]
+    model = tiny_bert()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        save_steps=4,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=0,
+    )
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows, callbacks=callbacks)
+    trainer.train(resume_from_checkpoint=resume)
+    return model
+
+
+def test_the_trainer_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
+    tokens = torch.randint(0, 20, (6, 6), generator=torch.Generator().manual_seed(3))
+    x, y = {"input_ids": tokens}, torch.tensor([0, 1, 0, 1, 1, 0])
+    callback = fa.TrainerMonitor(x, y, every=2, output="logits")
+    plain = train_bert(tmp_path / "plain", 4, [])
+    model = train_bert(tmp_path / "watched", 4, [callback])
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name])
+    assert callback.monitor.measured == {0, 2, 4}
+
+    again = fa.TrainerMonitor(x, y, every=2, output="logits")
+    train_bert(tmp_path / "watched", 6, [again], str(tmp_path / "watched" / "checkpoint-4"))
+    assert again.monitor.measured == {0, 2, 4, 6}

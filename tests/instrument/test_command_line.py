@@ -1,0 +1,144 @@
+import sys
+
+import pandas as pd
+import pytest
+import torch
+
+import feature_alignment as fa
+from feature_alignment.__main__ import main
+from feature_alignment.instrument import checkpoints
+
+MODULE = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+
+def wider():
+    return nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, 2))
+
+def batch():
+    x = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+    return x, (x[:, 0] > 0).long()
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """A folder with a module and the checkpoints of a training, as the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.delitem(sys.modules, "my_study", raising=False)
+    (tmp_path / "my_study.py").write_text(MODULE)
+    import my_study
+
+    model, (x, y) = my_study.build(), my_study.batch()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    (tmp_path / "ckpt").mkdir()
+    for step in range(11):
+        if step % 5 == 0:
+            torch.save({"model": model.state_dict(), "lr": 0.3}, f"ckpt/step_{step}.pt")
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return my_study
+
+
+def measure(*more, model="build", data="batch", pattern="ckpt/*.pt", out="out"):
+    arguments = ["--data", f"my_study:{data}", "--checkpoints", pattern, "--out", out, *more]
+    main(["measure", f"my_study:{model}", *arguments])
+
+
+def test_checkpoints_are_measured_and_told_on_a_page(study, tmp_path):
+    measure("--measure", "kernel", "features", "adapted")
+    frame = pd.read_csv("out/metrics.csv", dtype={"layer": str})
+    model, (x, y) = study.build(), study.batch()
+    start = fa.copy_parameters(model)
+    checkpoints.load_parameters(model, tmp_path / "ckpt" / "step_10.pt")
+    last = frame[frame["step"] == 10].set_index(["layer", "metric"])["value"]
+    assert last["all", "label_alignment"] == pytest.approx(fa.tangent_kernel(model, x).alignment(y))
+    nfc = fa.features(model, x, start)["0"].correlations()
+    assert last["0", "centred_nfc"] == pytest.approx(nfc["centred_nfc"])
+    assert sorted(frame["step"].unique()) == [0, 5, 10]
+
+    main(["report", "out"])
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Alignment record of <code>Sequential</code>" in page
+    assert "data:image/png;base64," in page
+    assert "<code>effective_rank</code>" in page
+
+
+def test_a_killed_measurement_goes_on(study, monkeypatch):
+    measure(out="whole")
+    loaded = []
+
+    def counted(model, file):
+        if len(loaded) == 2:  # the start, and step 5
+            raise KeyboardInterrupt
+        loaded.append(file.name)
+        load(model, file)
+
+    load = checkpoints.load_parameters
+    monkeypatch.setattr(checkpoints, "load_parameters", counted)
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    monkeypatch.setattr(checkpoints, "load_parameters", load)
+    measure()
+    assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("whole/metrics.csv"))
+
+
+def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
+    from safetensors.torch import save_file
+
+    model = study.build()
+    save_file({f"module.{k}": v + 1 for k, v in model.state_dict().items()}, "a7.safetensors")
+    other = study.build()
+    checkpoints.load_parameters(other, tmp_path / "a7.safetensors")
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine + 1, theirs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "biuld"}, "model: my_study has no function 'biuld'; did you mean 'build'"),
+        ({"model": "nothing"}, "returned a NoneType, not an nn.Module"),
+        ({"model": "wider"}, r"'0.weight' has the shape \(6, 4\), the model's is \(9, 4\)"),
+        ({"data": "nothing"}, "--data: my_study:nothing returned a NoneType"),
+        ({"pattern": "nix/*.pt"}, "no file matches"),
+        ({"pattern": "*.py"}, "ends in none of"),
+        ({"pattern": "broken1.pt"}, "broken1.pt: cannot be read as weights"),
+        ({"pattern": "list2.pt"}, "holds a list; a state_dict is needed"),
+        ({"pattern": "less3.pt"}, "there is no '2.bias'"),
+        ({"pattern": "more4.pt"}, "'other' is not in the model"),
+        ({"pattern": "nameless.pt"}, "has no number in its name"),
+        ({"pattern": "twice*/step7.pt"}, "are both of step 7"),
+    ],
+)
+def test_mistakes_are_one_sentence(study, tmp_path, changes, message):
+    state = study.build().state_dict()
+    (tmp_path / "broken1.pt").write_bytes(b"no weights")
+    torch.save([1], "list2.pt")
+    torch.save({k: v for k, v in state.items() if k != "2.bias"}, "less3.pt")
+    torch.save({**state, "other": torch.ones(1)}, "more4.pt")
+    for file in ("nameless.pt", "twice1/step7.pt", "twice2/step7.pt"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        torch.save(state, file)
+    with pytest.raises(SystemExit, match=message):
+        measure(**changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_record_of_another_training_is_not_continued(study, tmp_path):
+    measure()
+    with pytest.raises(SystemExit, match="a training with another start"):
+        measure(pattern="ckpt/step_1*.pt")
+    with pytest.raises(SystemExit, match="holds a record already"):
+        measure("--measure", "features")
+    with pytest.raises(SystemExit, match="there is no such file"):
+        main(["report", "nowhere"])

@@ -1,0 +1,188 @@
+import random
+
+import pytest
+import torch
+from torch import nn
+
+import feature_alignment as fa
+from feature_alignment.errors import UserError
+from feature_alignment.training.probes import COLUMNS, Measurement, Row
+
+
+@pytest.fixture
+def data():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(24, 1, 6, 6, generator=generator)
+    return x, (x.mean((1, 2, 3)) > 0).long()
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(64, 2),
+    )
+
+
+def trained(data, steps=12, watch=None, every=3, state=None, model=None):
+    """A model after training, and everything that could have been disturbed."""
+    model = network() if model is None else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    monitor = None if watch is None else fa.Monitor(model, *data, every=every, measure=watch)
+    draws = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(data[0]), data[1]).backward()
+        optimizer.step()
+        if monitor is not None:
+            monitor.step()
+        draws.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    draws += [torch.rand(3), torch.tensor(random.random())]
+    return model, optimizer, draws, monitor
+
+
+def test_training_with_a_monitor_gives_the_same_bits(data):
+    random.seed(0)
+    plain, plain_optimizer, plain_draws, _ = trained(data)
+    random.seed(0)
+    model, optimizer, draws, monitor = trained(data, watch=("kernel", "features", "adapted"))
+    assert sorted(monitor.measured) == [0, 3, 6, 9, 12]
+    for name, value in plain.state_dict().items():  # buffers too
+        assert torch.equal(value, model.state_dict()[name]), name
+    for mine, other in zip(plain_draws, draws, strict=True):
+        assert torch.equal(mine, other)
+    for mine, other in zip(plain_optimizer.state.values(), optimizer.state.values(), strict=True):
+        assert torch.equal(mine["momentum_buffer"], other["momentum_buffer"])
+    assert [m.training for m in model.modules()] == [m.training for m in plain.modules()]
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_gradients_flags_and_modes_are_put_back(data):
+    model = network()
+    model[1].eval()
+    model[0].weight.requires_grad_(False)
+    nn.functional.cross_entropy(model(data[0]), data[1]).backward()
+    gradients = [p.grad for p in model.parameters()]
+    with torch.no_grad(), torch.autocast("cpu"):
+        fa.Monitor(model, *data).step()
+        assert not torch.is_grad_enabled()
+        assert torch.is_autocast_enabled("cpu")
+    assert [p.grad for p in model.parameters()] == gradients  # the same objects
+    assert [p.requires_grad for p in model.parameters()] == [False, *[True] * 5]
+    assert (model.training, model[1].training) == (True, False)
+
+
+def test_rows_are_those_of_the_probes_at_the_model_in_evaluation_mode(data):
+    model, _, _, monitor = trained(data, watch=("kernel", "features"))
+    frame = monitor.frame()
+    assert list(frame.columns) == COLUMNS
+    last = frame[frame["step"] == 12].set_index(["layer", "metric"])["value"]
+    kernel = fa.tangent_kernel(model.eval(), data[0])
+    assert last["all", "effective_rank"] == kernel.effective_rank()
+    assert last["all", "label_alignment"] == kernel.alignment(data[1])
+    found = fa.features(model, data[0], monitor.initial)
+    assert last["5", "centred_nfc"] == found["5"].correlations()["centred_nfc"]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_record_goes_on_where_it_was(data, tmp_path, folder):
+    model, optimizer, _, whole = trained(data, watch=("kernel", "features"))
+    torch.manual_seed(0)
+    model, optimizer, _, first = trained(data, steps=6, watch=("kernel", "features"))
+    random_state = torch.get_rng_state()
+    first.save(tmp_path)
+    state = tmp_path if folder else first.state_dict()
+    again = fa.Monitor(model, *data, every=3, state=state)
+    assert again.at == 6
+    assert again.measured == {0, 3, 6}
+    assert again.frame().equals(first.frame())
+    torch.set_rng_state(random_state)
+    for _ in range(6):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(data[0]), data[1]).backward()
+        optimizer.step()
+        again.step()
+    assert set(again.frame()["step"]) == set(whole.frame()["step"])
+    moved = again.frame().query("metric == 'weight_change' and step == 12")["value"]
+    assert (
+        moved > first.frame().query("metric == 'weight_change' and step == 6")["value"].min()
+    ).all()
+
+
+def test_what_goes_wrong_later_is_kept_and_training_goes_on(data, caplog):
+    model = network()
+    monitor = fa.Monitor(model, *data, every=2)
+    with torch.no_grad():
+        for parameter in model[5].parameters():
+            parameter.fill_(float("nan"))
+    assert not monitor.step()
+    assert monitor.step()
+    assert [step for step, _ in monitor.problems] == [2] * len(monitor.problems)
+    assert len(monitor.problems) == 2
+    assert "not finite" in monitor.problems[0][1]
+    assert "step 2 is not measured" in caplog.text
+    assert set(monitor.frame()["step"]) == {0}
+
+
+def test_what_goes_wrong_at_first_is_raised(data):
+    with pytest.raises(ValueError, match="draws random numbers"):
+        fa.Monitor(nn.Sequential(nn.Flatten(), Noisy(), nn.Linear(36, 2)), *data)
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + torch.randn_like(x)
+
+
+def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
+    def largest(step, model):
+        return Measurement([Row("all", "train", "largest", float(model[5].weight.detach().max()))])
+
+    monitor = fa.Monitor(
+        network(), *data, measure=[largest], every=[1, 5], loss=nn.functional.cross_entropy
+    )
+    assert [monitor.step() for _ in range(6)] == [True, False, False, False, True, False]
+    assert list(monitor.frame()["metric"]) == ["loss", "largest"] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"measure": ["kernle"]}, "did you mean 'kernel'"),
+        ({"every": 0}, "at least 1"),
+        ({"every": "often"}, "'geometric'"),
+        ({"loss": nn.functional.mse_loss, "y": None}, "loss: it needs `y`"),
+        ({"state": "/nowhere"}, "there is no /nowhere/state.pt"),
+        ({"state": {"initial": {}}}, "other parameters"),
+    ],
+)
+def test_mistakes_are_one_sentence(data, options, message):
+    arguments = {"x": data[0], "y": data[1], **options}
+    with pytest.raises(UserError, match=message):
+        fa.Monitor(network(), **arguments)
+
+
+def test_the_state_of_another_record_is_refused(data):
+    model = network()
+    state = fa.Monitor(model, *data, measure=["features"]).state_dict()
+    with pytest.raises(UserError, match="a record of features"):
+        fa.Monitor(model, *data, measure=["kernel"], state=state)
+    with pytest.raises(UserError, match="other samples"):
+        fa.Monitor(model, data[0] + 1, data[1], measure=["features"], state=state)
+
+
+def test_geometric_steps_are_those_of_the_papers(data):
+    monitor = fa.Monitor(network(), *data, measure=["features"], every="geometric")
+    due = [step for step in range(1, 14) if monitor.step()]
+    assert due == [5, 6, 7, 8, 10, 11, 13]
+
+
+def test_the_picture_has_a_panel_for_each_quantity(data):
+    *_, monitor = trained(data, watch=("kernel", "features"))
+    titles = [ax.get_title() for ax in monitor.plot().axes]
+    assert "Effective rank of the tangent kernel" in titles
+    assert "Centred neural feature correlation (C-NFC)" in titles

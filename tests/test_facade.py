@@ -1,0 +1,125 @@
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import feature_alignment as fa
+
+ROOT = Path(fa.__file__).parent
+
+
+def test_every_name_is_there_and_documented():
+    for name in fa.__all__:
+        value = getattr(fa, name)
+        assert value.__doc__, name
+        assert name in dir(fa)
+
+
+def test_no_name_is_that_of_a_room():
+    assert not {path.name for path in ROOT.iterdir() if path.is_dir()} & set(fa.__all__)
+
+
+def test_importing_it_loads_no_torch():
+    code = "import sys, feature_alignment; assert not {'torch', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="no attribute 'tangent_kernels'"):
+        fa.__getattr__("tangent_kernels")
+
+
+def test_a_missing_package_is_asked_for_by_its_extra(monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn.base")
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    with pytest.raises(ImportError, match=r"pip install 'feature-alignment\[solver\]'"):
+        fa.__getattr__("AdaptiveTangentFeatures")
+
+
+def test_core_rooms_import_no_optional_package_at_once():
+    optional = {"sklearn", "matplotlib", "seaborn", "jinja2", "pydantic", "yaml", "tqdm", "pooch"}
+    for file in (ROOT / "instrument" / "monitor.py", ROOT / "kernels" / "tangent.py"):
+        tree = ast.parse(file.read_text())
+        found = {n.module.split(".")[0] for n in tree.body if isinstance(n, ast.ImportFrom)}
+        assert not found & optional
+
+
+class TestTangentKernel:
+    @pytest.fixture
+    def kernel(self):
+        torch.manual_seed(0)
+        block = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4))
+        self.model, self.x = nn.Sequential(block, nn.Linear(4, 2)).double(), torch.randn(5, 3)
+        return fa.tangent_kernel(self.model, self.x.double())
+
+    def test_centred_features_have_the_mean_zero_for_each_output(self, kernel):
+        features = fa.tangent_features(self.model, self.x.double())
+        features = (features - features.mean(0)).flatten(0, 1)
+        torch.testing.assert_close(kernel.centred, features @ features.T)
+
+    def test_spectrum_and_rank_are_those_of_the_centred_or_raw_kernel(self, kernel):
+        for centred, matrix in ((True, kernel.centred), (False, kernel.total)):
+            expected = torch.linalg.eigvalsh(matrix).flip(0).clamp(min=0)
+            found = torch.from_numpy(kernel.spectrum(centred=centred).copy())
+            torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
+        shares = expected / expected.sum()
+        rank = float(torch.special.entr(shares).sum().exp())
+        assert kernel.effective_rank(centred=False) == pytest.approx(rank)
+
+    def test_blocks_add_up(self, kernel):
+        assert list(kernel.layers) == ["0.0", "0.2", "1"]
+        blocks = kernel.by_block()
+        assert list(blocks.layers) == ["0", "1"]
+        torch.testing.assert_close(blocks.total, kernel.total)
+        torch.testing.assert_close(blocks.layers["0"], kernel.layers["0.0"] + kernel.layers["0.2"])
+        with pytest.raises(ValueError, match="depth: 0"):
+            kernel.by_block(0)
+
+    def test_a_kernel_between_two_sets_has_no_spectrum(self, kernel):
+        other = fa.tangent_kernel(self.model, self.x.double(), self.x.double().flip(0))
+        with pytest.raises(ValueError, match="between two sets of samples"):
+            other.spectrum()
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_centred_kernel_of_mere_rounding_has_no_spectrum(self, dtype):
+        torch.manual_seed(0)
+        layers = [nn.Linear(8, 8), *[nn.Linear(8, 8) for _ in range(40)]]
+        for layer in layers:  # so deep that the output hardly depends on the sample
+            layer.weight.data *= 0.4
+        model, x = nn.Sequential(*layers).to(dtype), torch.randn(6, 8, dtype=dtype)
+        with pytest.raises(ValueError, match="features are the same for all samples"):
+            fa.tangent_kernel(model, x).effective_rank()
+
+    def test_it_tells_its_size(self, kernel):
+        trace = float(kernel.total.trace())
+        assert repr(kernel) == (
+            f"TangentKernel(5 samples, 2 outputs; 10 × 10, float64; trace {trace:.4g}; 3 layers)"
+        )
+        two = fa.tangent_kernel(self.model, self.x.double(), self.x[:2].double())
+        assert repr(two).startswith("TangentKernel(5 by 2 samples")
+
+
+def test_features_are_in_all_centrings():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), torch.randn(6, 3)
+    start = fa.copy_parameters(model)
+    with torch.no_grad():
+        model[0].weight += 0.3 * torch.randn(4, 3)
+    model.train()
+    found = fa.features(model, x, start)
+    assert model.training
+    layer = found["0"]
+    torch.testing.assert_close(layer.nfm, model[0].weight.T @ model[0].weight)
+    row = found.frame().loc["0"]
+    assert row["nfc"] == pytest.approx(layer.uncentred_correlation())
+    assert row["centred_nfc"] == pytest.approx(layer.centred_correlation())
+    assert row[["double_centred_nfc", "ptk_centred_nfc"]].notna().all()
+    assert found.frame().loc["2"].isna()["centred_nfc"]  # its weight has not moved
+    assert repr(found).startswith("Features of 2 layers\n0: W 4 × 3, nfc ")

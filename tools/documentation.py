@@ -1,0 +1,136 @@
+"""Hooks of MkDocs: pages that stand outside of docs/, the API's pages, and the tutorial, executed.
+
+Links are written for the repository. Here those to a file that is on the site lead to its page,
+and of the others only the text is kept.
+"""
+
+import contextlib
+import io
+import logging
+import posixpath
+import re
+import tempfile
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import feature_alignment
+
+log = logging.getLogger("mkdocs.plugins.documentation")
+ROOT = Path(__file__).resolve().parent.parent
+LIBRARY = ROOT / "src" / "feature_alignment"
+TUTORIAL = "tutorial.md"
+SINGLE_MODULES = "modules"
+FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def outside() -> dict[str, str]:
+    """Files of the site by their address, where they do not stand in docs/: path from the root."""
+    deviations = LIBRARY.glob("papers/*/deviations.md")
+    return {
+        "index.md": "README.md",
+        "benchmarks.md": "benchmarks/tangent_kernel.md",
+        "benchmarks/tangent_growth.png": "benchmarks/tangent_growth.png",
+        **{
+            f"deviations/{file.parent.name}.md": file.relative_to(ROOT).as_posix()
+            for file in deviations
+        },
+    }
+
+
+def rooms() -> dict[str, list[str]]:
+    """The library's modules with anything public, by room; the papers' own are left out."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(LIBRARY.rglob("*.py")):
+        parts = file.relative_to(LIBRARY).with_suffix("").parts
+        if parts[0] != "papers" and not parts[-1].startswith("_"):
+            room = parts[0] if len(parts) > 1 else SINGLE_MODULES
+            found.setdefault(room, []).append(".".join(("feature_alignment", *parts)))
+    return found
+
+
+def api_pages() -> dict[str, str]:
+    """Markdown of the API's pages by address."""
+    pages = {"api/index.md": f"# API reference\n\n{names_of_the_facade()}\n"}
+    for room, modules in rooms().items():
+        package = LIBRARY / room / "__init__.py"
+        about = package.read_text(encoding="utf-8").strip().strip('"') if package.exists() else ""
+        blocks = "\n".join(f"::: {module}\n" for module in modules)
+        pages[f"api/{room}.md"] = f"# `{room}`\n\n{about}\n\n{blocks}"
+    return pages
+
+
+def names_of_the_facade() -> str:
+    """What `import feature_alignment as fa` offers, with links."""
+    lines = [
+        "Names of `import feature_alignment as fa`, and where each is described:",
+        "",
+        *(
+            f"- [`fa.{name}`][feature_alignment.{home}.{name}]"
+            for name, home in sorted(feature_alignment._HOMES.items())
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the API's pages into the navigation."""
+    below = [{room: f"api/{room}.md"} for room in rooms()]
+    config.nav.append({"API reference": ["api/index.md", *below]})
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what does not stand in docs/, and put what the tutorial prints and draws into it."""
+    for address, path in outside().items():
+        files.append(File.generated(config, address, abs_src_path=str(ROOT / path)))
+    text, pictures = executed((ROOT / "docs" / TUTORIAL).read_text(encoding="utf-8"))
+    files.remove(files.src_uris[TUTORIAL])
+    for address, content in {TUTORIAL: text, **pictures, **api_pages()}.items():
+        files.append(File.generated(config, address, content=content))
+    return files
+
+
+def executed(markdown: str) -> tuple[str, dict[str, bytes]]:
+    """A page with what each of its Python blocks prints below it, and the pictures that they save.
+
+    Args:
+        markdown: the page; each block goes on from those before it.
+    """
+    parts, names = FENCED.split(markdown), {}
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+        for i, part in enumerate(parts):
+            if part.startswith("```python\n"):
+                printed = io.StringIO()
+                with contextlib.redirect_stdout(printed):
+                    exec(part.removeprefix("```python\n").removesuffix("```"), names)
+                if printed.getvalue():
+                    parts[i] += f"\n\n```text\n{printed.getvalue().rstrip()}\n```"
+        pictures = {picture.name: picture.read_bytes() for picture in Path().glob("*.png")}
+    return "".join(parts), pictures
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Make the links of a page lead to pages."""
+    parts = FENCED.split(markdown)
+    parts[::2] = [
+        LINK.sub(lambda m: _link(m, page.file.src_uri, files), part) for part in parts[::2]
+    ]
+    return "".join(parts)
+
+
+def _link(match: re.Match[str], address: str, files: Files) -> str:
+    image, text, target, anchor = match[1], match[2], match[3], match[4] or ""
+    home = outside().get(address, f"docs/{address}")
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(home), target))
+    known = {path: uri for uri, path in outside().items()}
+    uri = known.get(path, path.removeprefix("docs/"))
+    if files.get_file_from_path(uri) and (path in known or path.startswith("docs/")):
+        start = posixpath.dirname(address) or "."
+        return f"{image}[{text}]({posixpath.relpath(uri, start)}{anchor})"
+    if not (ROOT / path).exists():
+        log.warning("%s: links %s, which does not exist.", home, target)
+    return text
