@@ -174,7 +174,8 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     with torch.no_grad():
         for parameter in squared.parameters():
             parameter.square_()
-        ones = torch.ones(1, *input_shape, dtype=torch.float64, device=_device(model))
+        device = next(model.parameters()).device
+        ones = torch.ones(1, *input_shape, dtype=torch.float64, device=device)
         return math.sqrt(float(squared(ones).sum()))
 
 
@@ -248,7 +249,3 @@ def _two_layers(
 
 def _spectral(matrix: torch.Tensor) -> float:
     return float(torch.linalg.matrix_norm(matrix, 2))
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

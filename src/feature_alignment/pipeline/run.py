@@ -63,8 +63,8 @@ class SeedRun(Generic[P]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type that the parameter `precision` asks for."""
-        return precision(self.parameters)
+        """The floating-point type that the parameter `precision` asks for, float64 without one."""
+        return getattr(torch, getattr(self.parameters, "precision", "float64"))
 
     def stream(self, name: str) -> np.random.Generator:
         """NumPy's random stream of this seed for one purpose."""
@@ -202,12 +202,6 @@ def _tidy(rows: list[dict[str, Any]], about: str) -> pd.DataFrame:
             f"{first['step']}, layer {first['layer']}; a metric must be finite."
         )
     return metrics
-
-
-def precision(parameters: Parameters) -> torch.dtype:
-    """The floating-point type that the parameter `precision` asks for, float64 without one."""
-    name = getattr(parameters, "precision", "float64")
-    return {"float32": torch.float32, "float64": torch.float64}[name]
 
 
 def write_result(result: Result, metrics_file: Path, arrays_file: Path) -> None:

@@ -1,13 +1,11 @@
 """Relative deviations between the two sides of a paper's statements, one row for each."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from feature_alignment.pipeline.figures.figure import Axes
 from feature_alignment.pipeline.figures.style import COLOURS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
 
 MARKERS = {
     "stated": ("o", COLOURS["paper"], "the paper's form"),
@@ -17,7 +15,7 @@ MARKERS = {
 _SMALLEST = 1e-17
 
 
-def draw_deviations(ax: "Axes", rows: "pd.DataFrame", statements: Mapping[str, str]) -> None:
+def draw_deviations(ax: Axes, rows: pd.DataFrame, statements: Mapping[str, str]) -> None:
     """One marker for each row, on a logarithmic axis.
 
     Args:

@@ -6,13 +6,12 @@ deviation are those of the logarithms, so an axis needs its scale before anythin
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from feature_alignment.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
+from feature_alignment.pipeline.figures.figure import Axes
 
 BAND_SEEDS = 4
 """The smallest number of seeds whose standard deviation is drawn."""
@@ -23,13 +22,12 @@ OVER_SEEDS = (
 """For captions: what `draw_curve` draws."""
 
 
-def describe_seeds(frame: "pd.DataFrame") -> str:
+def describe_seeds(frame: pd.DataFrame) -> str:
     """How many seeds a figure's tidy table has and how they are drawn; empty if it has none.
 
     Where its points differ in this, points of one seed do not count: derived rows often have one.
 
     Example:
-        >>> import pandas as pd
         >>> describe_seeds(pd.DataFrame({"seed": [0, 1, 2, 0]}))
         'n = 3 seeds; curves: mean and each seed'
     """
@@ -46,8 +44,8 @@ def describe_seeds(frame: "pd.DataFrame") -> str:
 
 
 def draw_curve(
-    ax: "Axes",
-    rows: "pd.DataFrame",
+    ax: Axes,
+    rows: pd.DataFrame,
     colour: str,
     label: str | None = None,
     *,
@@ -91,8 +89,8 @@ def draw_curve(
 
 
 def draw_points(
-    ax: "Axes",
-    rows: "pd.DataFrame",
+    ax: Axes,
+    rows: pd.DataFrame,
     places: Mapping[Any, str],
     colours: Mapping[Any, str],
     *,
@@ -138,7 +136,7 @@ def draw_points(
     _restore_labels(ax, *labels)
 
 
-def _check(rows: "pd.DataFrame", y: str, scale: str, what: str) -> None:
+def _check(rows: pd.DataFrame, y: str, scale: str, what: str) -> None:
     """Raise a UserError at what seaborn would leave out without a word."""  # noqa: DOC501
     if rows.empty:
         raise UserError(f"no rows to draw for {what}.")
@@ -152,7 +150,7 @@ def _check(rows: "pd.DataFrame", y: str, scale: str, what: str) -> None:
         )
 
 
-def _restore_labels(ax: "Axes", xlabel: str, ylabel: str) -> None:
+def _restore_labels(ax: Axes, xlabel: str, ylabel: str) -> None:
     """Take back the axis labels that seaborn makes of column names."""
     ax.set_xlabel(xlabel, visible=True)
     ax.set_ylabel(ylabel, visible=True)

@@ -8,11 +8,12 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+import pandas as pd
+
 from feature_alignment.files import whole_file
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
@@ -123,11 +124,10 @@ def panel_label(ax: "Axes", letter: str) -> None:
     ax.set_title(letter, loc="left", fontweight="bold")
 
 
-def describe(values: "pd.Series") -> str:
+def describe(values: pd.Series) -> str:
     """Mean and standard deviation (n − 1) of some values; of a single value, the value alone.
 
     Example:
-        >>> import pandas as pd
         >>> describe(pd.Series([0.1, 0.3]))
         '0.20 ± 0.14'
     """
@@ -137,7 +137,7 @@ def describe(values: "pd.Series") -> str:
 
 def show_matrix(
     ax: "Axes",
-    matrix: "np.ndarray | pd.DataFrame",
+    matrix: np.ndarray | pd.DataFrame,
     vmax: float,
     label: str | None,
     *,
@@ -163,7 +163,6 @@ def show_matrix(
     Raises:
         ValueError: if the matrix is not 2-d and finite, or vmax is not positive.
     """
-    import numpy as np
     import seaborn
 
     values = np.asarray(matrix, dtype=float)

@@ -1,19 +1,16 @@
 """What figures are made of: finished runs, and the tidy table gathered from them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pandas as pd
+import numpy as np
+import pandas as pd
 
-    from feature_alignment.pipeline.spec import Spec
+from feature_alignment.pipeline.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,6 @@ class Run:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """The tidy metrics of all seeds; first the column `point`, its name, then its columns."""
-        import pandas as pd
-
         frame = pd.read_csv(self.folder / "metrics.csv")
         for place, (column, value) in enumerate(
             {"point": self.folder.name, **self.columns}.items()
@@ -57,8 +52,6 @@ class Run:
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        import numpy as np
-
         with np.load(self.folder / "arrays.npz") as stored:
             return dict(stored)
 
@@ -72,8 +65,6 @@ class Run:
 
     def stacked(self, name: str) -> np.ndarray:
         """The array of every seed, one above the other: (seeds, …)."""
-        import numpy as np
-
         return np.stack([self.array(name, seed) for seed in self.seeds])
 
 
@@ -95,8 +86,6 @@ class Runs(Mapping[str, Run]):
     @property
     def metrics(self) -> pd.DataFrame:
         """The metrics of all runs, one under the other."""
-        import pandas as pd
-
         return pd.concat([run.metrics for run in self.values()], ignore_index=True)
 
 
@@ -136,7 +125,6 @@ def rows_where(frame: pd.DataFrame, **where: object) -> pd.DataFrame:
         KeyError: if there is no such row.
 
     Example:
-        >>> import pandas as pd
         >>> frame = pd.DataFrame({"split": ["train", "test"], "value": [1, 2]})
         >>> rows_where(frame, split="test")["value"].item()
         2
