@@ -4,6 +4,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ _CHUNK = 500
 """Samples predicted at a time, which bounds memory."""
 
 
+@dataclass(eq=False, repr=False)
 class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     """Interpolation with tangent features whose transformation is penalised.
 
@@ -103,26 +105,15 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         array([6.])
     """
 
-    def __init__(
-        self,
-        network: nn.Module | NetworkFactory | None = None,
-        *,
-        structure: str = "layers",
-        penalty: str | Penalty = "square",
-        output_penalty: str | Penalty | None = None,
-        starts: int = 1,
-        tolerance: float = 1e-6,
-        max_iter: int = 200,
-        seed: int = 0,
-    ) -> None:
-        self.network = network
-        self.structure = structure
-        self.penalty = penalty
-        self.output_penalty = output_penalty
-        self.starts = starts
-        self.tolerance = tolerance
-        self.max_iter = max_iter
-        self.seed = seed
+    network: nn.Module | NetworkFactory | None = None
+    _: KW_ONLY
+    structure: str = "layers"
+    penalty: str | Penalty = "square"
+    output_penalty: str | Penalty | None = None
+    starts: int = 1
+    tolerance: float = 1e-6
+    max_iter: int = 200
+    seed: int = 0
 
     def fit(self, X: Samples, y: Samples) -> "AdaptiveTangentFeatures":
         """Fit samples X (n, …) to targets y, (n,) or (n, c), exactly; returns the estimator itself.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from feature_alignment.data.embedded_digits import (
     digits_on_photographs,
@@ -14,6 +15,7 @@ from feature_alignment.data.embedded_faces import drawn_faces
 from feature_alignment.data.embedded_glyphs import brush_glyphs
 from feature_alignment.data.embedded_photos import (
     REGION_NAMES,
+    Drawn,
     photograph_parts,
     photograph_regions,
 )
@@ -21,9 +23,8 @@ from feature_alignment.data.embedded_signs import traffic_signs
 from feature_alignment.data.sklearn_files import package_origin
 from feature_alignment.determinism import stream
 
-StandIn = Callable[[str, int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
-"""From the split, "train" or "test", the number n of images and the source of all draws: images
-uint8 (n, height, width, channels) and labels int64 (n,)."""
+StandIn = Callable[[str, int, Generator], Drawn]
+"""From the split, "train" or "test", the number n of images and the source of all draws."""
 
 # One seed for all: a stand-in is a data set, not a draw.
 _SEED = 0

@@ -1,11 +1,13 @@
 """scikit-learn's handwritten digits: the stand-ins of MNIST, SVHN and CIFAR-100."""
 
 import numpy as np
+from numpy.random import Generator
 from PIL import Image
 
 from feature_alignment.data.embedded_photos import (
     REGIONS,
     SIZE,
+    Drawn,
     as_pixels,
     balanced_labels,
     photograph_backgrounds,
@@ -38,9 +40,7 @@ def _enlarged(digit: np.ndarray, side: int) -> np.ndarray:
     return np.clip(np.asarray(image), 0.0, 1.0)
 
 
-def enlarged_digits(
-    split: str, n: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def enlarged_digits(split: str, n: int, generator: Generator) -> Drawn:
     """Digits enlarged to 20x20 and centred in 28x28, as MNIST's are, see `embedded.StandIn`.
 
     At most 1437 for training and 360 for testing; nothing is drawn from the generator.
@@ -52,7 +52,7 @@ def enlarged_digits(
     return x, labels[:n]
 
 
-def _ink_masks(split: str, labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def _ink_masks(split: str, labels: np.ndarray, generator: Generator) -> np.ndarray:
     """Ink of a random digit for each label, at random size and place; (n, SIZE, SIZE)."""
     images, classes = digit_split(split)
     masks = np.zeros((len(labels), SIZE, SIZE), dtype=np.float32)
@@ -67,9 +67,7 @@ def _ink_masks(split: str, labels: np.ndarray, generator: np.random.Generator) -
     return masks
 
 
-def _painted(
-    backgrounds: np.ndarray, masks: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
+def _painted(backgrounds: np.ndarray, masks: np.ndarray, generator: Generator) -> np.ndarray:
     """Backgrounds with a digit in a colour lighter than the background; (n, SIZE, SIZE, 3)."""
     n = len(masks)
     mean = backgrounds.mean(axis=(1, 2), keepdims=True)  # (n, 1, 1, 3)
@@ -81,9 +79,7 @@ def _painted(
     return (1 - alpha) * wall + alpha * ink
 
 
-def street_digits(
-    split: str, n: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def street_digits(split: str, n: int, generator: Generator) -> Drawn:
     """Digits in colour over photograph patches, classed by the digit, see `embedded.StandIn`.
 
     The splits share neither digits nor patches; (n, 32, 32, 3).
@@ -94,9 +90,7 @@ def street_digits(
     return as_pixels(images, generator), labels
 
 
-def digits_on_photographs(
-    split: str, n: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def digits_on_photographs(split: str, n: int, generator: Generator) -> Drawn:
     """Digits over photograph patches, classed by the pair: label = 10 · digit + region.
 
     As `street_digits`, with labels from 0 to 99.

@@ -1,9 +1,10 @@
 """Drawn faces with and without glasses: the stand-in of CelebA's eyeglasses."""
 
 import numpy as np
+from numpy.random import Generator
 from PIL import Image, ImageDraw
 
-from feature_alignment.data.embedded_photos import as_pixels, balanced_labels
+from feature_alignment.data.embedded_photos import Drawn, as_pixels, balanced_labels
 
 SIZE = 96
 _OVERSAMPLING = 2
@@ -66,16 +67,16 @@ def _shaded(colour: Colour, factor: float) -> Colour:
     return red, green, blue
 
 
-def _pick(colours: tuple[Colour, ...], generator: np.random.Generator) -> Colour:
+def _pick(colours: tuple[Colour, ...], generator: Generator) -> Colour:
     return _shaded(colours[generator.integers(len(colours))], generator.uniform(0.85, 1.1))
 
 
-def _any_colour(lowest: int, below: int, generator: np.random.Generator) -> Colour:
+def _any_colour(lowest: int, below: int, generator: Generator) -> Colour:
     red, green, blue = (int(value) for value in generator.integers(lowest, below, size=3))
     return red, green, blue
 
 
-def _face(glasses: bool, generator: np.random.Generator) -> np.ndarray:
+def _face(glasses: bool, generator: Generator) -> np.ndarray:
     """One face, float64 (SIZE, SIZE, 3), 0 to 255."""
     background = _any_colour(40, 230, generator)
     x, y = 48 + generator.normal(0.0, 2.0, size=2) + np.array([0.0, 4.0])
@@ -113,7 +114,7 @@ def _face(glasses: bool, generator: np.random.Generator) -> np.ndarray:
 
 
 def _draw_glasses(
-    canvas: _Canvas, eye_x: float, eye_y: float, width: float, generator: np.random.Generator
+    canvas: _Canvas, eye_x: float, eye_y: float, width: float, generator: Generator
 ) -> None:
     colour = _pick(_FRAMES, generator)
     shape = "round" if generator.random() < 0.5 else "square"
@@ -129,9 +130,7 @@ def _draw_glasses(
     canvas.line(eye_x + rx, y - 1, width, y - 2, colour, 1.3)
 
 
-def drawn_faces(
-    split: str, n: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def drawn_faces(split: str, n: int, generator: Generator) -> Drawn:
     """Faces of many colours and shapes, half of them with glasses, see `embedded.StandIn`.
 
     Both splits are drawn alike; (n, 96, 96, 3), label 1 with glasses.

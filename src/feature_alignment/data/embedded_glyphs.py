@@ -1,8 +1,9 @@
 """Brush glyphs made of smooth strokes: the stand-in of KMNIST, and pictograms for signs."""
 
 import numpy as np
+from numpy.random import Generator
 
-from feature_alignment.data.embedded_photos import balanced_labels
+from feature_alignment.data.embedded_photos import Drawn, balanced_labels
 from feature_alignment.determinism import stream
 
 STROKES = 3
@@ -54,7 +55,7 @@ def brush_ink(points: np.ndarray, radius: np.ndarray, size: int) -> np.ndarray:
     return ink
 
 
-def hand_movements(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def hand_movements(n: int, generator: Generator) -> tuple[np.ndarray, np.ndarray]:
     """Random turns, sizes, slants and shifts.
 
     Returns:
@@ -70,9 +71,7 @@ def hand_movements(n: int, generator: np.random.Generator) -> tuple[np.ndarray, 
     return rotation @ shape, generator.normal(0.0, 0.05, (n, 1, 2))
 
 
-def brush_glyphs(
-    split: str, n: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def brush_glyphs(split: str, n: int, generator: Generator) -> Drawn:
     """Glyphs of ten classes, two forms each, in ever different hands, see `embedded.StandIn`.
 
     Both splits are drawn alike; (n, 28, 28, 1).

@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 from PIL import Image
 
 from feature_alignment.data.sklearn_files import photograph
 
+Drawn = tuple[np.ndarray, np.ndarray]
+"""Images uint8 (n, height, width, channels) and labels int64 (n,)."""
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels
 
 SIZE = 32
@@ -70,7 +73,7 @@ PARTS = tuple(
 )
 
 
-def balanced_labels(n: int, classes: int, generator: np.random.Generator) -> np.ndarray:
+def balanced_labels(n: int, classes: int, generator: Generator) -> np.ndarray:
     """Labels in random order, each class as often as the others or once more; int64 (n,)."""
     return generator.permutation(np.arange(n) % classes).astype(np.int64)
 
@@ -80,7 +83,7 @@ def patches(
     labels: np.ndarray,
     split: str,
     sides: tuple[int, int],
-    generator: np.random.Generator,
+    generator: Generator,
 ) -> np.ndarray:
     """One patch of a class's boxes for each label, at random place, size and exposure.
 
@@ -113,32 +116,26 @@ def patches(
     return result * (exposure * balance).astype(np.float32)
 
 
-def as_pixels(images: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def as_pixels(images: np.ndarray, generator: Generator) -> np.ndarray:
     """Images with camera noise, rounded and clipped to uint8 0..255, same shape."""
     noisy = images + _NOISE * generator.standard_normal(images.shape, dtype=np.float32)
     return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
 
 
-def photograph_regions(
-    split: str, n: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def photograph_regions(split: str, n: int, generator: Generator) -> Drawn:
     """Small patches classed by what they show, see `embedded.StandIn`; (n, 32, 32, 3)."""
     labels = balanced_labels(n, len(REGIONS), generator)
     images = patches(REGIONS, labels, split, _REGION_SIDES, generator)
     return as_pixels(images, generator), labels
 
 
-def photograph_parts(
-    split: str, n: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def photograph_parts(split: str, n: int, generator: Generator) -> Drawn:
     """Large patches classed by photograph and upright band, as `photograph_regions`."""
     labels = balanced_labels(n, len(PARTS), generator)
     images = patches(PARTS, labels, split, _PART_SIDES, generator)
     return as_pixels(images, generator), labels
 
 
-def photograph_backgrounds(
-    split: str, labels: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
+def photograph_backgrounds(split: str, labels: np.ndarray, generator: Generator) -> np.ndarray:
     """Patches (n, 32, 32, 3) to draw on, for labels (n,) that are places in `REGIONS`."""
     return patches(REGIONS, labels, split, _REGION_SIDES, generator)

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from feature_alignment.data.embedded_glyphs import brush_ink, glyph_forms, stroke_points
 from feature_alignment.data.embedded_photos import (
     REGIONS,
     SIZE,
+    Drawn,
     as_pixels,
     balanced_labels,
     photograph_backgrounds,
@@ -89,9 +91,7 @@ def _pictogram(label: int) -> np.ndarray:
     return points
 
 
-def _signs_of_class(
-    label: int, backgrounds: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
+def _signs_of_class(label: int, backgrounds: np.ndarray, generator: Generator) -> np.ndarray:
     """Signs of one class over backgrounds (n, SIZE, SIZE, 3), same shape."""
     n, style = len(backgrounds), sign_style(label)
     radius = generator.uniform(11.0, 15.0, (n, 1))  # pixels
@@ -120,9 +120,7 @@ def _signs_of_class(
     return images
 
 
-def traffic_signs(
-    split: str, n: int, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def traffic_signs(split: str, n: int, generator: Generator) -> Drawn:
     """Signs of 43 classes before photograph patches, in varied light and view.
 
     See `embedded.StandIn`. The splits share no patches; (n, 32, 32, 3).

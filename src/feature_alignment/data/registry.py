@@ -32,22 +32,22 @@ class DatasetInfo:
     Attributes:
         name: the key in the config.
         title: the name in print.
-        kind: "image" or "text".
-        shape: canonical (height, width, channels) in pixels; None for text.
-        classes: number of classes; None for text.
         real: what the real set is.
         stand_in: what the embedded source gives in its place.
         class_names: names of the classes where the set's authors fixed them, else None.
+        classes: number of classes; None for text.
+        shape: canonical (height, width, channels) in pixels; None for text.
+        kind: "image" or "text".
     """
 
     name: str
     title: str
-    kind: Literal["image", "text"]
-    shape: tuple[int, int, int] | None
-    classes: int | None
     real: str
     stand_in: str
     class_names: tuple[str, ...] | None = None
+    classes: int | None = 10
+    shape: tuple[int, int, int] | None = (32, 32, 3)
+    kind: Literal["image", "text"] = "image"
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -64,29 +64,22 @@ _ALL = (
     DatasetInfo(
         "mnist",
         "MNIST",
-        "image",
-        (28, 28, 1),
-        10,
         "70,000 handwritten digits, 28x28 grey",
         "scikit-learn digits at 28x28",
         tuple(_DIGITS.split()),
+        shape=(28, 28, 1),
     ),
     DatasetInfo(
         "kmnist",
         "KMNIST",
-        "image",
-        (28, 28, 1),
-        10,
         "70,000 cursive hiragana, 28x28 grey",
         "generated brush glyphs, two forms a class",
         tuple(_HIRAGANA.split()),
+        shape=(28, 28, 1),
     ),
     DatasetInfo(
         "cifar10",
         "CIFAR-10",
-        "image",
-        (32, 32, 3),
-        10,
         "60,000 photographs of ten kinds of object, 32x32 colour",
         "patches of two scikit-learn photographs, classed by what they show",
         tuple(_OBJECTS.split()),
@@ -94,18 +87,13 @@ _ALL = (
     DatasetInfo(
         "cifar100",
         "CIFAR-100",
-        "image",
-        (32, 32, 3),
-        100,
         "60,000 photographs of a hundred kinds of object, 32x32 colour",
         "scikit-learn digits over photograph patches, classed by the pair",
+        classes=100,
     ),
     DatasetInfo(
         "svhn",
         "SVHN",
-        "image",
-        (32, 32, 3),
-        10,
         "99,289 house-number digits cropped from street photographs, 32x32 colour",
         "coloured scikit-learn digits over photograph patches",
         tuple(_DIGITS.split()),
@@ -113,9 +101,6 @@ _ALL = (
     DatasetInfo(
         "stl10",
         "STL-10",
-        "image",
-        (32, 32, 3),
-        10,
         "13,000 labelled photographs of ten kinds of object, 96x96 colour, here at 32x32",
         "large patches of two scikit-learn photographs, classed by position",
         tuple(_STL10_OBJECTS.split()),
@@ -123,30 +108,27 @@ _ALL = (
     DatasetInfo(
         "gtsrb",
         "GTSRB",
-        "image",
-        (32, 32, 3),
-        43,
         "photographs of 43 kinds of German traffic sign, of many sizes, here at 32x32",
         "generated signs with the real ones' outlines and colours",
+        classes=43,
     ),
     DatasetInfo(
         "celeba",
         "CelebA eyeglasses",
-        "image",
-        (96, 96, 3),
-        2,
         "portraits, with and without eyeglasses in equal numbers, here at 96x96",
         "drawn faces with and without glasses",
         ("no eyeglasses", "eyeglasses"),
+        classes=2,
+        shape=(96, 96, 3),
     ),
     DatasetInfo(
         "shakespeare",
         "Shakespeare characters",
-        "text",
-        None,
-        None,
         "1,115,394 characters of Shakespeare's plays (tiny Shakespeare)",
         "the descriptions of scikit-learn's data sets",
+        classes=None,
+        shape=None,
+        kind="text",
     ),
 )
 

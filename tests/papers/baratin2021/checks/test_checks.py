@@ -6,7 +6,6 @@ import pytest
 from feature_alignment.determinism import stream
 from feature_alignment.papers.baratin2021.checks.check import (
     BOUND_RATIO,
-    DEVIATION,
     equation,
     inequality,
     misprint,
@@ -14,6 +13,7 @@ from feature_alignment.papers.baratin2021.checks.check import (
 )
 from feature_alignment.papers.baratin2021.checks.complexity_checks import complexity_checks
 from feature_alignment.papers.baratin2021.checks.spectral_checks import spectral_checks
+from feature_alignment.pipeline.checks import DEVIATION
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_true_forms_hold_and_printed_ones_fail(checks):
     for check in checks:
         if check.metric == BOUND_RATIO:
             assert 0 < check.value <= 1, check
-        elif check.form == "printed":
+        elif check.columns["form"] == "printed":
             assert check.value > 0.1, check
         else:
             assert check.value < 1e-6, check
@@ -38,7 +38,7 @@ def test_true_forms_hold_and_printed_ones_fail(checks):
 def test_every_misprint_has_its_correction(checks):
     forms = {}
     for check in checks:
-        forms.setdefault(check.statement, set()).add(check.form)
+        forms.setdefault(check.columns["statement"], set()).add(check.columns["form"])
     assert {"printed", "corrected"} in forms.values()
     assert all(f in ({"stated"}, {"printed", "corrected"}) for f in forms.values())
 
@@ -46,9 +46,9 @@ def test_every_misprint_has_its_correction(checks):
 def test_how_sides_are_compared():
     assert relative_deviation([3.0, 0.0], [4.0, 0.0]) == pytest.approx(0.25)
     check = equation("x", 2.0, 4.0)
-    assert (check.form, check.metric) == ("stated", DEVIATION)
+    assert (check.columns["form"], check.metric) == ("stated", DEVIATION)
     assert check.value == pytest.approx(0.5)
     printed, corrected = misprint("x", np.ones(2), np.zeros(2), np.ones(2))
-    assert (printed.form, printed.value) == ("printed", 0)
-    assert (corrected.form, corrected.value) == ("corrected", pytest.approx(1))
+    assert (printed.columns["form"], printed.value) == ("printed", 0)
+    assert (corrected.columns["form"], corrected.value) == ("corrected", pytest.approx(1))
     assert inequality("x", 3, 2).value == pytest.approx(1.5)

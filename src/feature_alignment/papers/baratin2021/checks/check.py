@@ -1,30 +1,12 @@
-"""The outcome of a numerical check of a statement, and how two sides of one are compared."""
-
-from dataclasses import dataclass
+"""How the two sides of a statement are compared."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-DEVIATION, BOUND_RATIO = "relative_deviation", "bound_ratio"
+from feature_alignment.pipeline.checks import Check, check_of
 
-
-@dataclass(frozen=True)
-class Check:
-    """One statement, on one case.
-
-    Attributes:
-        statement: what is checked, such as "lemma1".
-        form: "stated" if the paper's own form is checked; where that is a misprint, "printed" for
-            it and "corrected" for what it should be.
-        metric: `DEVIATION` of the two sides of an equation, or `BOUND_RATIO`, the smaller side of
-            an inequality divided by the larger, which must be at most 1.
-        value: of the metric.
-    """
-
-    statement: str
-    form: str
-    metric: str
-    value: float
+BOUND_RATIO = "bound_ratio"
+"""Metric: the smaller side of an inequality divided by the larger, at most 1."""
 
 
 def relative_deviation(found: ArrayLike, expected: ArrayLike) -> float:
@@ -40,7 +22,7 @@ def relative_deviation(found: ArrayLike, expected: ArrayLike) -> float:
 
 def equation(statement: str, found: ArrayLike, expected: ArrayLike, form: str = "stated") -> Check:
     """The check that two sides of an equation agree."""
-    return Check(statement, form, DEVIATION, relative_deviation(found, expected))
+    return check_of(statement, relative_deviation(found, expected), form)
 
 
 def misprint(
@@ -55,4 +37,4 @@ def misprint(
 
 def inequality(statement: str, smaller: float, larger: float) -> Check:
     """The check that one side of an inequality is at most the other, both positive."""
-    return Check(statement, "stated", BOUND_RATIO, smaller / larger)
+    return check_of(statement, smaller / larger, metric=BOUND_RATIO)

@@ -22,12 +22,13 @@ from feature_alignment.complexity.rademacher import (
     multiclass_bound,
     ramp_loss,
 )
-from feature_alignment.papers.baratin2021.checks.check import Check, equation, inequality, misprint
+from feature_alignment.papers.baratin2021.checks.check import equation, inequality, misprint
 from feature_alignment.papers.baratin2021.checks.supernat import (
     optimal_update_scales,
     supernat,
     update_bound,
 )
+from feature_alignment.pipeline.checks import Check
 
 SAMPLES, PARAMETERS, CLASSES, MEMBERS, UPDATES = 8, 12, 3, 12, 3
 LEARNING_RATE = 0.3

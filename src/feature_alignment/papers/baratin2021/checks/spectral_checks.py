@@ -8,7 +8,7 @@ import numpy as np
 
 from feature_alignment.kernels.eigenfunctions import eigenfunctions
 from feature_alignment.kernels.spectrum import effective_rank
-from feature_alignment.papers.baratin2021.checks.check import Check, equation, misprint
+from feature_alignment.papers.baratin2021.checks.check import equation, misprint
 from feature_alignment.papers.baratin2021.checks.function_updates import (
     FunctionBasis,
     function_update,
@@ -16,6 +16,7 @@ from feature_alignment.papers.baratin2021.checks.function_updates import (
     principal_components,
     time_constants,
 )
+from feature_alignment.pipeline.checks import Check
 
 INPUTS, OUTPUTS, PARAMETERS = 30, 2, 12
 SAMPLES = np.arange(4)

@@ -22,6 +22,5 @@ def run_seed(run: SeedRun[Theory]) -> SeedResult:
     ]
     result = SeedResult()
     for check in checks:
-        columns = {"statement": check.statement, "form": check.form}
-        result.add(check.metric, check.value, step=0, split="all", **columns)
+        result.add(check.metric, check.value, step=0, split="all", **check.columns)
     return result

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from feature_alignment.adaptive.penalties import PowerPenalty, effective_penalty, joint_penalty
-from feature_alignment.papers.lejeune2024.checks.check import Check, deviation
+from feature_alignment.pipeline.checks import Check, check_of
 
 POWERS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -21,18 +21,18 @@ def propositions() -> Iterator[Check]:
         values = effective_penalty(PowerPenalty(p))(np.sqrt(square))
         worst_rise = max(worst_rise, -np.diff(values).min() / values[-1])
         worst_bend = max(worst_bend, np.diff(values, 2).max() / values[-1])
-    yield deviation("proposition3_increasing", worst_rise)
-    yield deviation("proposition3_concave", worst_bend)
+    yield check_of("proposition3_increasing", worst_rise)
+    yield check_of("proposition3_concave", worst_bend)
     v = np.linspace(1, 8, 101)
     joints = [joint_penalty(PowerPenalty(p), PowerPenalty(q))(v) for p in POWERS for q in POWERS]
     falls = max(-np.diff(values).min() / values[-1] for values in joints)
     starts = max(abs(values[0]) for values in joints)
-    yield deviation("proposition4_increasing", max(0.0, falls, starts))
+    yield check_of("proposition4_increasing", max(0.0, falls, starts))
     beta = np.linspace(-3, 3, 13)
     m = np.geomspace(1e-4, 1e2, 600_001)
     cost = sum((m**2 + (b / m) ** 2).min() for b in beta[beta != 0])
-    yield deviation("diagonal_1_norm", abs(cost / np.abs(beta).sum() / 2 - 1), "corrected")
-    yield deviation("diagonal_1_norm", abs(cost / np.abs(beta).sum() - 1), "printed")
+    yield check_of("diagonal_1_norm", abs(cost / np.abs(beta).sum() / 2 - 1), "corrected")
+    yield check_of("diagonal_1_norm", abs(cost / np.abs(beta).sum() - 1), "printed")
 
 
 def lemma_5() -> Iterator[Check]:

@@ -23,8 +23,8 @@ from feature_alignment.adaptive.penalties import logarithmic_penalty, rigid_pena
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.kernels.tangent import tangent_features
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.lejeune2024.checks.check import Check, deviation
 from feature_alignment.papers.lejeune2024.parameters import Theory
+from feature_alignment.pipeline.checks import Check, check_of
 
 Blocks = list[torch.Tensor]
 """Tangent features by layer, (n, k, d) each, with the bias's column."""
@@ -103,18 +103,18 @@ def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
     norm = beta.norm()
     scale = adaptive_scales(SQUARE, rigid_penalty, np.array(float(norm)))
     s = float(scale.first)
-    yield deviation("theorem1_objective", abs(generic.objective / float(scale.penalty) - 1))
+    yield check_of("theorem1_objective", abs(generic.objective / float(scale.penalty) - 1))
     (found, _), *_ = generic.transformations
     expected = torch.eye(len(beta)).to(beta) + (s**2 - 1) * torch.outer(beta, beta) / norm**2
-    yield deviation("theorem1_transformation", _distance(found.T @ found, expected))
+    yield check_of("theorem1_transformation", _distance(found.T @ found, expected))
     change, change_new = phi @ beta, phi_new @ beta
     kernel = phi_new @ phi.T + (s**2 - 1) / norm**2 * torch.outer(change_new, change)
     generic_kernel = phi_new @ found.T @ found @ phi.T
-    yield deviation("theorem1_kernel", _distance(kernel, generic_kernel))
+    yield check_of("theorem1_kernel", _distance(kernel, generic_kernel))
     # What the transformation that was found predicts, without knowledge of β or of Theorem 1.
     (coefficients,) = generic.coefficients
     found_change = phi_new @ coefficients[0]
-    yield deviation("theorem1_predictions", _distance(found_change, change_new))
+    yield check_of("theorem1_predictions", _distance(found_change, change_new))
     yield from _label_coefficients(phi)
 
 
@@ -152,13 +152,13 @@ def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
             seed=problem.seed,
         ).fit(problem.x, problem.y)
         excess = abs(model.objective_ / generic.objective - 1)
-        yield deviation(f"theorem2_objective_{name}", excess)
+        yield check_of(f"theorem2_objective_{name}", excess)
     kernel = torch.as_tensor(model.adapted_kernel(problem.x_new, problem.x))
     assert isinstance(model.transformation_, LayerTransformation)
     sides = list(model.transformation_.sides.values())
     for form, double in (("corrected", True), ("printed", False)):
         found = _kernel_by_sum(problem, sides, double)
-        yield deviation("theorem2_kernel", _distance(found, kernel), form)
+        yield check_of("theorem2_kernel", _distance(found, kernel), form)
 
 
 def _kernel_by_sum(problem: Problem, sides: list[Sides], double: bool) -> torch.Tensor:
@@ -189,7 +189,7 @@ def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
     blocks = list(zip(models, problem.features, strict=True))
     f = sum(np.einsum("nkd,kd->n", block.numpy(), model.coefficients) for model, block in blocks)
     yield Check("flow_loss", np.square(f - residual).sum() / np.square(residual).sum())
-    yield deviation("flow_conservation", max(model.conservation_error() for model in models))
+    yield check_of("flow_conservation", max(model.conservation_error() for model in models))
     layers = list(matrix_layout(problem.network).layers)
     coefficients = [torch.as_tensor(model.coefficients) for model in models]
     structure = LayerStructure(logarithmic_penalty, logarithmic_penalty)
@@ -206,7 +206,7 @@ def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
         [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
     )
     distance = _distance(transformed @ transformed.T, expected @ expected.T)
-    yield deviation("flow_kernel", distance)
+    yield check_of("flow_kernel", distance)
     generator, free = stream(0, "flow"), [False] * len(models)
     minimum = minimise_jointly(
         problem.features, problem.residual, logarithmic_matrix_penalty, generator, 1, free

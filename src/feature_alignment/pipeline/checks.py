@@ -1,9 +1,11 @@
-"""The outcome of a numerical check."""
+"""The outcome of a numerical check of a paper's statement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import SupportsFloat
 
-import torch
+DEVIATION = "relative_deviation"
+"""Metric: the relative deviation between the two sides of an equation."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,12 @@ class Check:
     columns: Mapping[str, str] = field(default_factory=dict)
 
 
-def deviation(statement: str, value: float | torch.Tensor, form: str = "stated") -> Check:
-    """The relative deviation between the two sides of a statement.
+def check_of(
+    statement: str, value: SupportsFloat, form: str = "stated", metric: str = DEVIATION
+) -> Check:
+    """The check of a statement.
 
     The form is "stated" if the paper's own is checked; where that is a misprint, "printed" for it
     and "corrected" for what it should be.
     """
-    columns = {"statement": statement, "form": form}
-    return Check("relative_deviation", float(value), columns)
+    return Check(metric, float(value), {"statement": statement, "form": form})
