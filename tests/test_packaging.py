@@ -8,7 +8,6 @@ import pytest
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md",)
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import feature_alignment
@@ -36,6 +35,21 @@ assert torch.allclose(total, torch.kron(x @ x.T, torch.eye(2)), atol=1e-5)
 Progress(1, "run").update(1, torch.tensor(0.0))
 """
 
+OWN_MODEL = """
+import torch
+def build():
+    return torch.nn.Linear(3, 1)
+def batch():
+    return torch.eye(3), torch.tensor([0.0, 1.0, 1.0])
+"""
+RUN_BLOCKS = """
+import re, sys, torch
+torch.manual_seed(0)
+names = {}
+for block in re.findall(r"```python\\n(.*?)```", sys.stdin.read(), re.DOTALL):
+    exec(block, names)
+"""
+
 
 class Environment:
     """An environment of its own, in the versions of the lock file."""
@@ -53,17 +67,16 @@ class Environment:
             f"feature-alignment{extras}@file://{self.wheel}"
         )
 
-    def run(self, *arguments):
-        return subprocess.run(
-            [self.python, "-I", "-W", "error", *arguments],
+    def succeed(self, *arguments, page=""):
+        done = subprocess.run(
+            [self.python, "-W", "error", *arguments],
             cwd=self.wheel.parent,
+            env={"PYTHONPATH": ".", "MPLBACKEND": "agg", "COLUMNS": "200"},
+            input=page,
             capture_output=True,
             text=True,
             check=False,
         )
-
-    def succeed(self, code):
-        done = self.run("-c", code)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -87,25 +100,49 @@ def core(tmp_path_factory):
 
 
 def test_the_core_brings_four_packages_and_measures(core):
-    names = core.succeed(IMPORT_ALL).split()
+    names = core.succeed("-c", IMPORT_ALL).split()
     rooms = {name.split(".")[1] for name in names}
     assert rooms >= {"gradients", "kernels", "layer_features", "adaptive", "complexity", "probes"}
     assert rooms >= {"free_probability", "models", "training", "errors", "files", "determinism"}
-    core.succeed(MEASURE)
+    core.succeed("-c", MEASURE)
     find = "from importlib.util import find_spec; print(*filter(find_spec, {}))"
     absent = ["matplotlib", "seaborn", "sklearn", "pydantic", "yaml", "tqdm", "threadpoolctl"]
-    assert core.succeed(find.format([*absent, "torch"])).split() == ["torch"]
+    assert core.succeed("-c", find.format([*absent, "torch"])).split() == ["torch"]
+
+
+def test_the_core_measures_checkpoints(core):
+    folder = core.wheel.parent
+    (folder / "own.py").write_text(OWN_MODEL)
+    save = "import own, torch; torch.save(own.build().state_dict(), 'step_5.pt')"
+    core.succeed("-c", save)
+    command = "measure own:build --data own:batch --checkpoints *.pt --out record"
+    core.succeed("-m", "feature_alignment", *command.split())
+    assert "effective_rank" in (folder / "record" / "metrics.csv").read_text()
 
 
 def test_what_is_not_installed_is_asked_for_in_one_sentence(core):
-    done = core.run("-m", "feature_alignment", "--help")
-    assert done.returncode == 0, done.stderr
-    assert "pip install 'feature-alignment[pipeline]'" in " ".join(done.stdout.split())
-    done = core.run("-c", "import feature_alignment as fa; fa.AdaptiveTangentFeatures")
-    assert "needs sklearn: pip install 'feature-alignment[solver]'" in done.stderr
+    shown = core.succeed("-m", "feature_alignment", "--help")
+    assert "pip install 'feature-alignment[pipeline]'" in shown
+    solver = """
+import feature_alignment as fa
+try:
+    fa.AdaptiveTangentFeatures
+except ImportError as error:
+    print(error)
+"""
+    said = "AdaptiveTangentFeatures needs sklearn: pip install 'feature-alignment[solver]'.\n"
+    assert core.succeed("-c", solver) == said
 
 
 def test_types_and_the_command_come_along(core):
-    package = core.succeed("import feature_alignment as fa; print(fa.__path__[0])").strip()
+    package = core.succeed("-c", "import feature_alignment as fa; print(fa.__path__[0])").strip()
     assert (Path(package) / "py.typed").is_file()
     assert (core.python.parent / "feature-alignment").is_file()
+
+
+@pytest.mark.parametrize("file", ["README.md", "docs/tutorial.md"])
+def test_pages_run_with_the_extras_that_they_name(core, file):
+    core.install("[plots,solver]")
+    page = (ROOT / file).read_text(encoding="utf-8")
+    assert "[plots,solver]" in page
+    core.succeed("-c", RUN_BLOCKS, page=page.partition("## Using the measurements")[2] or page)

@@ -4,6 +4,7 @@ Links are written for the repository. Here those to a file that is on the site l
 and of the others only the text is kept.
 """
 
+import ast
 import contextlib
 import io
 import logging
@@ -64,16 +65,19 @@ def api_pages() -> dict[str, str]:
 
 
 def names_of_the_facade() -> str:
-    """What `import feature_alignment as fa` offers, with links."""
-    lines = [
-        "Names of `import feature_alignment as fa`, and where each is described:",
-        "",
-        *(
-            f"- [`fa.{name}`][feature_alignment.{home}.{name}]"
-            for name, home in sorted(feature_alignment._HOMES.items())
-        ),
+    """A table of what `import feature_alignment as fa` offers, with links."""
+    rows = [
+        f"| [`fa.{name}`][feature_alignment.{home}.{name}] | {summary(home, name)} |"
+        for name, home in sorted(feature_alignment._HOMES.items())
     ]
-    return "\n".join(lines)
+    return "\n".join(["`import feature_alignment as fa`", "", "| name | is |", "|---|---|", *rows])
+
+
+def summary(home: str, name: str) -> str:
+    """The first line of a docstring, as a cell of a table."""
+    tree = ast.parse((LIBRARY / f"{home.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    found = next(node for node in ast.walk(tree) if getattr(node, "name", None) == name)
+    return ast.get_docstring(found).partition("\n")[0].replace("|", "\\|")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

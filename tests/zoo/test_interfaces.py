@@ -10,6 +10,7 @@ import transformers as hf
 from torch import nn
 
 from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from zoo.layers import D, T, parameter, sequences, vectors, words
 from zoo.models import TEXT
 from zoo.oracle import assert_grams, call, grams, jacobian, prepared
@@ -281,3 +282,20 @@ def test_an_image_and_text_model_with_both_inputs():
 
     expected = grams(jacobian(prepared(lambda: hf.CLIPModel(config)), x, pick))
     assert_grams(tangent_kernel(prepared(lambda: hf.CLIPModel(config)), x, output=pick), expected)
+
+
+@pytest.mark.filterwarnings("ignore::Warning")  # of the compiler's own
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_compiled_model_is_measured_as_the_one_it_was_made_from(whole):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), torch.randn(5, 3)
+    expected = tangent_kernel(model, x)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True) if whole else model
+    if not whole:
+        model[1].compile(backend="aot_eager")
+    compiled(x).sum().backward()
+    found = tangent_kernel(compiled, x)
+    for mine, theirs in zip(found.layers.values(), expected.layers.values(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert len(layer_feature_matrices(compiled, x)) == 2
+    torch._dynamo.reset()

@@ -1,6 +1,7 @@
 """A model as a function of its parameters and samples, run without leaving a trace in it."""
 
 import math
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -91,6 +92,8 @@ class ModelFunction:
             if differentiable:
                 stack.enter_context(_without_fused_recurrence(self.model))
             stack.enter_context(_without_fast_path())
+            if "torch._dynamo" in sys.modules:  # compiled code hides how parameters are used
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield self._run
 
     def _run(self, samples: Samples) -> torch.Tensor:

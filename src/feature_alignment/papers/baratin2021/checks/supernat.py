@@ -1,7 +1,8 @@
 """SuperNat: gradient descent of a linear model that rescales its own features at every step.
 
 The features Φ_t = Σ_j √λ_jt u_j v_jᵀ keep their singular vectors, so that everything happens mode
-by mode. The eigenvalues λ underflow within a few hundred steps: their logarithms are kept.
+by mode. Eigenvalues λ and residuals u_jᵀ(f − y) underflow within a few hundred steps: their
+logarithms are kept. (Taken as a difference, the residual of a fitted mode would be rounding.)
 
 Axes: n samples, p parameters, r = rank modes, t steps.
 """
@@ -13,10 +14,9 @@ import numpy as np
 KAPPAS = ("max", "fixed", "literal", "trace", "lambda_max")
 """The ways to choose the constant κ of Proposition 3; see `supernat`."""
 
-# A gradient that is exactly zero, once a mode is fitted, counts as this, so that logarithms stay
-# finite.
+_LARGEST_LOG = 230.0  # of residuals and eigenvalues: 1e100
+# A factor that is exactly zero, where a step fits a mode, counts as this: logarithms stay finite.
 _SMALLEST = float(np.finfo(np.float64).tiny)
-_LARGEST_OUTPUT, _LARGEST_LOG = 1e100, 600.0
 
 
 @dataclass(frozen=True)
@@ -94,24 +94,24 @@ def supernat(
     if singular_values[-1] <= singular_values[0] * max(features.shape) * np.finfo(float).eps:
         raise ValueError("features: rank-deficient; SuperNat needs the rank min(n, p).")
     target = left.T @ y  # (r,)
-    outputs = np.zeros_like(target)
-    log_eigenvalues = [2 * np.log(singular_values)]
-    modes = [outputs]
-    first = None
+    log = 2 * np.log(singular_values)
+    log_residual = np.log(np.maximum(np.abs(target), _SMALLEST))
+    sign = -np.sign(target)  # of u_jᵀ(f − y), at f = 0
+    first = log_residual.max() - np.log(len(y))
+    log_eigenvalues, modes = [log], [np.zeros_like(target)]
     for step in range(1, steps + 1):
-        gradient = (outputs - target) / len(y)
-        log = log_eigenvalues[-1]
-        outputs = outputs - learning_rate * np.exp(log) * gradient
-        log_gradient = np.log(np.maximum(np.abs(gradient), _SMALLEST))
-        first = log_gradient.max() if first is None else first
+        log_gradient = log_residual - np.log(len(y))
+        factor = 1 - learning_rate * np.exp(log) / len(y)  # what a step leaves of the residual
+        log_residual = log_residual + np.log(np.maximum(np.abs(factor), _SMALLEST))
+        sign = sign * np.where(factor < 0, -1.0, 1.0)
         if kappa is not None:
             log = log + log_gradient - _log_kappa(kappa, log, log_gradient, float(first))
-        if not np.abs(outputs).max() < _LARGEST_OUTPUT or not log.max() < _LARGEST_LOG:
+        if not max(log_residual.max(), log.max()) < _LARGEST_LOG:
             raise ValueError(
                 f"step {step}: training with learning rate {learning_rate} and kappa {kappa} "
                 "diverges; take a smaller learning rate."
             )
-        modes.append(outputs)
+        modes.append(target + sign * np.exp(log_residual))
         log_eigenvalues.append(log)
     weights = (np.array(modes) / singular_values) @ right
     return Flow(weights, np.array(log_eigenvalues), right.T)
