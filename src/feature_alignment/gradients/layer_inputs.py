@@ -4,49 +4,32 @@ A module's weight (k, d) has the gradient Σ_t δ_t a_tᵀ for each sample and o
 positions t (one for a vector input, tokens of a sequence, output pixels of a convolution).
 """
 
-from dataclasses import Field, dataclass
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
 
 
-class Inputs(Protocol):
-    """Inputs a of a matrix-shaped parameter at every position, for n samples."""
+class _ByPosition:
+    """Inputs a of a matrix-shaped parameter at every position, for n samples: see `Inputs`.
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # for dataclasses.replace
+    The methods are those of inputs that are loaded as vectors (b, P, d).
+    """
 
-    @property
-    def values(self) -> torch.Tensor:
-        """What the module was given, samples first."""
-        ...
+    values: torch.Tensor
 
     @property
     def positions(self) -> int:
         """P."""
-        ...
-
-    @property
-    def columns(self) -> int:
-        """Columns d of one group's weight (k, d), in the order of `weight_order`."""
-        ...
-
-    @property
-    def groups(self) -> int:
-        """Number of independent parts of the weight's rows, each with inputs of its own."""
-        ...
-
-    def load(self, group: int, samples: slice) -> torch.Tensor:
-        """What `similarity` and `add_gradient_rows` take: (b, P, …) for b samples."""
-        ...
+        return self.values.shape[1]
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """Inner products a_it·a_js of loaded inputs: (b, P, …), (b₂, P₂, …) → (b·P, b₂·P₂)."""
-        ...
+        return first.flatten(0, 1) @ second.flatten(0, 1).T
 
     def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
         """Inner products a_it·a_is within each sample: (b, P, …) → (b, P, P)."""
-        ...
+        return loaded @ loaded.transpose(1, 2)
 
     def add_gradient_rows(
         self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
@@ -57,31 +40,9 @@ class Inputs(Protocol):
             out: (b, c, number of rows, columns), contiguous.
             loaded: inputs of b samples.
             signal: δ (b, c, P, k).
-            rows: the rows.
+            rows: the units, or the group's output channels; of an embedding the tokens.
             beta: 0 or 1.
         """
-        ...
-
-    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """Gradient rows (…, columns) with their entries in the order of the parameter's."""
-        ...
-
-
-class _OuterProducts:
-    """The operations shared by inputs that are loaded as vectors (b, P, d)."""
-
-    def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return first.flatten(0, 1) @ second.flatten(0, 1).T
-
-    def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return loaded @ loaded.transpose(1, 2)
-
-    def add_gradient_rows(
-        self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
-    ) -> None:
-        """See `Inputs`: rows are the units, or the group's output channels."""
         delta = signal[..., rows]  # (b, c, P, k)
         # All outputs in one product per sample, since they share the inputs; of the two layouts
         # in memory, the one that needs no copy.
@@ -91,9 +52,13 @@ class _OuterProducts:
             stacked = delta.transpose(1, 2).flatten(2).transpose(1, 2)
         out.flatten(1, 2).baddbmm_(stacked, loaded, beta=beta)
 
+    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
+        """Gradient rows (…, columns) with their entries in the order of the parameter's."""
+        return rows
+
 
 @dataclass(frozen=True)
-class VectorInputs(_OuterProducts):
+class VectorInputs(_ByPosition):
     """Inputs of a linear layer at every position.
 
     Attributes:
@@ -105,30 +70,21 @@ class VectorInputs(_OuterProducts):
     groups: int = 1
 
     @property
-    def positions(self) -> int:
-        """P."""
-        return self.values.shape[1]
-
-    @property
     def columns(self) -> int:
         """d, the length of an input."""
         return self.values.shape[2] // self.groups
 
     def load(self, group: int, samples: slice) -> torch.Tensor:
-        """See `Inputs`: (b, P, d)."""
+        """What the methods take: (b, P, d)."""
         return self.values[samples, :, group * self.columns : (group + 1) * self.columns]
 
     def load_groups(self, samples: slice) -> torch.Tensor:
         """Inputs of all groups side by side: (b, P, groups, d)."""
         return self.values[samples].unflatten(2, (self.groups, -1))
 
-    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return rows
-
 
 @dataclass(frozen=True)
-class PatchInputs(_OuterProducts):
+class PatchInputs(_ByPosition):
     """Inputs of a convolution, unfolded into one patch per output position when loaded.
 
     A patch's entries run over the window first and the channels last, which copies fastest.
@@ -165,7 +121,7 @@ class PatchInputs(_OuterProducts):
         return self.values.shape[2] // self.groups * torch.Size(self.kernel).numel()
 
     def load(self, group: int, samples: slice) -> torch.Tensor:
-        """See `Inputs`: patches (b, P, d)."""
+        """What the methods take: patches (b, P, d)."""
         channels = self.values.shape[2] // self.groups
         return self._patches(self.values[samples, :, group * channels : (group + 1) * channels])
 
@@ -191,13 +147,13 @@ class PatchInputs(_OuterProducts):
         return a.reshape(a.shape[0] // images, -1, width)
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`: channels first, as in the weight."""
+        """Gradient rows with channels first, as in the weight."""
         window = torch.Size(self.kernel).numel()
         return rows.unflatten(-1, (window, -1)).transpose(-1, -2).flatten(-2)
 
 
 @dataclass(frozen=True)
-class TokenInputs:
+class TokenInputs(_ByPosition):
     """Inputs of an embedding: token t stands for the unit vector e_t, its gradient for e_t δᵀ.
 
     The roles are swapped: rows of the weight (V, k) belong to tokens, columns to δ.
@@ -213,33 +169,31 @@ class TokenInputs:
     columns: int
     groups: int = 1
 
-    @property
-    def positions(self) -> int:
-        """P."""
-        return self.values.shape[1]
-
     def load(self, group: int, samples: slice) -> torch.Tensor:
-        """See `Inputs`: tokens (b, P)."""
+        """What the methods take: tokens (b, P)."""
         return self.values[samples]
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`: True where the tokens are equal."""
+        """True where the tokens are equal."""
         return first.reshape(-1, 1) == second.reshape(1, -1)
 
     def own_similarity(self, loaded: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`: True where the tokens are equal."""
+        """True where the tokens are equal."""
         return loaded[:, :, None] == loaded[:, None, :]
 
     def add_gradient_rows(
         self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
     ) -> None:
-        """See `Inputs`: rows are tokens."""
+        """Replace `out` by beta · out + rows, which are tokens, of Σ_t e_t δ_tᵀ."""
         tokens = torch.arange(rows.start, rows.stop, device=loaded.device)
         chosen = (loaded[:, None, :] == tokens[:, None]).to(signal.dtype)  # (b, V', P)
         found = chosen @ signal.transpose(1, 2).flatten(2)  # (b, V', c·k)
         found = found.unflatten(2, (signal.shape[1], -1)).transpose(1, 2)
         out.mul_(beta).add_(found) if beta else out.copy_(found)
 
-    def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """See `Inputs`."""
-        return rows
+
+Inputs = VectorInputs | PatchInputs | TokenInputs
+"""Inputs of every kind. They have `values`, what the module was given, samples first; `positions`
+P; `columns` d of one group's weight (k, d), in the order of `weight_order`; `groups`, the number of
+independent parts of the weight's rows, each with inputs of its own; and `load`, which gives what
+the other methods take, (b, P, …) for b samples."""
