@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from feature_alignment.adaptive.feature_structures import (
-    DiagonalTransformation,
     LayerTransformation,
     RankOneTransformation,
     Transformation,
@@ -39,7 +38,7 @@ def adapted_tangent_kernel(
 
     Raises:
         ValueError: if M acts on layers and one with parameters is neither linear nor a plain
-            convolution over images, or if M is of an unknown kind.
+            convolution over images.
     """
     if isinstance(transformation, LayerTransformation):
         return tangent_kernel(_transformed_network(model, transformation), x, x2).total
@@ -51,13 +50,11 @@ def adapted_tangent_kernel(
             for inputs in (x, x if x2 is None else x2)
         ]
         return kernel + (transformation.scale**2 - 1) * torch.outer(*along)
-    if isinstance(transformation, DiagonalTransformation):
-        scales = matrix_layout(model).split(transformation.scales)
-        flat = torch.cat([scales[name].flatten() for name, _ in model.named_parameters()])
-        rows = tangent_features(model, x).flatten(0, 1) * flat  # (n·c, p)
-        columns = rows if x2 is None else tangent_features(model, x2).flatten(0, 1) * flat
-        return rows @ columns.T
-    raise ValueError(f"transformation: {type(transformation).__name__} has no kernel here.")
+    scales = matrix_layout(model).split(transformation.scales)
+    flat = torch.cat([scales[name].flatten() for name, _ in model.named_parameters()])
+    rows = tangent_features(model, x).flatten(0, 1) * flat  # (n·c, p)
+    columns = rows if x2 is None else tangent_features(model, x2).flatten(0, 1) * flat
+    return rows @ columns.T
 
 
 def _transformed_network(model: nn.Module, transformation: LayerTransformation) -> nn.Module:

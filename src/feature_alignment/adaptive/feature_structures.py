@@ -6,7 +6,6 @@ LeJeune & Alemohammad 2024) and that minimum, the effective penalty Ω̃(B).
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,27 +13,6 @@ import torch
 from feature_alignment.adaptive.adaptive_scales import adaptive_scales
 from feature_alignment.adaptive.parameter_matrices import Matrices, inner
 from feature_alignment.adaptive.penalties import Penalty, rigid_penalty
-
-
-class Transformation(Protocol):
-    """A symmetric positive definite M ⪰ I on the parameters."""
-
-    @property
-    def penalty(self) -> float:
-        """Ω̃(B) of the coefficients it was made for."""
-        ...
-
-    def apply(self, matrices: Matrices, power: int) -> Matrices:
-        """M^power applied to matrices by layer; the power may be negative."""
-        ...
-
-
-class Structure(Protocol):
-    """A set of transformations M and a penalty Ω on them."""
-
-    def adapt(self, coefficients: Matrices) -> Transformation:
-        """The M that minimises Ω(M) + ‖M⁻¹B‖² for coefficients B by layer."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +25,7 @@ class Structureless:
     penalty: Penalty
 
     def adapt(self, coefficients: Matrices) -> "RankOneTransformation":
-        """See `Structure`: I + (s − 1)uuᵀ along the unit vector u of B."""
+        """The best M for coefficients B by layer: I + (s − 1)uuᵀ along the unit vector u of B."""
         norm = inner(coefficients, coefficients) ** 0.5
         scales = adaptive_scales(self.penalty, rigid_penalty, np.array(norm))
         unit = {layer: b / norm if norm > 0 else b for layer, b in coefficients.items()}
@@ -69,7 +47,7 @@ class RankOneTransformation:
     scale: float
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
-        """See `Transformation`."""
+        """M^power applied to matrices by layer; the power may be negative."""
         along = (self.scale**power - 1) * inner(self.direction, matrices)
         return {
             layer: torch.add(matrix, self.direction[layer], alpha=along)
@@ -87,7 +65,7 @@ class Diagonal:
     penalty: Penalty
 
     def adapt(self, coefficients: Matrices) -> "DiagonalTransformation":
-        """See `Structure`: the scale of each coefficient by itself."""
+        """The best M for coefficients B by layer: the scale of each coefficient by itself."""
         total, scales = 0.0, {}
         for layer, b in coefficients.items():
             found = adaptive_scales(self.penalty, rigid_penalty, b.abs().cpu().numpy())
@@ -109,7 +87,7 @@ class DiagonalTransformation:
     scales: Matrices
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
-        """See `Transformation`."""
+        """M^power applied to matrices by layer; the power may be negative."""
         return {layer: matrix * self.scales[layer] ** power for layer, matrix in matrices.items()}
 
 
@@ -133,7 +111,7 @@ class LayerStructure:
     readout: str | None = None
 
     def adapt(self, coefficients: Matrices) -> "LayerTransformation":
-        """See `Structure`: scales along the singular vectors of each layer's B."""
+        """The best M for coefficients B by layer: scales along the singular vectors of each."""
         total, sides = 0.0, {}
         for layer, b in coefficients.items():
             left, d, right = torch.linalg.svd(b, full_matrices=False)
@@ -179,7 +157,7 @@ class LayerTransformation:
     sides: dict[str, Sides]
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
-        """See `Transformation`."""
+        """M^power applied to matrices by layer; the power may be negative."""
         found = {}
         for layer, matrix in matrices.items():
             side = self.sides[layer]
@@ -195,6 +173,14 @@ class LayerTransformation:
             _scaled(next(eyes), side.inputs, side.input_scales, 1),
             _scaled(next(eyes), side.outputs, side.output_scales, 1),
         )
+
+
+Structure = Structureless | Diagonal | LayerStructure
+"""A set of transformations M and a penalty Ω on them; `adapt` gives the M that minimises
+Ω(M) + ‖M⁻¹B‖²."""
+Transformation = RankOneTransformation | DiagonalTransformation | LayerTransformation
+"""A symmetric positive definite M ⪰ I on the parameters; `penalty` is Ω̃(B) of the coefficients it
+was made for."""
 
 
 def _scaled(
