@@ -1,7 +1,7 @@
 """What figures are made of: finished runs, and the tidy table gathered from them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -68,20 +68,8 @@ class Run:
         return np.stack([self.array(name, seed) for seed in self.seeds])
 
 
-class Runs(Mapping[str, Run]):
+class Runs(dict[str, Run]):
     """The runs of one figure, by the names of their points."""
-
-    def __init__(self, runs: Mapping[str, Run]) -> None:
-        self._runs = dict(runs)
-
-    def __getitem__(self, point: str) -> Run:
-        return self._runs[point]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._runs)
-
-    def __len__(self) -> int:
-        return len(self._runs)
 
     @property
     def metrics(self) -> pd.DataFrame:
