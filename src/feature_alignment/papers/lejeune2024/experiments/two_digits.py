@@ -1,7 +1,6 @@
 """The images of two digit classes, as both experiments on them take them."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -10,11 +9,9 @@ from feature_alignment.errors import UserError
 from feature_alignment.papers.lejeune2024.parameters import TwoDigits
 from feature_alignment.pipeline.run import SeedRun
 
-P = TypeVar("P", bound=TwoDigits)
-
 
 def two_digits(
-    run: SeedRun[P],
+    run: SeedRun[TwoDigits],
     split: str,
     wanted: int,
     *,
