@@ -189,10 +189,10 @@ MISTAKES = {
     ),
     "default of a wrong type": (
         PARAMETERS,
-        ("default=100,", 'default="many",'),
+        ("Count = 100", 'Count = "many"'),
         r"parameters\.py: class Descent: steps: found 'many' \(text\)",
     ),
-    "no default": (PARAMETERS, ("default=100,", ""), "class Descent: steps: missing"),
+    "no default": (PARAMETERS, ("Count = 100", "Count"), "class Descent: steps: missing"),
     "experiment without a module": (
         PARAMETERS,
         ('experiment="coin"', 'experiment="coins"'),
