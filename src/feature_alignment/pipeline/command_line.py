@@ -34,7 +34,7 @@ def add_commands(commands: Any) -> None:
 
     def command(name: str, function: Any, about: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=about, description=about)
-        added.set_defaults(command=lambda options: _with_own_papers(function, options))
+        added.set_defaults(command=lambda options: _configured(function, options))
         return added
 
     def configured(name: str, function: Any, about: str, target: str) -> argparse.ArgumentParser:
@@ -58,23 +58,17 @@ def add_commands(commands: Any) -> None:
     command("dictionary", _dictionary, f"Write the page of the data dictionary, {PAGE}.")
 
 
-def _with_own_papers(
-    function: Callable[[argparse.Namespace], None], options: argparse.Namespace
-) -> None:
-    options.settings, options.files = _settings(getattr(options, "configfile", []))
-    add_papers(options.settings.get("papers_path"))
-    function(options)
-
-
-def _settings(further: Sequence[Path]) -> tuple[dict[str, Any], list[Path]]:
-    files = [file for file in [Path("config.yaml")] if file.exists()] + [*further]
-    settings: dict[str, Any] = {}
-    for file in files:
+def _configured(function: Callable[[argparse.Namespace], None], options: Any) -> None:
+    further = getattr(options, "configfile", [])
+    options.files = [file for file in [Path("config.yaml")] if file.exists()] + further
+    options.settings = {}
+    for file in options.files:
         found = read_yaml(file)
         if not isinstance(found, dict):
             raise UserError(f"{file}: holds no mapping of keys to values.")
-        settings = merge(settings, found)
-    return settings, files
+        options.settings = merge(options.settings, found)
+    add_papers(options.settings.get("papers_path"))
+    function(options)
 
 
 def _config(options: argparse.Namespace) -> Config:
