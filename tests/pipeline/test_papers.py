@@ -221,8 +221,8 @@ MISTAKES = {
     ),
     "criterion without its number": (
         LEDGER,
-        ("      tolerance: 0.05\n", ""),
-        FIRST + r"criterion\.tolerance: missing",
+        ("{comparator: near}", "{comparator: above, why: x}"),
+        FIRST + r"criterion\.low: missing",
     ),
     "claim twice": (LEDGER, ("fig1.bent_share", "fig1.fair_share"), FIRST + "id: used twice"),
     "broken ledger": (LEDGER, ("claims:", "claims: ["), r"claims\.yaml: is not valid YAML"),

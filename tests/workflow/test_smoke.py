@@ -56,7 +56,7 @@ def test_what_claims_select_exists_at_every_size(finished):
     missing = []
     for claim in load_ledger(ledgers()):
         table = pd.read_csv(finished.folder / f"results/smoke/tables/{claim.figure}.csv", dtype=str)
-        for select in (claim.select, claim.relative_to or {}):
+        for select in (claim.select, claim.relative_to or {}, claim.corrected or {}):
             for column, wanted in select.items():
                 # Sizes, such as n and the step, are those of the preset; words are not.
                 words = {w for w in np.atleast_1d(wanted).tolist() if isinstance(w, str)}

@@ -143,7 +143,7 @@ def check_claims(claims: "Iterable[Claim]") -> None:
         UserError: naming the first claim whose metric is not, and the nearest name that is.
     """
     for claim in claims:
-        for key in ("select", "relative_to"):
+        for key in ("select", "relative_to", "corrected"):
             wanted = (getattr(claim, key) or {}).get("metric", [])
             for metric in wanted if isinstance(wanted, list) else [wanted]:
                 if describe(claim.paper, "metrics", str(metric)) is None:

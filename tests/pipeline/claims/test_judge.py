@@ -9,11 +9,12 @@ claims:
     place: Figure 1
     statement: It is one half.
     quote: one half
+    kind: number
     reading: stated
     paper_value: 0.5
     figure: example2030_fig1
     select: {metric: heads_share, step: last}
-    criterion: {comparator: near, tolerance: 0.05, why: 10 %}
+    criterion: {comparator: near}
     lowest_preset: quick
     data: real
 """

@@ -82,12 +82,29 @@ def test_where_each_value_counts_comparisons_are_made_draw_by_draw():
     assert claim_values(claim(criterion=EACH, **chosen), table).tolist() == [2, 3, 2, 3]
     # Else of the means: (1·2 + 2·3)/(1 + 2), and so on.
     means = [8 / 3, (11 * 2 + 12 * 3) / 23]
-    by_seed = EACH.but(each="seed")
-    for criterion in (by_seed, EACH.but(each=False)):
-        found = claim_values(claim(criterion=criterion, **chosen), table)
-        np.testing.assert_allclose(found, means, rtol=1e-12)
-    alone = claim(criterion=by_seed, over="draw", select={"metric": "other"})
-    assert claim_values(alone, table).tolist() == [1.5, 11.5]
+    found = claim_values(claim(criterion=EACH.but(each=False), **chosen), table)
+    np.testing.assert_allclose(found, means, rtol=1e-12)
+
+
+def test_independent_values_of_a_seed_are_told_apart_and_compared_among_themselves():
+    rows = [
+        {"seed": s, "data": d, "draw": k, "metric": m, "value": v + 10 * s + len(d) + k}
+        for s in (0, 1)
+        for d in ("a", "bb")
+        for m, draws, v in (("number", (0, 1), 0.0), ("other", (0,), 0.5))
+        for k in draws
+    ]
+    chosen = {"over": "draw", "independent": "data", "criterion": EACH}
+    table = pd.DataFrame(rows).sample(frac=1, random_state=1)
+    with pytest.raises(UserError, match="several rows for seed 0"):
+        claim_values(claim(over="draw", criterion=EACH), table)
+    found = claim_values(claim(**chosen), table)
+    assert found.index.droplevel("draw").unique().tolist() == [
+        (s, d) for s in (0, 1) for d in ("a", "bb")
+    ]
+    assert found.tolist() == [1, 2, 2, 3, 11, 12, 12, 13]
+    compared = claim(**chosen, relative_to={"metric": "other"}, combine="difference")
+    assert claim_values(compared, table).tolist() == [0, 0, 0, 0]  # 1.5 − 1.5, and so on
 
 
 def test_where_draws_do_not_match_means_are_compared():

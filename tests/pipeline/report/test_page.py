@@ -1,4 +1,5 @@
 import base64
+import datetime
 from dataclasses import replace
 from html.parser import HTMLParser
 from io import BytesIO
@@ -47,25 +48,23 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def claim(name, value, *, figure="second2021_fig1", **changes):
+def claim(name, value, criterion=None, *, figure="second2021_fig1", **changes):
     return toy_claims.claim(
-        Criterion(comparator="near", why="10 %", tolerance=0.1),
+        criterion,
         id=f"second2021.{figure.partition('_')[2]}.{name}",
         paper="second2021",
         statement=f"The {name} is <small> & {value}.",
         paper_value=value,
         figure=figure,
-        select={"metric": name},
         lowest_preset="smoke",
-        partly=Criterion(comparator="above", why="direction", low=0.5),
-        **changes,
+        **{"select": {"metric": name}, **changes},
     )
 
 
 LEDGER = (
     claim("first", 0.9, note="A finding."),
-    claim("second", 2.0),
-    claim("third", 0.0),
+    claim("second", 0.75),
+    claim("third", 0.0, decimals=1),
     claim("fourth", 0.9, data="real"),
 )
 RUN = {
@@ -189,6 +188,35 @@ def test_every_verdict_is_shown_in_words_with_its_reason(report, folder):
     assert "Needs the real data" in page.text
 
 
+def test_kinds_are_tallied_apart_and_a_changed_criterion_tells_what_it_was(report, folder):
+    exact = Criterion(comparator="below", high=0.9, why="A definition.")
+    each = Criterion(comparator="above", low=0.0, each=True, why="The direction.")
+    was = {"date": datetime.date(2026, 11, 22), "criterion": "From 1 on.", "reason": "A typo."}
+    ledger = (
+        claim("first", 0.9),
+        claim("second", 0.9, exact, kind="mathematics", corrected={"metric": "third"}),
+        claim("third", None, each, kind="comparison", reading="qualitative", was=[was]),
+        claim("fourth", None, each, kind="ours", reading="qualitative", select={"metric": "third"}),
+    )
+    about = {"datasets": [], "changed": []}
+    spec = {"name": "quick", "preset": "quick", "figures": {"second2021_fig1": about}}
+    rows = [
+        {"seed": seed, "metric": metric, "value": value}
+        for metric, value in (("first", 0.9), ("second", 1.0), ("third", 0.5))
+        for seed in range(2)
+    ]
+    verdicts = evaluate_all(ledger, {"second2021_fig1": pd.DataFrame(rows)}, spec)
+    text = Page(render_report(replace(report, ledger=ledger, verdicts=verdicts), folder)).text
+    tally = (
+        "Numbers ✓ 1 reproduced Directions and comparisons ? 1 undecided "
+        "Mathematics ✎ 1 holds as corrected Ours, not the papers' ? 1 undecided"
+    )
+    assert text.count(tally) == 2  # of all papers, and of this paper
+    assert "3 claims of the papers and 1 question of our own" in text
+    assert "Until 2026-11-22: From 1 on. Changed because: A typo." in text
+    assert text.count("Changed because") == 1
+
+
 def test_papers_and_figures_without_content_are_left_out_or_said_to_be_empty(report, folder):
     text = Page(render_report(report, folder)).text
     assert "Another paper" not in text
@@ -271,4 +299,4 @@ def test_verdicts_of_changed_settings_are_told_and_not_counted(report, folder):
     own = Page(render_report(report, folder)).text
     assert "changed settings" not in own
     assert "✓ 1 reproduced" in own
-    assert "✓ 0 reproduced" in text
+    assert "✓ 1 reproduced" not in text

@@ -1,20 +1,16 @@
 """The ledger: what a paper claims, read from its `claims.yaml` and checked.
 
-How a tolerance is chosen, always from what the paper states and never from our results:
-(1) what follows from definitions must hold to numerical accuracy;
-(2) where the paper's number is one run or one draw of a procedure that it pins down, it must be a
-plausible single draw from ours (one_draw), give or take half a unit in its last digit;
-(3) where the paper leaves settings open, or ours were chosen among several by its number, and
-where that is read off a figure, our mean must come within 10 % of it, or within half a unit in its
-last digit if that is more (near), and counts as partly within 25 %;
-(4) where the paper says in words that something grows, or is larger, it must do so in each seed;
-(5) where it says that two matrices are alike, their cosine similarity must exceed 0.9, and counts
-as partly above 0.7; each other reading of words is explained by the claim's `why`;
-(6) the size of an effect on a dataset is judged on that dataset only (data: real), its direction
-and what is said of networks in general on any.
+`pipeline/claims/rules.py` turns values into verdicts, by the same rules for every claim. What a
+claim adds to them is chosen from what the paper says and never from our results: that two matrices
+are alike is read as a cosine above 0.9, and each other reading of words is explained by the
+claim's `why`. The size of an effect on a dataset, and what is said of a dataset or of several, is
+judged on the real data only (data: real), what is said of networks in general on any. A criterion
+that is changed later keeps what it was, when, and why (`was`).
 """
 
+import datetime
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -26,49 +22,48 @@ from feature_alignment.pipeline.config import Preset, read_yaml
 from feature_alignment.pipeline.dictionary import check_claims
 from feature_alignment.pipeline.parameters import Section, check
 
-# What each comparator needs besides `why`; a key of another comparator is a mistake.
+# What each comparator needs; a key of another comparator is a mistake.
 _NEEDS = MappingProxyType(
     {
-        "near": {"tolerance"},
-        "one_draw": {"tolerance"},
-        "above": {"low"},
-        "below": {"high"},
-        "between": {"low", "high"},
+        "near": set(),
+        "above": {"low", "why"},
+        "below": {"high", "why"},
+        "between": {"low", "high", "why"},
     }
 )
-_LIMITS = {"tolerance", "low", "high"}
-_AGAINST_PAPER = {"near", "one_draw"}
-
-EACH_SEED = "seed"
-"""Value of `Criterion.each`: the mean over the draws of each seed must pass."""
 
 Text = Annotated[str, Field(min_length=1)]
 Select = dict[str, str | bool | int | float | list[Any]]
 
 
 class Criterion(Section):
-    """What must hold for a claim to count as reproduced, or as partly reproduced.
+    """What must hold; `pipeline/claims/rules.py` says how often, and what counts as partly.
 
     Attributes:
-        comparator: near: the distance to the paper's number is at most `tolerance`. one_draw: the
-            paper's number is one random draw; it lies within two standard deviations, plus
-            `tolerance`, of the mean of our draws, of which at least five are needed. above: more
-            than `low`. below: less than `high`. between: from `low` to `high`.
-        why: why this tolerance or bound.
-        each: whether every single value must pass, each seed's and each draw's (see `Claim.over`),
-            not the mean over seeds; or `seed`, where the mean over the draws of each seed must.
-            Then all makes the claim reproduced, at least half makes it partly reproduced.
-        tolerance: for near and one_draw, in the unit of the paper's number.
+        comparator: near: at the paper's number. above: more than `low`. below: less than `high`.
+            between: from `low` to `high`.
+        why: why this bound or tolerance; a number is near by the rules, and needs no reason.
+        each: whether it is a comparison of single values, each seed's and each draw's (see
+            `Claim.over`), not of the mean over seeds. Of mathematics each value must pass anyway.
+        tolerance: for near in mathematics: the numerical accuracy, in the unit of the number.
         low: for above and between.
         high: for below and between.
     """
 
-    comparator: Literal["near", "one_draw", "above", "below", "between"]
-    why: Text
-    each: Literal[True, False, "seed"] = False
+    comparator: Literal["near", "above", "below", "between"]
+    why: str = ""
+    each: bool = False
     tolerance: float | None = Field(default=None, ge=0)
     low: float | None = None
     high: float | None = None
+
+
+class Was(Section):
+    """A criterion that a claim had before: until when, what it was, and why it was changed."""
+
+    date: datetime.date
+    criterion: Text
+    reason: Text
 
 
 class Claim(Section):
@@ -79,6 +74,10 @@ class Claim(Section):
         place: where the paper says it.
         statement: what the paper claims, in our own words.
         quote: a short verbatim phrase of the paper; mathematics in plain letters.
+        kind: number: one that the paper states. comparison: a direction, a comparison, or a size
+            in words. mathematics: a theorem or formula, or what follows from one. ours: a control,
+            a precondition, a question or reading of our own, another version's number; never
+            counted among the paper's.
         reading: whether the number is stated in the paper, read off one of its figures, taken from
             its released code, or the statement is in words only.
         figure: the figure whose tidy table is read.
@@ -86,15 +85,22 @@ class Claim(Section):
         lowest_preset: the smallest preset whose sizes can decide the claim.
         data: whether only the real data can decide the claim, or any data can.
         paper_value: the paper's number in the unit of `unit`, or none where it gives none.
+        decimals: digits that the paper prints after the point, where the last ones are zeros.
+        single_network: whether the paper's number is a single network's, or a single draw's.
+        from_one: whether nearness counts by the distance from 1, where that is less than the
+            number or bound itself: of cosines, correlations, shares, and ratios said to be 1.
         unit: unit of the number and of the selected values; 1 for a pure number.
         note: a finding about the claim, or how our measurement differs from the paper's.
         relative_to: the rows to compare with, written as what differs from `select`. They are
-            compared seed by seed, by the means over a seed's draws; or draw by draw where
-            `criterion.each` is true and both sides have the same draws.
+            compared seed by seed, by the means over a seed's draws; or draw by draw where each
+            value counts and both sides have the same draws.
         combine: how a selected value and the one it is compared with become one number.
         over: a column that tells apart several values of one seed, its draws: random ones, layers
             or datasets.
-        partly: a weaker criterion, under which the claim counts as partly reproduced.
+        independent: a column whose values are independent of each other within a seed, as
+            datasets are.
+        corrected: for a misprint the rows of its corrected form, as what differs from `select`.
+        was: the criteria that were changed, oldest first.
     """
 
     id: str = Field(pattern=r"^[a-z]+([0-9]{4})?\.fig([0-9]+[a-z]*|_[a-z_]+)\.[a-z0-9_]+$")
@@ -102,6 +108,7 @@ class Claim(Section):
     place: Text
     statement: Text
     quote: str = Field(min_length=1, max_length=240)
+    kind: Literal["number", "comparison", "mathematics", "ours"]
     reading: Literal["stated", "read_off_figure", "released_code", "qualitative"]
     figure: str
     select: Select = Field(min_length=1)
@@ -109,12 +116,29 @@ class Claim(Section):
     lowest_preset: Preset
     data: Literal["real", "any"]
     paper_value: float | None = None
+    decimals: int | None = Field(default=None, ge=0)
+    single_network: bool = False
+    from_one: bool = False
     unit: str = "1"
     note: str = ""
     relative_to: Annotated[Select, Field(min_length=1)] | None = None
     combine: Literal["ratio", "difference"] | None = None
     over: str | None = None
-    partly: Criterion | None = None
+    independent: str | None = None
+    corrected: Annotated[Select, Field(min_length=1)] | None = None
+    was: tuple[Was, ...] = Field(default=(), strict=False)
+
+    @property
+    def each(self) -> bool:
+        """Whether single values are judged, not their mean."""
+        return self.criterion.each or self.kind == "mathematics"
+
+    @property
+    def half_unit(self) -> float:
+        """Half a unit in the last digit of the paper's number; 0.5 of a whole one."""
+        digits = Decimal(repr(self.paper_value)).normalize().as_tuple().exponent
+        last = -self.decimals if self.decimals is not None else min(int(digits), 0)
+        return 0.5 * 10.0**last
 
 
 class _Ledger(Section):
@@ -173,29 +197,31 @@ def _read_claim(entry: Any, number: int, path: Path) -> Claim:
         raise UserError(
             f"{where}: paper: found {claim.paper!r}; leave it out, it is the folder's name."
         )
-    _check_criterion(claim.criterion, f"{where}: criterion")
-    if claim.partly is not None:
-        _check_criterion(claim.partly, f"{where}: partly")
+    _check_criterion(claim, f"{where}: criterion")
     _check_consistency(claim, where)
     return claim
 
 
-def _check_criterion(criterion: Criterion, where: str) -> None:
+def _check_criterion(claim: Claim, where: str) -> None:
+    criterion, exact = claim.criterion, claim.kind == "mathematics"
     needs = _NEEDS[criterion.comparator]
-    for key in sorted(_LIMITS):
-        given = getattr(criterion, key) is not None
-        if given and key not in needs:
+    if exact and criterion.comparator == "near":
+        needs = {"tolerance", "why"}
+    for key in ("why", "tolerance", "low", "high"):
+        given = getattr(criterion, key) not in (None, "")
+        if given and key not in needs and key != "why":
             raise UserError(
-                f"{where}.{key}: {criterion.comparator} does not use it; take it away, or choose "
-                "another comparator."
+                f"{where}.{key}: {criterion.comparator} does not use it in a claim of kind "
+                f"{claim.kind}; take it away, or choose another comparator or kind."
             )
         if not given and key in needs:
             raise UserError(f"{where}.{key}: missing; {criterion.comparator} needs it.")
     low, high = criterion.low, criterion.high
     if low is not None and high is not None and low >= high:
         raise UserError(f"{where}.low: found {low:g}, which is not below high, {high:g}.")
-    if criterion.each and criterion.comparator == "one_draw":
-        raise UserError(f"{where}.each: one_draw judges all draws together; take each away.")
+    if criterion.each and (exact or criterion.comparator == "near"):
+        why = "of mathematics each value must pass" if exact else "a number is judged by its mean"
+        raise UserError(f"{where}.each: {why}; take each away.")
 
 
 def _check_consistency(claim: Claim, where: str) -> None:
@@ -211,13 +237,19 @@ def _check_consistency(claim: Claim, where: str) -> None:
             f"{where}: paper_value: missing; a claim read as {claim.reading} has a number, "
             "one without is qualitative."
         )
-    if claim.partly is not None and claim.criterion.each:
+    if claim.criterion.comparator == "near" and claim.paper_value is None:
+        raise UserError(f"{where}: paper_value: missing; near compares with it.")
+    number = claim.paper_value is not None
+    for key, fits, wanted in (
+        ("decimals", number, "a paper_value"),
+        ("single_network", number, "a paper_value"),
+        ("independent", claim.criterion.each, "criterion.each"),
+        ("corrected", claim.kind == "mathematics", "the kind mathematics"),
+    ):
+        if getattr(claim, key) not in (None, False) and not fits:
+            raise UserError(f"{where}: {key}: needs {wanted}; take it away, or add that.")
+    if claim.kind == "number" and claim.reading == "qualitative":
         raise UserError(
-            f"{where}: partly: criterion.each already says what partly means, at least half; "
-            "take one of them away."
+            f"{where}: kind: found 'number', but the claim is qualitative; allowed: comparison, "
+            "mathematics, ours."
         )
-    for criterion in filter(None, (claim.criterion, claim.partly)):
-        if criterion.comparator in _AGAINST_PAPER and claim.paper_value is None:
-            raise UserError(
-                f"{where}: paper_value: missing; {criterion.comparator} compares with it."
-            )

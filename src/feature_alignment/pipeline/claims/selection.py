@@ -7,9 +7,12 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.claims.ledger import EACH_SEED, Claim
+from feature_alignment.pipeline.claims.ledger import Claim
 
 _LAST = "last"
+VALUE = "value"
+UNIT = ["seed", "unit"]
+INDEX = [*UNIT, "draw"]
 
 
 class MissingRowsError(UserError):
@@ -28,9 +31,9 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
     """The numbers that a claim is about, one for each seed, or for each draw of each seed.
 
     Returns:
-        Float64 values sorted by their index, (seed, draw); without `over`, and where the draws of
-        a seed are averaged, the draw is 0. Their order, and so the last bits of their mean, does
-        not depend on the table's row order.
+        Float64 values sorted by their index, (seed, unit, draw); without `independent` the unit is
+        0, without `over`, and where the draws of a unit are averaged, the draw is. Their order, and
+        so the last bits of their mean, does not depend on the table's row order.
 
     Raises:
         MissingRowsError: if the table has no rows of the kind that the claim is about.
@@ -39,10 +42,10 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
     """
     values = _read(claim, claim.select, table)
     if claim.relative_to is None:
-        return _seed_means(values) if claim.criterion.each == EACH_SEED else values
+        return values
     reference = _read(claim, {**claim.select, **claim.relative_to}, table)
-    if claim.criterion.each is not True or not values.index.equals(reference.index):
-        values, reference = _seed_means(values), _seed_means(reference)
+    if not claim.each or not values.index.equals(reference.index):
+        values, reference = _unit_means(values), _unit_means(reference)
     if not values.index.equals(reference.index):
         raise UserError(
             f"claim {claim.id}: {claim.figure} has seeds {_seeds(values)} where {claim.select}, "
@@ -70,10 +73,9 @@ def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
     return sorted(set(remarks) - {""})
 
 
-def _seed_means(values: pd.Series) -> pd.Series:
-    means = values.groupby(level="seed", sort=True).mean()
-    means.index = pd.MultiIndex.from_product([means.index, [0]], names=["seed", "draw"])
-    return means
+def _unit_means(values: pd.Series) -> pd.Series:
+    means = values.groupby(level=UNIT, dropna=False).mean().reset_index()
+    return means.assign(draw=0).set_index(INDEX)[VALUE]
 
 
 def _seeds(values: pd.Series) -> list[Any]:
@@ -81,7 +83,7 @@ def _seeds(values: pd.Series) -> list[Any]:
 
 
 def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.DataFrame:
-    columns = ["seed", "value", *select] + ([claim.over] if claim.over is not None else [])
+    columns = ["seed", "value", *select, *filter(None, (claim.over, claim.independent))]
     for column in columns:
         if column not in table.columns:
             hint = suggestion(column, map(str, table.columns))
@@ -103,9 +105,11 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
 
 def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Series:
     rows = _rows(claim, select, table)
-    draws = rows[claim.over] if claim.over is not None else pd.Series(0, index=rows.index)
-    index = pd.MultiIndex.from_arrays([rows["seed"], draws], names=["seed", "draw"])
-    values = pd.Series(rows["value"].to_numpy(dtype=np.float64), index=index).sort_index()
+    none = pd.Series(0, index=rows.index)
+    within = (rows[column] if column else none for column in (claim.independent, claim.over))
+    index = pd.MultiIndex.from_arrays([rows["seed"], *within], names=INDEX)
+    values = pd.Series(rows[VALUE].to_numpy(dtype=np.float64), index=index, name=VALUE)
+    values = values.sort_index()
     _check_values(claim, values)
     return values
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from feature_alignment.pipeline.claims.evaluate import Outcome
 from feature_alignment.pipeline.claims.ledger import Claim
+from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.wording import (
@@ -34,7 +34,17 @@ _SYMBOLS = {
     Outcome.REPRODUCED: "✓",
     Outcome.PARTLY: "◐",
     Outcome.NOT_REPRODUCED: "✗",
+    Outcome.UNDECIDED: "?",
+    Outcome.HOLDS: "✓",
+    Outcome.HOLDS_AS_CORRECTED: "✎",
+    Outcome.FAILS: "✗",
     Outcome.NOT_TESTABLE: "○",
+}
+_KINDS = {
+    "number": "Numbers",
+    "comparison": "Directions and comparisons",
+    "mathematics": "Mathematics",
+    "ours": "Ours, not the papers'",
 }
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -103,9 +113,9 @@ def render_report(report: Report, folder: Path) -> str:
         versions=_versions(report),
         sources=report.sources,
         stand_ins=[source for source in report.sources if source["stand_in"]],
-        outcomes=[(str(outcome), _SYMBOLS[outcome]) for outcome in Outcome],
         counts=_tally(rows),
-        total=count_text(len(rows), "claim"),
+        total=count_text(sum(row["kind"] != "ours" for row in rows), "claim"),
+        ours=count_text(sum(row["kind"] == "ours" for row in rows), "question"),
         not_counted=sum(row["changed"] for row in rows),
         papers=_papers(report, rows, folder),
         runs=_run_rows(report),
@@ -132,6 +142,7 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
                 "paper": number_text(verdict["paper_value"]),
                 "ours": measured_text(verdict["ours"], verdict["sd"]),
                 "seeds": count_text(verdict["seeds"], "seed") if verdict["seeds"] else "",
+                "kind_words": _KINDS[claim.kind],
                 "verdict": str(outcome),
                 "symbol": _SYMBOLS[outcome],
                 "reason": verdict["reason"][0].upper() + verdict["reason"][1:],
@@ -141,9 +152,14 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
     return rows
 
 
-def _tally(rows: list[dict[str, Any]]) -> Counter[str]:
-    """How many verdicts there are of each kind, those of changed settings left out."""
-    return Counter(row["verdict"] for row in rows if not row["changed"])
+def _tally(rows: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, str, int]]]]:
+    """Of each kind the verdicts, symbols and counts, those of changed settings left out."""
+    counts = Counter((row["kind"], row["verdict"]) for row in rows if not row["changed"])
+    tally = [
+        (words, [(str(o), _SYMBOLS[o], counts[kind, o]) for o in Outcome if counts[kind, o]])
+        for kind, words in _KINDS.items()
+    ]
+    return [(words, verdicts) for words, verdicts in tally if verdicts]
 
 
 def _papers(report: Report, rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,158 @@
+"""The rules that turn values into verdicts: one set, for every claim of every paper.
+
+*Mathematics* (theorems, formulas): every value has to pass, to numerical accuracy: *holds*. If not,
+but the corrected form of a misprint does, *holds as corrected*; else *fails*.
+
+*Comparisons over many values* (`each`): *reproduced* if at least 95 % of the values agree and a
+sign test at 5 % says that it is no chance, *partly* if only the test does, else *not reproduced*.
+The test counts independent units alone: seeds, and datasets where the claim names their column.
+Layers, steps and settings of one run share its weights and its data, so a unit has one vote: it
+agrees if more than half of its values do. Fewer than five units cannot reach 5 % even if all agree
+(1/2⁴ = .0625): *undecided*, whatever they say.
+
+*Numbers* (`near`): the mean over seeds within 10 % of the paper's number, within half a unit in its
+last digit, or, where the paper's number is a single network's (or a single draw's), within two
+standard errors of the difference, √(s²/n + s₁²): s over our n seeds, and for the paper's one s₁,
+over all our single values. *Partly* within 25 %.
+
+*Sizes* (a bound without `each`): the mean keeps the bound. *Partly* if it misses it by at most 25 %
+of it. A bound of 0 is a direction, and no mean is partly on its other side.
+
+Per cents are of the number or bound, or of its distance from 1 if that is less, where the claim
+says `from_one`: cosines, correlations and shares, which end there, and ratios said to be 1.
+
+What they were before is in docs/deviations.md.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import pandas as pd
+
+AGREEMENT = 0.95
+CHANCE = 0.05
+LEAST_UNITS = 5
+NEAR = 0.10
+PARTLY = 0.25
+STANDARD_ERRORS = 2.0
+
+
+class Outcome(StrEnum):
+    """The word of a verdict."""
+
+    REPRODUCED = "reproduced"
+    PARTLY = "partly"
+    NOT_REPRODUCED = "not reproduced"
+    UNDECIDED = "undecided"
+    HOLDS = "holds"
+    HOLDS_AS_CORRECTED = "holds as corrected"
+    FAILS = "fails"
+    NOT_TESTABLE = "not testable here"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule finds.
+
+    Attributes:
+        outcome: the verdict's word.
+        reason: why, in words and numbers.
+        agreeing: units that agree, where a sign test was made; `units`: of how many.
+        p_value: how often a fair coin would agree as often.
+    """
+
+    outcome: Outcome
+    reason: str
+    agreeing: int | None = None
+    units: int | None = None
+    p_value: float | None = None
+
+
+def sign_test(agreeing: int, units: int) -> float:
+    """Probability that of so many throws of a fair coin so many or more are heads.
+
+    Example:
+        >>> sign_test(5, 5), sign_test(4, 5)
+        (0.03125, 0.1875)
+    """
+    return sum(math.comb(units, k) for k in range(agreeing, units + 1)) / 2**units
+
+
+def judge_cases(holds: pd.Series, demand: str) -> Finding:
+    """Mathematics: whether each of the values is as demanded."""
+    outcome = Outcome.HOLDS if holds.all() else Outcome.FAILS
+    return Finding(outcome, f"{holds.sum()} of {len(holds)} values are {demand}")
+
+
+def judge_agreement(holds: pd.Series, demand: str, unit: str) -> Finding:
+    """A comparison: whether the values, by seed, unit and draw, are as demanded and not by chance.
+
+    What is demanded, and what the units are, is told in words, as "above 0" and "seeds".
+    """
+    votes = holds.groupby(level=["seed", "unit"], dropna=False).mean() > 0.5
+    agreeing, units = int(votes.sum()), len(votes)
+    p_value = sign_test(agreeing, units)
+    reason = (
+        f"{holds.sum()} of {len(holds)} values are {demand}, most of them in {agreeing} of {units} "
+        f"{unit} (p = {p_value:.2g})"
+    )
+    if units < LEAST_UNITS:
+        outcome = Outcome.UNDECIDED
+        reason += f"; fewer than {LEAST_UNITS} cannot tell it from chance"
+    elif p_value > CHANCE:
+        outcome = Outcome.NOT_REPRODUCED
+    else:
+        outcome = Outcome.REPRODUCED if holds.mean() >= AGREEMENT else Outcome.PARTLY
+    return Finding(outcome, reason, agreeing, units, p_value)
+
+
+def judge_number(
+    values: pd.Series, paper: float, half_unit: float, from_one: bool, single_network: bool
+) -> Finding:
+    """A number: whether the mean of our values, by seed, unit and draw, is near the paper's.
+
+    The keys of the claim are those of `Claim`; `half_unit` is that of the paper's last digit.
+    """
+    seeds = values.groupby(level="seed").mean()
+    scale = _scale(paper, from_one)
+    errors = STANDARD_ERRORS * math.sqrt(_variance(seeds) / len(seeds) + _variance(values))
+    reach, of = max(
+        (NEAR * scale, f"{100 * NEAR:g} %"),
+        (half_unit, "half a unit in its last digit"),
+        (errors if single_network else 0.0, "two standard errors"),
+    )
+    distance = abs(float(seeds.mean()) - paper)
+    reason = f"the mean {seeds.mean():.4g} is {distance:.2g} from the paper's {paper:g}"
+    if at_most(distance, reach):
+        return Finding(Outcome.REPRODUCED, f"{reason}, within {reach:.2g} ({of})")
+    partly = at_most(distance, PARTLY * scale)
+    reason += f", beyond {reach:.2g} ({of})" + (f", within {100 * PARTLY:g} %" if partly else "")
+    return Finding(Outcome.PARTLY if partly else Outcome.NOT_REPRODUCED, reason)
+
+
+def judge_size(mean: float, holds: bool, bound: float, from_one: bool, demand: str) -> Finding:
+    """A size: whether the mean holds, or by how much it misses the bound, of two the nearer one."""
+    if holds:
+        return Finding(Outcome.REPRODUCED, f"the mean {mean:.4g} is {demand}")
+    reason, allowed = f"the mean {mean:.4g} is not {demand}", PARTLY * _scale(bound, from_one)
+    if allowed > 0 and at_most(abs(mean - bound), allowed):
+        return Finding(Outcome.PARTLY, f"{reason}, but misses it by less than {100 * PARTLY:g} %")
+    return Finding(Outcome.NOT_REPRODUCED, reason)
+
+
+def _scale(number: float, from_one: bool) -> float:
+    return min(abs(number), abs(1 - abs(number))) if from_one else abs(number)
+
+
+def _variance(values: pd.Series) -> float:
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.0
+
+
+def at_most(distance: float, limit: float) -> bool:
+    """Whether a distance is within a limit, as the ledger's decimals say it.
+
+    0.95 − 0.93 is a little more than 0.02 in binary.
+    """
+    return bool(distance <= limit or np.isclose(distance, limit, rtol=1e-9, atol=1e-12))
