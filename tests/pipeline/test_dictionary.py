@@ -106,8 +106,9 @@ def test_a_claim_about_a_metric_that_is_not_described_is_refused():
         {"select": {"metric": "head_share"}},
         {"select": {"metric": ["loss", "head_share"]}},
         {"relative_to": {"metric": "head_share"}, "combine": "ratio"},
+        {"corrected": {"metric": "head_share"}, "kind": "mathematics"},
     ):
-        key = "relative_to" if "relative_to" in changes else "select"
+        key = next(iter(changes))
         said = rf"{key}\.metric: 'head_share' is not described; did you mean 'heads_share'\?"
         with pytest.raises(UserError, match=said):
             check_claims([own_claim(**changes)])

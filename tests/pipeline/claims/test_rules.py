@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.pipeline.claims.rules import (
@@ -16,6 +16,7 @@ from feature_alignment.pipeline.claims.rules import (
     sign_test,
 )
 
+examples = settings(deadline=None, derandomize=True, max_examples=60)
 ORDER = ["not reproduced", "partly", "reproduced"]
 
 
@@ -88,6 +89,7 @@ def test_datasets_are_units_beside_seeds():
 UNITS = st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=25)
 
 
+@examples
 @given(UNITS, st.integers(1, 6))
 def test_a_unit_that_agrees_never_worsens_a_verdict(units, draws):
     before, after = agreement(*units), agreement(*units, [True] * draws)
@@ -96,6 +98,7 @@ def test_a_unit_that_agrees_never_worsens_a_verdict(units, draws):
         assert ORDER.index(after.outcome) >= ORDER.index(before.outcome)
 
 
+@examples
 @given(UNITS, st.randoms())
 def test_the_order_of_values_does_not_matter(units, random):
     holds = values(*units)
@@ -156,6 +159,7 @@ def test_the_spread_of_one_draw_is_that_of_all_draws():
     assert number(draws, 1 + 1.001 * reach, single_network=True).outcome == "not reproduced"
 
 
+@examples
 @given(st.permutations([0.5, 1.0, 3.0, 4.5]))
 def test_the_order_of_seeds_does_not_matter_to_a_number(ours):
     found, other = number(ours, 2.0, single_network=True), number([0.5, 1, 3, 4.5], 2.0)
