@@ -1,0 +1,150 @@
+"""synthesis, Figure 1: the quantities of three papers on the same trainings."""
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from feature_alignment.papers.synthesis.figures.derived import QUANTITIES, derived_rows
+from feature_alignment.papers.synthesis.parameters import Runs as RunsParameters
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    new_figure,
+    panel_label,
+    sequence_colours,
+    show_matrix,
+)
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+DATASETS = {"mlp": "mnist", "vgg": "cifar10", "gpt": "shakespeare"}
+TITLES = {"mlp": "MLP, MNIST", "vgg": "VGG11, CIFAR-10", "gpt": "transformer, Shakespeare"}
+OPTIMIZERS = {
+    "gd": ("gradient descent", COLOURS["gradient descent"]),
+    "slo": ("SLO", COLOURS["speed limited"]),
+}
+SHARES = {0.0: ("-", "true labels"), 0.5: ("--", "50 % random")}
+
+
+def points(settings: Settings) -> list[Point]:
+    """Each network with each optimizer, with and without random labels."""
+    found = []
+    for network, dataset in DATASETS.items():
+        for optimizer in OPTIMIZERS:
+            for share in SHARES:
+                columns = {
+                    "network": network,
+                    "optimizer": optimizer,
+                    "random_label_share": share,
+                }
+                own = settings[RunsParameters].but(dataset=dataset, **columns)
+                found.append(Point(f"{network}-{optimizer}-random{100 * share:.0f}", own, columns))
+    return found
+
+
+def table(runs: Runs) -> FigureTable:
+    """The runs' metrics, and what `derived_rows` makes of them."""
+    metrics = runs.metrics
+    return FigureTable(pd.concat([metrics, derived_rows(metrics)], ignore_index=True))
+
+
+def draw(table: FigureTable) -> "Picture":
+    """Quantities down and networks across; on the right what moves first, and together."""
+    columns = len(DATASETS) + 1
+    figure, axes = new_figure(len(QUANTITIES), columns, width=13.0, height=12.5)
+    grid = axes[0, 0].get_gridspec()
+    for ax in axes[:, -1]:
+        ax.remove()
+    for row, quantity in zip(axes, QUANTITIES, strict=True):
+        for ax, network in zip(row, DATASETS, strict=False):
+            _draw_curves(ax, table.rows(network=network, layer="all", metric=quantity))
+        row[0].set_ylabel(QUANTITIES[quantity])
+    for ax, title in zip(axes[0], TITLES.values(), strict=False):
+        ax.set_title(title)
+    for ax in axes[-1, :-1]:
+        ax.set_xlabel("update")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    half = figure.add_subplot(grid[:3, -1])
+    _draw_half_changes(half, table.rows(metric="half_change_step"))
+    matrix = figure.add_subplot(grid[3:, -1])
+    _draw_correlations(matrix, table.rows(metric=["spearman", "spearman_across"]))
+    for ax, letter in ((axes[0, 0], "A"), (half, "B"), (matrix, "C")):
+        panel_label(ax, letter)
+    return figure
+
+
+def _draw_curves(ax: "Axes", rows: pd.DataFrame) -> None:
+    last = rows["step"].max()
+    ax.set_xscale("symlog", linthresh=2)
+    for optimizer, (name, colour) in OPTIMIZERS.items():
+        for share, (line, labels) in SHARES.items():
+            own = rows_where(rows, optimizer=optimizer, random_label_share=share)
+            draw_curve(ax, own, colour, f"{name}, {labels}", linestyle=line)
+    ax.set_xlim(-0.1, 1.05 * last)
+    ticks = [0, *(10**power for power in range(6) if 10**power <= last)]
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.set_xticks([], minor=True)
+
+
+def _draw_half_changes(ax: "Axes", rows: pd.DataFrame) -> None:
+    """A dot for each setting: the median over its seeds; a bar at each network's median."""
+    ax.set_xscale("log")
+    colours = dict(zip(DATASETS, sequence_colours(len(DATASETS)), strict=True))
+    places = {quantity: place for place, quantity in enumerate(QUANTITIES)}
+    for offset, (network, colour) in enumerate(colours.items(), start=-1):
+        own = rows_where(rows, network=network)
+        for share, marker in ((0.0, colour), (0.5, "white")):
+            medians = own[own["random_label_share"] == share].groupby(["quantity", "optimizer"])
+            medians = medians["value"].median().reset_index()
+            heights = medians["quantity"].map(places) + 0.25 * offset
+            ax.plot(medians["value"], heights, "o", markerfacecolor=marker, markeredgecolor=colour)
+        ax.plot([], [], "o", color=colour, label=TITLES[network].partition(",")[0])
+    ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", label="50 % random")
+    ax.set_yticks(list(places.values()), list(QUANTITIES.values()))
+    ax.set(ylim=(len(places) - 0.5, -0.5), xlabel="update at which half of the change is made")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+
+
+def _draw_correlations(ax: "Axes", rows: pd.DataFrame) -> None:
+    """Below the diagonal within runs, means over runs; above it across all runs."""
+    within = rows_where(rows, metric="spearman").groupby(["quantity", "other"])["value"].mean()
+    across = rows_where(rows, metric="spearman_across", network="all")
+    across = across.set_index(["quantity", "other"])["value"]
+    names = list(QUANTITIES)
+    matrix = pd.DataFrame(0.0, index=names, columns=names)
+    for quantity, other in within.index:
+        matrix.loc[other, quantity] = within[quantity, other]
+    for quantity, other in across.index:
+        matrix.loc[quantity, other] = across[quantity, other]
+    matrix = matrix.rename(index=QUANTITIES, columns=QUANTITIES)
+    labels = {"xticklabels": 1, "yticklabels": 1}
+    show_matrix(
+        ax, matrix, 1.0, "rank correlation", diverging=True, annot=True, fmt=".2f", **labels
+    )
+    ax.tick_params(axis="x", labelrotation=90)
+    ax.set_title("below: over a run's steps; above: over runs", fontsize="small", loc="right")
+
+
+FIGURES = (
+    Figure(
+        name="fig1",
+        title="Spectrum, alignments, feature correlations and complexity on the same trainings",
+        caption="Three networks (columns), trained by gradient descent and by Speed Limited "
+        "Optimization (SLO), on true labels and with half of them random. (A) Effective rank and "
+        "label CKA of the tangent kernel, label CKA of the adapted kernel, whose features are "
+        "averaged from the initial parameters to the present ones, UC-NFC and C-NFC as means over "
+        "layers, complexity C of the path so far, and test minus training loss; each panel has a "
+        f"vertical range of its own. {OVER_SEEDS} (B) The update at which each quantity is half as "
+        "far from its first value as it ever gets; medians over seeds, hollow with random labels. "
+        "(C) Rank correlations: below the diagonal over the measured steps of a run, means over "
+        "runs; above it over the last values of all runs.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)
