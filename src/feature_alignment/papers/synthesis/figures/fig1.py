@@ -54,10 +54,8 @@ def table(runs: Runs) -> FigureTable:
 
 def draw(table: FigureTable) -> "Picture":
     """Quantities down and networks across; on the right what moves first, and together."""
-    columns = len(DATASETS) + 1
-    figure, axes = new_figure(len(QUANTITIES), columns, width=13.0, height=12.5)
-    grid = axes[0, 0].get_gridspec()
-    for ax in axes[:, -1]:
+    figure, axes = new_figure(len(QUANTITIES), len(DATASETS) + 2, width=14.0, height=11.0)
+    for ax in axes[:, len(DATASETS) :].flat:
         ax.remove()
     for row, quantity in zip(axes, QUANTITIES, strict=True):
         for ax, network in zip(row, DATASETS, strict=False):
@@ -65,13 +63,14 @@ def draw(table: FigureTable) -> "Picture":
         row[0].set_ylabel(QUANTITIES[quantity])
     for ax, title in zip(axes[0], TITLES.values(), strict=False):
         ax.set_title(title)
-    for ax in axes[-1, :-1]:
+    for ax in axes[-1, : len(DATASETS)]:
         ax.set_xlabel("update")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4)
-    half = figure.add_subplot(grid[:3, -1])
+    # A grid of its own, whose margins leave the rows on the left as they are.
+    right = axes[0, 0].get_gridspec()[:, len(DATASETS) :].subgridspec(2, 1)
+    half, matrix = right.subplots()
     _draw_half_changes(half, table.rows(metric="half_change_step"))
-    matrix = figure.add_subplot(grid[3:, -1])
     _draw_correlations(matrix, table.rows(metric=["spearman", "spearman_across"]))
     for ax, letter in ((axes[0, 0], "A"), (half, "B"), (matrix, "C")):
         panel_label(ax, letter)
@@ -107,7 +106,8 @@ def _draw_half_changes(ax: "Axes", rows: pd.DataFrame) -> None:
     ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", label="50 % random")
     ax.set_yticks(list(places.values()), list(QUANTITIES.values()))
     ax.set(ylim=(len(places) - 0.5, -0.5), xlabel="update at which half of the change is made")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    close = {"columnspacing": 1.0, "handletextpad": 0.1}
+    ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.11), ncols=4, **close)
 
 
 def _draw_correlations(ax: "Axes", rows: pd.DataFrame) -> None:
@@ -116,18 +116,16 @@ def _draw_correlations(ax: "Axes", rows: pd.DataFrame) -> None:
     across = rows_where(rows, metric="spearman_across", network="all")
     across = across.set_index(["quantity", "other"])["value"]
     names = list(QUANTITIES)
-    matrix = pd.DataFrame(0.0, index=names, columns=names)
+    matrix = pd.DataFrame(1.0, index=names, columns=names)
     for quantity, other in within.index:
         matrix.loc[other, quantity] = within[quantity, other]
     for quantity, other in across.index:
         matrix.loc[quantity, other] = across[quantity, other]
     matrix = matrix.rename(index=QUANTITIES, columns=QUANTITIES)
-    labels = {"xticklabels": 1, "yticklabels": 1}
-    show_matrix(
-        ax, matrix, 1.0, "rank correlation", diverging=True, annot=True, fmt=".2f", **labels
-    )
+    every = {"xticklabels": 1, "yticklabels": 1}
+    show_matrix(ax, matrix, 1.0, None, diverging=True, annot=True, fmt=".2f", **every)
     ax.tick_params(axis="x", labelrotation=90)
-    ax.set_title("below: over a run's steps; above: over runs", fontsize="small", loc="right")
+    ax.set(xlabel="below the diagonal: over a run's steps\nabove: over runs")
 
 
 FIGURES = (
