@@ -25,19 +25,12 @@ class AdaptedKernelProbe:
         batch: samples and labels.
         points: points of the straight path from θ₀ to θ whose features are averaged, at least 2.
         output: as for `tangent_kernel`.
-        split: the split of the rows.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        batch: Batch,
-        *,
-        points: int,
-        output: OutputChoice | None = None,
-        split: str = "train",
+        self, model: nn.Module, batch: Batch, points: int, output: OutputChoice | None = None
     ) -> None:
-        self._batch, self._points, self._output, self._split = batch, points, output, split
+        self._batch, self._points, self._output = batch, points, output
         self._start = copy_parameters(model)
         self._initial = tangent_kernel(model, batch.x, output=output).total
 
@@ -47,10 +40,8 @@ class AdaptedKernelProbe:
         Raises:
             TrainingDivergedError: if an alignment is not defined, as where all units died.
         """
-        end = copy_parameters(model)
-        kernel = adapted_kernel(
-            model, self._start, end, self._batch.x, self._points, self._output
-        ).total
+        path = self._start, copy_parameters(model)
+        kernel = adapted_kernel(model, *path, self._batch.x, self._points, self._output).total
         try:
             values = {
                 "adapted_kernel_alignment": label_alignment(kernel, self._batch.y),
@@ -58,4 +49,4 @@ class AdaptedKernelProbe:
             }
         except ValueError as error:
             raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
-        return Measurement([Row(WHOLE_NETWORK, self._split, *pair) for pair in values.items()])
+        return Measurement([Row(WHOLE_NETWORK, "train", *pair) for pair in values.items()])

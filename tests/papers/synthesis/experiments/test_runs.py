@@ -6,17 +6,16 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.kernels.tangent_trace import tangent_trace
-from feature_alignment.papers.synthesis.experiments.runs import run_seed
-from feature_alignment.papers.synthesis.experiments.tasks import image_task, text_task
-from feature_alignment.papers.synthesis.parameters import Perceptron, Runs, Transformer
+from feature_alignment.papers.synthesis.experiments import runs
+from feature_alignment.papers.synthesis.experiments.runs import image_task, run_seed, text_task
+from feature_alignment.papers.synthesis.parameters import Network, Runs
 from feature_alignment.pipeline.run import SeedRun
 
 SIZES = {"train_samples": 20, "test_samples": 10, "kernel_samples": 6, "trace_samples": 3}
 PARAMETERS = Runs(
-    mlp=Perceptron(**SIZES, width=8, hidden_layers=2),
-    gpt=Transformer(
-        **SIZES, blocks=1, heads=2, width=8, context=4, trace_every=2, output_samples=2
-    ),
+    mlp=Network(**SIZES, width=8),
+    gpt=Network(**SIZES, width=8),
+    context=4,
     batch_size=10,
     steps=4,
     path_points=2,
@@ -70,16 +69,17 @@ def test_all_quantities_stand_at_the_same_steps(network, optimizer):
         gap = value(frame, f"{metric}_gap", 4, split="test")
         assert gap == pytest.approx(sign * (test - train))
     layers = frame[(frame["metric"] == "nfc") & (frame["step"] == 4)]
-    assert len(layers) == {"mlp": 2, "gpt": 3}[network]  # not the readout
+    assert len(layers) == {"mlp": 3, "gpt": 6}[network]  # not the readout
     assert value(frame, "mean_nfc", 4) == pytest.approx(layers["value"].mean())
 
 
-def test_the_first_step_of_the_path_is_the_updates_length_by_the_features():
-    run = seed_run(optimizer="slo", steps=1, epsilon=0.0, measure_at={"first": 1, "ratio": 2})
+def test_the_first_step_of_the_path_is_the_updates_length_by_the_features(monkeypatch):
+    monkeypatch.setattr(runs, "EPSILON", 0.0)
+    run = seed_run(optimizer="slo", steps=1, measure_at={"first": 1, "ratio": 2})
     task = image_task(run)
     trace = tangent_trace(task.model.eval(), task.splits["train"][0][:3])
-    # Without relaxation each of the three layers moves by the rate.
-    length = PARAMETERS.mlp.slo_rate * 3**0.5
+    # Without relaxation each of the four layers moves by the rate.
+    length = runs.RATES["slo"]["mlp"] * 4**0.5
     frame = pd.DataFrame(run_seed(run).rows)
     assert value(frame, "path_complexity", 1) == pytest.approx(length * trace**0.5)
 
@@ -98,26 +98,18 @@ def test_random_labels_change_half_of_the_training_labels_and_nothing_else(task)
 
 
 def test_texts_do_not_overlap_and_their_targets_are_what_follows():
-    x, y = text_task(
-        seed_run(
-            network="gpt", gpt=Transformer(**{**SIZES, "train_samples": 25}, width=8, context=4)
-        )
-    ).splits["train"]
+    every = Network(**{**SIZES, "train_samples": 25}, width=8)
+    x, y = text_task(seed_run(network="gpt", gpt=every)).splits["train"]
     codes = torch.as_tensor(TEXT.text("train").astype("int64"))
     found = {tuple(text.tolist()) for text in torch.cat([x, y[:, -1:]], dim=1)}
     assert found == {tuple(codes[i : i + 5].tolist()) for i in range(0, 100, 4)}
     torch.testing.assert_close(x[:, 1:], y[:, :-1])
 
 
-@pytest.mark.parametrize(
-    ("network", "size", "number", "message"),
-    [
-        ("mlp", "kernel_samples", 21, r"mlp\.kernel_samples: found 21, at most 20 is allowed"),
-        ("mlp", "trace_samples", 22, r"mlp\.trace_samples: found 22, at most 20 is allowed"),
-        ("gpt", "train_samples", 26, r"gpt\.train_samples: found 26, at most 25 is allowed"),
-    ],
-)
-def test_more_samples_than_there_are_are_refused(network, size, number, message):
-    section = getattr(PARAMETERS, network).but(**{size: number})
-    with pytest.raises(UserError, match=message):
-        rows(network=network, **{network: section})
+def test_more_samples_than_there_are_are_refused():
+    sizes = PARAMETERS.gpt.plain() | {"train_samples": 26}
+    with pytest.raises(UserError, match=r"gpt\.train_samples: found 26, at most 25 is allowed"):
+        rows(network="gpt", gpt=sizes)
+    for key in ("kernel_samples", "trace_samples"):
+        with pytest.raises(UserError, match="mlp: 21 samples to measure on, of 20 to train on"):
+            PARAMETERS.but(mlp=PARAMETERS.mlp.plain() | {key: 21})

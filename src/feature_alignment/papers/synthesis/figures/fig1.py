@@ -1,5 +1,6 @@
 """synthesis, Figure 1: the quantities of three papers on the same trainings."""
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -33,16 +34,10 @@ SHARES = {0.0: ("-", "true labels"), 0.5: ("--", "50 % random")}
 def points(settings: Settings) -> list[Point]:
     """Each network with each optimizer, with and without random labels."""
     found = []
-    for network, dataset in DATASETS.items():
-        for optimizer in OPTIMIZERS:
-            for share in SHARES:
-                columns = {
-                    "network": network,
-                    "optimizer": optimizer,
-                    "random_label_share": share,
-                }
-                own = settings[RunsParameters].but(dataset=dataset, **columns)
-                found.append(Point(f"{network}-{optimizer}-random{100 * share:.0f}", own, columns))
+    for network, optimizer, share in product(DATASETS, OPTIMIZERS, SHARES):
+        columns = {"network": network, "optimizer": optimizer, "random_label_share": share}
+        own = settings[RunsParameters].but(dataset=DATASETS[network], **columns)
+        found.append(Point(f"{network}-{optimizer}-random{100 * share:.0f}", own, columns))
     return found
 
 
@@ -55,75 +50,72 @@ def table(runs: Runs) -> FigureTable:
 def draw(table: FigureTable) -> "Picture":
     """Quantities down and networks across; on the right what moves first, and together."""
     figure, axes = new_figure(len(QUANTITIES), len(DATASETS) + 2, width=14.0, height=11.0)
-    for ax in axes[:, len(DATASETS) :].flat:
-        ax.remove()
-    for row, quantity in zip(axes, QUANTITIES, strict=True):
+    for row, (quantity, name) in zip(axes, QUANTITIES.items(), strict=True):
         for ax, network in zip(row, DATASETS, strict=False):
             _draw_curves(ax, table.rows(network=network, layer="all", metric=quantity))
-        row[0].set_ylabel(QUANTITIES[quantity])
-    for ax, title in zip(axes[0], TITLES.values(), strict=False):
-        ax.set_title(title)
-    for ax in axes[-1, : len(DATASETS)]:
-        ax.set_xlabel("update")
+        row[0].set_ylabel(name)
+    for column, title in zip(axes.T, TITLES.values(), strict=False):
+        column[0].set_title(title)
+        column[-1].set_xlabel("update")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    for ax in axes[:, len(DATASETS) :].flat:
+        ax.remove()
     # A grid of its own, whose margins leave the rows on the left as they are.
     right = axes[0, 0].get_gridspec()[:, len(DATASETS) :].subgridspec(2, 1)
     half, matrix = right.subplots()
     _draw_half_changes(half, table.rows(metric="half_change_step"))
-    _draw_correlations(matrix, table.rows(metric=["spearman", "spearman_across"]))
+    _draw_correlations(matrix, table)
     for ax, letter in ((axes[0, 0], "A"), (half, "B"), (matrix, "C")):
         panel_label(ax, letter)
     return figure
 
 
 def _draw_curves(ax: "Axes", rows: pd.DataFrame) -> None:
-    last = rows["step"].max()
     ax.set_xscale("symlog", linthresh=2)
-    for optimizer, (name, colour) in OPTIMIZERS.items():
-        for share, (line, labels) in SHARES.items():
-            own = rows_where(rows, optimizer=optimizer, random_label_share=share)
-            draw_curve(ax, own, colour, f"{name}, {labels}", linestyle=line)
-    ax.set_xlim(-0.1, 1.05 * last)
+    for (optimizer, (name, colour)), (share, (line, labels)) in product(
+        OPTIMIZERS.items(), SHARES.items()
+    ):
+        own = rows_where(rows, optimizer=optimizer, random_label_share=share)
+        draw_curve(ax, own, colour, f"{name}, {labels}", linestyle=line)
+    last = rows["step"].max()
     ticks = [0, *(10**power for power in range(6) if 10**power <= last)]
+    ax.set_xlim(-0.1, 1.05 * last)
     ax.set_xticks(ticks, [str(tick) for tick in ticks])
     ax.set_xticks([], minor=True)
 
 
 def _draw_half_changes(ax: "Axes", rows: pd.DataFrame) -> None:
-    """A dot for each setting: the median over its seeds; a bar at each network's median."""
+    """A circle for each setting at the median over its seeds, hollow with random labels."""
     ax.set_xscale("log")
-    colours = dict(zip(DATASETS, sequence_colours(len(DATASETS)), strict=True))
-    places = {quantity: place for place, quantity in enumerate(QUANTITIES)}
-    for offset, (network, colour) in enumerate(colours.items(), start=-1):
-        own = rows_where(rows, network=network)
-        for share, marker in ((0.0, colour), (0.5, "white")):
-            medians = own[own["random_label_share"] == share].groupby(["quantity", "optimizer"])
-            medians = medians["value"].median().reset_index()
-            heights = medians["quantity"].map(places) + 0.25 * offset
-            ax.plot(medians["value"], heights, "o", markerfacecolor=marker, markeredgecolor=colour)
-        ax.plot([], [], "o", color=colour, label=TITLES[network].partition(",")[0])
+    medians = rows.groupby(["network", "random_label_share", "optimizer", "quantity"])["value"]
+    medians = medians.median().reset_index()
+    heights = {quantity: place for place, quantity in enumerate(QUANTITIES)}
+    for offset, colour in enumerate(sequence_colours(len(DATASETS)), start=-1):
+        network = list(DATASETS)[offset + 1]
+        for share, fill in zip(SHARES, (colour, "white"), strict=True):
+            own = rows_where(medians, network=network, random_label_share=share)
+            y = own["quantity"].map(heights) + 0.25 * offset
+            name = TITLES[network].partition(",")[0] if share == 0 else None
+            ax.plot(own["value"], y, "o", label=name, markerfacecolor=fill, markeredgecolor=colour)
     ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", label="50 % random")
-    ax.set_yticks(list(places.values()), list(QUANTITIES.values()))
-    ax.set(ylim=(len(places) - 0.5, -0.5), xlabel="update at which half of the change is made")
+    ax.set_yticks(range(len(QUANTITIES)), list(QUANTITIES.values()))
+    ax.set(ylim=(len(QUANTITIES) - 0.5, -0.5), xlabel="update at which half of the change is made")
     close = {"columnspacing": 1.0, "handletextpad": 0.1}
     ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.11), ncols=4, **close)
 
 
-def _draw_correlations(ax: "Axes", rows: pd.DataFrame) -> None:
+def _draw_correlations(ax: "Axes", table: FigureTable) -> None:
     """Below the diagonal within runs, means over runs; above it across all runs."""
-    within = rows_where(rows, metric="spearman").groupby(["quantity", "other"])["value"].mean()
-    across = rows_where(rows, metric="spearman_across", network="all")
-    across = across.set_index(["quantity", "other"])["value"]
-    names = list(QUANTITIES)
-    matrix = pd.DataFrame(1.0, index=names, columns=names)
-    for quantity, other in within.index:
-        matrix.loc[other, quantity] = within[quantity, other]
-    for quantity, other in across.index:
-        matrix.loc[quantity, other] = across[quantity, other]
-    matrix = matrix.rename(index=QUANTITIES, columns=QUANTITIES)
+    matrix = pd.DataFrame(1.0, index=list(QUANTITIES), columns=list(QUANTITIES))
+    within = table.rows(metric="spearman").groupby(["quantity", "other"])["value"].mean()
+    for row in within.reset_index().to_dict("records"):
+        matrix.loc[row["other"], row["quantity"]] = row["value"]
+    for row in table.rows(metric="spearman_across", network="all").to_dict("records"):
+        matrix.loc[row["quantity"], row["other"]] = row["value"]
+    named = matrix.rename(index=QUANTITIES, columns=QUANTITIES)
     every = {"xticklabels": 1, "yticklabels": 1}
-    show_matrix(ax, matrix, 1.0, None, diverging=True, annot=True, fmt=".2f", **every)
+    show_matrix(ax, named, 1.0, None, diverging=True, annot=True, fmt=".2f", **every)
     ax.tick_params(axis="x", labelrotation=90)
     ax.set(xlabel="below the diagonal: over a run's steps\nabove: over runs")
 
