@@ -10,6 +10,7 @@ from feature_alignment.pipeline.parameters import (
     Parameters,
     Precision,
     Section,
+    Seeds,
     Share,
     by_figure,
 )
@@ -19,7 +20,7 @@ class Network(Section):
     """The sizes of one network and of its data."""
 
     train_samples: Count = Field(default=10000, description="Training images or texts.")
-    test_samples: Count = Field(default=3000, description="Test images or texts.")
+    test_samples: Count = Field(default=1500, description="Test images or texts.")
     kernel_samples: Count = Field(
         default=20, description="Training samples of the kernels and feature covariances."
     )
@@ -55,6 +56,7 @@ class Runs(Parameters, experiment="runs"):
         default=10, ge=2, description="Points of the path that the adapted kernel averages over."
     )
     precision: Precision = Field(default="float32", description="Floating-point type.")
+    seeds: Seeds = Field(default=3, description="Number of seeds; seed i is the integer i.")
     network: Literal["mlp", "vgg", "gpt"] = by_figure("mlp", "The network, and its section.")
     dataset: Literal["mnist", "cifar10", "shakespeare"] = by_figure("mnist", "Its data.")
     optimizer: Literal["gd", "slo"] = by_figure("gd", "Gradient descent, or SLO.")
