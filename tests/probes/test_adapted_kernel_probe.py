@@ -68,8 +68,8 @@ def test_it_measures_the_kernel_of_the_average_features(name, points, explicit_j
 
 def test_before_the_first_update_nothing_has_changed():
     model = mlp(1)
-    rows = AdaptedKernelProbe(model, Batch(inputs(4), Y), points=3, split="test")(0, model).rows
-    assert {(row.layer, row.split) for row in rows} == {("all", "test")}
+    rows = AdaptedKernelProbe(model, Batch(inputs(4), Y), points=3)(0, model).rows
+    assert {(row.layer, row.split) for row in rows} == {("all", "train")}
     assert rows[1].value == pytest.approx(1)
 
 

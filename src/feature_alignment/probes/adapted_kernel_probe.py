@@ -28,7 +28,6 @@ class AdaptedKernelProbe:
         points: points of the straight path from θ₀ to θ whose features are averaged, at least 2.
         output: as for `tangent_kernel`.
         only: as for `tangent_kernel`.
-        split: the split of the rows.
     """
 
     def __init__(
@@ -39,9 +38,8 @@ class AdaptedKernelProbe:
         points: int = 10,
         output: OutputChoice | None = None,
         only: Selection | None = None,
-        split: str = "train",
     ) -> None:
-        self._batch, self._points, self._split = batch, points, split
+        self._batch, self._points = batch, points
         self._choice: Any = {"output": output, "only": only}
         self._start = copy_parameters(model)
         self._initial = tangent_kernel(model, batch.x, **self._choice).total
@@ -63,4 +61,4 @@ class AdaptedKernelProbe:
             values["adapted_kernel_change"] = kernel_alignment(kernel, self._initial)
         except ValueError as error:
             raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
-        return Measurement([Row(WHOLE_NETWORK, self._split, *pair) for pair in values.items()])
+        return Measurement([Row(WHOLE_NETWORK, "train", *pair) for pair in values.items()])

@@ -1,0 +1,1 @@
+"""The quantities of all three papers, measured on the same trainings."""

@@ -1,0 +1,208 @@
+"""Train one network and measure what each of the three papers does, at the same steps.
+
+Source: baratin2021, eq. 5, 7 and 18; lejeune2024, Section 3; beaglehole2024, Sections 2.2 to 5.2.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from feature_alignment.complexity.update_path import UpdatePath
+from feature_alignment.data.corruption import random_labels
+from feature_alignment.data.standardise import standardise
+from feature_alignment.errors import UserError
+from feature_alignment.gradients.capture_plan import plan_capture
+from feature_alignment.kernels.tangent_trace import tangent_trace
+from feature_alignment.models.gpt import GPT
+from feature_alignment.models.mlp import MLP
+from feature_alignment.models.vgg import VGG
+from feature_alignment.pipeline.run import SeedResult, SeedRun
+from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
+from feature_alignment.probes.feature_probe import FeatureProbe
+from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import Loss, accuracy, cross_entropy, sequence_cross_entropy
+from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Recorder, Row
+from feature_alignment.training.schedule import geometric
+from feature_alignment.training.speed_limited import SpeedLimited, groups_by_layer
+
+if TYPE_CHECKING:
+    from feature_alignment.papers.synthesis.parameters import Network, Runs
+
+CLASSES = 10
+HIDDEN_LAYERS = 3
+BLOCKS, HEADS = 2, 4
+RATES = {
+    "gd": {"mlp": 0.01, "vgg": 0.01, "gpt": 0.1},
+    "slo": {"mlp": 0.1, "vgg": 0.05, "gpt": 0.1},
+}
+"""Step sizes, chosen by the training loss alone; SLO's are those of every layer."""
+MOMENTUM = 0.9
+EPSILON = 0.1
+"""SLO's relaxation, added to the gradient norm of each layer."""
+TRACE_EVERY = {"mlp": 1, "vgg": 1, "gpt": 10}
+"""Updates between two measurements of Tr K; the transformer's many outputs make it slow."""
+OUTPUT_SAMPLES = 8
+"""Random backward passes that estimate the transformer's feature covariances."""
+
+
+class Task(NamedTuple):
+    """A network and what it is trained on.
+
+    `splits` has inputs and targets, `train` with random labels and `test` with true ones; the NFC
+    of `layers` is measured, and kernels are those of `output`, see `tangent_kernel`.
+    """
+
+    model: nn.Module
+    splits: dict[str, tuple[torch.Tensor, torch.Tensor]]
+    classes: int
+    layers: list[str]
+    loss: Loss = cross_entropy
+    accuracy: Loss = accuracy
+    output: Callable[[torch.Tensor], torch.Tensor] | None = None
+    feature_options: Mapping[str, Any] = MappingProxyType({})
+
+
+def run_seed(run: "SeedRun[Runs]") -> SeedResult:
+    """Train one network, on labels of which a share may be random.
+
+    The same seed has the same samples and initial weights whatever the optimizer and the share.
+    Kernels and feature covariances are those of the first training samples.
+
+    Returns:
+        At each measured step: losses, accuracies and their gaps; what `TangentKernelProbe`,
+        `AdaptedKernelProbe` and `FeatureProbe` measure; the means of NFC and C-NFC over the layers
+        (`mean_nfc`, `mean_centred_nfc`); the complexity C so far (`path_complexity`).
+    """
+    p, own = run.parameters, _own(run)
+    task = text_task(run) if p.network == "gpt" else image_task(run)
+    model, output = task.model.eval(), task.output
+    x, y = (part[: own.kernel_samples] for part in task.splits["train"])
+    traced = task.splits["train"][0][: own.trace_samples]
+    labels = nn.functional.one_hot(y if y.ndim == 1 else y[:, -1], task.classes)
+    batch = Batch(x, labels.to(run.dtype))
+    plan = plan_capture(model, traced, output=output)
+    path = UpdatePath(
+        model, lambda now: tangent_trace(now, traced, plan=plan), TRACE_EVERY[p.network]
+    )
+    probes = [
+        TangentKernelProbe({"train": batch}, output=output),
+        AdaptedKernelProbe(model, batch, points=p.path_points, output=output),
+        FeatureProbe(model, x, layers=task.layers, **task.feature_options),
+        lambda step, now: Measurement(
+            [Row(WHOLE_NETWORK, "train", "path_complexity", path.complexity)]
+        ),
+    ]
+    rate = RATES[p.optimizer][p.network]
+    if p.optimizer == "gd":
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
+    else:
+        optimizer = SpeedLimited(groups_by_layer(model, 1.0), lr=rate, epsilon=EPSILON)
+    recorder = train(
+        model.train(),
+        *task.splits["train"],
+        loss=task.loss,
+        optimizer=optimizer,
+        steps=p.steps,
+        batch_size=p.batch_size,
+        batches=run.torch_stream("batches"),
+        measure_at={*geometric(p.steps, p.measure_at.first, p.measure_at.ratio), p.steps},
+        evaluate_on=task.splits,
+        metrics={"accuracy": task.accuracy},
+        probes=probes,
+        after_update=path,
+        progress=run.progress(p.steps),
+        checkpoint=run.checkpoint(),
+    )
+    result = SeedResult()
+    result.extend(recorder)
+    _add_summaries(result, recorder)
+    return result
+
+
+def image_task(run: "SeedRun[Runs]") -> Task:
+    """The MLP or the VGG, on standardised images; all layers but the last are measured."""
+    own, drawn = _own(run), {}
+    for split, number in (("train", own.train_samples), ("test", own.test_samples)):
+        drawn[split] = run.dataset.draw(split, number, run.stream(f"data/{split}"))
+    labels = {"train": _partly_random(run, drawn["train"][1], CLASSES), "test": drawn["test"][1]}
+    images = standardise(drawn["train"][0], drawn["test"][0])
+    splits = {
+        split: (torch.tensor(x, **run.to), torch.tensor(labels[split], device=run.device))
+        for split, x in zip(labels, images, strict=True)
+    }
+    shape, generator = images[0].shape[1:], run.torch_stream("init")
+    options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
+    if run.parameters.network == "mlp":
+        widths = [own.width] * HIDDEN_LAYERS
+        model = MLP(math.prod(shape), widths, CLASSES, "relu", True, generator, **options)
+    else:
+        model = VGG(11, own.width, CLASSES, generator, in_channels=shape[0], **options)
+    weighted = nn.Conv2d, nn.Linear
+    *layers, _ = (name for name, part in model.named_modules() if isinstance(part, weighted))
+    return Task(model.to(run.device), splits, CLASSES, layers)
+
+
+def text_task(run: "SeedRun[Runs]") -> Task:
+    """The transformer, on texts that do not overlap; query, key and value layers are measured.
+
+    It predicts every next character; kernels are those of the logits after the last one.
+
+    Raises:
+        UserError: if there are fewer texts than are asked for.
+    """
+    own, vocabulary, context = _own(run), len(run.dataset.vocabulary), run.parameters.context
+    splits = {}
+    for split in ("train", "test"):
+        codes = run.dataset.text(split).astype(np.int64)
+        starts = np.arange(0, len(codes) - context, context)
+        number = getattr(own, f"{split}_samples")
+        if number > len(starts):
+            raise UserError(
+                f"experiments.synthesis_runs.gpt.{split}_samples: found {number}, at most "
+                f"{len(starts)} is allowed, the {split} texts of {context} characters."
+            )
+        chosen = run.stream(f"data/{split}").permutation(starts)[:number]
+        x, y = (codes[chosen[:, None] + np.arange(context) + shift] for shift in (0, 1))
+        if split == "train":
+            y = _partly_random(run, y.ravel(), vocabulary).reshape(y.shape)
+        splits[split] = tuple(torch.tensor(codes, device=run.device) for codes in (x, y))
+    sizes = vocabulary, BLOCKS, HEADS, own.width, context
+    model = GPT(*sizes, run.torch_stream("init"), dtype=run.dtype).to(run.device)
+    parts = ("query", "key", "value")
+    return Task(
+        model,
+        splits,
+        vocabulary,
+        [f"blocks.{block}.attention.{part}" for block in range(BLOCKS) for part in parts],
+        sequence_cross_entropy,
+        lambda f, y: accuracy(f.flatten(0, 1), y.flatten()),
+        lambda f: f[:, -1],
+        {"output_samples": OUTPUT_SAMPLES, "generator": run.torch_stream("probe/outputs")},
+    )
+
+
+def _own(run: "SeedRun[Runs]") -> "Network":
+    return getattr(run.parameters, run.parameters.network)
+
+
+def _partly_random(run: "SeedRun[Runs]", labels: np.ndarray, classes: int) -> np.ndarray:
+    share = run.parameters.random_label_share
+    return random_labels(labels, share, classes, run.stream("random_labels"))[0]
+
+
+def _add_summaries(result: SeedResult, recorder: Recorder) -> None:
+    frame = recorder.frame()
+    layers = frame[frame["metric"].isin(["nfc", "centred_nfc"])]
+    means = layers.groupby(["step", "metric"], as_index=False)["value"].mean()
+    for row in means.itertuples():
+        result.add(f"mean_{row.metric}", row.value, step=row.step)
+    for step in frame["step"].unique():
+        for metric, sign in (("loss", -1), ("accuracy", 1)):
+            train, test = (recorder.value(step, metric, split=s) for s in ("train", "test"))
+            result.add(f"{metric}_gap", sign * (train - test), step=step, split="test")

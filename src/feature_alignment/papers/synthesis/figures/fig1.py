@@ -1,0 +1,140 @@
+"""synthesis, Figure 1: the quantities of three papers on the same trainings."""
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from feature_alignment.papers.synthesis.figures.derived import QUANTITIES, derived_rows
+from feature_alignment.papers.synthesis.parameters import Runs as RunsParameters
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    new_figure,
+    panel_label,
+    sequence_colours,
+    show_matrix,
+)
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+DATASETS = {"mlp": "mnist", "vgg": "cifar10", "gpt": "shakespeare"}
+TITLES = {"mlp": "MLP, MNIST", "vgg": "VGG11, CIFAR-10", "gpt": "transformer, Shakespeare"}
+OPTIMIZERS = {
+    "gd": ("gradient descent", COLOURS["gradient descent"]),
+    "slo": ("SLO", COLOURS["speed limited"]),
+}
+SHARES = {0.0: ("-", "true labels"), 0.5: ("--", "50 % random")}
+
+
+def points(settings: Settings) -> list[Point]:
+    """Each network with each optimizer, with and without random labels."""
+    found = []
+    for network, optimizer, share in product(DATASETS, OPTIMIZERS, SHARES):
+        columns = {"network": network, "optimizer": optimizer, "random_label_share": share}
+        own = settings[RunsParameters].but(dataset=DATASETS[network], **columns)
+        found.append(Point(f"{network}-{optimizer}-random{100 * share:.0f}", own, columns))
+    return found
+
+
+def table(runs: Runs) -> FigureTable:
+    """The runs' metrics, and what `derived_rows` makes of them."""
+    metrics = runs.metrics
+    return FigureTable(pd.concat([metrics, derived_rows(metrics)], ignore_index=True))
+
+
+def draw(table: FigureTable) -> "Picture":
+    """Quantities down and networks across; on the right what moves first, and together."""
+    figure, axes = new_figure(len(QUANTITIES), len(DATASETS) + 2, width=14.0, height=11.0)
+    for row, (quantity, name) in zip(axes, QUANTITIES.items(), strict=True):
+        for ax, network in zip(row, DATASETS, strict=False):
+            _draw_curves(ax, table.rows(network=network, layer="all", metric=quantity))
+        row[0].set_ylabel(name)
+    for column, title in zip(axes.T, TITLES.values(), strict=False):
+        column[0].set_title(title)
+        column[-1].set_xlabel("update")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    for ax in axes[:, len(DATASETS) :].flat:
+        ax.remove()
+    # A grid of its own, whose margins leave the rows on the left as they are.
+    right = axes[0, 0].get_gridspec()[:, len(DATASETS) :].subgridspec(2, 1)
+    half, matrix = right.subplots()
+    _draw_half_changes(half, table.rows(metric="half_change_step"))
+    _draw_correlations(matrix, table)
+    for ax, letter in ((axes[0, 0], "A"), (half, "B"), (matrix, "C")):
+        panel_label(ax, letter)
+    return figure
+
+
+def _draw_curves(ax: "Axes", rows: pd.DataFrame) -> None:
+    ax.set_xscale("symlog", linthresh=2)
+    for (optimizer, (name, colour)), (share, (line, labels)) in product(
+        OPTIMIZERS.items(), SHARES.items()
+    ):
+        own = rows_where(rows, optimizer=optimizer, random_label_share=share)
+        draw_curve(ax, own, colour, f"{name}, {labels}", linestyle=line)
+    last = rows["step"].max()
+    ticks = [0, *(10**power for power in range(6) if 10**power <= last)]
+    ax.set_xlim(-0.1, 1.05 * last)
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.set_xticks([], minor=True)
+
+
+def _draw_half_changes(ax: "Axes", rows: pd.DataFrame) -> None:
+    """A circle for each setting at the median over its seeds, hollow with random labels."""
+    ax.set_xscale("log")
+    medians = rows.groupby(["network", "random_label_share", "optimizer", "quantity"])["value"]
+    medians = medians.median().reset_index()
+    heights = {quantity: place for place, quantity in enumerate(QUANTITIES)}
+    for offset, colour in enumerate(sequence_colours(len(DATASETS)), start=-1):
+        network = list(DATASETS)[offset + 1]
+        for share, fill in zip(SHARES, (colour, "white"), strict=True):
+            own = rows_where(medians, network=network, random_label_share=share)
+            y = own["quantity"].map(heights) + 0.25 * offset
+            name = TITLES[network].partition(",")[0] if share == 0 else None
+            ax.plot(own["value"], y, "o", label=name, markerfacecolor=fill, markeredgecolor=colour)
+    ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", label="50 % random")
+    ax.set_yticks(range(len(QUANTITIES)), list(QUANTITIES.values()))
+    ax.set(ylim=(len(QUANTITIES) - 0.5, -0.5), xlabel="update at which half of the change is made")
+    close = {"columnspacing": 1.0, "handletextpad": 0.1}
+    ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.11), ncols=4, **close)
+
+
+def _draw_correlations(ax: "Axes", table: FigureTable) -> None:
+    """Below the diagonal within runs, means over runs; above it across all runs."""
+    matrix = pd.DataFrame(1.0, index=list(QUANTITIES), columns=list(QUANTITIES))
+    within = table.rows(metric="spearman").groupby(["quantity", "other"])["value"].mean()
+    for row in within.reset_index().to_dict("records"):
+        matrix.loc[row["other"], row["quantity"]] = row["value"]
+    for row in table.rows(metric="spearman_across", network="all").to_dict("records"):
+        matrix.loc[row["quantity"], row["other"]] = row["value"]
+    named = matrix.rename(index=QUANTITIES, columns=QUANTITIES)
+    every = {"xticklabels": 1, "yticklabels": 1}
+    show_matrix(ax, named, 1.0, None, diverging=True, annot=True, fmt=".2f", **every)
+    ax.tick_params(axis="x", labelrotation=90)
+    ax.set(xlabel="below the diagonal: over a run's steps\nabove: over runs")
+
+
+FIGURES = (
+    Figure(
+        name="fig1",
+        title="Spectrum, alignments, feature correlations and complexity on the same trainings",
+        caption="Three networks (columns), trained by gradient descent and by Speed Limited "
+        "Optimization (SLO), on true labels and with half of them random. (A) Effective rank and "
+        "label CKA of the tangent kernel, label CKA of the adapted kernel, whose features are "
+        "averaged from the initial parameters to the present ones, UC-NFC and C-NFC as means over "
+        "layers, complexity C of the path so far, and test minus training loss; each panel has a "
+        f"vertical range of its own. {OVER_SEEDS} (B) The update at which each quantity is half as "
+        "far from its first value as it ever gets; medians over seeds, hollow with random labels. "
+        "(C) Rank correlations: below the diagonal over the measured steps of a run, means over "
+        "runs; above it over the last values of all runs.",
+        points=points,
+        table=table,
+        draw=draw,
+    ),
+)

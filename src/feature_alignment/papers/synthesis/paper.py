@@ -1,0 +1,10 @@
+"""What is said of this study."""
+
+from feature_alignment.pipeline.papers import Paper
+
+PAPER = Paper(
+    title="The quantities of three papers on the same trainings",
+    authors="this project",
+    venue="our own study",
+    url="https://arxiv.org/abs/2008.00938",
+)

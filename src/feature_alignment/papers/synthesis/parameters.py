@@ -1,0 +1,63 @@
+"""Parameters of the study: its full sizes are the defaults."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from feature_alignment.pipeline.parameters import (
+    Count,
+    Geometric,
+    Parameters,
+    Precision,
+    Section,
+    Seeds,
+    Share,
+    by_figure,
+)
+
+
+class Network(Section):
+    """The sizes of one network and of its data."""
+
+    train_samples: Count = Field(default=10000, description="Training images or texts.")
+    test_samples: Count = Field(default=1500, description="Test images or texts.")
+    kernel_samples: Count = Field(
+        default=20, description="Training samples of the kernels and feature covariances."
+    )
+    trace_samples: Count = Field(default=10, description="Training samples of C's Tr K.")
+    width: Count = Field(
+        default=64,
+        description="Units of a hidden layer, channels of the first convolution, or size of a "
+        "character's vector.",
+    )
+
+    @model_validator(mode="after")
+    def _check_samples(self) -> Self:
+        most = max(self.kernel_samples, self.trace_samples)
+        if most > self.train_samples:
+            raise ValueError(f"{most} samples to measure on, of {self.train_samples} to train on")
+        return self
+
+
+class Runs(Parameters, experiment="runs"):
+    """Trainings on which the quantities of all three papers are measured (synthesis_fig1)."""
+
+    mlp: Network = Field(default=Network(), description="The MLP on MNIST.")
+    vgg: Network = Field(default=Network(), description="The VGG11 on CIFAR-10.")
+    gpt: Network = Field(default=Network(), description="The transformer on Shakespeare's texts.")
+    context: Count = Field(default=64, description="Characters of a text.")
+    batch_size: Count = Field(default=100, description="Images or texts in a batch.")
+    steps: Count = Field(default=10000, description="Updates of every training.")
+    measure_at: Geometric = Field(
+        default=Geometric(first=2, ratio=1.4),
+        description="Steps at which all is measured, by a geometric schedule; and the last step.",
+    )
+    path_points: int = Field(
+        default=10, ge=2, description="Points of the path that the adapted kernel averages over."
+    )
+    precision: Precision = Field(default="float32", description="Floating-point type.")
+    seeds: Seeds = Field(default=3, description="Number of seeds; seed i is the integer i.")
+    network: Literal["mlp", "vgg", "gpt"] = by_figure("mlp", "The network, and its section.")
+    dataset: Literal["mnist", "cifar10", "shakespeare"] = by_figure("mnist", "Its data.")
+    optimizer: Literal["gd", "slo"] = by_figure("gd", "Gradient descent, or SLO.")
+    random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
