@@ -5,10 +5,8 @@ from torch import nn
 
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.kernels.jacobian import (
-    jacobian_vector_product,
-    kernel_vector_product,
+    Jacobian,
     top_singular_directions,
-    vector_jacobian_product,
 )
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.gpt import GPT
@@ -61,14 +59,14 @@ def test_products_are_those_of_the_explicit_jacobian(case, explicit_jacobian):
     v, u = draw(jacobian.shape[1], seed=1), draw(len(x), c, seed=2)
     close = {"rtol": 1e-9, "atol": 1e-11 * jacobian.norm().item()}
     torch.testing.assert_close(
-        jacobian_vector_product(model, x, split(model, v)), (jacobian @ v).view(-1, c), **close
+        Jacobian(model, x).times(split(model, v)), (jacobian @ v).view(-1, c), **close
     )
-    pulled = vector_jacobian_product(model, x, u)
+    pulled = Jacobian(model, x).transpose_times(u)
     assert list(pulled) == [name for name, _ in model.named_parameters()]
     torch.testing.assert_close(joined(pulled), jacobian.T @ u.flatten(), **close)
     image = (jacobian @ (jacobian.T @ u.flatten())).view(-1, c)
     torch.testing.assert_close(
-        kernel_vector_product(model, x, u), image, rtol=1e-9, atol=1e-11 * image.norm().item()
+        Jacobian(model, x).times(pulled), image, rtol=1e-9, atol=1e-11 * image.norm().item()
     )
 
 
@@ -76,22 +74,23 @@ def test_kernel_products_between_two_sets_of_samples():
     model, x, x2 = mlp(), draw(5, 4), draw(7, 4, seed=1)
     u = draw(7, 3, seed=2)
     expected = tangent_kernel(model, x, x2).total @ u.flatten()
-    torch.testing.assert_close(kernel_vector_product(model, x, u, x2).flatten(), expected)
+    pulled = Jacobian(model, x2).transpose_times(u)
+    torch.testing.assert_close(Jacobian(model, x).times(pulled).flatten(), expected)
 
 
 def test_names_left_out_of_a_direction_stand_for_zero():
     model, x = mlp(), draw(5, 4)
     bias = {"layers.2.bias": torch.tensor([1.0, -2.0, 0.5], dtype=DOUBLE)}
     expected = bias["layers.2.bias"].expand(5, 3)
-    torch.testing.assert_close(jacobian_vector_product(model, x, bias), expected)
+    torch.testing.assert_close(Jacobian(model, x).times(bias), expected)
 
 
 def test_parameters_that_the_outputs_do_not_depend_on_change_nothing():
     model, x = unused(), draw(5, 3)
-    assert not jacobian_vector_product(model, x, {"spare.bias": torch.ones(2).double()}).any()
+    assert not Jacobian(model, x).times({"spare.bias": torch.ones(2).double()}).any()
     both = {"spare.bias": torch.ones(2).double(), "used.bias": torch.ones(2).double()}
-    assert (jacobian_vector_product(model, x, both) == 1).all()
-    assert not vector_jacobian_product(model, x, draw(5, 2))["spare.weight"].any()
+    assert (Jacobian(model, x).times(both) == 1).all()
+    assert not Jacobian(model, x).transpose_times(draw(5, 2))["spare.weight"].any()
 
 
 @pytest.mark.parametrize("centred", [False, True])
@@ -163,13 +162,13 @@ def test_directions_that_cannot_be_found_are_refused(model, x, number, options, 
 def test_what_does_not_fit_is_refused():
     model, x = mlp(), draw(5, 4)
     with pytest.raises(ValueError, match=r"'bias' of shape .* is not a parameter"):
-        jacobian_vector_product(model, x, {"bias": torch.ones(3)})
+        Jacobian(model, x).times({"bias": torch.ones(3)})
     with pytest.raises(ValueError, match=r"weights of shape \(3, 5\)"):
-        vector_jacobian_product(model, x, torch.ones(3, 5))
+        Jacobian(model, x).transpose_times(torch.ones(3, 5))
     with pytest.raises(ValueError, match="in training mode"):
-        kernel_vector_product(nn.Sequential(nn.Linear(4, 4), nn.Dropout()), x, torch.ones(5, 4))
+        Jacobian(nn.Sequential(nn.Linear(4, 4), nn.Dropout()), x)
     folded = nn.Sequential(nn.Linear(4, 4), nn.Unflatten(1, (2, 2))).double()
-    assert vector_jacobian_product(folded, x, torch.ones(5, 4))["0.bias"].tolist() == [5.0] * 4
+    assert Jacobian(folded, x).transpose_times(torch.ones(5, 4))["0.bias"].tolist() == [5.0] * 4
 
 
 def test_operations_without_second_derivatives_take_a_pass_for_each_output(caplog):
@@ -189,7 +188,7 @@ def test_operations_without_second_derivatives_take_a_pass_for_each_output(caplo
         nn.Linear(4, 3), Toy(lambda m, x: Once.apply(x)), nn.Linear(3, 2)
     ).double()
     x, direction = draw(5, 4), {"0.weight": draw(3, 4, seed=1)}
-    found = jacobian_vector_product(model, x, direction)
+    found = Jacobian(model, x).times(direction)
     assert "slow" in caplog.text
     model[1].function = lambda m, x: x**2
-    torch.testing.assert_close(found, jacobian_vector_product(model, x, direction))
+    torch.testing.assert_close(found, Jacobian(model, x).times(direction))

@@ -5,10 +5,8 @@ from torch.nn.utils import parametrize
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture_plan import plan_capture
-from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.kernels.tangent_trace import (
     layer_tangent_traces,
-    tangent_frobenius_norm,
     tangent_trace,
 )
 from feature_alignment.models.gpt import GPT
@@ -145,14 +143,6 @@ def test_frozen_parameters_count_and_the_model_is_left_as_it_was():
     assert not any(module._forward_hooks for module in model.modules())
 
 
-@pytest.mark.parametrize("block_size", [1, 2, 3, 7])
-def test_frobenius_norm_is_that_of_the_whole_kernel(block_size):
-    model, _ = CASES["mlp"]()
-    x = draw(7, 4)
-    expected = tangent_kernel(model, x).total.norm().item()
-    assert tangent_frobenius_norm(model, x, block_size) == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -175,5 +165,3 @@ def test_sizes_below_one_are_refused():
         ValueError, match="memory_budget: 0 bytes; the gradients of one sample need"
     ):
         tangent_trace(nn.Linear(2, 1), torch.ones(3, 2), 0)
-    with pytest.raises(ValueError, match="block_size: 0"):
-        tangent_frobenius_norm(nn.Linear(2, 1), torch.ones(3, 2), 0)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from feature_alignment.kernels.jacobian import jacobian_vector_product
+from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.models.feedforward import sequential_mlp, small_cnn
 from feature_alignment.models.tangent_models import TangentModel
 
@@ -56,7 +56,7 @@ def test_outputs_are_the_first_order_expansion(name, mode):
                 dict(update.named_parameters()) if mode == "linearised" else composed(update)
             ).items()
         }
-        expected = network(x) + jacobian_vector_product(network, x, direction)
+        expected = network(x) + Jacobian(network, x).times(direction)
         torch.testing.assert_close(model(x), expected)
         for place, deviation in model.deviations().items():
             torch.testing.assert_close(deviation, direction[f"{place}.weight"])

@@ -19,7 +19,7 @@ from feature_alignment.adaptive.feature_structures import (
     Transformation,
 )
 from feature_alignment.adaptive.parameter_matrices import matrix_layout
-from feature_alignment.kernels.jacobian import jacobian_vector_product
+from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 
 
@@ -46,7 +46,7 @@ def adapted_tangent_kernel(
         kernel = tangent_kernel(model, x, x2).total
         direction = matrix_layout(model).split(transformation.direction)
         along = [
-            jacobian_vector_product(model, inputs, direction).flatten()
+            Jacobian(model, inputs).times(direction).flatten()
             for inputs in (x, x if x2 is None else x2)
         ]
         return kernel + (transformation.scale**2 - 1) * torch.outer(*along)

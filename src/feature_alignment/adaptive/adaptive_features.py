@@ -30,7 +30,7 @@ from feature_alignment.adaptive.penalised_interpolation import Solution, minimis
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import suggestion
-from feature_alignment.kernels.jacobian import jacobian_vector_product
+from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.models.mlp import MLP
 
 PENALTIES: dict[str, Penalty] = {
@@ -182,7 +182,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         direction = matrix_layout(self.network_).split(self.coefficients_)
         parts = []
         for chunk in x.split(_CHUNK):
-            change = jacobian_vector_product(self.network_, chunk, direction)
+            change = Jacobian(self.network_, chunk).times(direction)
             with torch.no_grad():
                 parts.append(self.network_(chunk) + change)  # (b, c)
         f = torch.cat(parts).cpu().numpy()

@@ -63,6 +63,11 @@ class SingularDirections:
 class Jacobian:
     """J at a model's own parameters, as two products from one forward pass.
 
+    Jv is the change of the outputs per unit step of the parameters along v; −η Jᵀ∇L is the step of
+    gradient descent, and K u = J(Jᵀu).
+
+    Source: Baratin et al. 2021, eqs. 2 and 3, Appendix A.1 (Figure 7).
+
     Attributes:
         f: outputs of the model, (n, c).
         samples: n.
@@ -82,6 +87,8 @@ class Jacobian:
         >>> jacobian = Jacobian(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]))
         >>> jacobian.times({"bias": torch.ones(1)})
         tensor([[1.]])
+        >>> jacobian.transpose_times(torch.ones(1, 1))["weight"]
+        tensor([[3., 4.]])
     """
 
     def __init__(
@@ -112,7 +119,7 @@ class Jacobian:
         self.dtype = self.f.dtype
 
     def times(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Jv: (n, c).
+        """Jv: (n, c); names of parameters that are left out stand for zero.
 
         Raises:
             ValueError: if the direction does not fit the parameters.
@@ -210,76 +217,6 @@ class Jacobian:
             )
         dense = [gradient.to_dense() if gradient.is_sparse else gradient for gradient in found]
         return dict(zip(self._values, dense, strict=True))
-
-
-def jacobian_vector_product(
-    model: nn.Module, x: ModelInput, direction: Mapping[str, torch.Tensor]
-) -> torch.Tensor:
-    """Change Jv, (n, c), of the outputs per unit step of the parameters along v.
-
-    Source: Baratin et al. 2021, eq. 2 and Appendix A.1 (Figure 7).
-
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …).
-        direction: v by parameter name; names that are left out stand for zero.
-
-    Raises:
-        ValueError: if the model is not supported, or the direction
-            has another name or shape than the parameters.
-
-    Example:
-        >>> model = nn.Linear(2, 1)
-        >>> jacobian_vector_product(model, torch.tensor([[3.0, 4.0]]), {"bias": torch.ones(1)})
-        tensor([[1.]])
-    """
-    return Jacobian(model, x).times(direction)
-
-
-def vector_jacobian_product(model: nn.Module, x: ModelInput, weights: torch.Tensor) -> Direction:
-    """Gradient Jᵀu, by parameter name, of a weighted sum Σ_i Σ_y u_iy f_y(x_i) of the outputs.
-
-    Source: Baratin et al. 2021, eq. 3 (the update of gradient descent is −η Jᵀ∇L).
-
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …).
-        weights: u, (n, c).
-
-    Raises:
-        ValueError: if the model is not supported.
-
-    Example:
-        >>> model = nn.Linear(2, 1)
-        >>> vector_jacobian_product(model, torch.ones(3, 2), torch.ones(3, 1))["weight"]
-        tensor([[3., 3.]])
-    """
-    return Jacobian(model, x).transpose_times(weights)
-
-
-def kernel_vector_product(
-    model: nn.Module, x: ModelInput, weights: torch.Tensor, x2: ModelInput | None = None
-) -> torch.Tensor:
-    """Product K(x, x₂)u = J(x) J(x₂)ᵀ u, (n, c), of the tangent kernel without the kernel.
-
-    Source: Baratin et al. 2021, eq. 3 (δf = −η K ∇L).
-
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …) of the kernel's rows.
-        weights: u, (n₂, c).
-        x2: inputs (n₂, …) of the kernel's columns; None for x.
-
-    Raises:
-        ValueError: if the model is not supported.
-
-    Example:
-        >>> kernel_vector_product(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]), torch.ones(1, 1))
-        tensor([[26.]])
-    """
-    rows = Jacobian(model, x)
-    columns = rows if x2 is None else Jacobian(model, x2)
-    return rows.times(columns.transpose_times(weights))
 
 
 def top_singular_directions(

@@ -1,4 +1,4 @@
-"""Trace and Frobenius norm of the tangent kernel without the kernel.
+"""Trace of the tangent kernel without the kernel.
 
 `tangent_trace` is what a complexity measure can afford at every step of training: it forms neither
 the kernel (n·c × n·c) nor, but for small layers, the features (n·c × p).
@@ -24,7 +24,6 @@ from feature_alignment.gradients.parameter_gradients import (
     summed_features,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
-from feature_alignment.kernels.tangent import tangent_kernel
 
 
 def tangent_trace(
@@ -107,40 +106,6 @@ def _layer_traces(plan: CapturePlan, samples: Samples, memory_budget: int) -> di
 def _owner(parameter: str) -> str:
     """Name of the module that has the parameter of this name."""
     return parameter.rpartition(".")[0]
-
-
-def tangent_frobenius_norm(model: nn.Module, x: ModelInput, block_size: int = 25) -> float:
-    """Frobenius norm ‖K‖_F of the tangent kernel, by blocks of samples that are not kept.
-
-    Holds (block_size · c)² entries of each layer's kernel instead of (n·c)². The signals of the
-    layers are computed once for each block: about n/(2·block_size) times in all.
-
-    Source: Baratin et al. 2021, eq. 7 (the normalisation).
-
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …).
-        block_size: samples of a block's rows and columns.
-
-    Raises:
-        ValueError: if the model is not supported or the block size is below 1.
-
-    Example:
-        >>> x = torch.tensor([[3.0], [4.0]])
-        >>> tangent_frobenius_norm(nn.Linear(1, 1, bias=False), x)  # K = x xᵀ
-        25.0
-    """
-    if block_size < 1:
-        raise ValueError(f"block_size: {block_size}; it must be at least 1.")
-    samples = as_samples(x)
-    blocks = [samples[span] for span in spans(len(samples), block_size)]
-    total = 0.0
-    for i, rows in enumerate(blocks):
-        for j, columns in enumerate(blocks[: i + 1]):
-            block = tangent_kernel(model, rows, None if i == j else columns).total
-            # A block off the diagonal stands for its mirror image, too.
-            total += (1 if i == j else 2) * float(block.double().square().sum())
-    return math.sqrt(total)
 
 
 def _squared_norm(uses: Sequence[Gradients]) -> float:
