@@ -224,7 +224,10 @@ def data_package(name: str, tables: Iterable[Path]) -> dict[str, Any]:
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": name,
         "title": f"Tables of the figures of {', '.join(keys)}",
-        "sources": [{"title": f"{p.authors}: {p.title}, {p.venue}", "path": p.url} for p in about],
+        "sources": [
+            {"title": f"{p.authors}: {p.title}, {p.venue}"} | ({"path": p.url} if p.url else {})
+            for p in about
+        ],
         "resources": [
             resource
             for file in files

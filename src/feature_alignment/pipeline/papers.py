@@ -33,12 +33,12 @@ from feature_alignment.pipeline.parameters import PAPERS_PACKAGE, Parameters, ch
 
 @dataclass(frozen=True)
 class Paper:
-    """What is said of a paper: title, authors as cited, where and when it appeared, its address."""
+    """What is said of a paper: title, authors as cited, where and when, its address if any."""
 
     title: str
     authors: str
     venue: str
-    url: str
+    url: str = ""
 
 
 @cache

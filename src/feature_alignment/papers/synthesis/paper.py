@@ -6,5 +6,4 @@ PAPER = Paper(
     title="The quantities of three papers on the same trainings",
     authors="this project",
     venue="our own study",
-    url="https://arxiv.org/abs/2008.00938",
 )
