@@ -21,8 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         from feature_alignment.pipeline import command_line
     except ModuleNotFoundError as error:
-        extra = "pip install 'feature-alignment[pipeline]'"
-        parser.epilog = f"More commands come with the papers' pipeline: {extra} ({error.name})."
+        parser.epilog = (
+            f"The papers' commands need {error.name}: pip install 'feature-alignment[pipeline]'."
+        )
+        words = sys.argv[1:] if arguments is None else arguments
+        if words and not words[0].startswith("-") and words[0] not in commands.choices:
+            sys.exit(parser.epilog)
     else:
         command_line.add_commands(commands)
     options = parser.parse_args(arguments)

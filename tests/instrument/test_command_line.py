@@ -142,3 +142,10 @@ def test_the_record_of_another_training_is_not_continued(study, tmp_path):
         measure("--measure", "features")
     with pytest.raises(SystemExit, match="there is no such file"):
         main(["report", "nowhere"])
+
+
+def test_the_papers_commands_ask_for_their_packages(monkeypatch):
+    monkeypatch.setitem(sys.modules, "feature_alignment.pipeline.command_line", None)
+    monkeypatch.delattr("feature_alignment.pipeline.command_line", raising=False)
+    with pytest.raises(SystemExit, match=r"pip install 'feature-alignment\[pipeline\]'"):
+        main(["run", "key2030/coin"])

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from feature_alignment.files import whole_file
-
-MEASURES = ("kernel", "features", "adapted")
+from feature_alignment.instrument import MEASURES
 
 
 def add_commands(commands: Any) -> None:

@@ -18,6 +18,7 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import whole_file
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, Selection
 from feature_alignment.gradients.samples import ModelInput, as_samples
+from feature_alignment.instrument import MEASURES
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -33,8 +34,6 @@ from feature_alignment.training.schedule import explicit, geometric
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURES = ("kernel", "features", "adapted")
-"""What can be measured by name: see `Monitor`."""
 METRICS, STATE, ABOUT = "metrics.csv", "state.pt", "about.json"
 """The files that `Monitor.save` writes."""
 LAST_STEP = 10**9
