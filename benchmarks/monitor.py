@@ -87,7 +87,7 @@ def main() -> None:
                     }
                 )
                 print(rows[-1], flush=True)
-    table = pd.DataFrame(rows).assign(torch=torch.__version__, machine=platform.processor())
+    table = pd.DataFrame(rows).assign(torch=torch.__version__, processor=platform.machine())
     table.to_csv(Path(__file__).with_suffix(".csv"), index=False, float_format="%.4g")
 
 
