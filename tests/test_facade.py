@@ -127,3 +127,63 @@ def test_features_are_in_all_centrings():
     assert row[["double_centred_nfc", "ptk_centred_nfc"]].notna().all()
     assert found.frame().loc["2"].isna()["centred_nfc"]  # its weight has not moved
     assert repr(found).startswith("Features of 2 layers\n0: W 4 × 3, nfc ")
+
+
+TOKENS = {"input_ids": torch.arange(20).reshape(4, 5) % 11}
+
+
+def tiny(name):
+    """A tiny model of transformers, and its entry that is the output."""
+    hf = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    if name == "gpt2":
+        config = hf.GPT2Config(
+            n_layer=1, n_head=2, n_embd=8, vocab_size=11, bos_token_id=0, eos_token_id=0
+        )
+        return hf.GPT2LMHeadModel(config).eval(), lambda found: found.logits[:, -1]
+    config = hf.BertConfig(
+        num_hidden_layers=1,
+        hidden_size=8,
+        num_attention_heads=2,
+        intermediate_size=16,
+        vocab_size=11,
+    )
+    return hf.BertForSequenceClassification(config).eval(), "logits"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_models_of_transformers_are_measured_as_they_are(name):
+    model, output = tiny(name)
+    kernel = fa.tangent_kernel(model, TOKENS, output=output)
+    assert kernel.effective_rank() > 1
+    assert len(kernel.by_block(2).layers) < len(kernel.layers)
+    frame = fa.features(model, TOKENS, output=output).frame()
+    assert frame["nfc"].between(0, 1 + 1e-9).all()
+    assert len(frame) > 4
+    monitor = fa.Monitor(model, TOKENS, torch.arange(4) % 2, output=output)
+    assert {"label_alignment", "nfc"} <= set(monitor.frame()["metric"])
+
+
+class LowRank(nn.Module):
+    """A frozen layer with a trainable change of rank one, as in LoRA."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = nn.Linear(3, 4).requires_grad_(False)
+        self.down, self.up = nn.Linear(3, 1, bias=False), nn.Linear(1, 4, bias=False)
+
+    def forward(self, x):
+        return self.frozen(x) + self.up(self.down(x))
+
+
+def test_only_the_trainable_parameters_of_a_model_count():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(LowRank(), nn.Tanh()).double(), torch.randn(5, 3).double()
+    kernel = fa.tangent_kernel(model, x, only="trainable")
+    assert list(kernel.layers) == ["0.down", "0.up"]
+    whole = fa.tangent_kernel(model, x)
+    torch.testing.assert_close(kernel.layers["0.up"], whole.layers["0.up"])
+    monitor = fa.Monitor(model, x, measure=["kernel", "adapted"], only="trainable")
+    found = monitor.frame().set_index("metric")["value"]
+    assert found["adapted_kernel_change"] == pytest.approx(1)
+    assert found["effective_rank"] == kernel.effective_rank()
