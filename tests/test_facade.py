@@ -1,4 +1,3 @@
-import ast
 import importlib
 import subprocess
 import sys
@@ -43,12 +42,20 @@ def test_a_missing_package_is_asked_for_by_its_extra(monkeypatch):
         fa.__getattr__("AdaptiveTangentFeatures")
 
 
-def test_core_rooms_import_no_optional_package_at_once():
-    optional = {"sklearn", "matplotlib", "seaborn", "jinja2", "pydantic", "yaml", "tqdm", "pooch"}
-    for file in (ROOT / "instrument" / "monitor.py", ROOT / "kernels" / "tangent.py"):
-        tree = ast.parse(file.read_text())
-        found = {n.module.split(".")[0] for n in tree.body if isinstance(n, ast.ImportFrom)}
-        assert not found & optional
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("LightningMonitor", "lightning.pytorch"),
+        ("TrainerMonitor", "transformers.trainer_callback"),
+    ],
+)
+def test_a_callback_without_its_package_asks_for_it(monkeypatch, name, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "feature_alignment.instrument.callbacks", raising=False)
+    with pytest.raises(ImportError, match=rf"{name} needs (\w+): pip install \1\."):
+        fa.__getattr__(name)
+    monkeypatch.undo()
+    sys.modules.pop("feature_alignment.instrument.callbacks", None)
 
 
 class TestTangentKernel:

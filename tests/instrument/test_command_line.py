@@ -138,6 +138,9 @@ def test_the_record_of_another_training_is_not_continued(study, tmp_path):
     measure()
     with pytest.raises(SystemExit, match="a training with another start"):
         measure(pattern="ckpt/step_1*.pt")
+    torch.save(torch.load("ckpt/step_10.pt"), "ckpt/step_5.pt")
+    with pytest.raises(SystemExit, match="the record of another ckpt/step_5"):
+        measure()
     with pytest.raises(SystemExit, match="holds a record already"):
         measure("--measure", "features")
     with pytest.raises(SystemExit, match="there is no such file"):

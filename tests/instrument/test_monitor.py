@@ -90,27 +90,24 @@ def test_rows_are_those_of_the_probes_at_the_model_in_evaluation_mode(data):
 
 @pytest.mark.parametrize("folder", [True, False])
 def test_a_record_goes_on_where_it_was(data, tmp_path, folder):
-    model, optimizer, _, whole = trained(data, watch=("kernel", "features"))
-    torch.manual_seed(0)
-    model, optimizer, _, first = trained(data, steps=6, watch=("kernel", "features"))
-    random_state = torch.get_rng_state()
-    first.save(tmp_path)
-    state = tmp_path if folder else first.state_dict()
-    again = fa.Monitor(model, *data, every=3, state=state)
-    assert again.at == 6
-    assert again.measured == {0, 3, 6}
-    assert again.frame().equals(first.frame())
-    torch.set_rng_state(random_state)
-    for _ in range(6):
+    *_, whole = trained(data, watch=("kernel", "features", "adapted"))
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    options = {"every": 3, "measure": ("kernel", "features", "adapted")}
+    monitor = fa.Monitor(model, *data, **options)
+    for step in range(1, 13):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(data[0]), data[1]).backward()
         optimizer.step()
-        again.step()
-    assert set(again.frame()["step"]) == set(whole.frame()["step"])
-    moved = again.frame().query("metric == 'weight_change' and step == 12")["value"]
-    assert (
-        moved > first.frame().query("metric == 'weight_change' and step == 6")["value"].min()
-    ).all()
+        monitor.step()
+        if step == 7:  # not a measured one
+            monitor.save(tmp_path)
+            state = tmp_path if folder else monitor.state_dict()
+            before = monitor.frame()
+            monitor = fa.Monitor(model, *data, **options, state=state)
+            assert (monitor.at, monitor.measured) == (7, {0, 3, 6})
+            assert monitor.frame().equals(before)
+    assert monitor.frame().equals(whole.frame())
 
 
 def test_what_goes_wrong_later_is_kept_and_training_goes_on(data, caplog):
@@ -155,9 +152,10 @@ def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
         ({"measure": ["kernle"]}, "did you mean 'kernel'"),
         ({"every": 0}, "at least 1"),
         ({"every": "often"}, "'geometric'"),
+        ({"every": 0.5}, "every: 0.5; give a whole number"),
         ({"loss": nn.functional.mse_loss, "y": None}, "loss: it needs `y`"),
         ({"state": "/nowhere"}, "there is no /nowhere/state.pt"),
-        ({"state": {"initial": {}}}, "other parameters"),
+        ({"state": {"initial": {}, "buffers": {}}}, "other parameters"),
     ],
 )
 def test_mistakes_are_one_sentence(data, options, message):
@@ -173,6 +171,8 @@ def test_the_state_of_another_record_is_refused(data):
         fa.Monitor(model, *data, measure=["kernel"], state=state)
     with pytest.raises(UserError, match="other samples"):
         fa.Monitor(model, data[0] + 1, data[1], measure=["features"], state=state)
+    with pytest.raises(UserError, match="of another `output` or `only`"):
+        fa.Monitor(model, *data, measure=["features"], only="trainable", state=state)
 
 
 def test_geometric_steps_are_those_of_the_papers(data):

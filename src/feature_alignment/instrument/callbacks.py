@@ -114,5 +114,18 @@ if TrainerCallback is not None:
             self._end()
 
 
+def __getattr__(name: str) -> Any:
+    """Say what a class that is not there needs.
+
+    Raises:
+        AttributeError: if there is no such class.
+        ImportError: if its package is not installed.
+    """
+    package = {"LightningMonitor": "lightning", "TrainerMonitor": "transformers"}.get(name)
+    if package is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise ImportError(f"{name} needs {package}: pip install {package}.")
+
+
 def _checkpoint(args: Any, state: Any) -> Path:
     return Path(args.output_dir) / f"checkpoint-{state.global_step}" / FOLDER

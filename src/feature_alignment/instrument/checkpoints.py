@@ -1,6 +1,8 @@
 """The record of a training from its checkpoints: what `feature-alignment measure` does."""
 
+import hashlib
 import importlib
+import json
 import logging
 import re
 import sys
@@ -13,11 +15,14 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.files import whole_file
 from feature_alignment.instrument.monitor import STATE, Monitor
 from feature_alignment.kernels.average_features import copy_parameters
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model")
 """Where training scripts and Lightning keep the parameters in what they save."""
+FILES = "checkpoints.json"
+"""Of a record: the hashes of the files that it was measured from, by step."""
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 log = logging.getLogger(__name__)
@@ -60,6 +65,16 @@ def measure_checkpoints(
             f"--out: {out} holds the record of a training with another start than "
             f"{files[steps[0]]}; choose another folder."
         )
+    digests = {str(step): _digest(file) for step, file in files.items()}
+    known = out / FILES
+    before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
+    for step in monitor.measured:
+        if digests.get(str(step)) not in (None, before.get(str(step), digests.get(str(step)))):
+            raise UserError(
+                f"--out: {out} holds the record of another {files[step]}; choose another folder."
+            )
+    with whole_file(known) as partial:
+        partial.write_text(json.dumps({**before, **digests}), encoding="utf-8")
     left = [step for step in steps if step not in monitor.measured]
     if len(left) < len(steps):
         log.info("%s: %d of %d checkpoints are measured", out, len(steps) - len(left), len(steps))
@@ -72,6 +87,11 @@ def measure_checkpoints(
         remaining = (time.monotonic() - begin) / number * (len(left) - number)
         log.info("step %d: %d of %d, about %.0f s left", step, number, len(left), remaining)
     return monitor
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def load_parameters(model: nn.Module, file: Path) -> None:

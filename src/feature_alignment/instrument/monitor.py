@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,8 @@ class Monitor:
         self._samples = as_samples(x, inputs)
         self._function = ModelFunction(model, output)
         self._measure = tuple(m if isinstance(m, str) else type(m).__name__ for m in measure)
-        self._identity = _identity([*self._samples.entries.values(), y])
+        chosen = [choice.__qualname__ if callable(choice) else choice for choice in (output, only)]
+        self._identity = _identity([*self._samples.entries.values(), y, repr(chosen)])
         self._due = _schedule(every)
         self._step = self._first = first
         self.measured: set[int] = set()
@@ -117,7 +119,9 @@ class Monitor:
         self._recorder = Recorder()
         saved = _state(state)
         self.initial = copy_parameters(model) if saved is None else dict(saved["initial"])
-        with self._looking(), nullcontext() if saved is None else _at(model, self.initial):
+        self._buffers = _buffers(model) if saved is None else dict(saved["buffers"])
+        start = self.initial | self._buffers
+        with self._looking(), nullcontext() if saved is None else _at(model, start):
             self._probes = [
                 self._probe(m, output, only) if isinstance(m, str) else m for m in measure
             ]
@@ -215,6 +219,7 @@ class Monitor:
             "step": self._step,
             "measured": sorted(self.measured),
             "initial": self.initial,
+            "buffers": self._buffers,
             "values": [[*key, value] for key, value in record["values"].items()],
             "arrays": {name: torch.as_tensor(a) for name, a in record["arrays"].items()},
             "seconds": record["seconds"],
@@ -228,7 +233,10 @@ class Monitor:
                 f"state: it is a record of {', '.join(saved['measure'])}; give the same `measure`."
             )
         if saved["samples"] != self._identity:
-            raise UserError("state: it is a record on other samples or labels; give the same.")
+            raise UserError(
+                "state: it is a record on other samples or labels, or of another `output` or "
+                "`only`; give the same."
+            )
         self._recorder.load_state_dict(
             {
                 "values": {tuple(key): value for *key, value in saved["values"]},
@@ -284,11 +292,10 @@ class Monitor:
 
 
 def _schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:
-    if isinstance(every, str):
-        if every != "geometric":
-            raise UserError(f"every: {every!r}; give a number, steps, or 'geometric'.")
-        steps = set(geometric(LAST_STEP))
-        return steps.__contains__
+    if every == "geometric":
+        return set(geometric(LAST_STEP)).__contains__
+    if isinstance(every, str) or not isinstance(every, int | Iterable):
+        raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.")
     if not isinstance(every, int):
         return set(explicit(every, LAST_STEP)).__contains__
     if every < 1:
@@ -297,9 +304,11 @@ def _schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:
 
 
 def _identity(values: Iterable[Any]) -> str:
-    """A hash of all tensors among the values."""
+    """A hash of all tensors and texts among the values."""
     digest = hashlib.sha256()
     for value in values:
+        if isinstance(value, str):
+            digest.update(value.encode())
         if isinstance(value, torch.Tensor):
             digest.update(f"{value.dtype} {tuple(value.shape)} ".encode())
             digest.update(
@@ -317,24 +326,28 @@ def _state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any] | 
     return torch.load(file, map_location="cpu", weights_only=True)
 
 
+def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in model.named_buffers()}
+
+
 @contextmanager
-def _at(model: nn.Module, parameters: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """The model at other parameters.
+def _at(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """The model with other parameters and buffers.
 
     Raises:
         UserError: if it has others.
     """
-    own = copy_parameters(model)
-    if {n: p.shape for n, p in own.items()} != {n: p.shape for n, p in parameters.items()}:
+    own = copy_parameters(model) | _buffers(model)
+    if {n: v.shape for n, v in own.items()} != {n: v.shape for n, v in values.items()}:
         raise UserError("state: it is the record of a model with other parameters.")
-    _put(model, parameters)
+    _put(model, values)
     try:
         yield
     finally:
         _put(model, own)
 
 
-def _put(model: nn.Module, parameters: Mapping[str, torch.Tensor]) -> None:
+def _put(model: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(parameters[name])
+        for name, value in chain(model.named_parameters(), model.named_buffers()):
+            value.copy_(values[name])

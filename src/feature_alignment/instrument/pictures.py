@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, sequence_colours
 from feature_alignment.training.probes import WHOLE_NETWORK
 
@@ -37,11 +38,11 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
         frame: tidy rows: step, layer, split, metric, value.
 
     Raises:
-        ValueError: if there is nothing to draw.
+        UserError: if there is nothing to draw.
     """
     metrics = [metric for metric in PANELS if (frame["metric"] == metric).any()]
     if not metrics:
-        raise ValueError(f"nothing to draw: the record has none of {', '.join(PANELS)}.")
+        raise UserError(f"nothing to draw: the record has none of {', '.join(PANELS)}.")
     steps = sorted(frame["step"].unique())
     columns = min(COLUMNS, len(metrics))
     rows = math.ceil(len(metrics) / columns)
