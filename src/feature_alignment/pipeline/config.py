@@ -29,7 +29,7 @@ from feature_alignment.pipeline.parameters import (
     shortened,
 )
 
-Preset = Literal["smoke", "quick", "laptop", "paper"]
+Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
 PRESETS: tuple[str, ...] = get_args(Preset)
 RESERVED_NAMES = ("by_hand", "logs")
 """Folders in `results` that are no result's."""

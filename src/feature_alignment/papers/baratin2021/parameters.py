@@ -55,6 +55,10 @@ class Classification(Parameters, experiment="classification"):
     kernel_samples: int = Field(default=100, ge=10)
     """Images of the training batch, and of the test batch, on which the tangent kernel is
     measured."""
+    evaluation_samples: int | None = Field(default=None, ge=10)
+    """Training images, and test images, on which loss and accuracy are computed, the first of
+    those drawn; null for all. All of CIFAR-10 at each measurement can cost more than a short
+    training."""
     base_width: Count = 64
     """Channels of the first convolution of VGG19 and ResNet18."""
     width: Count = 80

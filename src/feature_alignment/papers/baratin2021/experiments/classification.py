@@ -35,13 +35,18 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
 
     Returns:
         Losses, accuracies and what `TangentKernelProbe` measures, of the network and its layers,
-        at each scheduled step; the share of training labels that are wrong.
+        at each scheduled step; the share of training labels that are wrong; on how many images
+        of each split losses and accuracies were computed.
     """
     p = run.parameters
     splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
     x, y = splits["train"]
     available = {f"{split} images": len(x) for split, (x, _) in splits.items()}
     check_kernel_samples("baratin2021_classification.kernel_samples", p.kernel_samples, available)
+    evaluated = {
+        split: (a[: p.evaluation_samples], b[: p.evaluation_samples])
+        for split, (a, b) in splits.items()
+    }
     model = build_network(run, x[0].shape)
     at = p.measure_at
     measured = (
@@ -60,7 +65,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
         batches=run.torch_stream("batches"),
         augment=RandomCropAndFlip(run.torch_stream("augmentation")) if p.augmentation else None,
         measure_at={*measured, p.steps},
-        evaluate_on=splits,
+        evaluate_on=evaluated,
         metrics={"accuracy": accuracy},
         probes=[TangentKernelProbe(kernel_batches(splits, p.kernel_samples), layers=True)],
         progress=run.progress(p.steps),
@@ -68,6 +73,8 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
     )
     result = SeedResult()
     result.add("wrong_label_share", wrong, step=0)
+    for split, (_, labels) in evaluated.items():
+        result.add("evaluation_samples", len(labels), step=0, split=split)
     result.extend(recorder)
     return result
 
