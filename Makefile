@@ -1,6 +1,6 @@
 # `make figures` makes every figure offline; `make test` runs all tests.
-# Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, paper; else that of config.yaml),
-# CORES.
+# Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
+# config.yaml), CORES.
 
 PYTHON ?= python3
 PRESET ?=

@@ -56,7 +56,7 @@ def test_a_config_that_is_no_yaml_mapping_stops_without_a_traceback(fresh, tmp_p
     assert "Config file" in printed
 
 
-@pytest.mark.parametrize("preset", ["smoke", "quick", "laptop", "paper"])
+@pytest.mark.parametrize("preset", ["smoke", "quick", "laptop", "workstation", "paper"])
 def test_every_preset_plans_every_figure(fresh, preset):
     assert fresh.planned("--config", f"preset={preset}")["figure"] == number_of_figures()
 
