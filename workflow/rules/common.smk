@@ -198,6 +198,13 @@ def chosen_data(wildcards):
     ]
 
 
+def robustness_of(wildcards):
+    """What the multiverse found, where it was made before or is asked for."""
+    file = f"results/{wildcards.name}/robustness.csv"
+    wanted = "multiverse" in TARGETS or os.path.exists(file)
+    return [file] if wanted else []
+
+
 def report_library(wildcards):
     """The library of the report, and of the figures, whose captions it shows."""
     own = [figure_module(f) for f in chosen(wildcards)]
@@ -225,3 +232,5 @@ wildcard_constraints:
     point=r"[\w.-]+",
     dataset="|".join(type(CONFIG.datasets).model_fields),
     source="[a-z]+",
+    group=r"\w+",
+    block="[0-9]+",

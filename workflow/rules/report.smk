@@ -8,6 +8,7 @@ rule report:
         tables=chosen_files("results/{name}/tables/{figure}.csv"),
         provenances=chosen_runs,
         data=chosen_data,
+        robustness=robustness_of,
         claims="results/{name}/claims.csv",
     output:
         page="results/{name}/report.html",
@@ -42,6 +43,7 @@ use rule report as selected_report with:
         tables=chosen_files("results/{name}/tables/{figure}.csv"),
         provenances=chosen_runs,
         data=chosen_data,
+        robustness=robustness_of,
         claims="results/{name}/{scope}claims.csv",
     output:
         page="results/{name}/{scope}report.html",

@@ -15,6 +15,7 @@ with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
         provenances=job.input.provenances,
         data=job.input.data,
         verdicts=job.input.claims,
+        robustness=next(iter(job.input.robustness), None),
         ledgers=ledgers(),
         page=job.output("page"),
         folder=Path(snakemake.output.page).parent,

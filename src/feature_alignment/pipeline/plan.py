@@ -120,7 +120,7 @@ def _changed_figures(
     settings = preset.settings()
     changed = {}
     for figure, here in points.items():
-        own = _points_of(figure, settings)
+        own = points_of(figure, settings)
         if here != own:
             shown = {point.experiment for point in here + own}
             changed[figure] = _short([c for c in of_experiments if c.key.split(".")[1] in shown])
@@ -137,13 +137,13 @@ def _points_and_specs(
     config: Config,
 ) -> tuple[dict[str, tuple[Point, ...]], dict[tuple[str, str], Spec]]:
     settings = config.settings()
-    data = {name: dataset_spec(name, config) for name in DATASETS}  # once: files are hashed
+    data = dataset_specs(config)
     points: dict[str, tuple[Point, ...]] = {}
     specs: dict[tuple[str, str], Spec] = {}
     for figure in all_figures():
-        points[figure] = _points_of(figure, settings)
+        points[figure] = points_of(figure, settings)
         for point in points[figure]:
-            spec = _make_spec(point, config, data)
+            spec = make_spec(point, config, data)
             known = specs.setdefault((point.experiment, point.name), spec)
             if known != spec:
                 keys = [k for k, v in spec["parameters"].items() if known["parameters"][k] != v]
@@ -154,7 +154,12 @@ def _points_and_specs(
     return points, specs
 
 
-def _points_of(figure: str, settings: Settings) -> tuple[Point, ...]:
+def points_of(figure: str, settings: Settings) -> tuple[Point, ...]:
+    """The points of a figure with some settings, checked.
+
+    Raises:
+        UserError: if they are not as they must be.
+    """
     with owed_by("points", figure_module(figure), figure):
         found = figure_named(figure).points(settings)
         points = tuple(found) if isinstance(found, Iterable) else (found,)
@@ -200,7 +205,8 @@ def _selected_figures(config: Config) -> tuple[str, ...]:
     return tuple(figure for figure in of_papers if figure in config.figures)
 
 
-def _make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
+def make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
+    """The spec of a point's run; `data` is that of `dataset_specs`."""
     parameters = point.parameters
     named = {key: getattr(parameters, key) for key in parameters.dataset_keys()}
     return {
@@ -211,6 +217,11 @@ def _make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
         "device": config.device,
         "data": {key: data[name] for key, name in named.items() if name},
     }
+
+
+def dataset_specs(config: Config) -> dict[str, Spec]:
+    """The spec of every dataset, from the configured source; files are hashed."""
+    return {name: dataset_spec(name, config) for name in DATASETS}
 
 
 def dataset_spec(name: str, config: Config, source: str | None = None) -> Spec:

@@ -31,6 +31,10 @@ COLUMNS = ["seed", "step", "layer", "split", "metric", "value"]
 P = TypeVar("P", bound=Parameters, covariant=True)
 
 
+class NotFiniteError(UserError):
+    """A run measured what is not finite."""
+
+
 @dataclass(frozen=True)
 class SeedRun(Generic[P]):
     """One seed of one experiment point: all that an experiment's `run_seed` is given.
@@ -197,7 +201,7 @@ def _tidy(rows: list[dict[str, Any]], about: str) -> pd.DataFrame:
     bad = metrics[~np.isfinite(metrics["value"])]
     if len(bad):
         first = bad.iloc[0]
-        raise UserError(
+        raise NotFiniteError(
             f"{about}: metric {first['metric']} is {first['value']} at seed {first['seed']}, step "
             f"{first['step']}, layer {first['layer']}; a metric must be finite."
         )

@@ -300,3 +300,16 @@ def test_verdicts_of_changed_settings_are_told_and_not_counted(report, folder):
     assert "changed settings" not in own
     assert "✓ 1 reproduced" in own
     assert "✓ 1 reproduced" not in text
+
+
+def test_robustness_stands_beside_the_verdict_and_leads_to_its_page(report, folder):
+    assert "<meter" not in render_report(report, folder)
+    row = {"share": 0.75, "holding": 12.0, "universes": 16, "word": "depends on width"}
+    one = LEDGER[0].id
+    page = folder / "multiverse.html"
+    text = render_report(
+        replace(report, robustness={one: row}, multiverse=page), folder / "selected"
+    )
+    assert text.count("<meter") == 1
+    assert "holds in 12 of 16 readings: depends on width" in text
+    assert 'href="../multiverse.html"' in text

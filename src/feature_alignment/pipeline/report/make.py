@@ -27,6 +27,7 @@ def make_report(
     provenances: Sequence[PathLike],
     data: Sequence[PathLike],
     verdicts: PathLike,
+    robustness: PathLike | None,
     ledgers: Sequence[Path],
     page: Path,
     folder: Path,
@@ -41,6 +42,7 @@ def make_report(
         provenances: provenance.json of each run.
         data: the provenance of each dataset.
         verdicts: the CSV of verdicts.
+        robustness: the CSV of what the multiverse found of each claim; None where it was not run.
         ledgers: the papers' `claims.yaml`.
         page: the HTML file to write.
         folder: the folder that the page will lie in in the end; its links are relative to it.
@@ -66,11 +68,20 @@ def make_report(
         ledger=load_ledger(ledgers),
         verdicts=pd.read_csv(verdicts),
         git=git_state(),
+        robustness=_robustness(robustness),
+        multiverse=Path(robustness).with_name("multiverse.html") if robustness else None,
         runs={
             "/".join(path.parts[-3:-1]): read_provenance(path) for path in map(Path, provenances)
         },
     )
     page.write_text(render_report(report, folder), encoding="utf-8")
+
+
+def _robustness(file: PathLike | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    judged = pd.read_csv(file).dropna(subset="word")
+    return {row["claim"]: row for row in judged.to_dict("records")}
 
 
 def _data_source(provenance: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -81,6 +81,8 @@ class Report:
         verdicts: what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read.
         git: `commit` and `dirty` of the checkout that makes the report; both may be None.
         runs: provenance of each run, by its name.
+        robustness: of each claim that the multiverse judged, its row of `robustness.csv`.
+        multiverse: the multiverse's page; None where it was not run.
     """
 
     name: str
@@ -93,6 +95,8 @@ class Report:
     verdicts: pd.DataFrame
     git: Mapping[str, Any]
     runs: Mapping[str, Mapping[str, Any]]
+    robustness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    multiverse: Path | None = None
 
 
 def render_report(report: Report, folder: Path) -> str:
@@ -118,6 +122,7 @@ def render_report(report: Report, folder: Path) -> str:
         ours=count_text(sum(row["kind"] == "ours" for row in rows), "question"),
         not_counted=sum(row["changed"] for row in rows),
         papers=_papers(report, rows, folder),
+        multiverse=_link(report.multiverse, folder) if report.multiverse else None,
         runs=_run_rows(report),
     )
 
@@ -147,6 +152,7 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
                 "symbol": _SYMBOLS[outcome],
                 "reason": verdict["reason"][0].upper() + verdict["reason"][1:],
                 "changed": verdict["figure"] in changed,
+                "robustness": report.robustness.get(verdict["id"]),
             }
         )
     return rows

@@ -1,0 +1,78 @@
+"""Run some universes of a group: one archive of finished runs."""
+
+import logging
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.run import NotFiniteError, run_experiment, write_result
+from feature_alignment.pipeline.spec import Spec, canonical_json, dataset_keys, spec_hash
+from feature_alignment.training.checkpoint import Checkpoints
+from feature_alignment.training.errors import TrainingDivergedError
+
+log = logging.getLogger(__name__)
+_MEMBERS = ("spec.json", "metrics.csv", "arrays.npz")
+_TIME = (1980, 1, 1, 0, 0, 0)  # of all members, so that equal runs make equal archives
+
+
+def run_block(spec: Spec, data: Mapping[str, Path], scratch: Path, identity: str, to: Path) -> None:
+    """Run a block's universes, and write their runs into one archive; equal runs are run once.
+
+    A run that ends because its training diverges, or measures what is not finite, is told in the
+    archive, as `failed` with the reason.
+
+    Args:
+        spec: one of `plan.block_specs`.
+        data: the canonical file of each dataset.
+        scratch: where finished seeds are kept, from which a killed job goes on.
+        identity: what the runs depend on besides their specs.
+        to: the zip file to write.
+    """
+    folders: dict[str, Path] = {}
+    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
+        for universe in spec["universes"]:
+            log.info("universe %d: %s", universe["number"], universe["levels"])
+            failed = {}
+            for name, run in universe["runs"].items():
+                key = spec_hash({**run, "point": ""})
+                if key not in folders:
+                    folders[key] = scratch / key
+                    _finish(run, data, folders[key], identity)
+                result = folders[key] / "result"
+                reason = result / "failed.txt"
+                if reason.exists():
+                    failed[name] = reason.read_text(encoding="utf-8")
+                    continue
+                for member in _MEMBERS:
+                    content = (result / member).read_bytes()
+                    _put(archive, f"{universe['number']}/{name}/{member}", content)
+            told = {k: universe[k] for k in ("number", "levels", "figures")} | {"failed": failed}
+            _put(archive, f"{universe['number']}/universe.json", canonical_json(told).encode())
+
+
+def _put(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    archive.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
+
+
+def _finish(run: Spec, data: Mapping[str, Path], folder: Path, identity: str) -> None:
+    wanted, marker = f"{identity} {canonical_json(run)}", folder / "finished.txt"
+    if marker.exists() and marker.read_text(encoding="utf-8") == wanted:
+        return
+    shutil.rmtree(folder / "result", ignore_errors=True)
+    result = folder / "result"
+    result.mkdir(parents=True)
+    files = [data[run["data"][key]["name"]] for key in dataset_keys(run)]
+    checkpoints = Checkpoints(folder / "checkpoints", wanted)
+    try:
+        found = run_experiment(run, *files, checkpoints=checkpoints)
+    except UserError as error:
+        if not isinstance(error.__cause__ or error, TrainingDivergedError | NotFiniteError):
+            raise
+        log.info("it fails: %s", error)
+        (result / "failed.txt").write_text(str(error), encoding="utf-8")
+    else:
+        write_result(found, result / "metrics.csv", result / "arrays.npz")
+        (result / "spec.json").write_text(canonical_json(run), encoding="utf-8")
+    marker.write_text(wanted, encoding="utf-8")

@@ -1,0 +1,202 @@
+"""Judge every claim in every universe, and say on which open settings its verdict depends.
+
+The rules, fixed before any run:
+
+- A claim *holds* in a universe where the ledger's rules call it reproduced, or holding (as printed
+  or as corrected). Few seeds leave comparisons undecided; there it holds if at least 95 % of the
+  values agree, as `rules.AGREEMENT` demands, without the test against chance.
+- Universes whose runs failed, or whose networks have not learnt their task (`Learnt`), do not
+  count; their numbers are told.
+- *robust*: it holds in at least 90 % of the universes that count; *robustly not*: in at most 10 %.
+- *depends on X*: of the settings, X's values differ most in the share in which it holds, by at
+  least one half, and by more than in 95 % of 999 random rearrangements of the universes.
+- *fragile*: it holds in the default reading, and not in most universes.
+- *mixed*: what is left.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+from feature_alignment.pipeline.claims.evaluate import evaluate
+from feature_alignment.pipeline.claims.ledger import Claim
+from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome
+from feature_alignment.pipeline.claims.selection import claim_values
+from feature_alignment.pipeline.figures.table import rows_where
+from feature_alignment.pipeline.multiverse.design import Learnt
+from feature_alignment.pipeline.multiverse.finished import Finished
+
+ROBUST = 0.9
+DIFFERENCE = 0.5
+REARRANGED = 999
+COUNTED = "counted"
+_HOLDS = {Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED}
+
+
+def judge_universes(
+    universes: Iterable[Finished],
+    ledger: Sequence[Claim],
+    learnt: Learnt | None,
+    preset: str,
+    real: Mapping[str, bool],
+) -> pd.DataFrame:
+    """A row for each claim in each universe.
+
+    Args:
+        universes: the group's.
+        ledger: the claims about its figures.
+        learnt: when a universe counts.
+        preset: the preset that was run.
+        real: for each figure whether it shows real data.
+
+    Returns:
+        Columns `claim`, `universe`, `status` (counted, not learnt, failed), `verdict`, `holds`
+        (1, 0, or none where it is not judged), `ours`, and one for each setting. Claims that are
+        not testable at this preset are left out.
+    """
+    rows = []
+    for universe in universes:
+        status = _status(universe, learnt)
+        for claim in ledger:
+            row = {"claim": claim.id, "universe": universe.number, "status": status}
+            row |= {"verdict": "", "holds": None, "ours": None}
+            if claim.figure in universe.tables:
+                table = universe.tables[claim.figure]
+                verdict = evaluate(claim, table, preset, real[claim.figure])
+                if verdict.outcome is Outcome.NOT_TESTABLE:
+                    continue
+                holds = verdict.outcome in _HOLDS
+                if verdict.outcome is Outcome.UNDECIDED:
+                    holds = agreement(claim, table) >= AGREEMENT
+                row |= {"verdict": str(verdict.outcome), "holds": int(holds), "ours": verdict.ours}
+            rows.append(row | universe.levels)
+    return pd.DataFrame(rows)
+
+
+def agreement(claim: Claim, table: pd.DataFrame) -> float:
+    """The share of a comparison's values that agree."""
+    low = claim.criterion.low if claim.criterion.low is not None else -np.inf
+    high = claim.criterion.high if claim.criterion.high is not None else np.inf
+    values = claim_values(claim, table)
+    return float(((values > low) & (values < high)).mean())
+
+
+def _status(universe: Finished, learnt: Learnt | None) -> str:
+    if universe.failed:
+        return "failed"
+    if learnt is None:
+        return COUNTED
+    table = next(t for name, t in universe.tables.items() if name.endswith(f"_{learnt.figure}"))
+    select = dict(learnt.select)
+    if select.get("step") == "last":
+        select["step"] = table["step"].max()
+    values = rows_where(table, **select).groupby("seed")["value"].mean()
+    return COUNTED if (values >= learnt.least).all() else "not learnt"
+
+
+def summarise(
+    judged: pd.DataFrame, settings: Sequence[str], ledger: Sequence[Claim]
+) -> pd.DataFrame:
+    """A row for each claim: in which share of the universes it holds, and what that hangs on.
+
+    Returns:
+        Columns `claim`, `universes` that count, `failed`, `not_learnt`, `holding`, `share` with its
+        95 % interval `low` and `high` (Wilson's), `default_holds`, `word`, `setting` that its
+        verdict depends on most, the `difference` of shares between that setting's values, its
+        `p_value`, and `paper_quantile`, the share of our values below the paper's number.
+    """
+    by_id = {claim.id: claim for claim in ledger}
+    rows = []
+    for name, rows_of_claim in judged.groupby("claim", sort=False):
+        counted = rows_of_claim[
+            (rows_of_claim["status"] == COUNTED) & rows_of_claim["holds"].notna()
+        ]
+        statuses = rows_of_claim["status"].value_counts()
+        row = {"claim": name, "universes": len(counted)}
+        row |= {"failed": statuses.get("failed", 0), "not_learnt": statuses.get("not learnt", 0)}
+        if len(counted):
+            row |= _share(counted) | _hangs_on(counted, settings)
+            row["word"] = word(row)
+            paper = by_id[str(name)].paper_value
+            if paper is not None:
+                row["paper_quantile"] = float((counted["ours"] < paper).mean())
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _share(counted: pd.DataFrame) -> dict[str, float]:
+    holding, number = int(counted["holds"].sum()), len(counted)
+    interval = binomtest(holding, number).proportion_ci(method="wilson")
+    default = counted.loc[counted["universe"] == 0, "holds"]
+    return {
+        "holding": holding,
+        "share": holding / number,
+        "low": interval.low,
+        "high": interval.high,
+        "default_holds": float(default.iloc[0]) if len(default) else np.nan,
+    }
+
+
+def _hangs_on(counted: pd.DataFrame, settings: Sequence[str]) -> dict[str, object]:
+    holds = counted["holds"].to_numpy(float)
+    differences = {key: _difference(holds, counted[key]) for key in settings}
+    setting = max(differences, key=lambda key: differences[key])
+    generator = np.random.default_rng(0)
+    # Of all settings the largest each time, so that many settings are no advantage.
+    chance = [
+        max(_difference(shuffled, counted[key]) for key in settings)
+        for shuffled in (generator.permutation(holds) for _ in range(REARRANGED))
+    ]
+    p_value = (1 + sum(found >= differences[setting] for found in chance)) / (1 + REARRANGED)
+    return {"setting": setting, "difference": differences[setting], "p_value": p_value}
+
+
+def _difference(holds: np.ndarray, levels: pd.Series) -> float:
+    shares = pd.Series(holds).groupby(levels.to_numpy()).mean()
+    return float(shares.max() - shares.min())
+
+
+def word(row: Mapping[str, object]) -> str:
+    """The word for a claim's row of `summarise`, by the rules above."""
+    share, p_value = float(str(row["share"])), float(str(row["p_value"]))
+    if share >= ROBUST:
+        return "robust"
+    if share <= 1 - ROBUST:
+        return "robustly not"
+    if float(str(row["difference"])) >= DIFFERENCE and p_value <= 0.05:
+        return f"depends on {row['setting']}"
+    return "fragile" if row["default_holds"] == 1 and share < 0.5 else "mixed"
+
+
+def effects(judged: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
+    """What each value of each setting, and of each pair of settings, makes of each claim.
+
+    Of pairs only those are told all of whose combinations were run, with two universes or more.
+
+    Returns:
+        Columns `claim`, `setting` (or `one × other`), `value`, `universes`, `share` in which it
+        holds, `mean` of our values.
+    """
+    rows = []
+    counted = judged[(judged["status"] == COUNTED) & judged["holds"].notna()]
+    for name, of_claim in counted.groupby("claim", sort=False):
+        for keys in [(key,) for key in settings] + list(itertools.combinations(settings, 2)):
+            cells = of_claim.groupby(list(keys), sort=False)
+            possible = np.prod([of_claim[key].nunique() for key in keys])
+            if len(keys) == 2 and (len(cells) < possible or cells.size().min() < 2):
+                continue
+            for levels, cell in cells:
+                rows.append(
+                    {
+                        "claim": name,
+                        "setting": " × ".join(keys),
+                        "value": " × ".join(map(str, levels)),
+                        "universes": len(cell),
+                        "share": cell["holds"].mean(),
+                        "mean": cell["ours"].mean(),
+                    }
+                )
+    return pd.DataFrame(rows)

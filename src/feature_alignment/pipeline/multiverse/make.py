@@ -1,0 +1,100 @@
+"""Files of the multiverse: judged, summed up and drawn from the archives of its runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from feature_alignment.pipeline.claims.evaluate import EMBEDDED, write_verdicts
+from feature_alignment.pipeline.claims.ledger import Claim, load_ledger
+from feature_alignment.pipeline.figures.make import describe_data, describe_settings
+from feature_alignment.pipeline.figures.style import save, stamp
+from feature_alignment.pipeline.multiverse.design import Multiverse, load_multiverses
+from feature_alignment.pipeline.multiverse.draw import draw_curves, draw_matrix
+from feature_alignment.pipeline.multiverse.finished import read_blocks
+from feature_alignment.pipeline.multiverse.judge import effects, judge_universes, summarise
+from feature_alignment.pipeline.report.rendering import render
+from feature_alignment.pipeline.spec import Spec
+
+
+def judge_group(
+    spec: Spec, archives: Sequence[Path], ledgers: Sequence[Path], files: Mapping[str, Path]
+) -> None:
+    """Judge a group's claims in all of its universes, and draw them.
+
+    Args:
+        spec: `group`, `name`, `preset`, and `figures` as `Plan.selection_spec` tells of them.
+        archives: of the group's blocks, in order.
+        ledgers: the papers' `claims.yaml`.
+        files: what to write: `universes`, `claims` and `effects` (CSV), `matrix`, `curves` (PNG).
+    """
+    group = load_multiverses()[spec["group"]]
+    ledger = claims_of(group, ledgers)
+    sources = {name: about["datasets"] for name, about in spec["figures"].items()}
+    real = {name: all(source != EMBEDDED for _, source in pairs) for name, pairs in sources.items()}
+    judged = judge_universes(read_blocks(archives), ledger, group.learnt, spec["preset"], real)
+    settings = list(group.settings)
+    tables: dict[str, pd.DataFrame] = {
+        "universes": judged,
+        "claims": summarise(judged, settings, ledger),
+        "effects": effects(judged, settings),
+    }
+    for name, table in tables.items():
+        write_verdicts(table, files[name])
+    about: dict[str, Any] = {"points": [None], "changed": [], **spec}
+    about["datasets"] = sorted({tuple(pair) for pairs in sources.values() for pair in pairs})
+    pictures = {
+        "matrix": draw_matrix(tables["claims"], tables["effects"], settings),
+        "curves": draw_curves(judged, settings, ledger),
+    }
+    for name, picture in pictures.items():
+        stamp(picture, describe_settings(about), describe_data(about))
+        save(picture, files[name])
+
+
+def claims_of(group: Multiverse, ledgers: Sequence[Path]) -> list[Claim]:
+    """The claims about a group's figures."""
+    return [claim for claim in load_ledger(ledgers) if claim.figure in group.figures]
+
+
+def gather(
+    spec: Spec, folders: Sequence[Path], pictures: Mapping[str, Path], files: Mapping[str, Path]
+) -> None:
+    """Put the groups' verdicts together, and write the page that shows them.
+
+    Args:
+        spec: `name`, `preset`, and `left_out`, the groups that this preset does not run.
+        folders: of each group, in order, with `universes.csv` and `claims.csv`.
+        pictures: the pictures by `<group>_matrix` and `<group>_curves`, relative to the page.
+        files: what to write: `universes` and `claims` (CSV), `page` (HTML).
+    """
+    groups = load_multiverses()
+    universes, claims = [], []
+    for folder in folders:
+        judged, settings = pd.read_csv(folder / "universes.csv"), list(groups[folder.name].settings)
+        levels = [json.dumps(row) for row in judged[settings].astype(str).to_dict("records")]
+        kept = judged.drop(columns=settings)
+        kept.insert(2, "settings", levels)
+        universes.append(kept.assign(group=folder.name))
+        claims.append(pd.read_csv(folder / "claims.csv").assign(group=folder.name))
+    every = pd.concat(claims, ignore_index=True)
+    write_verdicts(pd.concat(universes, ignore_index=True), files["universes"])
+    write_verdicts(every, files["claims"])
+    page = render(
+        Path(__file__).with_name("multiverse.html.jinja"),
+        spec=spec,
+        groups=[
+            (name, groups[str(name)], rows.to_dict("records"))
+            for name, rows in every.groupby("group", sort=False)
+        ],
+        words=every["word"].str.partition(" on ")[0].value_counts().to_dict(),
+        dependent=every[every["word"].str.startswith("depends", na=False)]
+        .sort_values("difference", ascending=False)
+        .head(10)
+        .to_dict("records"),
+        left_out={name: groups[name].why for name in spec["left_out"]},
+        pictures=pictures,
+    )
+    files["page"].write_text(page, encoding="utf-8")

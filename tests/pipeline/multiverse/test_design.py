@@ -1,0 +1,100 @@
+"""Universes: every combination or a balanced choice, the default reading first."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.multiverse.design import (
+    Multiverse,
+    design,
+    imbalance,
+    load_multiverses,
+    universes,
+)
+from feature_alignment.pipeline.multiverse.plan import block_specs
+from feature_alignment.pipeline.papers import all_parameters
+
+GROUP = "example2030_descent"
+
+
+@pytest.fixture
+def config(root):
+    return resolve_config({"preset": "quick"}, root / "workflow")
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(2, 4), min_size=1, max_size=6), st.integers(8, 40))
+def test_rows_differ_fit_in_and_begin_with_the_default(sizes, room):
+    default = tuple(size - 1 for size in sizes)
+    rows = design(sizes, room, default)
+    assert rows[0] == default
+    assert len(rows) <= room or len(rows) == np.prod(sizes)
+    assert len(set(rows)) == len(rows)
+    assert all(0 <= level < size for row in rows for level, size in zip(row, sizes, strict=True))
+
+
+def test_all_combinations_where_there_is_room():
+    assert set(design([2, 3], 6)) == set(itertools.product(range(2), range(3)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "room"), [([2] * 6, 17), ([2] * 8, 33), ([3, 2, 2, 3], 25), ([4, 3, 2, 2, 2], 33)]
+)
+def test_a_choice_is_balanced(sizes, room):
+    rows = design(sizes, room)
+    assert len(rows) >= 0.8 * room
+    for factor, size in enumerate(sizes):
+        counts = np.bincount([row[factor] for row in rows], minlength=size)
+        assert counts.min() >= 0.6 * len(rows) / size
+    # Each pair of values occurs, and none much more often than its share.
+    assert imbalance(rows, sizes) < 0.8 * len(rows) / min(sizes) ** 2
+
+
+def test_imbalance_counts_pairs():
+    assert imbalance([(0, 0), (0, 1), (1, 0), (1, 1)], [2, 2]) == 0
+    assert imbalance([(0, 0), (0, 0), (1, 0), (1, 1)], [2, 2]) == 1
+    assert imbalance([(0,), (0,), (1,)], [2]) == 0.5
+
+
+def test_the_first_universe_is_what_is_configured(config):
+    found = universes(GROUP, load_multiverses()[GROUP], config)
+    assert len(found) == 16
+    kind = all_parameters()[GROUP]
+    assert found[0].settings[kind] == config.settings()[kind].but(seeds=2)
+    assert {u.settings[kind].samples for u in found} == {50, 60}
+    assert [universe.number for universe in found] == list(range(16))
+
+
+def test_blocks_hold_all_universes_once(config):
+    blocks = block_specs(GROUP, load_multiverses()[GROUP], config)
+    numbers = [universe["number"] for block in blocks for universe in block["universes"]]
+    assert numbers == list(range(16))
+    runs = {
+        str(run["parameters"]) for b in blocks for u in b["universes"] for run in u["runs"].values()
+    }
+    assert len(runs) == 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"settings": {"descent.step": {"values": [1, 2], "why": "x"}}}, "no such parameter"),
+        ({"settings": {"descent.steps": {"values": [1, 2], "why": "x"}}}, "100, is not among"),
+        ({"settings": {"descent.steps": {"values": [100, 0], "why": "x"}}}, "steps"),
+        ({"sizes": {"paper": {"universes": 4}}, "why": "It is long."}, "quick: It is long."),
+    ],
+)
+def test_what_cannot_be_run_is_one_sentence(config, changes, sentence):
+    entry = load_multiverses()[GROUP].plain() | changes
+    settings = {
+        f"example2030_{k.removeprefix('example2030_')}": v for k, v in entry["settings"].items()
+    }
+    group = Multiverse.model_validate(entry | {"settings": settings})
+    with pytest.raises(UserError, match=sentence) as caught:
+        universes(GROUP, group, config)
+    assert "\n" not in str(caught.value)

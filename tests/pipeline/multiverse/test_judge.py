@@ -1,0 +1,91 @@
+"""Shares, words and effects of made-up universes with known answers."""
+
+import itertools
+
+import pandas as pd
+import pytest
+
+from feature_alignment.pipeline.claims.ledger import Criterion
+from feature_alignment.pipeline.multiverse.design import Learnt
+from feature_alignment.pipeline.multiverse.finished import Finished
+from feature_alignment.pipeline.multiverse.judge import (
+    agreement,
+    effects,
+    judge_universes,
+    summarise,
+    word,
+)
+from toy_claims import claim
+
+SETTINGS = ("a", "b", "c", "d")
+
+
+def universes(value_of, failed=()):
+    """All combinations of four settings with two values; a table with one metric in each."""
+    for number, levels in enumerate(itertools.product("01", repeat=len(SETTINGS))):
+        named = dict(zip(SETTINGS, levels, strict=True))
+        rows = [
+            {"seed": seed, "step": 1, "metric": metric, "value": value_of(named) + seed * 1e-6}
+            for seed in range(2)
+            for metric in ("m", "accuracy")
+        ]
+        broken = number in failed
+        tables = {} if broken else {"somebody2020_fig1": pd.DataFrame(rows)}
+        yield Finished(number, named, tables, {"run": "it diverged"} if broken else {})
+
+
+def judged(value_of, learnt=None, failed=(), **changes):
+    rule = Criterion(comparator="above", low=0.5, why="x", **changes)
+    about = {"kind": "comparison", "reading": "qualitative", "paper_value": None}
+    one = claim(rule, select={"metric": "m"}, **about)
+    real = {one.figure: True}
+    return judge_universes(universes(value_of, failed), [one], learnt, "paper", real), one
+
+
+def summed(value_of, **options):
+    table, one = judged(value_of, **options)
+    return summarise(table, SETTINGS, [one]).iloc[0]
+
+
+def test_a_claim_that_hangs_on_one_setting_names_it():
+    row = summed(lambda levels: float(levels["b"]))
+    assert (row["holding"], row["universes"], row["share"]) == (8, 16, 0.5)
+    assert (row["setting"], row["difference"]) == ("b", 1.0)
+    assert row["word"] == "depends on b"
+    assert row["low"] == pytest.approx(0.28, abs=1e-3)  # Wilson's interval of 8 of 16
+    assert row["default_holds"] == 0
+
+
+@pytest.mark.parametrize(("value", "said"), [(1.0, "robust"), (0.0, "robustly not")])
+def test_a_claim_that_hangs_on_nothing(value, said):
+    assert summed(lambda levels: value)["word"] == said
+
+
+def test_failed_universes_and_those_that_learnt_nothing_are_counted_apart():
+    learnt = Learnt(figure="fig1", select={"metric": "accuracy"}, least=0.2, why="x")
+    row = summed(lambda levels: float(levels["a"]), learnt=learnt, failed=(15,))
+    assert (row["universes"], row["failed"], row["not_learnt"]) == (7, 1, 8)
+    assert row["word"] == "robust"
+
+
+def test_too_few_seeds_hold_by_agreement():
+    table, one = judged(lambda levels: 1.0, each=True)
+    assert set(table["verdict"]) == {"undecided"}
+    assert table["holds"].all()
+    assert agreement(one, pd.DataFrame({"seed": [0, 1], "metric": "m", "value": [0.0, 1.0]})) == 0.5
+
+
+def test_effects_are_shares_and_means_by_value_and_by_pair():
+    table, _ = judged(lambda levels: float(levels["a"]) * float(levels["b"]))
+    found = effects(table, SETTINGS).set_index(["setting", "value"])
+    assert found.loc[("a", "1"), "share"] == 0.5
+    assert found.loc[("a × b", "1 × 1"), "share"] == 1.0
+    assert found.loc[("a × b", "1 × 0"), "mean"] == pytest.approx(0, abs=1e-5)
+    assert found.loc[("c", "0"), "universes"] == 8
+
+
+def test_fragile_and_mixed():
+    row = {"share": 0.3, "difference": 0.4, "p_value": 0.5, "default_holds": 1, "setting": "a"}
+    assert word(row) == "fragile"
+    assert word(row | {"default_holds": 0}) == "mixed"
+    assert word(row | {"difference": 0.6, "p_value": 0.2}) == "fragile"

@@ -1,0 +1,17 @@
+"""Judge the claims about a group of figures in all of its universes, and draw them."""
+
+from pathlib import Path
+
+from feature_alignment.pipeline.job import open_job
+from feature_alignment.pipeline.multiverse.design import load_multiverses
+from feature_alignment.pipeline.multiverse.make import judge_group
+from feature_alignment.pipeline.papers import figure_module, ledgers
+from feature_alignment.pipeline.proof import check_proof
+
+own = [figure_module(f) for f in load_multiverses()[snakemake.wildcards.group].figures]
+with open_job(snakemake, "feature_alignment.pipeline.multiverse.make", *own) as job:
+    for provenance in job.input.made:
+        check_proof(Path(provenance))
+    names = ("universes", "claims", "effects", "matrix", "curves")
+    files = {name: job.output(name) for name in names}
+    judge_group(job.spec, [Path(file) for file in job.input.runs], ledgers(), files)
