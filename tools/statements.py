@@ -30,8 +30,8 @@ PAGE = ROOT / "docs" / "coverage.md"
 HEAD = """# What the papers state, and which claims judge it
 
 Every statement of the papers that a computation could check, in their order, with the claims of the
-ledger that judge it, or the reason why none does. Claims of the kind *ours* (controls, questions and
-readings of our own) are no statements of a paper and stand here only where they bear on one.
+ledger that judge it, or the reason why none does. Claims of the kind *ours* (controls, questions
+and readings of our own) are no statements of a paper and stand here only where they bear on one.
 Written by `python tools/statements.py` from the `statements.yaml` of each paper's folder; a test
 fails where a claim that is named here does not exist, or a claim is missing.
 """
@@ -111,7 +111,9 @@ def coverage(folder: Path) -> str:
         rows.append(f"| {statement.place} | {one_line(statement.statement)} | {cell} |")
     left = [name for name, claim in claims.items() if claim.kind != "ours" and name not in named]
     if left:
-        raise UserError(f"{path}: no statement names the claims {', '.join(left)}; add them to one.")
+        raise UserError(
+            f"{path}: no statement names the claims {', '.join(left)}; add them to one."
+        )
     judged = sum(bool(statement.claims) for statement in statements)
     return "\n".join(
         [
@@ -136,12 +138,7 @@ def one_line(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The letters and digits of a text, without its typesetting.
-
-    Example:
-        >>> plain(r"$\\lambda_{1}$ is **larger**") == plain("λ_1 is larger")
-        True
-    """
+    """The letters and digits of a text, without its typesetting; Greek letters by their names."""
     text = re.sub(r"<[^>]*>", "", text)
     text = re.sub(
         r"\\(?:left|right|text|math\w+|operatorname|boldsymbol|bm|tilde|hat|bar|big+|quad|top)"
@@ -157,7 +154,7 @@ def plain(text: str) -> str:
         else letter
         for letter in unicodedata.normalize("NFKC", text)
     )
-    return "".join(letter for letter in "".join(words).lower() if letter.isascii() and letter.isalnum())
+    return re.sub("[^a-z0-9]", "", "".join(words).lower())
 
 
 def missing_quotes(folder: Path, texts: Path) -> list[str]:

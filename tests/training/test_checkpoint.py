@@ -7,6 +7,7 @@ from torch import nn
 
 from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.determinism import torch_stream
+from feature_alignment.errors import UserError
 from feature_alignment.training.batches import RandomCropAndFlip
 from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoint
 from feature_alignment.training.loop import train
@@ -130,3 +131,46 @@ def test_checkpoints_are_made_when_they_are_due(tmp_path):
     assert store.load("x") == {"a": 1}
     assert store.load("y") is None
     assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
+
+
+class Harm:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_no_code_of_a_file_is_run(tmp_path):
+    store, trace = Checkpoints(tmp_path, "a"), tmp_path / "harm"
+    torch.save({"identity": "a", "content": Harm(trace)}, tmp_path / "x.pt")
+    with pytest.raises(UserError, match=r"x\.pt: no checkpoint that can be read; remove it\."):
+        store.load("x")
+    assert not trace.exists()
+    (tmp_path / "y.pt").write_bytes(b"cut off")
+    with pytest.raises(UserError, match="remove it"):
+        store.load("y")
+
+
+def test_files_of_another_user_are_refused(tmp_path, monkeypatch):
+    store = Checkpoints(tmp_path, "a")
+    store.save("x", {"a": 1})
+    monkeypatch.setattr("os.getuid", lambda: (tmp_path / "x.pt").stat().st_uid + 1)
+    with pytest.raises(UserError, match="another user's"):
+        store.load("x")
+
+
+def test_arrays_numbers_and_containers_come_back_as_they_were(tmp_path):
+    store = Checkpoints(tmp_path, "a")
+    content = {
+        (1, "all"): [np.arange(6.0).reshape(2, 3)[:, ::-1], np.float64(0.1), None],
+        "empty": (np.array(3), {}, torch.ones(2)),
+    }
+    store.save("x", content)
+    found = store.load("x")
+    np.testing.assert_array_equal(found[1, "all"][0], content[1, "all"][0])
+    assert found[1, "all"][1:] == [0.1, None]
+    assert found["empty"][0].shape == ()
+    assert torch.equal(found["empty"][2], torch.ones(2))

@@ -180,7 +180,8 @@ def run_experiment(
     for seed in range(seeds):
         label = f"{about} seed {seed + 1}/{seeds}"
         log.info("%s on %s", label, device)
-        result = None if checkpoints is None else checkpoints.load(f"seed{seed}")
+        saved = None if checkpoints is None else checkpoints.load(f"seed{seed}")
+        result = None if saved is None else SeedResult(**saved)
         if result is None:
             run = SeedRun(seed, parameters, device, datasets, label, checkpoints)
             with owed_by("run_seed", module, about):
@@ -188,7 +189,7 @@ def run_experiment(
                 must(isinstance(result, SeedResult), f"returned a {type(result).__name__}")
                 must(bool(result.rows), "returned a SeedResult without rows")
             if checkpoints is not None:
-                checkpoints.save(f"seed{seed}", result)
+                checkpoints.save(f"seed{seed}", vars(result))
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
         seconds.update(result.seconds)

@@ -1,17 +1,22 @@
 """Checkpoints: a run that was killed goes on near where it was, and ends with the same numbers.
 
 A run saves each seed that is finished, and each `training.loop.train` that is given a checkpoint
-saves its own state within.
+saves its own state within. The files hold tensors, numbers, texts and containers of them, and are
+read as such: a folder of results may be one that others can write to, and no code of theirs is run.
 """
 
 import logging
+import os
+import pickle
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
+from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
 
 SAVE_EVERY = 300.0
@@ -58,12 +63,22 @@ class Checkpoints:
         self._last = clock()
 
     def load(self, name: str) -> Any:
-        """What was saved under a name, or None. Only files of one's own may be read: pickles."""
+        """What was saved under a name, or None.
+
+        Raises:
+            UserError: if the file is another user's, or is not what `save` writes.
+        """
         path = self._folder / f"{name}.pt"
         if not path.exists():
             return None
-        saved = torch.load(path, map_location="cpu", weights_only=False)
-        if saved["identity"] != self._identity:
+        if path.stat().st_uid != os.getuid():
+            raise UserError(f"{path}: a checkpoint of another user's; remove it, or run elsewhere.")
+        try:
+            saved = _unpacked(torch.load(path, map_location="cpu", weights_only=True))
+            same = saved["identity"] == self._identity
+        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: no checkpoint that can be read; remove it.") from error
+        if not same:
             log.info("%s was saved by other settings, code or data, and is not used", path)
             return None
         return saved["content"]
@@ -71,12 +86,34 @@ class Checkpoints:
     def save(self, name: str, content: Any) -> None:
         """Save under a name, in place of what was there, whole or not at all."""
         with whole_file(self._folder / f"{name}.pt") as partial:
-            torch.save({"identity": self._identity, "content": content}, partial)
+            torch.save({"identity": self._identity, "content": _packed(content)}, partial)
         self._last = self._clock()
 
     def due(self) -> bool:
         """Whether it is time for the next checkpoint of a training."""
         return self._clock() - self._last >= self._interval
+
+
+_ARRAY = "numpy array"
+
+
+def _packed(value: Any) -> Any:
+    """Arrays as tensors under a key that tells them, NumPy's numbers as Python's."""
+    if isinstance(value, np.ndarray):
+        return {_ARRAY: torch.from_numpy(value.copy())}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {_packed(key): _packed(content) for key, content in value.items()}
+    return type(value)(map(_packed, value)) if type(value) in (list, tuple) else value
+
+
+def _unpacked(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_ARRAY}:
+            return value[_ARRAY].numpy()
+        return {key: _unpacked(content) for key, content in value.items()}
+    return type(value)(map(_unpacked, value)) if type(value) in (list, tuple) else value
 
 
 class TrainingCheckpoint:
