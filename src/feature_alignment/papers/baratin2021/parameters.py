@@ -236,6 +236,11 @@ class Disk(Parameters, experiment="disk"):
     precision: Precision = "float32"
     """Floating-point type of the training; kernels are decomposed in float64."""
     seeds: Seeds = 5
+    six_hidden_seeds: Seeds = Field(
+        default=5,
+        description="Number of seeds of the network with one linear layer more, the other reading "
+        'of "6-layer deep".',
+    )
 
 
 class Fourier(Parameters, experiment="fourier"):

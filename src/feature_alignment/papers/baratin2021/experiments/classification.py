@@ -62,7 +62,11 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
         measure_at={*measured, p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        probes=[TangentKernelProbe(kernel_batches(splits, p.kernel_samples), layers=True)],
+        probes=[
+            TangentKernelProbe(
+                kernel_batches(splits, p.kernel_samples), layers=True, uncentred=True
+            )
+        ],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )

@@ -28,7 +28,8 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
     """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
 
     Returns:
-        Losses, accuracies, eigenvalue ratios and label energy at each scheduled step; the training
+        Losses, accuracies, eigenvalue ratios, label energy and the largest rotation invariance of
+        the first five eigenfunctions at each scheduled step; the training
         points x (n, 2) and labels y (n,); the top eigenfunctions (20, m, m), m points a side.
     """
     p = run.parameters
@@ -81,6 +82,9 @@ class _Eigenfunctions:
             "eigenvalue_ratio_20": _decay(centred.eigenvalues),
             "eigenvalue_ratio_20_uncentred": _decay(uncentred.eigenvalues),
             "label_energy_top5": label_energy(centred.functions, self._labels, 5),
+            "rotation_invariance_top5": rotation_invariance(
+                self._points.cpu().numpy(), centred.functions[:, :5]
+            ).max(),
             # Of the integral operator, so that it does not grow with the number of grid points.
             "largest_eigenvalue": centred.eigenvalues[0] / len(kernel),
         }
@@ -90,6 +94,25 @@ class _Eigenfunctions:
             rows=[Row(WHOLE_NETWORK, "grid", name, float(v)) for name, v in values.items()],
             arrays={"eigenfunctions": images.astype(np.float32)},
         )
+
+
+def rotation_invariance(points: np.ndarray, functions: np.ndarray) -> np.ndarray:
+    """Share of each function's variance on the unit disk that its mean over angles explains.
+
+    1 for a function of the radius alone, 0 for one whose mean over each ring is the same. Rings are
+    0.05 wide.
+
+    Source: the "(rotation invariant) modes" of Section 2; the number is this project's.
+
+    Points are (N, 2), functions columns (N, m).
+    """
+    radius = np.hypot(*points.T)
+    inside = radius <= 1
+    values = functions[inside] - functions[inside].mean(axis=0)
+    ring = np.eye(20)[np.minimum(radius[inside] // 0.05, 19).astype(int)]  # (N, rings)
+    number = ring.sum(axis=0)
+    means = (ring.T @ values)[number > 0] / number[number > 0, None]
+    return (number[number > 0] @ means**2) / (values**2).sum(axis=0)
 
 
 def _decay(eigenvalues: np.ndarray) -> float:

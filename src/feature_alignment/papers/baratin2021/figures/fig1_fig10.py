@@ -3,18 +3,27 @@
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import Disk
-from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
+from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 RANKS = (1, 2, 3, 4, 5, 10, 20)
 
 
+def points(settings: Settings) -> list[Point]:
+    """Both readings of "6-layer deep": six linear layers, which is the figure, and six hidden."""
+    section = settings[Disk]
+    default = section.but(six_hidden_seeds=5)  # the other network's is no part of the run
+    layers = section.linear_layers + 1
+    hidden = default.but(linear_layers=layers, seeds=section.six_hidden_seeds)
+    return [Point("default", default), Point("six_hidden", hidden)]
+
+
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the eigenfunctions of seed 0 at every measured step."""
-    (run,) = runs.values()
+    run = runs["default"]
     names = [f"eigenfunctions/step{step}" for step in _ratio(run.metrics).index]
-    return FigureTable(run.metrics, {name: run.array(name) for name in names})
+    return FigureTable(runs.metrics, {name: run.array(name) for name in names})
 
 
 def _ratio(frame: pd.DataFrame) -> pd.Series:
@@ -28,7 +37,7 @@ def draw(table: FigureTable) -> Picture:
 
     from feature_alignment.data.synthetic import DISK_RADIUS
 
-    ratio = _ratio(table.frame)
+    ratio = _ratio(table.rows(point="default"))
     figure, axes = new_figure(len(ratio), len(RANKS), 1.15 * len(RANKS) + 0.7, 1.2 * len(ratio))
     for row, (step, share) in zip(axes, ratio.items(), strict=True):
         functions = table.arrays[f"eigenfunctions/step{step}"]  # (20, m, m)
@@ -87,8 +96,8 @@ FIGURES = (
         caption="Eigenfunctions of the centred tangent kernel on a grid over the square, by rank "
         "of their eigenvalue (columns) at several iterations of gradient descent (rows), for seed "
         "0; the circle is the class boundary. Beside each row: the ratio of the 20th to the first "
-        "eigenvalue, mean over seeds.",
-        points=one_point(Disk),
+        "eigenvalue, mean over seeds. The table also has networks with one layer more.",
+        points=points,
         table=table,
         draw=draw,
     ),
@@ -98,7 +107,7 @@ FIGURES = (
         caption="Left: the training points of seed 0, uniform on the square, labelled +1 inside "
         "the disk of half the square's area and −1 outside it. Right: the grid on which the "
         "tangent kernel is evaluated, with the same labels.",
-        points=one_point(Disk),
+        points=lambda settings: points(settings)[:1],
         table=dataset_table,
         draw=draw_dataset,
     ),
