@@ -6,6 +6,7 @@ Source: baratin2021, Figures 1 and 10 and Appendix C.1.
 import copy
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
 
@@ -108,11 +109,10 @@ def rotation_invariance(points: np.ndarray, functions: np.ndarray) -> np.ndarray
     """
     radius = np.hypot(*points.T)
     inside = radius <= 1
-    values = functions[inside] - functions[inside].mean(axis=0)
-    ring = np.eye(20)[np.minimum(radius[inside] // 0.05, 19).astype(int)]  # (N, rings)
-    number = ring.sum(axis=0)
-    means = (ring.T @ values)[number > 0] / number[number > 0, None]
-    return (number[number > 0] @ means**2) / (values**2).sum(axis=0)
+    values = pd.DataFrame(functions[inside])
+    values -= values.mean()
+    means = values.groupby(radius[inside] // 0.05).transform("mean")
+    return ((means**2).sum() / (values**2).sum()).to_numpy()
 
 
 def _decay(eigenvalues: np.ndarray) -> float:

@@ -21,14 +21,10 @@ def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     """Decompose the tangent kernel of one untrained network, in float64.
 
     Returns:
-        Of the kernel centred over the n points, whose n − 1 eigenfunctions have mean 0:
-        `eigenvalue_ratio_10`, λ_10/λ_1 counted from 1, and `eigenvalue_ratio_10_from_0`, counted
-        from 0; `frequency_spearman`, the rank correlation of index and dominant frequency over
-        the first half of the spectrum; `peak_share`, the mean share of an eigenfunction's energy
-        at its dominant frequency, and `peak_share_cosine`, at that of the cosine transform, which
-        does not take the interval as periodic; on the splits `first_half` and `second_half` of
-        the spectrum. Of the kernel itself, `eigenvalue_ratio_10_uncentred`. Arrays: eigenvalues
-        (n − 1,), eigenfunctions (n, n − 1) and their Fourier magnitudes (n//2 + 1, n − 1).
+        Metrics of the kernel centred over the n points, whose n − 1 eigenfunctions have mean 0, on
+        both halves of the spectrum; the cosine transform does not take the interval as periodic.
+        Arrays: eigenvalues (n − 1,), eigenfunctions (n, n − 1) and their Fourier magnitudes
+        (n//2 + 1, n − 1).
     """
     p = run.parameters
     x = torch.tensor(grid_1d(p.points), device=run.device)  # (n, 1)

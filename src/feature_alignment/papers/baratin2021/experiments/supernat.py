@@ -26,10 +26,7 @@ def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     Returns:
         Rows with the further columns `method`, gd, a choice of κ, or gd_decayed, and
         `learning_rate`: losses and eigenvalues over time, and summaries of them at the last step.
-        Of these, `noise_fit` is the share of the noise that is learnt at the last step T, the
-        projection of the noise weights onto those of the interpolator; `late_noise_share`,
-        |fit(T) − fit(T/2)| / (1 − fit(T/2)), is how much of the noise that is not learnt half way
-        is learnt in the second half. It is left out where nothing is left to learn
+        `late_noise_share` is left out where nothing of the noise is left to learn
         (`NOTHING_LEFT`): what has fitted the noise has no more of it to freeze.
     """
     p = run.parameters

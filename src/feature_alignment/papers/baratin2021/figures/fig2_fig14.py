@@ -45,21 +45,11 @@ def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
     rank is taken relative to step 0 (`effective_rank_lowest_share`) and to the highest measured
     (`effective_rank_lowest_of_peak`).
 
+    Directions are judged on means of three consecutive measurements, so that one fluctuation does
+    not decide, and gains where the training images are fitted, if they are.
+
     Returns:
-        Gains of the largest and the mean eigenvalue at the end and, where the training images are
-        fitted, at the first such step (`_gain_fitted`); `anisotropic_growth`, the gain from 10 of
-        the largest over that of the median, at the lowest effective rank from 10 on, and
-        `anisotropic_growth_fitted`; `effective_rank_lowest`, its two shares, and `_highest`;
-        `accuracy_at_lowest_rank`, of the training images; `effective_rank_after_peak`, its end
-        over its value at the highest test accuracy; `effective_rank_split_difference`, the mean
-        over steps of |erank_test − erank_train| / erank_train; for eigenvalues, which are plotted
-        by their logarithm, `<metric>_split_difference`, the mean of |log test/train| over the
-        range of log train; `trace_ratio_40_highest`; where it is defined,
-        `effective_rank_accuracy_spearman`, the rank correlation of effective rank and test
-        accuracy from iteration 10. With three measured steps or more, so that one fluctuation does
-        not decide on a direction: `effective_rank_smoothed_share`, the lowest mean of three
-        consecutive measurements over step 0, also of the uncentred kernel, and
-        `trace_ratio_<k>_smoothed_gain`, the highest minus step 0.
+        Values by metric; metrics.yaml has their definitions.
     """
     rank, accuracy = curve("effective_rank"), curve("accuracy", split="test")
     learnt = curve("accuracy", split="train")

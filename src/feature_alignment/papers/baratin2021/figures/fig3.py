@@ -32,14 +32,7 @@ def layers(frame: pd.DataFrame) -> list[str]:
 def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
     """Of one split: how far alignment rises, when it is highest, and in which layers.
 
-    `label_alignment_trend` is the rank correlation of the alignment with the step;
-    `label_alignment_late_gain` the mean over the second half of the measured steps over step 0;
-    `label_alignment_learning` the highest up to the highest test accuracy;
-    `label_alignment_peak_step` the step of the highest over that of the highest test accuracy;
-    `layer_alignment_highest` and `_second` the highest of the two most aligned layers between the
-    first and the last; `last_layer_share` the last layer's highest over the median of all layers';
-    `layers_peak_share` the share of layers whose highest alignment is within a factor of two of
-    the step of the highest test accuracy.
+    Definitions are those of metrics.yaml.
     """
     alignment, accuracy = curve("label_alignment"), curve("accuracy", split="test")
     by_layer = [curve("label_alignment", layer=name) for name in names]

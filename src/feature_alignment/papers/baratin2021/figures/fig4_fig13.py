@@ -134,25 +134,14 @@ def draw_depths(table: FigureTable) -> Picture:
 def hierarchy_numbers(curve: curves.Curve, epoch: float) -> curves.Numbers:
     """Numbers that sum up how the alignment on easy examples differs from that on difficult ones.
 
-    With A_e(t) and A_d(t) the label alignments, and "reached" meaning the first measured step:
-
-    - `maximum`, of each split; `rise`, maximum minus A(0); `half_rise_step`, where A has made
-      half of its rise;
-    - `ratio_of_maxima`, max A_e / max A_d; `largest_ratio`, max over t of A_e(t)/A_d(t);
-    - `half_rise_delay`: the half-rise step of the difficult examples minus that of the easy ones;
-    - `accuracy_lead`: training accuracy on easy minus difficult examples, mean over measured
-      steps after 0, which are about equally spaced in log t;
-    - `ratio_high_iterations`, `ratio_high_decades`: for how long A_e/A_d is above half its
-      maximum, in iterations and in decades of 1 + t, from the first to the last such step. Where
-      it still is at the last measured step, `ratio_high_censored` is 1, and how long it would
-      stay there is not known: the whole run counts, so that such runs tie at the top;
-    - `onset_step`, where A_e has made 10 % of its rise; `rise_decades`, log10 of (1 + step) at
-      90 % minus that at 10 %; where these are two steps, `rise_rate`, the increase of A_e from
-      the one to the other per decade; and the same with `_after_epoch` of the part of the curve
-      from the end of the first epoch (iteration `epoch`) on, before which deep networks are slow.
+    The definitions, which are this project's, are those of metrics.yaml. Where the ratio of the
+    alignments is still above half of its maximum at the last measured step, how long it would stay
+    there is not known: the whole run counts, so that such runs tie at the top. What ends with
+    `_after_epoch` is of the part of the curve from iteration `epoch` on, the end of the first
+    epoch, before which deep networks are slow.
 
     The split is "both" where it is neither. Source: baratin2021, Section 3.4 ("the ratio between
-    both alignments") and caption of Figure 13; the definitions are this project's.
+    both alignments") and caption of Figure 13.
     """
     easy, difficult = (curve("label_alignment", split=split) for split in SPLITS)
     found = {}

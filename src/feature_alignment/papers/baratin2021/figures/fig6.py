@@ -75,14 +75,11 @@ def _point(panel: str, x: float, parameters: Complexity) -> Point:
 def table(runs: Runs) -> FigureTable:
     """All metrics with their panel and place in it, and how each measure goes with the gap.
 
-    `spearman_with_gap` is the correlation of `measure` with the gap in a panel; `rivals` counts
-    the measures besides those that the paper names that follow the gap in the panel, an MLP's
-    width, and in those of corruption and channels; `only_named_follow` is the share of bootstrap
-    samples of the seeds in which C and, where it is defined, Neyshabur's measure (`FOLLOWERS`)
-    follow there and there are no rivals. A panel of fewer than four networks decides nothing and
-    does not count, and only measures with a correlation in every panel that counts are judged;
-    `remark` names the panels and the measures that are left out. `gap_range_over_noise` is the
-    range of the mean gap over its standard error, differences between seeds' images left out.
+    `spearman_with_gap`, `rivals`, `only_named_follow` and `gap_range_over_noise` are defined in
+    metrics.yaml; the middle two are of the panel, an MLP's width, and those of corruption and
+    channels. A panel of fewer than four networks decides nothing and does not count, and only
+    measures with a correlation in every panel that counts are judged; `remark` names the panels
+    and the measures that are left out.
     """
     metrics = runs.metrics
     values = {panel: _values(metrics, panel) for panel in PANELS}
