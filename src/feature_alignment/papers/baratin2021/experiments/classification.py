@@ -47,6 +47,9 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
     measured = (
         explicit(at, p.steps) if isinstance(at, tuple) else geometric(p.steps, at.first, at.ratio)
     )
+    probe = TangentKernelProbe(
+        kernel_batches(splits, p.kernel_samples), layers=True, uncentred=True
+    )
     recorder = train(
         model,
         x,
@@ -62,11 +65,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
         measure_at={*measured, p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        probes=[
-            TangentKernelProbe(
-                kernel_batches(splits, p.kernel_samples), layers=True, uncentred=True
-            )
-        ],
+        probes=[probe],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )

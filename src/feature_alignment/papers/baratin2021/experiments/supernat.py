@@ -35,7 +35,9 @@ def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     for learning_rate in p.learning_rates:
         train = partial(supernat, problem.features, problem.y, steps=p.steps)
         flows = {kappa: train(learning_rate, kappa=kappa) for kappa in KAPPAS}
-        decayed = learning_rate * _relative_trace(flows["max"])[:-1]
+        # What SuperNat would be if it rescaled all features by the same factor: a control.
+        trace = np.exp(flows["max"].log_eigenvalues).sum(axis=1)
+        decayed = learning_rate * trace[:-1] / trace[0]
         flows["gd"] = train(learning_rate, kappa=None)
         flows["gd_decayed"] = train(decayed, kappa=None)
         plain_loss = float(expected_loss(flows["gd"].weights[-1]))
@@ -83,16 +85,6 @@ def _add_summary(
     if left > NOTHING_LEFT:
         moved = abs(fit[last] - fit[last // 2])
         result.add("late_noise_share", moved / left, step=last, **columns)
-
-
-def _relative_trace(flow: Flow) -> np.ndarray:
-    """Tr K_t / Tr K_0 over time: how SuperNat's steps shrink, all directions taken together.
-
-    Gradient descent whose step sizes shrink alike (`gd_decayed`) is what SuperNat would be if it
-    rescaled all features by the same factor; it tells the stretch from the shrinking.
-    """
-    trace = np.exp(flow.log_eigenvalues).sum(axis=1)
-    return trace / trace[0]
 
 
 def _log10_eigenvalues(flow: Flow) -> dict[str, np.ndarray]:

@@ -56,8 +56,9 @@ def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
     largest, mean, median = (curve(metric) for metric in EIGENVALUES)
     train, test = (curve("effective_rank", split=split) for split in curves.SPLITS)
     late = rank.index >= curves.AXIS_BEGIN
+    anisotropy = largest / median / (largest / median)[late].iloc[0]
     found = {
-        "anisotropic_growth": _growth(largest, median, rank[late].idxmin()),
+        "anisotropic_growth": anisotropy[late].iloc[rank[late].argmin()],
         "effective_rank_lowest": rank.min(),
         "effective_rank_lowest_share": rank.min() / rank.iloc[0],
         "effective_rank_lowest_of_peak": rank.min() / rank.max(),
@@ -70,7 +71,7 @@ def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
     ends = {"gain": rank.index[-1]}
     if (learnt >= FITTED).any():
         ends["gain_fitted"] = (learnt >= FITTED).idxmax()
-        found["anisotropic_growth_fitted"] = _growth(largest, median, ends["gain_fitted"])
+        found["anisotropic_growth_fitted"] = anisotropy[ends["gain_fitted"]]
     for name, end in ends.items():
         for metric, values in (("largest", largest), ("mean", mean)):
             found[f"{metric}_eigenvalue_{name}"] = values[end] / values.iloc[0]
@@ -95,12 +96,6 @@ def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
         correlation = rank[late].rank().corr(accuracy[late].rank())
         found["effective_rank_accuracy_spearman"] = correlation
     return found
-
-
-def _growth(largest: pd.Series, median: pd.Series, end: Any) -> float:
-    """Gain of the largest eigenvalue over that of the median, from iteration 10 to a step."""
-    ratio = largest / median
-    return ratio[end] / ratio[ratio.index >= curves.AXIS_BEGIN].iloc[0]
 
 
 def draw(table: FigureTable, rate: float) -> Picture:
