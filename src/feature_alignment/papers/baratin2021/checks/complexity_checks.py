@@ -90,9 +90,10 @@ def _optimal_scales(features: np.ndarray, y: np.ndarray) -> list[Check]:
     numerical_norm = _minimiser(lambda nu: interpolator_bound(eigenvalues, modes, nu))
     rescaled = right.T @ np.diag(norm**-0.5) @ right @ features.T  # A⁻¹Φᵀ
     size = np.linalg.norm(rescaled)
-    left_side = eigenvalues * gradient**2 * np.sum(eigenvalues / update)  # of eq. 89
-    squared_norm = LEARNING_RATE**2 * np.sum(update * eigenvalues * gradient**2)
-    right_side = eigenvalues / update**2 * squared_norm
+    left_side = eigenvalues * gradient**2 * np.sum(eigenvalues / update)  # of eq. 89, without η²
+    right_side = (
+        eigenvalues / update**2 * np.sum(update * eigenvalues * (LEARNING_RATE * gradient) ** 2)
+    )
     return [
         equation("prop3", numerical_update, update / _geometric_mean(update)),
         equation("prop14", numerical_norm, norm / _geometric_mean(norm)),

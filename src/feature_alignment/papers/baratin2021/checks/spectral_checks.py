@@ -50,13 +50,13 @@ def _eigenfunctions(features: np.ndarray) -> list[Check]:
     functions = from_metric.functions.reshape(-1, PARAMETERS)
     metric = rows.T @ rows / INPUTS
     values, vectors = np.linalg.eigh(metric)
-    own = np.einsum("pj,pq,qj->j", vectors, metric, vectors)[:, None]  # v_jᵀgv_j for every j'
-    scale = np.sqrt(np.outer(values, values))
+    printed = np.sqrt(values[:, None] / values)  # v_jᵀgv_j/√(λ_jλ_j')
+    whitened = vectors / np.sqrt(values)
     signs = np.sign((functions * from_kernel.functions).sum(axis=0))
     return [
         equation("prop4_spectrum", from_metric.eigenvalues, from_kernel.eigenvalues / INPUTS),
         equation("prop4_functions", functions * signs, from_kernel.functions),
-        *misprint("eq30", own / scale, vectors.T @ metric @ vectors / scale, np.eye(PARAMETERS)),
+        *misprint("eq30", printed, whitened.T @ metric @ whitened, np.eye(PARAMETERS)),
     ]
 
 
