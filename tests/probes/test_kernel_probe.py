@@ -53,6 +53,18 @@ def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centr
     assert ("all", "train", "trace_ratio_40") not in found  # there are 36 eigenvalues
 
 
+def test_the_effective_rank_of_raw_features_is_measured_if_asked_for(setting, explicit_jacobian):
+    model, batch = setting
+    found = measured(TangentKernelProbe({"train": batch}, uncentred=True), model)
+    features = explicit_jacobian(model, batch.x).flatten(0, -2)
+    shares = torch.linalg.svdvals(features).numpy() ** 2
+    shares = shares[shares > 1e-14 * shares.sum()] / shares.sum()
+    expected = np.exp(-(shares * np.log(shares)).sum())
+    assert found["all", "train", "effective_rank_uncentred"] == pytest.approx(expected, rel=1e-9)
+    plain = measured(TangentKernelProbe({"train": batch}), model)
+    assert ("all", "train", "effective_rank_uncentred") not in plain
+
+
 def test_layers_are_aligned_by_their_own_kernels(setting, centred_features):
     model, batch = setting
     found = measured(TangentKernelProbe({"test": batch}, layers=True), model)

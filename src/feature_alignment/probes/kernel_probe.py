@@ -57,6 +57,7 @@ class TangentKernelProbe:
         batches: what to measure on, by split.
         spectrum: whether eigenvalues are wanted, which cost (n·c)³.
         layers: whether layers' alignments are wanted.
+        uncentred: whether `effective_rank_uncentred`, the raw kernel's, is wanted, too.
         options: further arguments of `tangent_kernel`, such as `output`.
     """
 
@@ -66,11 +67,13 @@ class TangentKernelProbe:
         *,
         spectrum: bool = True,
         layers: bool = False,
+        uncentred: bool = False,
         **options: Any,
     ) -> None:
         self._batches = dict(batches)
         self._spectrum = spectrum
         self._layers = layers
+        self._uncentred = uncentred
         self._options = options
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
@@ -96,6 +99,9 @@ class TangentKernelProbe:
             if self._spectrum:
                 with _told(step, WHOLE_NETWORK, split):
                     rows += _spectrum(split, kernel)
+                    if self._uncentred:
+                        rank = kernel.effective_rank(centred=False)
+                        rows.append(Row(WHOLE_NETWORK, split, "effective_rank_uncentred", rank))
         return Measurement(rows=rows)
 
 

@@ -123,8 +123,11 @@ class ComplexityMLP(ComplexityPart):
     """Learning rate of SGD."""
     max_steps: Count = 20000
     """Updates after which a run ends even if it has not reached the goal."""
-    widths: Several[Count] = Field(default=(16, 32, 64, 128, 256, 512, 1024), min_length=2)
-    """Units of the hidden layer, in increasing order."""
+    widths: Several[Count] = Field(
+        default=(16, 32, 64, 128, 256, 512, 1024, 2048, 5000), min_length=2
+    )
+    """Units of the hidden layer, in increasing order; 5000 make 4 million parameters, the paper's
+    largest network."""
     random_label_shares: Several[Share] = Field(default=(0, 0.2, 0.4, 0.6, 0.8, 1), min_length=2)
     """Shares of random labels, in increasing order."""
     noisy_width: Count = 256
@@ -240,6 +243,11 @@ class Disk(Parameters, experiment="disk"):
     precision: Precision = "float32"
     """Floating-point type of the training; kernels are decomposed in float64."""
     seeds: Seeds = 5
+    six_hidden_seeds: Seeds = Field(
+        default=5,
+        description="Number of seeds of the network with one linear layer more, the other reading "
+        'of "6-layer deep".',
+    )
 
 
 class Fourier(Parameters, experiment="fourier"):

@@ -20,13 +20,14 @@ def problem():
     return generator.standard_normal((9, 4)), generator.standard_normal(9)
 
 
-def test_without_kappa_it_is_gradient_descent(problem):
+@pytest.mark.parametrize("rates", [0.4, 0.4 * 0.9 ** np.arange(30)])
+def test_without_kappa_it_is_gradient_descent(problem, rates):
     features, y = problem
-    flow = supernat(features, y, 0.4, 30, None)
+    flow = supernat(features, y, rates, 30, None)
     w = np.zeros(4)
     for step in range(30):
         np.testing.assert_allclose(flow.weights[step], w, atol=1e-12)
-        w = w - 0.4 * features.T @ (features @ w - y) / 9
+        w = w - np.broadcast_to(rates, 30)[step] * features.T @ (features @ w - y) / 9
     assert (flow.log_eigenvalues == flow.log_eigenvalues[0]).all()
 
 

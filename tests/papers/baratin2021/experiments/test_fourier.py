@@ -40,4 +40,11 @@ def test_a_network_with_known_seed():
     assert values["eigenvalue_ratio_10_from_0", "grid"] < ratio
     # The paper's finding, already in a small network: frequency grows with the index.
     assert values["frequency_spearman", "first_half"] > 0.8
+    i = np.arange(n)
+    waves = np.cos(np.pi * np.outer(i, i + 0.5) / n)  # k by point
+    waves /= np.linalg.norm(waves, axis=1, keepdims=True)
+    shares = ((waves @ functions) ** 2).max(axis=0) / n
+    expected = shares[: n // 2].mean(), shares[n // 2 :].mean()
+    found = [values["peak_share_cosine", split] for split in ("first_half", "second_half")]
+    assert found == pytest.approx(expected)
     assert values["peak_share", "first_half"] > values["peak_share", "second_half"]

@@ -1,7 +1,10 @@
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
+from feature_alignment.data.noisy_regression import noisy_regression
+from feature_alignment.papers.baratin2021.checks.supernat import supernat
 from feature_alignment.papers.baratin2021.experiments.supernat import METHODS, run_seed
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedRun
@@ -34,6 +37,21 @@ def test_shrinking_features_keep_the_noise_out_and_growing_ones_do_not(frame):
         assert value(frame, "loss_minus_gd", method) >= -1e-3
         assert value(frame, "noise_fit", method) > 0.95
     assert value(frame, "noise_fit", "max") < 0.6
+
+
+def test_the_control_shrinks_its_steps_as_the_kernel_of_supernat_shrinks():
+    """Written out with plain gradient descent and the trace of the kernel from the eigenvalues."""
+    problem = noisy_regression(
+        50, 10, 0.1, SeedRun(0, Supernat(), torch.device("cpu")).stream("data")
+    )
+    features, y = problem.features, problem.y
+    trace = np.exp(supernat(features, y, 0.5, STEPS, "max").log_eigenvalues).sum(axis=1)
+    w = np.zeros(11)
+    for size in trace[:-1] / trace[0]:
+        w = w - 0.5 * size * features.T @ (features @ w - y) / 50
+    found = value(pd.DataFrame(run()), "final_loss", "gd_decayed")
+    assert found == pytest.approx((w[0] - 1) ** 2 + (w[1:] ** 2).sum() / 10)
+    assert trace[-1] < 0.5 * trace[0]
 
 
 def test_what_is_learnt_late_is_a_share_of_what_is_left(frame):

@@ -31,7 +31,9 @@ def metrics():
 
 
 def summed(metrics):
-    return summary(metrics, fig4_fig13.hierarchy_numbers).set_index(["split", "metric"])["value"]
+    return summary(metrics, lambda curve: fig4_fig13.hierarchy_numbers(curve, epoch=50)).set_index(
+        ["split", "metric"]
+    )["value"]
 
 
 def test_the_summary_of_curves_made_by_hand(metrics):
@@ -52,6 +54,9 @@ def test_the_summary_of_curves_made_by_hand(metrics):
         ("both", "onset_step"): 9,
         ("both", "rise_decades"): pytest.approx(1),
         ("both", "rise_rate"): pytest.approx(0.08),
+        # From iteration 99 on, the first after the epoch of 50, there is no rise.
+        ("both", "onset_step_after_epoch"): 99,
+        ("both", "rise_decades_after_epoch"): 0,
         ("both", "accuracy_lead"): pytest.approx(1 / 3),
     }
 
@@ -66,6 +71,18 @@ def test_a_ratio_that_is_still_high_at_the_end_counts_as_high_for_the_whole_run(
     assert found["both", "ratio_high_censored"] == 1
     assert found["both", "ratio_high_iterations"] == 999
     assert found["both", "ratio_high_decades"] == pytest.approx(3)
+
+
+def test_the_rise_after_the_first_epoch_is_another_reading(metrics):
+    easy = (metrics["metric"] == "label_alignment") & (metrics["split"] == "easy")
+    metrics.loc[easy, "value"] = [0.02, 0.02, 0.06, 0.12]
+    found = summed(metrics)
+    assert (found["both", "onset_step"], found["both", "onset_step_after_epoch"]) == (99, 999)
+    assert found["both", "rise_decades_after_epoch"] == 0
+    metrics.loc[easy, "value"] = [0.02, 0.06, 0.06, 0.12]
+    table = summary(metrics, lambda curve: fig4_fig13.hierarchy_numbers(curve, epoch=5))
+    found = table.set_index(["split", "metric"])["value"]
+    assert (found["both", "onset_step"], found["both", "onset_step_after_epoch"]) == (9, 999)
 
 
 def test_an_alignment_that_never_rises_has_no_rise(metrics):

@@ -92,6 +92,45 @@ def test_rivals_follow_in_every_panel_that_counts(table):
     assert "path norm" not in first
 
 
+def shares(table):
+    return table.values("only_named_follow").tolist()
+
+
+def test_only_the_named_ones_follow_if_they_do_and_no_other_does(runs):
+    assert shares(figure.table(runs)) == [0, 0]  # the path norm follows, too
+    metrics = runs.metrics
+    runs.metrics = metrics[metrics["metric"] != "path_norm_over_margin"]
+    assert shares(figure.table(runs)) == [1, 1]
+    ours = runs.metrics["metric"] == figure.OURS
+    runs.metrics.loc[ours & (runs.metrics["panel"] == "width"), "value"] *= -1
+    assert shares(figure.table(runs)) == [0, 1]  # C itself has to follow
+
+
+def test_the_share_is_of_samples_of_the_seeds(runs):
+    """Drawn twice alike, seed 1 alone makes C go the wrong way: that is one draw in four."""
+    metrics = runs.metrics
+    runs.metrics = metrics = metrics[metrics["metric"] != "path_norm_over_margin"]
+    wrong = (metrics["metric"] == figure.OURS) & (metrics["seed"] == 1)
+    metrics.loc[wrong, "value"] *= -0.9
+    for share in shares(figure.table(runs)):
+        # Both panels have to be drawn right, each with probability 3/4.
+        assert share == pytest.approx(9 / 16, abs=0.12)
+
+
+def test_the_gaps_range_is_told_relative_to_what_seeds_differ_by(runs):
+    metrics = runs.metrics
+    gaps = (metrics["metric"] == figure.GAP) & (metrics["panel"] == "width")
+    # Means 0.4, 0.3, 0.2, 0.1 and seeds 0.02 apart, in turn above and below: the standard error
+    # is 0.01 at each place.
+    order = metrics[gaps].sort_values(["x", "seed"]).index
+    for i, row in enumerate(order):
+        place, seed = divmod(i, 2)
+        side = (-1) ** (place + seed)
+        metrics.loc[row, "value"] = 0.4 - 0.1 * place + 0.01 * side
+    table = figure.table(runs)
+    assert table.values("gap_range_over_noise", panel="width").item() == pytest.approx(30)
+
+
 def test_a_measure_that_is_missing_in_a_panel_is_not_counted_but_named(runs):
     metrics = runs.metrics
     gone = (metrics["point"] == "corruption-1") & (metrics["metric"] == "path_norm_over_margin")

@@ -1,5 +1,6 @@
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,7 +16,10 @@ METRICS = {
     "mean_eigenvalue": [10, 2, 1, 4, 20],
     "median_eigenvalue": [1, 1, 1, 1, 2],
     "effective_rank": [80, 100, 90, 20, 40],
+    "effective_rank_uncentred": [40, 40, 10, 10, 10],
     "trace_ratio_40": [0.4, 0.4, 0.5, 0.9, 0.8],
+    "trace_ratio_80": [0.5, 0.5, 0.8, 0.8, 0.8],
+    "trace_ratio_160": [0.6, 0.6, 0.6, 0.6, 0.6],
     "accuracy": [0.1, 0.1, 0.2, 0.6, 0.5],
     "label_alignment": [0.02, 0.02, 0.04, 0.1, 0.08],
     "label_alignment_uncentred": [0.02, 0.01, 0.01, 0.01, 0.01],
@@ -57,8 +61,22 @@ def test_gains_count_from_before_the_first_step_and_from_iteration_10():
     assert value(found, "largest_eigenvalue_gain_from_10") == 200
     assert value(found, "mean_eigenvalue_gain") == 2
     assert value(found, "mean_eigenvalue_gain_from_10") == 20
-    assert value(found, "anisotropic_growth") == 200 / 2
+    # The lowest effective rank is at iteration 20: 40/4 over 1/1; images are never fitted.
+    assert value(found, "anisotropic_growth") == 10
+    assert not any("fitted" in metric for metric in found["metric"])
     assert set(found["step"]) == {40}
+
+
+def test_gains_are_taken_where_the_training_images_are_fitted():
+    frame = metrics("a")
+    learnt = (frame["metric"] == "accuracy") & (frame["split"] == "train")
+    frame.loc[learnt, "value"] = [0.1, 0.5, 0.99, 0.9995, 0.99]
+    for split in ("train", "test"):
+        found = summed(frame)
+        assert value(found, "largest_eigenvalue_gain_fitted", split) == pytest.approx(0.4)
+        assert value(found, "largest_eigenvalue_gain_fitted_from_10", split) == pytest.approx(10)
+        assert value(found, "mean_eigenvalue_gain_fitted_from_10", split) == pytest.approx(4)
+        assert value(found, "anisotropic_growth_fitted", split) == pytest.approx(10)
 
 
 def test_the_effective_rank_has_its_lowest_value_its_rise_and_its_relation_to_accuracy():
@@ -67,6 +85,11 @@ def test_the_effective_rank_has_its_lowest_value_its_rise_and_its_relation_to_ac
     assert value(found, "effective_rank_lowest_share") == 0.25
     assert value(found, "effective_rank_lowest_of_peak") == 0.2
     assert value(found, "effective_rank_after_peak") == 2
+    assert value(found, "effective_rank_highest") == 100
+    assert value(found, "accuracy_at_lowest_rank") == 0.6
+    assert value(found, "effective_rank_uncentred_smoothed_share") == 0.25
+    assert value(found, "trace_ratio_80_smoothed_gain") == pytest.approx(0.3)
+    assert value(found, "trace_ratio_160_smoothed_gain") == pytest.approx(0)
     assert value(found, "effective_rank_accuracy_spearman") == pytest.approx(-1)
     assert value(found, "trace_ratio_40_highest") == pytest.approx(0.9)
     # Means of three consecutive measurements: (90 + 20 + 40)/3, (0.5 + 0.9 + 0.8)/3.
@@ -78,8 +101,14 @@ def test_the_difference_of_splits_is_relative_and_a_mean_over_steps():
     frame = metrics("a")
     test_rank = (frame["metric"] == "effective_rank") & (frame["split"] == "test")
     frame.loc[test_rank, "value"] *= [1.1, 0.9, 1.1, 0.9, 1.0]
+    grown = (frame["metric"] == "largest_eigenvalue") & (frame["split"] == "test")
+    frame.loc[grown, "value"] *= [1, 10, 1, 1, 0.1]
     found = summed(frame)
     assert value(found, "effective_rank_split_difference") == pytest.approx(0.08)
+    # Two of five are a decade apart, on an axis from 4 to 800.
+    expected = 0.4 / np.log10(800 / 4)
+    assert value(found, "largest_eigenvalue_split_difference") == pytest.approx(expected)
+    assert value(found, "mean_eigenvalue_split_difference") == 0
 
 
 def test_a_correlation_of_too_few_values_is_left_out():
@@ -96,7 +125,7 @@ def test_eigenvalues_and_effective_ranks_have_one_range_in_all_columns():
         ratios = [
             row for k in fig2_fig14.TRACE_RATIOS for row in rows(f"trace_ratio_{k}", [0.5] * 5)
         ]
-        frame = frame[frame["metric"] != "trace_ratio_40"]
+        frame = frame[~frame["metric"].str.startswith("trace_ratio")]
         grown = frame["metric"].isin(["largest_eigenvalue", "effective_rank"])
         frame.loc[grown, "value"] *= factor
         frame = pd.concat([frame, pd.DataFrame(ratios)])
@@ -119,7 +148,19 @@ def test_figure_3_sums_up_the_network_and_its_layers():
     assert value(table, "label_alignment_peak_step") == 1
     assert value(table, "layer_alignment_highest") == pytest.approx(0.6)
     assert value(table, "layer_alignment_second") == pytest.approx(0.5)
-    assert value(table, "last_layer_share") == pytest.approx(0.5)
+    assert value(table, "last_layer_share") == pytest.approx(3 / 5)
+    assert value(table, "layers_peak_share") == 1
+    # Ranks of 0.02, 0.02, 0.04, 0.1, 0.08 against those of the steps.
+    ranks = np.corrcoef([1.5, 1.5, 3, 5, 4], range(5))[0, 1]
+    assert value(table, "label_alignment_trend") == pytest.approx(ranks)
+
+
+def test_layers_whose_alignment_is_highest_at_another_time_are_counted_out():
+    frame = metrics("vgg19-random0", first=1.0, a=2.0, b=3.0, last=4.0)
+    early = (frame["layer"] == "a") & (frame["step"] == 5)
+    frame.loc[early, "value"] = 9.0
+    table = fig3.table(SimpleNamespace(metrics=frame)).frame
+    assert value(table, "layers_peak_share") == 0.75
 
 
 @pytest.mark.parametrize(

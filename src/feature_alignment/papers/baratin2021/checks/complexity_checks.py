@@ -1,6 +1,6 @@
 """Numerical checks of baratin2021's statements on complexity (Section 4.1, Appendix B).
 
-Expectations over signs are exact, over all of them. Axes as in `rademacher`.
+Expectations over signs are exact, over all of them, but for eq. 56. Axes as in `rademacher`.
 """
 
 from collections.abc import Callable
@@ -31,6 +31,7 @@ from feature_alignment.papers.baratin2021.checks.supernat import (
 from feature_alignment.pipeline.checks import Check
 
 SAMPLES, PARAMETERS, CLASSES, MEMBERS, UPDATES = 8, 12, 3, 12, 3
+POPULATION, DRAWN, DRAWS, CONFIDENCE = 1000, 100, 200, 0.1
 LEARNING_RATE = 0.3
 
 
@@ -44,6 +45,7 @@ def complexity_checks(generator: np.random.Generator) -> list[Check]:
         *_algorithm(features, y),
         *_interpolator(features, y),
         *_multiclass(generator),
+        _generalisation(generator),
     ]
 
 
@@ -53,21 +55,27 @@ def _transform(generator: np.random.Generator, size: int = PARAMETERS) -> np.nda
 
 
 def _linear_classes(features: np.ndarray, generator: np.random.Generator) -> list[Check]:
-    """Proposition 10, and Theorem 2 for a sum of updates.
+    """Proposition 10, and Theorem 2 for a sum of updates, in both its forms.
 
     The class of a flow is the product of its updates' classes, so that the supremum over the sum
     is the sum of the suprema: maximising each update is exact.
     """
     signs = all_signs(SAMPLES)
-    complexities, bounds = [], []
+    complexities, bounds, by_features, norms = [], [], [], []
     for _ in range(UPDATES):
         transform, radius = _transform(generator), generator.uniform(0.5, 2)
         best = linear_class_maximisers(features, transform, radius, signs)
         complexities.append(np.mean(signs * (best @ features.T)))
         bounds.append(linear_class_bound(features, transform, radius))
+        evolved = np.linalg.solve(transform, features.T).T  # Φ_t = A_t⁻¹Φ
+        best = linear_class_maximisers(evolved, np.eye(PARAMETERS), radius, signs)
+        by_features.append(np.mean(signs * (best @ evolved.T)))
+        norms.append(radius / SAMPLES * np.linalg.norm(evolved))
     return [
         inequality("prop10", complexities[0], bounds[0]),
         inequality("thm2", sum(complexities), sum(bounds)),
+        equation("eq13", by_features, complexities),
+        inequality("eq14", sum(by_features), sum(norms)),
     ]
 
 
@@ -82,10 +90,15 @@ def _optimal_scales(features: np.ndarray, y: np.ndarray) -> list[Check]:
     numerical_norm = _minimiser(lambda nu: interpolator_bound(eigenvalues, modes, nu))
     rescaled = right.T @ np.diag(norm**-0.5) @ right @ features.T  # A⁻¹Φᵀ
     size = np.linalg.norm(rescaled)
+    left_side = eigenvalues * gradient**2 * np.sum(eigenvalues / update)  # of eq. 89, without η²
+    right_side = (
+        eigenvalues / update**2 * np.sum(update * eigenvalues * (LEARNING_RATE * gradient) ** 2)
+    )
     return [
         equation("prop3", numerical_update, update / _geometric_mean(update)),
         equation("prop14", numerical_norm, norm / _geometric_mean(norm)),
         *misprint("eq88", size, size**2, np.sum(eigenvalues / norm)),
+        *misprint("eq89", left_side, LEARNING_RATE**2 * left_side, right_side),
     ]
 
 
@@ -174,3 +187,23 @@ def _multiclass(generator: np.random.Generator) -> list[Check]:
         inequality("thm13", linear, multiclass_bound(features, transform, radius, gamma)),
         *misprint("eq74", (epsilon + 0.5) / 2, (epsilon + 1) / 2, delta),
     ]
+
+
+def _generalisation(generator: np.random.Generator) -> Check:
+    """Eq. 56 over many samples from a finite population: in 1 − δ of them the bound has to hold.
+
+    The smaller side is the (1 − δ)-quantile over samples of the largest L₀ − L̂_γ of a class's
+    members over the rest of the bound, so that the larger is 1. 200 signs stand for all.
+    """
+    labels = generator.integers(CLASSES, size=POPULATION)
+    scores = generator.standard_normal((MEMBERS, POPULATION, CLASSES)) + np.eye(CLASSES)[labels]
+    margins = margin(scores, labels)
+    losses = ramp_loss(margins, generator.uniform(0.05, 0.2))
+    signs = generator.choice([-1.0, 1.0], (DRAWS, DRAWN))
+    confidence = 3 * np.sqrt(np.log(2 / CONFIDENCE) / (2 * DRAWN))
+    shares = []
+    for _ in range(DRAWS):
+        drawn = losses[:, generator.integers(POPULATION, size=DRAWN)]
+        excess = ((margins < 0).mean(axis=1) - drawn.mean(axis=1)).max()
+        shares.append(excess / (2 * finite_class_complexity(drawn, signs) + confidence))
+    return inequality("eq56", float(np.quantile(shares, 1 - CONFIDENCE)), 1.0)

@@ -40,15 +40,23 @@ def spectral_checks(generator: np.random.Generator) -> list[Check]:
 
 
 def _eigenfunctions(features: np.ndarray) -> list[Check]:
-    """Proposition 4: metric and kernel have the same spectrum, and u_j are eigenfunctions."""
+    """Proposition 4: metric and kernel have the same spectrum, and u_j are eigenfunctions.
+
+    Its proof takes ⟨u_j, u_j'⟩ from v_j and v_j' (eq. 31), where eq. 30 has v_j twice.
+    """
     rows = features.reshape(-1, PARAMETERS)
     from_kernel = eigenfunctions(rows @ rows.T, PARAMETERS, OUTPUTS)
     from_metric = metric_eigenfunctions(features)
     functions = from_metric.functions.reshape(-1, PARAMETERS)
+    metric = rows.T @ rows / INPUTS
+    values, vectors = np.linalg.eigh(metric)
+    printed = np.sqrt(values[:, None] / values)  # v_jᵀgv_j/√(λ_jλ_j')
+    whitened = vectors / np.sqrt(values)
     signs = np.sign((functions * from_kernel.functions).sum(axis=0))
     return [
         equation("prop4_spectrum", from_metric.eigenvalues, from_kernel.eigenvalues / INPUTS),
         equation("prop4_functions", functions * signs, from_kernel.functions),
+        *misprint("eq30", printed, whitened.T @ metric @ whitened, np.eye(PARAMETERS)),
     ]
 
 

@@ -64,7 +64,11 @@ def update_bound(eigenvalues: np.ndarray, gradient: np.ndarray, scales: np.ndarr
 
 
 def supernat(
-    features: np.ndarray, y: np.ndarray, learning_rate: float, steps: int, kappa: str | None
+    features: np.ndarray,
+    y: np.ndarray,
+    learning_rate: float | np.ndarray,
+    steps: int,
+    kappa: str | None,
 ) -> Flow:
     """Train f(x) = ⟨w, Φ(x)⟩ from w = 0 on L = ‖f − y‖²/(2n) by SuperNat or gradient descent.
 
@@ -79,8 +83,8 @@ def supernat(
 
     Source: baratin2021, Figure 5 (left), Proposition 3 and eq. 17.
 
-    Features are Φ, (n, p), of rank min(n, p), labels (n,); without κ it is plain gradient descent,
-    which leaves λ alone.
+    Features are Φ, (n, p), of rank min(n, p), labels (n,); there is one learning rate, or
+    one for each step; without κ it is plain gradient descent, which leaves λ alone.
 
     Returns:
         Weights and eigenvalues before the first step and after each.
@@ -94,6 +98,7 @@ def supernat(
     if singular_values[-1] <= singular_values[0] * max(features.shape) * np.finfo(float).eps:
         raise ValueError("features: rank-deficient; SuperNat needs the rank min(n, p).")
     target = left.T @ y  # (r,)
+    rates = np.broadcast_to(learning_rate, steps)
     log = 2 * np.log(singular_values)
     log_residual = np.log(np.maximum(np.abs(target), _SMALLEST))
     sign = -np.sign(target)  # of u_jᵀ(f − y), at f = 0
@@ -101,14 +106,14 @@ def supernat(
     log_eigenvalues, modes = [log], [np.zeros_like(target)]
     for step in range(1, steps + 1):
         log_gradient = log_residual - np.log(len(y))
-        factor = 1 - learning_rate * np.exp(log) / len(y)  # what a step leaves of the residual
+        factor = 1 - rates[step - 1] * np.exp(log) / len(y)  # what a step leaves of the residual
         log_residual = log_residual + np.log(np.maximum(np.abs(factor), _SMALLEST))
         sign = sign * np.where(factor < 0, -1.0, 1.0)
         if kappa is not None:
             log = log + log_gradient - _log_kappa(kappa, log, log_gradient, float(first))
         if not max(log_residual.max(), log.max()) < _LARGEST_LOG:
             raise ValueError(
-                f"step {step}: training with learning rate {learning_rate} and kappa {kappa} "
+                f"step {step}: training with learning rate {rates[step - 1]} and kappa {kappa} "
                 "diverges; take a smaller learning rate."
             )
         modes.append(target + sign * np.exp(log_residual))

@@ -52,6 +52,9 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
     measured = (
         explicit(at, p.steps) if isinstance(at, tuple) else geometric(p.steps, at.first, at.ratio)
     )
+    probe = TangentKernelProbe(
+        kernel_batches(splits, p.kernel_samples), layers=True, uncentred=True
+    )
     recorder = train(
         model,
         x,
@@ -67,7 +70,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
         measure_at={*measured, p.steps},
         evaluate_on=evaluated,
         metrics={"accuracy": accuracy},
-        probes=[TangentKernelProbe(kernel_batches(splits, p.kernel_samples), layers=True)],
+        probes=[probe],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )

@@ -35,14 +35,8 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     """Train one network to the loss that is the goal, and measure it there.
 
     The loss over all training samples is looked at every `check_every` updates. A run that does
-    not reach the goal within `max_steps` is measured where it stops, with `goal_reached` 0. All
-    points with the same dataset and size share a seed's images, those with the same share of
-    random labels the labels.
-
-    Returns:
-        At the last step: losses, accuracies, margin, the generalisation gap in accuracy, the
-        complexity C of eq. 18 (`path_complexity`) and the measures of `complexity.measures`, those
-        from bounds on classifiers also divided by the margin.
+    not reach the goal within `max_steps` is measured where it stops. All points with the same
+    dataset and size share a seed's images, those with the same share of random labels the labels.
     """
     p = run.parameters
     own = p.mlp if p.model == "mlp" else p.vgg19

@@ -6,6 +6,7 @@ Source: baratin2021, Figures 1 and 10 and Appendix C.1.
 import copy
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
 
@@ -28,7 +29,8 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
     """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
 
     Returns:
-        Losses, accuracies, eigenvalue ratios and label energy at each scheduled step; the training
+        Losses, accuracies, eigenvalue ratios, label energy and the largest rotation invariance of
+        the first five eigenfunctions at each scheduled step; the training
         points x (n, 2) and labels y (n,); the top eigenfunctions (20, m, m), m points a side.
     """
     p = run.parameters
@@ -81,6 +83,9 @@ class _Eigenfunctions:
             "eigenvalue_ratio_20": _decay(centred.eigenvalues),
             "eigenvalue_ratio_20_uncentred": _decay(uncentred.eigenvalues),
             "label_energy_top5": label_energy(centred.functions, self._labels, 5),
+            "rotation_invariance_top5": rotation_invariance(
+                self._points.cpu().numpy(), centred.functions[:, :5]
+            ).max(),
             # Of the integral operator, so that it does not grow with the number of grid points.
             "largest_eigenvalue": centred.eigenvalues[0] / len(kernel),
         }
@@ -90,6 +95,24 @@ class _Eigenfunctions:
             rows=[Row(WHOLE_NETWORK, "grid", name, float(v)) for name, v in values.items()],
             arrays={"eigenfunctions": images.astype(np.float32)},
         )
+
+
+def rotation_invariance(points: np.ndarray, functions: np.ndarray) -> np.ndarray:
+    """Share of each function's variance on the unit disk that its mean over angles explains.
+
+    1 for a function of the radius alone, 0 for one whose mean over each ring is the same. Rings are
+    0.05 wide.
+
+    Source: the "(rotation invariant) modes" of Section 2; the number is this project's.
+
+    Points are (N, 2), functions columns (N, m).
+    """
+    radius = np.hypot(*points.T)
+    inside = radius <= 1
+    values = pd.DataFrame(functions[inside])
+    values -= values.mean()
+    means = values.groupby(radius[inside] // 0.05).transform("mean")
+    return ((means**2).sum() / (values**2).sum()).to_numpy()
 
 
 def _decay(eigenvalues: np.ndarray) -> float:

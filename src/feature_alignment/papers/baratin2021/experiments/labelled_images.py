@@ -52,16 +52,12 @@ def labelled_images(
 ) -> tuple[Splits, float]:
     """Draw the images of a seed; the same for all shares of random labels.
 
-    Source: baratin2021, Sections 3 and 4.2, Appendix C; per-channel statistics of the training
-    images, as in the released code.
-
     So many training and test images, None for all there are; of the training labels a share is
-    drawn anew.
+    drawn anew. Per-channel statistics are of the training images, as in the released code.
 
     Returns:
-        Standardised images and labels, those that are trained on (`train`, random labels included)
-        and those that are tested on (`test`, true labels); the share of the training labels that
-        are not the true ones.
+        Standardised images with the labels that are trained on (`train`) and the true ones
+        (`test`); the share of the training labels that are not the true ones.
 
     Raises:
         UserError: if the dataset has fewer images than are asked for.

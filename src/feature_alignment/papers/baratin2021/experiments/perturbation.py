@@ -76,15 +76,11 @@ def perturb(
 ) -> None:
     """Move the parameters along each direction by the same distance ε = `perturbation`·‖w‖.
 
-    Adds `output_change`, the root mean square over samples of ‖f_{w+εv}(x) − f_w(x)‖, for the
-    leading right singular vectors v of the Jacobian on the images `test` (column `direction`
-    "singular") and for as many of uniformly random direction ("random"), column `rank` from 1;
-    `linear_change`, what the singular value predicts on those images, εσ_j/√n;
-    `singular_<rank>_over_random`, the ratio of one singular direction's change to the root mean
-    square of the random ones'; and on `test` `isotropic_floor`, below which linear algebra does
-    not let that ratio be for rank 1: along a random direction ‖Jv‖² is ‖J‖_F²/P on average, and
-    σ_1² is at least ‖J‖_F² over the rank, so that σ_1/‖Jv‖ ≥ √(P/min(nc, P)) for P parameters, n
-    images and c outputs, with equality if all singular values are the same.
+    Adds `output_change` for the leading right singular vectors of the Jacobian on the images `test`
+    (column `direction` "singular") and for as many of uniformly random direction ("random"), column
+    `rank` from 1, and what metrics.yaml has of them. Linear algebra does not let the ratio for rank
+    1 be below `isotropic_floor`: along a random direction ‖Jv‖² is ‖J‖_F²/P on average, and σ_1² is
+    at least ‖J‖_F² over the rank.
 
     Source: baratin2021, Figure 7 and eq. 42.
 

@@ -3,6 +3,7 @@
 Source: baratin2021, Figure 5 and Section 4.1.2.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.schedule import geometric
 
 Columns = dict[str, Any]
-METHODS = {"gd": None} | {kappa: kappa for kappa in KAPPAS}
+METHODS = ("gd", *KAPPAS, "gd_decayed")
 NOTHING_LEFT = 1e-3
 """The share of the noise below which nothing of it is left to learn."""
 
@@ -23,32 +24,32 @@ def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     """Draw one problem and train on it by every method at every learning rate, in NumPy.
 
     Returns:
-        Rows with the further columns `method`, gd or a choice of κ, and `learning_rate`: losses
-        and eigenvalues over time, and summaries of them at the last step. Of these, `noise_fit`
-        is the share of the noise that is learnt at the last step T, the projection of the noise
-        weights onto those of the interpolator; `late_noise_share`, |fit(T) − fit(T/2)| /
-        (1 − fit(T/2)), is how much of the noise that is not learnt half way is learnt in the
-        second half. It is left out where nothing is left to learn (`NOTHING_LEFT`): what has
-        fitted the noise has no more of it to freeze.
+        Rows with the further columns `method`, gd, a choice of κ, or gd_decayed, and
+        `learning_rate`: losses and eigenvalues over time, and summaries of them at the last step.
+        `late_noise_share` is left out where nothing of the noise is left to learn
+        (`NOTHING_LEFT`): what has fitted the noise has no more of it to freeze.
     """
     p = run.parameters
     problem = noisy_regression(p.samples, p.noise_features, p.noise_variance, run.stream("data"))
     result = SeedResult()
     for learning_rate in p.learning_rates:
-        plain_loss = 0.0
-        for method, kappa in METHODS.items():
-            flow = supernat(problem.features, problem.y, learning_rate, p.steps, kappa)
+        train = partial(supernat, problem.features, problem.y, steps=p.steps)
+        flows = {kappa: train(learning_rate, kappa=kappa) for kappa in KAPPAS}
+        # What SuperNat would be if it rescaled all features by the same factor: a control.
+        trace = np.exp(flows["max"].log_eigenvalues).sum(axis=1)
+        decayed = learning_rate * trace[:-1] / trace[0]
+        flows["gd"] = train(learning_rate, kappa=None)
+        flows["gd_decayed"] = train(decayed, kappa=None)
+        plain_loss = float(expected_loss(flows["gd"].weights[-1]))
+        for method in METHODS:
+            flow = flows[method]
             columns: Columns = {"learning_rate": learning_rate, "method": method}
             if learning_rate == p.learning_rates[0]:
                 _add_curves(result, flow, problem, columns)
             _add_summary(result, flow, problem, columns)
-            loss = float(expected_loss(flow.weights[-1]))
-            if kappa is None:
-                plain_loss = loss
-            else:
-                result.add(
-                    "loss_minus_gd", loss - plain_loss, step=p.steps, split="test", **columns
-                )
+            if method != "gd":
+                difference = float(expected_loss(flow.weights[-1])) - plain_loss
+                result.add("loss_minus_gd", difference, step=p.steps, split="test", **columns)
     return result
 
 

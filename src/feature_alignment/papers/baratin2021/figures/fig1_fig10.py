@@ -1,20 +1,31 @@
 """baratin2021, Figures 1 and 10: tangent-kernel eigenfunctions on the disk dataset."""
 
+from typing import Any
+
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import Disk
-from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 RANKS = (1, 2, 3, 4, 5, 10, 20)
 
 
+def points(settings: Settings) -> list[Point]:
+    """Both readings of "6-layer deep": six linear layers, which is the figure, and six hidden."""
+    section = settings[Disk]
+    default = section.but(six_hidden_seeds=5)  # the other network's is no part of the run
+    layers = section.linear_layers + 1
+    hidden = default.but(linear_layers=layers, seeds=section.six_hidden_seeds)
+    return [Point("default", default), Point("six_hidden", hidden)]
+
+
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the eigenfunctions of seed 0 at every measured step."""
-    (run,) = runs.values()
+    run = runs["default"]
     names = [f"eigenfunctions/step{step}" for step in _ratio(run.metrics).index]
-    return FigureTable(run.metrics, {name: run.array(name) for name in names})
+    return FigureTable(runs.metrics, {name: run.array(name) for name in names})
 
 
 def _ratio(frame: pd.DataFrame) -> pd.Series:
@@ -24,11 +35,7 @@ def _ratio(frame: pd.DataFrame) -> pd.Series:
 
 def draw(table: FigureTable) -> Picture:
     """A grid of images: iterations down, ranks across."""
-    from matplotlib.patches import Circle
-
-    from feature_alignment.data.synthetic import DISK_RADIUS
-
-    ratio = _ratio(table.frame)
+    ratio = _ratio(table.rows(point="default"))
     figure, axes = new_figure(len(ratio), len(RANKS), 1.15 * len(RANKS) + 0.7, 1.2 * len(ratio))
     for row, (step, share) in zip(axes, ratio.items(), strict=True):
         functions = table.arrays[f"eigenfunctions/step{step}"]  # (20, m, m)
@@ -37,7 +44,7 @@ def draw(table: FigureTable) -> Picture:
             limit = abs(image).max()
             place = {"extent": (-1, 1, -1, 1), "origin": "lower"}
             ax.imshow(image, cmap="PuOr_r", vmin=-limit, vmax=limit, **place)
-            ax.add_patch(Circle((0, 0), DISK_RADIUS, fill=False, linewidth=0.5, linestyle="--"))
+            _draw_boundary(ax, linewidth=0.5)
             ax.set(xticks=[], yticks=[])
             ax.grid(False)
         text = f"iteration {step}\n$\\lambda_{{20}}/\\lambda_1$ = {100 * share:.2g} %"
@@ -45,6 +52,14 @@ def draw(table: FigureTable) -> Picture:
     for ax, rank in zip(axes[0], RANKS, strict=True):
         ax.set_title(f"$u_{{{rank}}}$")
     return figure
+
+
+def _draw_boundary(ax: Axes, **style: Any) -> None:
+    from matplotlib.patches import Circle
+
+    from feature_alignment.data.synthetic import DISK_RADIUS
+
+    ax.add_patch(Circle((0, 0), DISK_RADIUS, fill=False, linestyle="--", **style))
 
 
 def dataset_table(runs: Runs) -> FigureTable:
@@ -61,10 +76,6 @@ def dataset_table(runs: Runs) -> FigureTable:
 
 def draw_dataset(table: FigureTable) -> Picture:
     """Two scatter plots with the class boundary."""
-    from matplotlib.patches import Circle
-
-    from feature_alignment.data.synthetic import DISK_RADIUS
-
     figure, axes = new_figure(1, 2, width=7.0, height=3.7)
     panels = ("", "training points", 2.5), ("_grid", "grid", 1.5)
     for ax, (suffix, title, size) in zip(axes[0], panels, strict=True):
@@ -72,7 +83,7 @@ def draw_dataset(table: FigureTable) -> Picture:
         for label, name in ((1, "inside"), (-1, "outside")):
             shown = {"color": COLOURS[name], "markersize": size, "label": f"y = {label:+d}"}
             ax.plot(*x[y == label].T, "o", **shown)
-        ax.add_patch(Circle((0, 0), DISK_RADIUS, fill=False, linestyle="--"))
+        _draw_boundary(ax)
         ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1.03, 1.03))
         ax.set(ylim=(-1.03, 1.03), xticks=[-1, 0, 1], yticks=[-1, 0, 1])
         ax.set_title(f"{title}, n = {len(x)}")
@@ -87,8 +98,8 @@ FIGURES = (
         caption="Eigenfunctions of the centred tangent kernel on a grid over the square, by rank "
         "of their eigenvalue (columns) at several iterations of gradient descent (rows), for seed "
         "0; the circle is the class boundary. Beside each row: the ratio of the 20th to the first "
-        "eigenvalue, mean over seeds.",
-        points=one_point(Disk),
+        "eigenvalue, mean over seeds. The table also has networks with one layer more.",
+        points=points,
         table=table,
         draw=draw,
     ),
@@ -98,7 +109,7 @@ FIGURES = (
         caption="Left: the training points of seed 0, uniform on the square, labelled +1 inside "
         "the disk of half the square's area and −1 outside it. Right: the grid on which the "
         "tangent kernel is evaluated, with the same labels.",
-        points=one_point(Disk),
+        points=lambda settings: points(settings)[:1],
         table=dataset_table,
         draw=draw_dataset,
     ),

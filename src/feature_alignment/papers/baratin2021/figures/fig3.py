@@ -1,5 +1,6 @@
 """baratin2021, Figure 3: alignment of tangent features with the labels during training."""
 
+import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
@@ -31,27 +32,32 @@ def layers(frame: pd.DataFrame) -> list[str]:
 def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
     """Of one split: how far alignment rises, when it is highest, and in which layers.
 
-    `label_alignment_late_gain` is the mean over the second half of the measured steps over step 0;
-    `label_alignment_learning` the highest up to the highest test accuracy;
-    `label_alignment_peak_step` the step of the highest over that of the highest test accuracy;
-    `layer_alignment_highest` and `_second` the highest of the two most aligned layers between the
-    first and the last; `last_layer_share` the last layer's highest over that of the most aligned.
+    Definitions are those of metrics.yaml.
     """
     alignment, accuracy = curve("label_alignment"), curve("accuracy", split="test")
-    highest = [curve("label_alignment", layer=name).max() for name in names]
+    by_layer = [curve("label_alignment", layer=name) for name in names]
+    highest = [values.max() for values in by_layer]
     second, first = sorted(highest[1:-1])[-2:]
-    best = int(accuracy.index.to_numpy()[accuracy.to_numpy().argmax()])
-    peak = int(alignment.index.to_numpy()[alignment.to_numpy().argmax()])
+    best = _peak(accuracy)
+    steps = pd.Series(np.arange(float(len(alignment))))
     late = alignment.iloc[len(alignment) // 2 :].mean()
     return {
+        "label_alignment_trend": alignment.reset_index(drop=True).rank().corr(steps),
         "label_alignment_late_gain": late / alignment.iloc[0],
-        "label_alignment_learning": alignment[alignment.index <= best].max(),
-        # From step 1, so that a best accuracy before the first update does not divide by zero.
-        "label_alignment_peak_step": (peak + 1) / (best + 1),
+        "label_alignment_learning": alignment[alignment.index < best].max(),
+        "label_alignment_peak_step": _peak(alignment) / best,
         "layer_alignment_highest": first,
         "layer_alignment_second": second,
-        "last_layer_share": highest[-1] / first,
+        "last_layer_share": highest[-1] / float(np.median(highest)),
+        "layers_peak_share": float(
+            np.mean([0.5 <= _peak(values) / best <= 2 for values in by_layer])
+        ),
     }
+
+
+def _peak(values: pd.Series) -> int:
+    """One more than the step of the highest value, which so is no divisor of zero."""
+    return 1 + int(values.index.to_numpy()[values.to_numpy().argmax()])
 
 
 def draw(table: FigureTable) -> Picture:

@@ -1,5 +1,7 @@
 """baratin2021, Figures 4 and 13: alignment on easy and on difficult examples, and depth."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
@@ -17,6 +19,7 @@ RANKED = {
     "both": (
         *("ratio_of_maxima", "largest_ratio", "ratio_high_iterations", "ratio_high_decades"),
         *("onset_step", "rise_decades", "rise_rate"),
+        *("onset_step_after_epoch", "rise_decades_after_epoch", "rise_rate_after_epoch"),
     ),
 }
 """Metrics of `hierarchy_numbers`, by split, whose trend with depth is measured."""
@@ -32,7 +35,7 @@ def points(settings: Settings) -> list[Point]:
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the numbers that sum up each seed's curves."""
     metrics = runs.metrics
-    summed = curves.summary(metrics, hierarchy_numbers)
+    summed = curves.summary(metrics, partial(hierarchy_numbers, epoch=_epoch(runs)))
     return FigureTable(pd.concat([metrics, summed], ignore_index=True))
 
 
@@ -70,8 +73,15 @@ def depth_points(settings: Settings) -> list[Point]:
 def depth_table(runs: Runs) -> FigureTable:
     """All metrics with their depth, the summaries of curves, and their trends with depth."""
     metrics = runs.metrics
-    summed = curves.summary(metrics, hierarchy_numbers, by=("point", "depth", "seed"))
+    numbers = partial(hierarchy_numbers, epoch=_epoch(runs))
+    summed = curves.summary(metrics, numbers, by=("point", "depth", "seed"))
     return FigureTable(pd.concat([metrics, summed, depth_trends(summed)], ignore_index=True))
+
+
+def _epoch(runs: Runs) -> float:
+    """Iterations of an epoch, the same in all runs of a figure."""
+    p = next(iter(runs.values())).parameters
+    return (p["easy_samples"] + p["difficult_samples"]) / p["batch_size"]
 
 
 def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
@@ -121,27 +131,17 @@ def draw_depths(table: FigureTable) -> Picture:
     return figure
 
 
-def hierarchy_numbers(curve: curves.Curve) -> curves.Numbers:
+def hierarchy_numbers(curve: curves.Curve, epoch: float) -> curves.Numbers:
     """Numbers that sum up how the alignment on easy examples differs from that on difficult ones.
 
-    With A_e(t) and A_d(t) the label alignments, and "reached" meaning the first measured step:
-
-    - `maximum`, of each split; `rise`, maximum minus A(0); `half_rise_step`, where A has made
-      half of its rise;
-    - `ratio_of_maxima`, max A_e / max A_d; `largest_ratio`, max over t of A_e(t)/A_d(t);
-    - `half_rise_delay`: the half-rise step of the difficult examples minus that of the easy ones;
-    - `accuracy_lead`: training accuracy on easy minus difficult examples, mean over measured
-      steps after 0, which are about equally spaced in log t;
-    - `ratio_high_iterations`, `ratio_high_decades`: for how long A_e/A_d is above half its
-      maximum, in iterations and in decades of 1 + t, from the first to the last such step. Where
-      it still is at the last measured step, `ratio_high_censored` is 1, and how long it would
-      stay there is not known: the whole run counts, so that such runs tie at the top;
-    - `onset_step`, where A_e has made 10 % of its rise; `rise_decades`, log10 of (1 + step) at
-      90 % minus that at 10 %; where these are two steps, `rise_rate`, the increase of A_e from
-      the one to the other per decade.
+    The definitions, which are this project's, are those of metrics.yaml. Where the ratio of the
+    alignments is still above half of its maximum at the last measured step, how long it would stay
+    there is not known: the whole run counts, so that such runs tie at the top. What ends with
+    `_after_epoch` is of the part of the curve from iteration `epoch` on, the end of the first
+    epoch, before which deep networks are slow.
 
     The split is "both" where it is neither. Source: baratin2021, Section 3.4 ("the ratio between
-    both alignments") and caption of Figure 13; the definitions are this project's.
+    both alignments") and caption of Figure 13.
     """
     easy, difficult = (curve("label_alignment", split=split) for split in SPLITS)
     found = {}
@@ -151,6 +151,8 @@ def hierarchy_numbers(curve: curves.Curve) -> curves.Numbers:
         found[split, "half_rise_step"] = _reached(alignment, 0.5)
     easily, hardly = (curve("accuracy", split=split) for split in SPLITS)
     values = _comparison(easy, difficult)
+    late = _rise(easy[easy.index >= epoch])
+    values |= {f"{metric}_after_epoch": value for metric, value in late.items()}
     values["accuracy_lead"] = (easily - hardly).drop(index=0).mean()
     return found | {("both", metric): value for metric, value in values.items()}
 
@@ -160,25 +162,27 @@ def _comparison(easy: pd.Series, difficult: pd.Series) -> dict[str, float]:
     high = ratio.index[ratio >= ratio.max() / 2]
     censored = high[-1] == ratio.index[-1]
     begin = 0 if censored else high[0]
-    onset, late = _reached(easy, 0.1), _reached(easy, 0.9)
-    decades = np.log10((1 + late) / (1 + onset))
-    values = {
+    return _rise(easy) | {
         "ratio_of_maxima": easy.max() / difficult.max(),
         "largest_ratio": ratio.max(),
         "half_rise_delay": _reached(difficult, 0.5) - _reached(easy, 0.5),
         "ratio_high_iterations": high[-1] - begin,
         "ratio_high_decades": np.log10((1 + high[-1]) / (1 + begin)),
         "ratio_high_censored": float(censored),
-        "onset_step": onset,
-        "rise_decades": decades,
     }
+
+
+def _rise(curve: pd.Series) -> dict[str, float]:
+    onset, late = _reached(curve, 0.1), _reached(curve, 0.9)
+    decades = np.log10((1 + late) / (1 + onset))
+    values = {"onset_step": onset, "rise_decades": decades}
     # A coarse schedule can have the whole rise between two measurements.
-    return {**values, "rise_rate": (easy[late] - easy[onset]) / decades} if decades else values
+    return {**values, "rise_rate": (curve[late] - curve[onset]) / decades} if decades else values
 
 
 def _reached(curve: pd.Series, share: float) -> int:
-    """The first step at which a curve has made a share of its rise from step 0 to its maximum."""
-    level = curve[0] + share * (curve.max() - curve[0])
+    """The first step at which a curve has made a share of its rise from start to maximum."""
+    level = curve.iloc[0] + share * (curve.max() - curve.iloc[0])
     return int(curve.index[curve >= level][0])
 
 

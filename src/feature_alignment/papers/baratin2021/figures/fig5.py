@@ -15,6 +15,7 @@ LABELS = {
     "literal": "1",
     "trace": "trace",
     "lambda_max": "$\\lambda_1$",
+    "gd_decayed": "gradient desc.,\ndecaying",
 }
 EIGENVALUE_STEPS = 20
 
@@ -80,7 +81,8 @@ FIGURES = (
         "noise modes (dashed), geometric means over modes and seeds, for κ = max and for the κ "
         "that keeps the trace. A and B: bands of one standard deviation over seeds, in B of the "
         "logarithm; of fewer than four seeds, each seed. C: test loss after the last step for each "
-        "choice of κ and each learning rate η; each dot is a seed, bars are means, with one "
+        "choice of κ and each learning rate η, and for gradient descent whose steps shrink as "
+        "SuperNat's kernel (κ = max) does; each dot is a seed, bars are means, with one "
         "standard deviation from four seeds on.",
         points=one_point(Supernat),
         table=all_metrics,

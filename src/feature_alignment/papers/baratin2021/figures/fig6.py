@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import (
@@ -31,8 +32,10 @@ MEASURES = {
     "parameters": "parameters",
 }
 """The measures that are compared, with their names in the figure."""
-NAMED = {OURS, "unit_capacity_over_margin", "unit_capacity_bound"}
+FOLLOWERS = (OURS, "unit_capacity_over_margin")
 """The paper's measure and that of Neyshabur et al. 2018, the only two that it finds to follow."""
+NAMED = {*FOLLOWERS, "unit_capacity_bound"}
+BOOTSTRAP_SAMPLES = 200
 LEAST_NETWORKS = 4
 """With fewer networks a panel says little: of three, chance ranks one measure in six rightly."""
 FOLLOWS = 0.9
@@ -72,16 +75,22 @@ def _point(panel: str, x: float, parameters: Complexity) -> Point:
 def table(runs: Runs) -> FigureTable:
     """All metrics with their panel and place in it, and how each measure goes with the gap.
 
-    `spearman_with_gap` is the correlation of `measure` with the gap in a panel; `rivals` counts
-    the measures besides those that the paper names that follow the gap in the panel, an MLP's
-    width, and in those of corruption and channels. A panel of fewer than four networks decides
-    nothing and does not count, and only measures with a correlation in every panel that counts
-    are judged; `remark` names the panels and the measures that are left out.
+    `spearman_with_gap`, `rivals`, `only_named_follow` and `gap_range_over_noise` are defined in
+    metrics.yaml; the middle two are of the panel, an MLP's width, and those of corruption and
+    channels. A panel of fewer than four networks decides nothing and does not count, and only
+    measures with a correlation in every panel that counts are judged; `remark` names the panels
+    and the measures that are left out.
     """
     metrics = runs.metrics
-    means = {panel: _means(metrics, panel) for panel in PANELS}
-    found = {panel: _correlations(means[panel]) for panel in PANELS}
-    counted = {panel for panel in PANELS if len(means[panel]) >= LEAST_NETWORKS}
+    values = {panel: _values(metrics, panel) for panel in PANELS}
+    found = {panel: _correlations(_mean(values[panel])) for panel in PANELS}
+    counted = [panel for panel in PANELS if len(_mean(values[panel])) >= LEAST_NETWORKS]
+    # Drawn anew for each table, from one seed: the same table gives the same share.
+    rng = np.random.default_rng(0)
+    samples = [
+        {panel: _correlations(_mean(_resampled(values[panel], rng))) for panel in counted}
+        for _ in range(BOOTSTRAP_SAMPLES)
+    ]
     rows = [
         {"panel": panel, "metric": "spearman_with_gap", "measure": measure, "value": value}
         for panel, correlations in found.items()
@@ -90,21 +99,41 @@ def table(runs: Runs) -> FigureTable:
     for panel in (panel for panel in ("width", "width_kaiming") if panel in counted):
         judged = [other for other in (panel, "corruption", "channels") if other in counted]
         number, remark = _rivals({other: found[other] for other in judged})
-        row = {"panel": panel, "metric": "rivals", "measure": "all"}
-        rows.append({**row, "value": number, "remark": remark})
+        alone = [_only_named({other: sample[other] for other in judged}) for sample in samples]
+        row = {"panel": panel, "measure": "all", "remark": remark}
+        rows.append({**row, "metric": "rivals", "value": number})
+        rows.append({**row, "metric": "only_named_follow", "value": np.mean(alone)})
+    for panel in counted:
+        gap = values[panel][GAP].unstack("seed")
+        noise = (gap - gap.mean()).sem(axis=1).pow(2).mean() ** 0.5
+        if noise > 0:  # not a number with one seed
+            span = gap.mean(axis=1).max() - gap.mean(axis=1).min()
+            row = {"panel": panel, "metric": "gap_range_over_noise", "measure": "all"}
+            rows.append({**row, "value": span / noise})
     common = {"point": "comparison", "seed": 0, "step": 0, "layer": "all", "split": "train"}
     comparison = pd.DataFrame([{**common, **row} for row in rows])
     return FigureTable(pd.concat([metrics, comparison], ignore_index=True))
 
 
-def _means(metrics: pd.DataFrame, panel: str) -> pd.DataFrame:
-    """Means over seeds by place in the panel (rows) of the gap and of the measures (columns).
+def _values(metrics: pd.DataFrame, panel: str) -> pd.DataFrame:
+    """The gap and the measures (columns) by place in the panel and seed (rows).
 
     A measure is left out where a run lacks it, because it was not fitted or by its definition.
     """
     rows = rows_where(metrics, panel=panel, metric=(GAP, *MEASURES))
     values = rows.pivot(index=["x", "seed"], columns="metric", values="value")
-    return values.dropna(axis="columns").groupby(level="x").mean()
+    return values.dropna(axis="columns")
+
+
+def _mean(values: pd.DataFrame) -> pd.DataFrame:
+    return values.groupby(level="x").mean()
+
+
+def _resampled(values: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """As many of the seeds as there are, drawn with replacement, at each place the same ones."""
+    seeds = values.index.unique("seed")
+    drawn = [values.xs(seed, level="seed") for seed in rng.choice(seeds, len(seeds))]
+    return pd.concat(drawn)
 
 
 def _correlations(means: pd.DataFrame) -> dict[str, float]:
@@ -112,11 +141,8 @@ def _correlations(means: pd.DataFrame) -> dict[str, float]:
 
     A measure that is the same at all points has no correlation, and none has if the gap is.
     """
-    return {
-        measure: means[measure].corr(means[GAP], method="spearman")
-        for measure in MEASURES
-        if measure in means and min(means[measure].nunique(), means[GAP].nunique()) > 1
-    }
+    found = means.rank().corr()[GAP].dropna()
+    return {measure: found[measure] for measure in MEASURES if measure in found}
 
 
 def _rivals(panels: Mapping[str, Mapping[str, float]]) -> tuple[int, str]:
@@ -131,11 +157,17 @@ def _rivals(panels: Mapping[str, Mapping[str, float]]) -> tuple[int, str]:
     return len(rivals), remark
 
 
+def _only_named(panels: Mapping[str, Mapping[str, float]]) -> bool:
+    """Whether the measures that the paper names follow the gap in each panel, and no others do."""
+    named = [panel[m] for panel in panels.values() for m in FOLLOWERS if m in panel]
+    return min(named, default=0) > FOLLOWS and not _rivals(panels)[0]
+
+
 def draw(table: FigureTable) -> Picture:
     """Panels side by side: the curves on top, the correlations below."""
     figure, axes = new_figure(2, len(PANELS), width=11.5, height=6.4)
     for (top, bottom), (panel, label) in zip(axes.T, PANELS.items(), strict=True):
-        found = _correlations(_means(table.frame, panel))
+        found = _correlations(_mean(_values(table.frame, panel)))
         _draw_curves(top, table, panel, found)
         top.set_xlabel(label)
         _draw_correlations(bottom, found)
@@ -153,7 +185,7 @@ def _colour(measure: str, correlation: float) -> str:
 
 
 def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, float]) -> None:
-    means = _means(table.frame, panel)
+    means = _mean(_values(table.frame, panel))
     means = means / means.max()
     for measure, correlation in found.items():
         ours, colour = measure == OURS, _colour(measure, correlation)

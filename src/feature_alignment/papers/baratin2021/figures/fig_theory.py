@@ -10,6 +10,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
 EQUATIONS = {
     "prop4_spectrum": "Prop. 4: spectrum",
     "prop4_functions": "Prop. 4: eigenfunctions",
+    "eq30": "eq. 30: orthonormal $u_j$",
     "lemma1": "Lemma 1: update by modes",
     "prop6": "Prop. 6: by principal components",
     "eq46": "after eq. 46: $v_j \\cdot \\delta w$",
@@ -24,7 +25,9 @@ EQUATIONS = {
     "supernat_function": "Fig. 5: SuperNat with matrices",
     "supernat_natural_gradient": "Sec. 4.1: natural gradient",
     "prop3": "Prop. 3: optimal $\\nu$",
+    "eq13": "eq. 13: flow by evolving features",
     "eq88": "eq. 88: Frobenius norm and trace",
+    "eq89": "eq. 89: critical $\\nu$",
     "eq81": "eq. 81: interpolator",
     "noise_covariance": "B.5: its covariance",
     "prop14": "Prop. 14: optimal $\\nu$",
@@ -33,6 +36,8 @@ EQUATIONS = {
 INEQUALITIES = {
     "prop10": "Prop. 10: linear class",
     "thm2": "Thm. 2: learning flow",
+    "eq14": "eq. 14: by evolving features",
+    "eq56": "eq. 56: margin bound",
     "eq58": "eq. 58: binary loss",
     "lemma12": "Lemma 12: multiclass",
     "thm13": "Thm. 13: linear",
@@ -68,7 +73,7 @@ FIGURES = (
         "and where it is a misprint for the printed and the corrected form. Propositions 3 and 14 "
         "are compared with a numerical minimiser. B: inequalities; the smaller side divided by the "
         "larger, which must not exceed 1; each dot is a case, bars are means, with one standard "
-        "deviation from four cases on. Expectations over signs are exact.",
+        "deviation from four cases on. Expectations over signs are exact, but for eq. 56.",
         points=one_point(Theory),
         table=all_metrics,
         draw=draw,
