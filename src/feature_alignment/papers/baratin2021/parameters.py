@@ -44,6 +44,18 @@ class ClassificationMLP(Section):
     seeds: Seeds = 5
 
 
+class ClassificationLate(Section):
+    """A narrower VGG19 that trains on where the wide one's training is cut short."""
+
+    base_width: Count = 16
+    """Channels of the first convolution."""
+    train_samples: TrainImages = 5000
+    test_samples: TestImages = 1000
+    steps: Count = 6000
+    """Iterations (updates) of SGD."""
+    seeds: Seeds = 3
+
+
 class Classification(Parameters, experiment="classification"):
     """Image classifiers: the tangent kernel's spectrum and label alignment during training.
 
@@ -93,6 +105,8 @@ class Classification(Parameters, experiment="classification"):
     )
     mlp: ClassificationMLP = ClassificationMLP()
     """What differs for the MLP (Figures 11 and 12), whose training costs little."""
+    late: ClassificationLate | None = None
+    """The network of the figure about late training; null for that of Figure 2."""
     model: Literal["vgg19", "vgg11", "resnet18", "mlp"] = by_figure("vgg19", "The network.")
     dataset: Literal["cifar10", "mnist"] = by_figure("cifar10", "The images; ten classes.")
     learning_rate: Positive = by_figure(0.01, "Step size of SGD on the cross-entropy.")

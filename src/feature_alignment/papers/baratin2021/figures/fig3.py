@@ -38,26 +38,21 @@ def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
     by_layer = [curve("label_alignment", layer=name) for name in names]
     highest = [values.max() for values in by_layer]
     second, first = sorted(highest[1:-1])[-2:]
-    best = _peak(accuracy)
+    best = curves.peak(accuracy)
     steps = pd.Series(np.arange(float(len(alignment))))
     late = alignment.iloc[len(alignment) // 2 :].mean()
     return {
         "label_alignment_trend": alignment.reset_index(drop=True).rank().corr(steps),
         "label_alignment_late_gain": late / alignment.iloc[0],
         "label_alignment_learning": alignment[alignment.index < best].max(),
-        "label_alignment_peak_step": _peak(alignment) / best,
+        "label_alignment_peak_step": curves.peak(alignment) / best,
         "layer_alignment_highest": first,
         "layer_alignment_second": second,
         "last_layer_share": highest[-1] / float(np.median(highest)),
         "layers_peak_share": float(
-            np.mean([0.5 <= _peak(values) / best <= 2 for values in by_layer])
+            np.mean([0.5 <= curves.peak(values) / best <= 2 for values in by_layer])
         ),
     }
-
-
-def _peak(values: pd.Series) -> int:
-    """One more than the step of the highest value, which so is no divisor of zero."""
-    return 1 + int(values.index.to_numpy()[values.to_numpy().argmax()])
 
 
 def draw(table: FigureTable) -> Picture:

@@ -20,18 +20,23 @@ AXIS_BEGIN = 10
 """Where the iteration axis of the paper's plots begins."""
 
 
-def vgg19(settings: Settings, share: float, learning_rate: float = 0.01) -> Point:
-    """VGG19 on CIFAR-10 with a share of random labels."""
+def vgg19(
+    settings: Settings, share: float, learning_rate: float = 0.01, late: bool = False
+) -> Point:
+    """VGG19 on CIFAR-10 with a share of random labels, or the narrower one that trains on."""
     name = f"vgg19-random{100 * share:.0f}"
     if learning_rate != 0.01:
         name += f"-lr{learning_rate:g}"
     columns = {"random_label_share": share, "learning_rate": learning_rate}
-    return Point(name, classifier(settings, model="vgg19", **columns), columns)
+    narrow = settings[Classification].late if late else None
+    changes = {} if narrow is None else narrow.plain()
+    name += "-late" if changes else ""
+    return Point(name, classifier(settings, model="vgg19", **columns, **changes), columns)
 
 
 def classifier(settings: Settings, **changes: object) -> Classification:
-    """The classifier's settings with changes, and without those of the MLP, which is its own."""
-    return settings[Classification].but(mlp=ClassificationMLP(), **changes)
+    """The classifier's settings with changes, and without those of other networks."""
+    return settings[Classification].but(mlp=ClassificationMLP(), late=None, **changes)
 
 
 Curve = Callable[..., pd.Series]
@@ -82,6 +87,11 @@ def with_summary(
         }
 
     return FigureTable(pd.concat([metrics, summary(metrics, of_both)], ignore_index=True))
+
+
+def peak(values: pd.Series) -> int:
+    """One more than the step of the highest value, which so is no divisor of zero."""
+    return 1 + int(values.index.to_numpy()[values.to_numpy().argmax()])
 
 
 def draw_accuracy(ax: Axes, run: pd.DataFrame) -> None:
