@@ -35,17 +35,22 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     Returns:
         For each model (column `model`) the test error, nmse and share of wrong signs; for each
         layer its share of ‖B‖² and the effective rank of its deviation; for the solver how the
-        kernel changes; and the singular values as arrays. For the digits also of the solver on
-        targets that are linear in the last layer's features, `solver-linear` in those of another
-        random network and `solver-own` in those of the network itself.
+        kernel changes; and the singular values as arrays. The first two models also fit noisy
+        targets (`ridgeless-noisy`, `solver-noisy`), and for the digits the solver fits targets that
+        are linear in the last layer's features, `solver-linear` in those of another random network
+        and `solver-own` in those of the network itself.
     """
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)
     task = _Task(*(part.to(run.device, torch.float32) for part in parts))
     network = _network(run, "init", task)
     result = SeedResult()
+    noise = torch.randn(len(task.y), 1, generator=run.torch_stream("noise")).to(task.y)
+    noisy = replace(task, y=task.y + run.parameters.noise * noise)
     for structure, model in (("none", "ridgeless"), ("layers", "solver")):
-        _solve(network, task, structure, model, result)
+        clean = _solve(network, task, structure, model, result)
+        cost = _solve(network, noisy, structure, f"{model}-noisy", result) - clean
+        result.add("noise_cost", cost, step=0, split="test", model=model)
     if digits:
         other = _network(run, "targets/init", task)
         for source, model in ((other, "solver-linear"), (network, "solver-own")):
@@ -105,7 +110,8 @@ def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
 
 def _solve(
     network: nn.Sequential, task: _Task, structure: str, model: str, result: SeedResult
-) -> None:
+) -> float:
+    """Fit and record; returns the error on the test samples, as `_nmse` has it."""
     solver = AdaptiveTangentFeatures(network, structure=structure).fit(task.x, task.y)
     predictions = torch.as_tensor(solver.predict(task.x_test)).to(task.y_test)
     # The last column of each matrix belongs to the bias.
@@ -119,6 +125,7 @@ def _solve(
     for metric, matrix in (("initial_label_similarity", initial), ("label_similarity", kernel)):
         similarity = cosine_similarity(matrix, label)
         result.add(metric, similarity, step=solver.n_iter_, model=model)
+    return _nmse(predictions, task.y_test)
 
 
 def _train(
