@@ -7,6 +7,7 @@ from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.models.feedforward import sequential_mlp
 from feature_alignment.papers.lejeune2024.experiments import low_rank
+from feature_alignment.papers.lejeune2024.figures.fig2b import MODELS
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.run import SeedRun
 
@@ -39,10 +40,10 @@ def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task
     ranks = frame[frame["metric"] == "effective_rank"].set_index(["model", "layer"])["value"]
     assert ranks["solver", "1"] < ranks["ridgeless", "1"]
     shares = frame[frame["metric"] == "norm_share"].groupby("model")["value"].sum()
-    np.testing.assert_allclose(shares[list(low_rank.MODELS)], 1)
+    np.testing.assert_allclose(shares[list(MODELS)], 1)
     further = {"solver-linear", "solver-own"} if task == "digits" else set()
     further |= {"ridgeless-noisy", "solver-noisy"}
-    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == {*low_rank.MODELS, *further}
+    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == {*MODELS, *further}
     fitted = frame[frame["metric"] == "train_nmse"].set_index("model")["value"]
     assert fitted["full"] < 1
     if task == "digits":

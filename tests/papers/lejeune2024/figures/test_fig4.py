@@ -69,3 +69,11 @@ def test_the_crosses_are_the_ledgers_numbers():
         if select["metric"] == "test_error" and "paper_value" in claim:
             found[select["model"]][select["n"]] = claim["paper_value"]
     assert found == fig4.PUBLISHED
+
+
+def test_the_first_size_with_the_wanted_error_counts():
+    errors = pd.Series([0.4, 0.2, 0.2, 0.3, 0.1], index=[1, 2, 4, 8, 16])
+    assert fig4._needed(errors, 0.2) == pytest.approx(2)
+    assert fig4._needed(errors, 0.15) == pytest.approx(8 * 2 ** (np.log(4 / 3) / np.log(2)))
+    assert fig4._needed(errors, 0.5) == pytest.approx(1)
+    assert fig4._needed(errors, 0.01) == pytest.approx(16)

@@ -207,10 +207,7 @@ def _complete(vectors: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor
 
 
 def lemma_5(seed: int, starts: int) -> Iterator[Check]:
-    """The minimum over all M⁽¹⁾, M⁽²⁾ and W of a given product, against that of its scales.
-
-    The product is random, or twice I, for whose bases a step of the proof is false.
-    """
+    """The minimum over M⁽¹⁾, M⁽²⁾, W of a product: random, or 2I, whose bases the proof misses."""
     generator = stream(seed, "lemma5")
     products = torch.as_tensor(4 * generator.standard_normal((3, 2))), 2 * torch.eye(2).double()
     worst = 0.0
@@ -228,14 +225,13 @@ def path_average(problem: Problem) -> Iterator[Check]:
     """f_θ − f_θ₀ = ∇̄f_θ · (θ − θ₀) for a random θ, the path's integral by Gauss's rule."""
     network, x = problem.network, problem.x
     first, generator = copy_parameters(network), torch_stream(problem.seed, "path")
-    move = {n: torch.randn(w.shape, generator=generator).to(w) for n, w in first.items()}
-    theta = torch.cat([part.flatten() for part in move.values()])
+    end = {n: w + torch.randn(w.shape, generator=generator) for n, w in first.items()}
+    theta = torch.cat([(end[name] - w).flatten() for name, w in first.items()])
     change = torch.zeros(len(x)).to(x)
     for place, weight in zip(*np.polynomial.legendre.leggauss(64), strict=True):
-        between = {n: w + (1 + place) / 2 * move[n] for n, w in first.items()}
+        between = {n: torch.lerp(w, end[n], (1 + place) / 2) for n, w in first.items()}
         change += weight / 2 * (tangent_features(network, x, between)[:, 0] @ theta)
     with torch.no_grad():
-        end = {name: w + move[name] for name, w in first.items()}
         expected = torch.func.functional_call(network, end, (x,)) - network(x)
     yield check_of("path_average", _distance(change, expected[:, 0]))
 

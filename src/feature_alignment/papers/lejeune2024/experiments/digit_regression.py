@@ -68,16 +68,16 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     step = p.epochs * steps_per_epoch(len(x), p.batch_size)
     agree = (torch.sign(linear) == classes).double().mean()
     result.add("target_accuracy", agree, step=0)
-    result.add("loss", evaluate(model, x, y, {"loss": mse})["loss"], step=step)
     compare(kernels, label, step, result)
-    measures = locate(totals["adapted"].double(), totals["initial"].double(), target.double())
-    measures |= transformation(average, first, (y[shown][order] - start)[:, 0])
-    for metric, value in measures.items():
-        result.add(metric, value, step=step)
     last = [name for name in final if name.startswith(f"layers.{p.hidden_layers}.")]
     parts = [average[name] @ (final[name] - initial[name]).flatten() for name in last]
-    cosine = cosine_similarity(torch.stack(parts).sum(dim=0), target)
-    result.add("last_layer_target_cosine", cosine, step=step)
+    for metric, value in {
+        "loss": evaluate(model, x, y, {"loss": mse})["loss"],
+        "last_layer_target_cosine": cosine_similarity(torch.stack(parts).sum(dim=0), target),
+        **locate(totals["adapted"].double(), totals["initial"].double(), target.double()),
+        **transformation(average, first, (y[shown][order] - start)[:, 0]),
+    }.items():
+        result.add(metric, value, step=step)
     result.arrays["target"] = target.cpu().numpy()
     result.arrays["kernel_diagonal"] = totals["adapted"].diagonal().cpu().numpy()
     if run.seed == 0:  # the matrices are large, and the figure shows one seed

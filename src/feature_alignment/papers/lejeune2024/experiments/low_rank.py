@@ -25,9 +25,6 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 from feature_alignment.training.optimizers import cosine_rate
 
-MODELS = ("ridgeless", "solver", "factorised", "full")
-"""Minimum-norm interpolation with K₀, the adaptive solver, and two networks trained by SGD."""
-
 
 def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     """Fit one task by each model from the same initial network.

@@ -1,7 +1,4 @@
-"""lejeune2024, around Figure 1: other settings, and the question of Section 4.
-
-That question is whether the average tangent features are near the final ones.
-"""
+"""lejeune2024, around Figure 1: other settings, and average against final features (Section 4)."""
 
 from feature_alignment.papers.lejeune2024.figures.digit_kernels import TARGETS
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression

@@ -70,18 +70,10 @@ def _saving(by_size: pd.DataFrame) -> float:
 
 def _needed(errors: pd.Series, wanted: float) -> float:
     """The size at which errors by size, in increasing order, first come down to the one wanted."""
+    least = np.minimum.accumulate(np.log(np.maximum(errors.to_numpy(float), LEAST_ERROR)))
     sizes = np.log(errors.index.to_numpy(float))
-    values = np.log(np.maximum(errors.to_numpy(float), LEAST_ERROR))
     level = np.log(max(wanted, LEAST_ERROR))
-    reached = np.flatnonzero(values <= level)
-    if not len(reached):
-        return float(errors.index[-1])
-    after = int(reached[0])
-    if after == 0:
-        return float(errors.index[0])
-    high, low = values[after - 1], values[after]
-    share = (high - level) / (high - low)
-    return float(np.exp((1 - share) * sizes[after - 1] + share * sizes[after]))
+    return float(np.exp(np.interp(level, least[::-1], sizes[::-1])))
 
 
 def draw(table: FigureTable) -> Picture:
