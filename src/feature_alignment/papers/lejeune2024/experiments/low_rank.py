@@ -25,6 +25,9 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 from feature_alignment.training.optimizers import cosine_rate
 
+LARGE = 10
+"""Factor of the targets of which little is left to the penalty's quadratic part."""
+
 
 def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     """Fit one task by each model from the same initial network.
@@ -32,10 +35,10 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     Returns:
         For each model (column `model`) the test error, nmse and share of wrong signs; for each
         layer its share of ‖B‖² and the effective rank of its deviation; for the solver how the
-        kernel changes; and the singular values as arrays. The first two models also fit noisy
-        targets (`ridgeless-noisy`, `solver-noisy`), and for the digits the solver fits targets that
-        are linear in the last layer's features, `solver-linear` in those of another random network
-        and `solver-own` in those of the network itself.
+        kernel changes; and the singular values as arrays. The solvers fit noisy targets (`-noisy`),
+        too, and those of the single index so with hardly more of the penalty than its tail
+        (`tail`); and the digits' ones that are linear in the last layer's features of another
+        random network (`solver-linear`) and of the network itself (`solver-own`).
     """
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)
@@ -44,10 +47,13 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     result = SeedResult()
     noise = torch.randn(len(task.y), 1, generator=run.torch_stream("noise")).to(task.y)
     noisy = replace(task, y=task.y + run.parameters.noise * noise)
-    for structure, model in (("none", "ridgeless"), ("layers", "solver")):
-        clean = _solve(network, task, structure, model, result)
-        cost = _solve(network, noisy, structure, f"{model}-noisy", result) - clean
-        result.add("noise_cost", cost, step=0, split="test", model=model)
+    fits = [("none", "ridgeless", 1), ("layers", "solver", 1)]
+    for structure, model, size in fits if digits else [*fits, ("layers", "tail", LARGE)]:
+        clean, cost = (
+            _solve(network, replace(t, y=size * t.y, y_test=size * t.y_test), structure, m, result)
+            for t, m in ((task, model), (noisy, f"{model}-noisy"))
+        )
+        result.add("noise_cost", cost - clean, step=0, split="test", model=model)
     if digits:
         other = _network(run, "targets/init", task)
         for source, model in ((other, "solver-linear"), (network, "solver-own")):
