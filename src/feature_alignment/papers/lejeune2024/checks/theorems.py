@@ -146,18 +146,15 @@ def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
 
 
 def _label_parts(phi: torch.Tensor, residual: torch.Tensor) -> Iterator[Check]:
-    """Two sides of footnote 2: the target's triple, and the easiest target with the same ‖β‖."""
+    """Alignment of a target and of its triple; footnote 2 for the easiest one of the same ‖β‖."""
     beta, kernel = torch.linalg.pinv(phi) @ residual, phi @ phi.T
-    easy = torch.linalg.svd(phi, full_matrices=False)[2][0] * beta.norm()
+    label = torch.outer(phi @ beta, phi @ beta) / beta.norm() ** 2
     for name, penalty in PENALTIES.items():
-        similarities = []
-        for b in (beta, 3 * beta):
-            s = float(adaptive_scales(penalty, rigid_penalty, np.array(float(b.norm()))).first)
-            label = torch.outer(phi @ b, phi @ b) / b.norm() ** 2
-            similarities.append(cosine_similarity(kernel + (s**2 - 1) * label, label))
-        yield Check("alignment_rise", similarities[1] - similarities[0], {"penalty": name})
-    # Both have the same s, and their label kernels the sizes ‖Φβ‖².
-    yield check_of("footnote2", abs(((phi @ easy).norm() / (phi @ beta).norm()) ** 2 - 1))
+        norms = float(beta.norm()) * np.array([1.0, 3.0])
+        scales = adaptive_scales(penalty, rigid_penalty, norms).first
+        one, three = (cosine_similarity(kernel + (s**2 - 1) * label, label) for s in scales)
+        yield Check("alignment_rise", three - one, {"penalty": name})
+    yield check_of("footnote2", abs(torch.linalg.matrix_norm(kernel, 2) / label.norm() - 1))
 
 
 def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
