@@ -81,6 +81,9 @@ class LowRank(TwoDigits, experiment="low_rank"):
     """Test samples; of the digits at most as many as there are."""
     dimension: int = Field(default=20, ge=2)
     """Input dimension of the single-index task."""
+    noise: float = Field(default=0.5, ge=0)
+    """Standard deviation of the noise in the training targets of the models named noisy; of the
+    targets themselves it is about 1."""
     width: int = Field(default=128, ge=2)
     """Units of each hidden layer."""
     learning_rate: Positive = 0.05

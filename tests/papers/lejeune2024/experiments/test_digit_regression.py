@@ -59,6 +59,7 @@ def test_kernels_and_measures_fit_together(dataset):
         cosine = first @ second / (first.norm() * second.norm())
         assert found[metric] == pytest.approx(float(cosine), rel=1e-5)
     assert (np.diff(result.arrays["target"]) >= 0).all()
+    assert found["mixture_residual"] < np.sqrt(1 - found["average_initial_cosine"] ** 2)
     frame = pd.DataFrame(result.rows)
     shares = frame.loc[frame["metric"] == "label_change_share", "value"]
     assert len(shares) == 3

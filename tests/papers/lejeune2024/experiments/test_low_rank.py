@@ -7,6 +7,7 @@ from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.models.feedforward import sequential_mlp
 from feature_alignment.papers.lejeune2024.experiments import low_rank
+from feature_alignment.papers.lejeune2024.figures.fig2b import MODELS
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.run import SeedRun
 
@@ -39,9 +40,11 @@ def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task
     ranks = frame[frame["metric"] == "effective_rank"].set_index(["model", "layer"])["value"]
     assert ranks["solver", "1"] < ranks["ridgeless", "1"]
     shares = frame[frame["metric"] == "norm_share"].groupby("model")["value"].sum()
-    np.testing.assert_allclose(shares[list(low_rank.MODELS)], 1)
-    linear = {"solver-linear", "solver-own"} if task == "digits" else set()
-    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == {*low_rank.MODELS, *linear}
+    np.testing.assert_allclose(shares[list(MODELS)], 1)
+    further = {"solver-linear", "solver-own"} if task == "digits" else set()
+    further = further or {"tail", "tail-noisy"}
+    further |= {"ridgeless-noisy", "solver-noisy"}
+    assert set(frame.loc[frame["metric"] == "nmse", "model"]) == {*MODELS, *further}
     fitted = frame[frame["metric"] == "train_nmse"].set_index("model")["value"]
     assert fitted["full"] < 1
     if task == "digits":
@@ -60,6 +63,18 @@ def test_linear_targets_are_the_last_layers_least_squares_fit():
     # The same weights make both: what is a combination of features in training is one in the test.
     weights = torch.linalg.lstsq(z, found.y).solution
     torch.testing.assert_close(z_test @ weights, found.y_test, atol=1e-4, rtol=1e-4)
+
+
+def test_noise_in_the_targets_costs_predictions_and_without_it_nothing_changes(dataset):
+    models = ["ridgeless", "solver", "ridgeless-noisy", "solver-noisy"]
+    errors = {}
+    for noise in (0.0, 1.0):
+        frame = run(dataset, noise=noise)
+        errors[noise] = frame[frame["metric"] == "nmse"].set_index("model")["value"][models]
+    clean, noisy = errors[0.0].to_numpy(), errors[1.0].to_numpy()
+    np.testing.assert_array_equal(clean[:2], clean[2:])
+    np.testing.assert_array_equal(noisy[:2], clean[:2])
+    assert (noisy[2:] > clean[2:]).all()
 
 
 def test_the_solver_fits_linear_targets_by_the_first_layer(dataset):

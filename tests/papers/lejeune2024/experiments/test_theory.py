@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,11 +9,13 @@ from feature_alignment.adaptive import joint_minimisation
 from feature_alignment.adaptive.adaptive_features import PENALTIES
 from feature_alignment.adaptive.adaptive_scales import adaptive_scales
 from feature_alignment.adaptive.penalties import rigid_penalty
+from feature_alignment.kernels.tangent import tangent_features
+from feature_alignment.papers.lejeune2024.checks import theorems
 from feature_alignment.papers.lejeune2024.experiments.theory import run_seed
 from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.run import SeedRun
 
-PARAMETERS = Theory(samples=4, dimension=3, width=3, starts=2, flow_time=5.0)
+PARAMETERS = Theory(samples=4, dimension=2, width=3, starts=2, flow_time=5.0)
 
 
 def run(seed):
@@ -26,8 +30,10 @@ def frame():
 def test_every_statement_holds_but_the_printed_forms(frame):
     deviations = frame[frame["metric"] == "relative_deviation"]
     printed = deviations["form"] == "printed"
-    assert (deviations.loc[~printed, "value"] < 1e-6).all()
-    assert (deviations.loc[printed, "value"] > 0.05).all()
+    footnote = deviations["statement"] == "footnote2"
+    assert (deviations.loc[~printed & ~footnote, "value"] < 1e-6).all()
+    assert (deviations.loc[footnote, "value"] > 0.05).all()
+    assert (deviations.loc[printed, "value"] > 0.01).all()
 
 
 def test_whether_a_harder_target_has_the_larger_coefficient_depends_on_the_penalty(frame):
@@ -46,6 +52,17 @@ def test_whether_a_harder_target_has_the_larger_coefficient_depends_on_the_penal
         np.testing.assert_allclose((found**2 - 1) / square, coefficient, rtol=1e-9)
         rises = np.diff(coefficient) > 0
         assert (rises == ((name == "absolute") & (s[1:] <= np.sqrt(3)))).all()
+
+
+def test_a_larger_multiple_of_a_target_has_the_higher_alignment(frame):
+    rows = frame[frame["metric"] == "alignment_rise"].set_index("penalty")["value"]
+    assert (rows[["square", "absolute", "logarithmic"]] > 1e-3).all()
+
+
+def test_a_search_that_ends_elsewhere_is_noticed(monkeypatch):
+    monkeypatch.setattr(theorems, "minimise_jointly", lambda *_: SimpleNamespace(objective=4.0))
+    (check,) = theorems.lemma_5(0, 1)
+    assert check.value > 1e-3
 
 
 def test_a_transformation_that_is_not_the_minimum_predicts_something_else():
@@ -69,7 +86,63 @@ def test_flow_misses_the_minimum_and_aligned_bases_cost_more(frame):
 
 def test_what_is_not_random_comes_with_the_first_seed_only(frame):
     second = run(1)
-    missing = {"proposition3_increasing", "proposition3_concave", "proposition4_increasing"}
+    missing = {"proposition4_increasing", "scale_increasing"}
+    missing |= {f"proposition3_{name}" for name in ("increasing", "concave", "conjugate")}
     left_out = set(frame["statement"]) - set(second["statement"]) - {""}
     assert left_out == {*missing, "diagonal_1_norm"}
     assert "aligned_over_swapped" not in set(second["metric"])
+
+
+def test_z_has_the_last_matrixs_entries_not_the_first_ones():
+    """Model A, item 4, has P_ℓ in print."""
+    problem = theorems.random_problem(0, Theory(dimension=3, width=5))
+    first, last = problem.network.layers
+    z = torch.erf(first(problem.x)).detach()
+    *_, readout = problem.features
+    torch.testing.assert_close(readout[:, 0, :-1], z)
+    assert readout[0].shape == (1, last.in_features + 1) != (1, first.in_features + 1)
+
+
+def test_average_features_are_those_of_the_average_transformation():
+    """Section 4, with the smallest transformation at each point of the path."""
+    problem = theorems.random_problem(0, PARAMETERS)
+    network, start = problem.network, dict(problem.network.named_parameters())
+    path = [
+        tangent_features(network, problem.x, {n: (1 + t) * w for n, w in start.items()})[:, 0]
+        for t in (0.0, 0.5, 1.0)
+    ]
+    inverse = torch.linalg.pinv(path[0])
+    average = torch.stack([inverse @ (phi - path[0]) for phi in path]).mean(dim=0)
+    identity = torch.eye(len(average)).to(average)
+    found = path[0] @ (identity + average)
+    torch.testing.assert_close(found, torch.stack(path).mean(dim=0))
+
+
+def test_products_of_matrices_are_as_section_3_has_them():
+    generator = torch.Generator().manual_seed(0)
+    m, n, w, g = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((3, 3), (2, 2), (3, 2), (3, 2))
+    )
+    # Footnote 1: USUᵀ and UVᵀθ instead of M = USVᵀ and θ.
+    left, scales, right = torch.linalg.svd(m)
+    theta = left @ right @ w[:, 0]
+    torch.testing.assert_close(left @ scales.diag() @ left.T @ theta, m @ w[:, 0])
+    torch.testing.assert_close(theta.norm(), w[:, 0].norm())
+    # Section 3.2: the gradient by W of ⟨G, M₁WM₂⟩, and its vector by the Kronecker product.
+    w.requires_grad_()
+    (gradient,) = torch.autograd.grad((g * (m @ w @ n)).sum(), w)
+    torch.testing.assert_close(gradient.T, n @ g.T @ m)
+    torch.testing.assert_close(
+        gradient.T.flatten(), g.T.flatten() @ torch.kron(n.T.contiguous(), m)
+    )
+
+
+def test_two_factors_of_least_squares_give_the_nuclear_norm():
+    """Section 3.2, for ω = v²; descents over all entries."""
+    b = torch.tensor([[3.0, 1.0], [0.0, 2.0], [1.0, 0.0]], dtype=torch.float64)
+    block = torch.eye(6).double().view(6, 3, 2)
+    found = joint_minimisation.minimise_jointly(
+        [block], b.flatten(), lambda m: m.square().sum(), np.random.default_rng(0), 2, [True]
+    )
+    assert found.objective == pytest.approx(2 * float(torch.linalg.matrix_norm(b, "nuc")))

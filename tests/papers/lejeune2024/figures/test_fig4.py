@@ -24,13 +24,16 @@ class Runs(dict):
         )
 
 
+def ledger():
+    path = paper_folder("lejeune2024") / "claims.yaml"
+    return yaml.safe_load(path.read_text("utf-8"))["claims"]
+
+
 def savings(adaptive, fixed):
     frame = fig4.table(Runs(adaptive=adaptive, fixed=fixed, full=(0.1, 0.1, 0.1))).frame
     chosen = frame[(frame["dataset"] == "mnist") & (frame["sampling"] == "kept")]
     by_metric = chosen.set_index("metric")["value"]
-    factor = by_metric["sample_saving"]
-    assert by_metric["sample_saving_decades"] == pytest.approx(np.log10(factor))
-    return factor
+    return 10 ** by_metric["sample_saving_decades"]
 
 
 def test_who_needs_more_samples_is_found_in_either_direction():
@@ -47,11 +50,30 @@ def test_an_error_that_is_never_reached_gives_a_bound():
     assert savings(adaptive=(0.8, 0.4, 0.2), fixed=(0.0, 0.0, 0.0)) == pytest.approx(1 / 16)
 
 
+def test_the_authors_own_curve_saves_an_order_of_magnitude_as_the_ledger_reads_it():
+    curve = pd.DataFrame(fig4.PUBLISHED).sort_index()
+    assert fig4._saving(curve) == pytest.approx(4.27, abs=0.01)
+    assert fig4._saving(curve.loc[500:]) == pytest.approx(2.74, abs=0.01)
+    claims = {claim["id"]: claim for claim in ledger()}
+    saving = claims["lejeune2024.fig4.saving_mnist_redrawn"]["paper_value"]
+    assert saving == pytest.approx(np.log10(fig4._saving(curve)), abs=0.005)
+    for sampling in fig4.SAMPLINGS:
+        claim = claims[f"lejeune2024.fig4.order_of_magnitude_mnist_{sampling}"]
+        assert claim["criterion"]["low"] < saving
+
+
 def test_the_crosses_are_the_ledgers_numbers():
-    ledger = yaml.safe_load((paper_folder("lejeune2024") / "claims.yaml").read_text("utf-8"))
     found = {model: {} for model in fig4.MODELS}
-    for claim in ledger["claims"]:
+    for claim in ledger():
         select = claim["select"]
-        if claim["figure"] == "lejeune2024_fig4" and select["metric"] == "test_error":
+        if select["metric"] == "test_error" and "paper_value" in claim:
             found[select["model"]][select["n"]] = claim["paper_value"]
     assert found == fig4.PUBLISHED
+
+
+def test_the_first_size_with_the_wanted_error_counts():
+    errors = pd.Series([0.4, 0.2, 0.2, 0.3, 0.1], index=[1, 2, 4, 8, 16])
+    assert fig4._needed(errors, 0.2) == pytest.approx(2)
+    assert fig4._needed(errors, 0.15) == pytest.approx(8 * 2 ** (np.log(4 / 3) / np.log(2)))
+    assert fig4._needed(errors, 0.5) == pytest.approx(1)
+    assert fig4._needed(errors, 0.01) == pytest.approx(16)

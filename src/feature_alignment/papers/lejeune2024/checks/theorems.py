@@ -21,7 +21,9 @@ from feature_alignment.adaptive.joint_minimisation import (
 from feature_alignment.adaptive.parameter_matrices import matrix_layout
 from feature_alignment.adaptive.penalties import logarithmic_penalty, rigid_penalty
 from feature_alignment.determinism import stream, torch_stream
+from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.kernels.tangent import tangent_features
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.checks import Check, check_of
@@ -115,7 +117,14 @@ def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
     (coefficients,) = generic.coefficients
     found_change = phi_new @ coefficients[0]
     yield check_of("theorem1_predictions", _distance(found_change, change_new))
+    # ‖β̂‖ = s‖θ̂ − θ₀‖; θ₀ is missing in the proof's sketch and, as σ = ‖θ̂ − θ‖, in A.3.1.
+    layout = matrix_layout(problem.network)
+    first = torch.cat([w.flatten() for w in layout.join(copy_parameters(problem.network)).values()])
+    moved = torch.linalg.solve(found.T, coefficients[0])
+    for form, part in (("corrected", moved), ("printed", first + beta / s)):
+        yield check_of("theorem1_length", abs(s * part.norm() / norm - 1), form)
     yield from _label_coefficients(phi)
+    yield from _label_parts(phi, problem.residual)
 
 
 def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
@@ -134,6 +143,18 @@ def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
         larger = max(hard, easy)
         difference = (hard - easy) / larger if larger > 0 else 0.0
         yield Check("coefficient_hard_minus_easy", difference, {"penalty": name})
+
+
+def _label_parts(phi: torch.Tensor, residual: torch.Tensor) -> Iterator[Check]:
+    """Alignment of a target and of its triple; footnote 2 for the easiest one of the same ‖β‖."""
+    beta, kernel = torch.linalg.pinv(phi) @ residual, phi @ phi.T
+    label = torch.outer(phi @ beta, phi @ beta) / beta.norm() ** 2
+    for name, penalty in PENALTIES.items():
+        norms = float(beta.norm()) * np.array([1.0, 3.0])
+        scales = adaptive_scales(penalty, rigid_penalty, norms).first
+        one, three = (cosine_similarity(kernel + (s**2 - 1) * label, label) for s in scales)
+        yield Check("alignment_rise", three - one, {"penalty": name})
+    yield check_of("footnote2", abs(torch.linalg.matrix_norm(kernel, 2) / label.norm() - 1))
 
 
 def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
@@ -182,6 +203,36 @@ def _complete(vectors: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor
     return torch.cat([vectors, full[:, len(scales) :]], dim=1), torch.cat([scales, ones])
 
 
+def lemma_5(seed: int, starts: int) -> Iterator[Check]:
+    """The minimum over M⁽¹⁾, M⁽²⁾, W of a product: random, or 2I, whose bases the proof misses."""
+    generator = stream(seed, "lemma5")
+    products = torch.as_tensor(4 * generator.standard_normal((3, 2))), 2 * torch.eye(2).double()
+    worst = 0.0
+    for name, penalty in (("square", square_penalty), ("logarithmic", logarithmic_matrix_penalty)):
+        for b in products:
+            block = torch.eye(b.numel()).to(b).view(-1, *b.shape)
+            found = minimise_jointly([block], b.flatten(), penalty, generator, starts, [False])
+            omega, values = PENALTIES[name], torch.linalg.svdvals(b).numpy()
+            expected = adaptive_scales(omega, omega, values).penalty.sum()
+            worst = max(worst, abs(found.objective / expected - 1))
+    yield check_of("lemma5", worst)
+
+
+def path_average(problem: Problem) -> Iterator[Check]:
+    """f_θ − f_θ₀ = ∇̄f_θ · (θ − θ₀) for a random θ, the path's integral by Gauss's rule."""
+    network, x = problem.network, problem.x
+    first, generator = copy_parameters(network), torch_stream(problem.seed, "path")
+    end = {n: w + torch.randn(w.shape, generator=generator) for n, w in first.items()}
+    theta = torch.cat([(end[name] - w).flatten() for name, w in first.items()])
+    change = torch.zeros(len(x)).to(x)
+    for place, weight in zip(*np.polynomial.legendre.leggauss(64), strict=True):
+        between = {n: torch.lerp(w, end[n], (1 + place) / 2) for n, w in first.items()}
+        change += weight / 2 * (tangent_features(network, x, between)[:, 0] @ theta)
+    with torch.no_grad():
+        expected = torch.func.functional_call(network, end, (x,)) - network(x)
+    yield check_of("path_average", _distance(change, expected[:, 0]))
+
+
 def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
     """What gradient flow on the factors conserves, its kernel, and its distance to the minimum."""
     features, residual = [block.numpy() for block in problem.features], problem.residual.numpy()
@@ -205,8 +256,8 @@ def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
     expected = torch.stack(
         [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
     )
-    distance = _distance(transformed @ transformed.T, expected @ expected.T)
-    yield check_of("flow_kernel", distance)
+    error = _distance(transformed @ transformed.T, expected @ expected.T)
+    yield check_of("flow_kernel", error)
     generator, free = stream(0, "flow"), [False] * len(models)
     minimum = minimise_jointly(
         problem.features, problem.residual, logarithmic_matrix_penalty, generator, 1, free

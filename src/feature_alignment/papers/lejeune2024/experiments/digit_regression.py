@@ -5,10 +5,20 @@ Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 
 import torch
 
-from feature_alignment.kernels.average_features import adapted_kernel, copy_parameters, label_kernel
-from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
+from feature_alignment.kernels.average_features import (
+    average_tangent_features,
+    copy_parameters,
+    label_kernel,
+)
+from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.lejeune2024.experiments.kernel_measures import (
+    compare,
+    kernel_of,
+    locate,
+    transformation,
+)
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -42,26 +52,35 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     shown = slice(0, p.kernel_samples)
     order = torch.argsort(linear[shown, 0], stable=True)
     images, target = x[shown][order], linear[shown][order, 0]
+    final = copy_parameters(model)
+    average = average_tangent_features(model, initial, final, images, p.path_points)
+    first = average_tangent_features(model, initial, initial, images, 2)
     kernels = {
-        "initial": tangent_kernel(model, images, parameters=initial),
-        "adapted": adapted_kernel(model, initial, copy_parameters(model), images, p.path_points),
+        "initial": kernel_of(first),
+        "adapted": kernel_of(average),
         "final": tangent_kernel(model, images),
     }
     with torch.no_grad():
-        change = model(images) - torch.func.functional_call(model, initial, (images,))
-    label = label_kernel(change)
-    diagonal = kernels["adapted"].total.diagonal()
+        start = torch.func.functional_call(model, initial, (images,))
+        label = label_kernel(model(images) - start)
+    totals = {name: kernels[name].total for name in ("initial", "adapted")}
     result = SeedResult()
     step = p.epochs * steps_per_epoch(len(x), p.batch_size)
     agree = (torch.sign(linear) == classes).double().mean()
     result.add("target_accuracy", agree, step=0)
-    result.add("loss", evaluate(model, x, y, {"loss": mse})["loss"], step=step)
-    _compare(kernels, label, step, result)
-    _locate(diagonal.double(), target.double(), step, result)
+    compare(kernels, label, step, result)
+    last = [name for name in final if name.startswith(f"layers.{p.hidden_layers}.")]
+    parts = [average[name] @ (final[name] - initial[name]).flatten() for name in last]
+    for metric, value in {
+        "loss": evaluate(model, x, y, {"loss": mse})["loss"],
+        "last_layer_target_cosine": cosine_similarity(torch.stack(parts).sum(dim=0), target),
+        **locate(totals["adapted"].double(), totals["initial"].double(), target.double()),
+        **transformation(average, first, (y[shown][order] - start)[:, 0]),
+    }.items():
+        result.add(metric, value, step=step)
     result.arrays["target"] = target.cpu().numpy()
-    result.arrays["kernel_diagonal"] = diagonal.cpu().numpy()
+    result.arrays["kernel_diagonal"] = totals["adapted"].diagonal().cpu().numpy()
     if run.seed == 0:  # the matrices are large, and the figure shows one seed
-        totals = {name: kernels[name].total for name in ("initial", "adapted")}
         for name, matrix in {**totals, "label": label}.items():
             result.arrays[f"kernel/{name}"] = matrix.float().cpu().numpy()
     return result
@@ -123,44 +142,3 @@ def _fit(
         progress=run.progress(steps),
         checkpoint=run.checkpoint(checkpoint),
     )
-
-
-def _compare(
-    kernels: dict[str, TangentKernel], label: torch.Tensor, step: int, result: SeedResult
-) -> None:
-    """How alike the kernels are, and which layers bring the change towards the label kernel."""
-    adapted, initial, final = (kernels[name].total for name in ("adapted", "initial", "final"))
-    for metric, value in {
-        "label_similarity": cosine_similarity(adapted, label),
-        "initial_label_similarity": cosine_similarity(initial, label),
-        "final_average_cosine": cosine_similarity(final, adapted),
-        "final_average_scale": final.norm() / adapted.norm(),
-        "average_initial_cosine": cosine_similarity(adapted, initial),
-        "mixture_residual": _mixture_residual(adapted, initial, label),
-    }.items():
-        result.add(metric, value, step=step)
-    change = {
-        name: float(((gram - kernels["initial"].layers[name]) * label).sum())
-        for name, gram in kernels["adapted"].layers.items()
-    }
-    for name, part in change.items():
-        result.add("label_change_share", part / sum(change.values()), step=step, layer=name)
-
-
-def _locate(diagonal: torch.Tensor, y: torch.Tensor, step: int, result: SeedResult) -> None:
-    """Whether the kernel's diagonal is large where the linear target y is far from sign y."""
-    correlation = torch.corrcoef(torch.stack([diagonal, (torch.sign(y) - y).abs()]))[0, 1]
-    result.add("pearson_diagonal_residual", float(correlation), step=step)
-    near, far = diagonal[y.abs() < 0.25], diagonal[(y.abs() - 1).abs() < 0.25]
-    # A small preset can leave either range empty; then there is no ratio to report.
-    if len(near) and len(far):
-        result.add("diagonal_ratio_near_boundary", float(near.mean() / far.mean()), step=step)
-
-
-def _mixture_residual(adapted: torch.Tensor, initial: torch.Tensor, label: torch.Tensor) -> float:
-    """Relative Frobenius residual of the best fit K ≈ aK₀ + bK_ŷ."""
-    design = torch.stack([initial.flatten(), label.flatten()], dim=1).double()  # (n², 2)
-    target = adapted.flatten().double()
-    coefficients = torch.linalg.lstsq(design, target[:, None]).solution
-    residual = target - (design @ coefficients)[:, 0]
-    return float(residual.norm() / target.norm())

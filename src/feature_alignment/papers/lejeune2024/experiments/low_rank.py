@@ -25,8 +25,8 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 from feature_alignment.training.optimizers import cosine_rate
 
-MODELS = ("ridgeless", "solver", "factorised", "full")
-"""Minimum-norm interpolation with K₀, the adaptive solver, and two networks trained by SGD."""
+LARGE = 10
+"""Factor of the targets of which little is left to the penalty's quadratic part."""
 
 
 def run_seed(run: SeedRun[LowRank]) -> SeedResult:
@@ -35,17 +35,25 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     Returns:
         For each model (column `model`) the test error, nmse and share of wrong signs; for each
         layer its share of ‖B‖² and the effective rank of its deviation; for the solver how the
-        kernel changes; and the singular values as arrays. For the digits also of the solver on
-        targets that are linear in the last layer's features, `solver-linear` in those of another
-        random network and `solver-own` in those of the network itself.
+        kernel changes; and the singular values as arrays. The solvers fit noisy targets (`-noisy`),
+        too, and those of the single index so with hardly more of the penalty than its tail
+        (`tail`); and the digits' ones that are linear in the last layer's features of another
+        random network (`solver-linear`) and of the network itself (`solver-own`).
     """
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)
     task = _Task(*(part.to(run.device, torch.float32) for part in parts))
     network = _network(run, "init", task)
     result = SeedResult()
-    for structure, model in (("none", "ridgeless"), ("layers", "solver")):
-        _solve(network, task, structure, model, result)
+    noise = torch.randn(len(task.y), 1, generator=run.torch_stream("noise")).to(task.y)
+    noisy = replace(task, y=task.y + run.parameters.noise * noise)
+    fits = [("none", "ridgeless", 1), ("layers", "solver", 1)]
+    for structure, model, size in fits if digits else [*fits, ("layers", "tail", LARGE)]:
+        clean, cost = (
+            _solve(network, replace(t, y=size * t.y, y_test=size * t.y_test), structure, m, result)
+            for t, m in ((task, model), (noisy, f"{model}-noisy"))
+        )
+        result.add("noise_cost", cost - clean, step=0, split="test", model=model)
     if digits:
         other = _network(run, "targets/init", task)
         for source, model in ((other, "solver-linear"), (network, "solver-own")):
@@ -105,7 +113,8 @@ def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
 
 def _solve(
     network: nn.Sequential, task: _Task, structure: str, model: str, result: SeedResult
-) -> None:
+) -> float:
+    """Fit and record; returns the error on the test samples, as `_nmse` has it."""
     solver = AdaptiveTangentFeatures(network, structure=structure).fit(task.x, task.y)
     predictions = torch.as_tensor(solver.predict(task.x_test)).to(task.y_test)
     # The last column of each matrix belongs to the bias.
@@ -119,6 +128,7 @@ def _solve(
     for metric, matrix in (("initial_label_similarity", initial), ("label_similarity", kernel)):
         similarity = cosine_similarity(matrix, label)
         result.add(metric, similarity, step=solver.n_iter_, model=model)
+    return _nmse(predictions, task.y_test)
 
 
 def _train(

@@ -1,16 +1,14 @@
 """lejeune2024, Figures 1 and 3: kernels adapted to an easy and to a difficult target."""
 
 import numpy as np
-import pandas as pd
 
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, describe, new_figure, show_matrix
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 TARGETS = ("linear", "binarised")
 KERNELS = ("initial", "adapted", "label")
-DIFFICULTY = ("pearson_diagonal_residual", "diagonal_ratio_near_boundary")
 
 
 def target_points(settings: Settings) -> list[Point]:
@@ -18,28 +16,14 @@ def target_points(settings: Settings) -> list[Point]:
     return [Point(targets, settings[DigitRegression].but(targets=targets)) for targets in TARGETS]
 
 
-def similarity_difference(
-    metrics: "pd.DataFrame", name: str, first: str, second: str
-) -> "pd.DataFrame":
-    """Rows of the metric `name`: each seed's label similarity at one point minus another's."""
-    similarity = rows_where(metrics, metric="label_similarity").set_index("seed")
-    minuend, subtrahend = (rows_where(similarity, point=point) for point in (first, second))
-    difference = minuend["value"] - subtrahend["value"]
-    rows = minuend.assign(point="comparison", metric=name, value=difference).reset_index()
-    return rows.filter(["point", "seed", "step", "layer", "split", "metric", "value"])
-
-
 def kernel_table(runs: Runs) -> FigureTable:
-    """All metrics, the paired difference of similarities, and the kernels of seed 0."""
-    metrics = runs.metrics
-    name = "similarity_binarised_minus_linear"
-    difference = similarity_difference(metrics, name, "binarised", "linear")
+    """All metrics, and the kernels of seed 0."""
     arrays = {
         f"{targets}/{kernel}": runs[targets].array(f"kernel/{kernel}")
         for targets in TARGETS
         for kernel in KERNELS
     }
-    return FigureTable(pd.concat([metrics, difference], ignore_index=True), arrays)
+    return FigureTable(runs.metrics, arrays)
 
 
 def draw_kernels(table: FigureTable) -> Picture:
@@ -58,10 +42,9 @@ def draw_kernels(table: FigureTable) -> Picture:
 
 
 def difficulty_table(runs: Runs) -> FigureTable:
-    """The two measures of each seed, and the curves of seed 0 for the binarised targets."""
-    chosen = rows_where(runs.metrics, metric=DIFFICULTY).reset_index(drop=True)
+    """All metrics, and the curves of seed 0 for the binarised targets."""
     curves = ("target", "kernel_diagonal")
-    return FigureTable(chosen, {name: runs["binarised"].array(name) for name in curves})
+    return FigureTable(runs.metrics, {name: runs["binarised"].array(name) for name in curves})
 
 
 def draw_difficulty(table: FigureTable) -> Picture:

@@ -1,14 +1,6 @@
-"""lejeune2024, around Figure 1: other settings, and the question of Section 4.
+"""lejeune2024, around Figure 1: other settings, and average against final features (Section 4)."""
 
-That question is whether the average tangent features are near the final ones.
-"""
-
-import pandas as pd
-
-from feature_alignment.papers.lejeune2024.figures.digit_kernels import (
-    TARGETS,
-    similarity_difference,
-)
+from feature_alignment.papers.lejeune2024.figures.digit_kernels import TARGETS
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
@@ -18,7 +10,7 @@ from feature_alignment.pipeline.figures.style import (
     panel_label,
     sequence_colours,
 )
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
 
 FLIPS = (0.0, 0.05, 0.1, 0.2)
 SETTINGS = {"figure1": "as Figure 1", "few": "fewer images", "text": "fewer images,\nno biases"}
@@ -60,14 +52,6 @@ def around_points(settings: Settings) -> list[Point]:
     return found + [
         Point(f"flips-{share}", few.but(label_flips=share), {"flips": share}) for share in FLIPS[1:]
     ]
-
-
-def around_table(runs: Runs) -> FigureTable:
-    """All metrics, and how the similarity changes with the largest share of flipped labels."""
-    metrics = runs.metrics
-    name = "similarity_flipped_minus_unflipped"
-    change = similarity_difference(metrics, name, f"flips-{FLIPS[-1]}", "few-binarised")
-    return FigureTable(pd.concat([metrics, change], ignore_index=True))
 
 
 def draw_around(table: FigureTable) -> Picture:
@@ -118,11 +102,6 @@ def average_points(settings: Settings) -> list[Point]:
     return [Point(name, base.but(**change)) for name, (_, change) in CHANGES.items()]
 
 
-def average_table(runs: Runs) -> FigureTable:
-    """The metrics of the panels."""
-    return FigureTable(rows_where(runs.metrics, metric=list(PANELS)).reset_index(drop=True))
-
-
 def draw_average(table: FigureTable) -> Picture:
     """One panel for each measure, settings as rows."""
     figure, axes = new_figure(1, 3, width=10.0, height=3.2)
@@ -153,7 +132,7 @@ FIGURES = (
         "error bars are one standard deviation either way; of fewer seeds, A has a thin line for "
         "each. Dots are seeds.",
         points=around_points,
-        table=around_table,
+        table=all_metrics,
         draw=draw_around,
     ),
     Figure(
@@ -167,7 +146,7 @@ FIGURES = (
         "depth 4 also the learning rate, since 0.1 can diverge). Dots are seeds, upright bars "
         "their mean, with one standard deviation either way from four seeds on.",
         points=average_points,
-        table=average_table,
+        table=all_metrics,
         draw=draw_average,
     ),
 )

@@ -38,7 +38,7 @@ def table(runs: Runs) -> FigureTable:
         for metric, at, value in (
             ("penalty", above_one, omega(above_one)),
             ("effective", v, values),
-            ("small_v_ratio", SMALL_V, _at(effective, SMALL_V) / SMALL_V**2),
+            ("small_v_ratio", SMALL_V, effective(np.array([SMALL_V])) / SMALL_V**2),
             ("penalty_tail_exponent", LARGE_V, _exponent(omega, LARGE_V)),
             ("tail_exponent", LARGE_V, _exponent(effective, LARGE_V)),
             ("closed_form_error", np.nan, np.abs(values - closed_form(v)).max()),
@@ -51,14 +51,10 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(frame.filter(columns))
 
 
-def _at(penalty: Penalty, v: float) -> float:
-    return float(penalty(np.array([v]))[0])
-
-
 def _exponent(penalty: Penalty, v: float) -> float:
     """Local growth exponent d log ω / d log v, by a central difference over a factor 1.01²."""
-    step = 1.01
-    return float(np.log(_at(penalty, v * step) / _at(penalty, v / step)) / np.log(step**2))
+    low, high = penalty(v * np.array([1 / 1.01, 1.01]))
+    return float(np.log(high / low) / np.log(1.01**2))
 
 
 def draw(table: FigureTable) -> Picture:

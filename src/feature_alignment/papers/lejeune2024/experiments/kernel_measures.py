@@ -1,0 +1,113 @@
+"""Measures of the adapted kernel, and of the transformation of the features that makes it.
+
+Source: lejeune2024, Sections 2.2, 3.1, 3.2 and 4.
+"""
+
+from collections.abc import Mapping
+
+import torch
+
+from feature_alignment.kernels.spectrum import effective_rank
+from feature_alignment.kernels.tangent import TangentKernel
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
+from feature_alignment.pipeline.run import SeedResult
+
+Features = Mapping[str, torch.Tensor]
+"""Tangent features (n, entries) by each parameter, by its name."""
+ROUNDING = 1e-6
+"""Of a kernel of float32 features: smaller eigenvalues, relative to the largest, count as zero."""
+
+
+def kernel_of(features: Features) -> TangentKernel:
+    """The kernel by layer of the features of one output."""
+    layers: dict[str, torch.Tensor] = {}
+    for name, phi in features.items():
+        layer = name.rpartition(".")[0]
+        layers[layer] = layers.get(layer, 0) + phi @ phi.T
+    return TangentKernel(layers, outputs=1)
+
+
+def compare(
+    kernels: Mapping[str, TangentKernel], label: torch.Tensor, step: int, result: SeedResult
+) -> None:
+    """How alike the kernels are, and which layers bring the change towards the label kernel."""
+    adapted, initial, final = (kernels[name].total for name in ("adapted", "initial", "final"))
+    (_, weight), residual = fit_kernels(adapted, [initial, label])
+    for metric, value in {
+        "label_similarity": cosine_similarity(adapted, label),
+        "initial_label_similarity": cosine_similarity(initial, label),
+        "final_average_cosine": cosine_similarity(final, adapted),
+        "final_average_scale": final.norm() / adapted.norm(),
+        "average_initial_cosine": cosine_similarity(adapted, initial),
+        "mixture_residual": residual,
+        "mixture_label_weight": weight,
+    }.items():
+        result.add(metric, value, step=step)
+    total = float(((adapted - initial) * label).sum())
+    for name, gram in kernels["adapted"].layers.items():
+        change = gram - kernels["initial"].layers[name]
+        share = float((change * label).sum()) / total
+        result.add("label_change_share", share, step=step, layer=name)
+        result.add("label_change_cosine", cosine_similarity(change, label), step=step, layer=name)
+
+
+def fit_kernels(target: torch.Tensor, kernels: list[torch.Tensor]) -> tuple[list[float], float]:
+    """The best fit K ≈ Σ_k c_k K_k: c_k‖K_k‖/‖K‖ for each kernel, and the residual's ‖·‖/‖K‖."""
+    design = torch.stack([kernel.flatten() for kernel in kernels], dim=1).double()  # (n², k)
+    flat = target.flatten().double()
+    coefficients = torch.linalg.lstsq(design, flat[:, None]).solution[:, 0]
+    residual = (flat - design @ coefficients).norm() / flat.norm()
+    return (coefficients * design.norm(dim=0) / flat.norm()).tolist(), float(residual)
+
+
+def locate(adapted: torch.Tensor, initial: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
+    """What the adapted kernel reflects beside K₀: both label kernels, and points with y near 0."""
+    sign, diagonal = torch.sign(y), adapted.diagonal()
+    kernels = {
+        "initial": initial,
+        "linear": torch.outer(y, y),
+        "binarised": torch.outer(sign, sign),
+    }
+    weights, residual = fit_kernels(adapted, list(kernels.values()))
+    found = {f"weight_of_{name}": weight for name, weight in zip(kernels, weights, strict=True)}
+    found["three_kernels_residual"] = residual
+    correlation = torch.corrcoef(torch.stack([diagonal, (sign - y).abs()]))[0, 1]
+    found["pearson_diagonal_residual"] = float(correlation)
+    near, far = diagonal[y.abs() < 0.25], diagonal[(y.abs() - 1).abs() < 0.25]
+    # A small preset can leave either range empty; then there is no ratio to report.
+    if len(near) and len(far):
+        found["diagonal_ratio_near_boundary"] = float(near.mean() / far.mean())
+    return found
+
+
+def transformation(average: Features, first: Features, residual: torch.Tensor) -> dict[str, float]:
+    """Measures of the smallest M with ∇̄f(x) = ∇f_θ₀(x) M at n samples, and of K₀.
+
+    With features as rows, M − I = Φ₀⁺(Φ̄ − Φ₀): its squared singular values are the eigenvalues of
+    K₀⁺G, where G = (Φ̄ − Φ₀)(Φ̄ − Φ₀)ᵀ. `residual` is y − f_θ₀(x), (n,).
+
+    Source: lejeune2024, Sections 2.2, 3.1 and 4.
+    """
+    kernel = kernel_of(first).total.double()
+    gram = kernel_of({name: average[name] - phi for name, phi in first.items()}).total.double()
+    n, white = len(kernel), _whitening(kernel)
+    squares = torch.linalg.eigvalsh(white.T @ gram @ white).clamp(min=0)
+    # The M of every other sample, tried on those between them.
+    fitted, others = slice(0, None, 2), slice(1, None, 2)
+    half = _whitening(kernel[fitted, fitted])
+    carried = kernel[others, fitted] @ half @ half.T
+    moved = gram[others, others]
+    left = moved - (2 * gram[others, fitted] - carried @ gram[fitted, fitted]) @ carried.T
+    return {
+        "initial_rank_share": white.shape[1] / n,
+        "transformation_rank_share": effective_rank(squares.cpu().numpy()) / n,
+        "transferred_share": 1 - float(left.trace() / moved.trace()),
+        "ridgeless_norm": float((white.T @ residual.double()).norm()),
+    }
+
+
+def _whitening(kernel: torch.Tensor) -> torch.Tensor:
+    """W with WWᵀ = K⁺, (n, rank)."""
+    values, vectors = torch.linalg.eigh(kernel)
+    kept = values > ROUNDING * values[-1]
+    return vectors[:, kept] / values[kept].sqrt()

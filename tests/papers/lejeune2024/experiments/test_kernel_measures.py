@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import torch
+
+from feature_alignment.papers.lejeune2024.experiments.kernel_measures import (
+    fit_kernels,
+    kernel_of,
+    locate,
+    transformation,
+)
+
+N, SIZES = 8, {"layers.0.weight": 30, "layers.0.bias": 5, "layers.1.weight": 12}
+
+
+def draw(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(N, size, generator=generator, dtype=torch.float64)
+        for name, size in SIZES.items()
+    }
+
+
+def flat(features):
+    return torch.cat(list(features.values()), dim=1).numpy()
+
+
+def test_the_smallest_transformation_is_measured_without_forming_it():
+    average, first, residual = draw(0), draw(1), torch.arange(8.0)
+    found = transformation(average, first, residual)
+    phi, mean = flat(first), flat(average)
+    squares = np.linalg.svd(np.linalg.pinv(phi) @ (mean - phi), compute_uv=False)[:N] ** 2
+    shares = squares / squares.sum()
+    assert found["transformation_rank_share"] == pytest.approx(
+        np.exp(-(shares * np.log(shares)).sum()) / N
+    )
+    half = np.linalg.pinv(phi[::2]) @ (mean[::2] - phi[::2])
+    left = mean[1::2] - phi[1::2] - phi[1::2] @ half
+    explained = 1 - np.sum(left**2) / np.sum((mean[1::2] - phi[1::2]) ** 2)
+    assert found["transferred_share"] == pytest.approx(explained)
+    assert found["initial_rank_share"] == 1
+    beta = np.linalg.pinv(phi) @ residual.numpy()
+    assert found["ridgeless_norm"] == pytest.approx(np.linalg.norm(beta))
+
+
+def test_one_transformation_of_all_images_carries_over_and_repeated_images_lose_rank():
+    first = draw(1)
+    first["layers.0.weight"][:, :] = 0
+    first["layers.0.bias"][:, 2:] = 0
+    first["layers.1.weight"][:, 1:] = 0  # three features in all, fewer than half of the images
+    average = {name: 3 * phi for name, phi in first.items()}
+    found = transformation(average, first, torch.ones(N))
+    assert found["transferred_share"] == pytest.approx(1)
+    assert found["initial_rank_share"] == 3 / N
+    assert found["transformation_rank_share"] == pytest.approx(3 / N)
+
+
+def test_the_weights_of_a_sum_of_kernels_are_found():
+    y = torch.linspace(-1.2, 1.2, 9, dtype=torch.float64)
+    initial, sign = torch.eye(9).double(), torch.sign(y)
+    parts = [2 * initial, 0.5 * torch.outer(y, y), 0.25 * torch.outer(sign, sign)]
+    kernel = sum(parts)
+    found = locate(kernel, initial, y)
+    for name, part in zip(("initial", "linear", "binarised"), parts, strict=True):
+        assert found[f"weight_of_{name}"] == pytest.approx(float(part.norm() / kernel.norm()))
+    assert found["three_kernels_residual"] == pytest.approx(0, abs=1e-12)
+    weights, residual = fit_kernels(initial, [torch.outer(y, y)])
+    cosine = float((y**2).sum() / (3 * (y @ y)))
+    assert weights == [pytest.approx(cosine)]
+    assert residual == pytest.approx(np.sqrt(1 - cosine**2))
+
+
+def test_a_kernel_that_is_large_near_zero_is_told():
+    y = torch.tensor([-1.0, -0.1, 0.1, 1.0], dtype=torch.float64)
+    kernel = torch.diag(torch.tensor([1.0, 3.0, 3.0, 1.0], dtype=torch.float64))
+    found = locate(kernel, torch.eye(4).double(), y)
+    assert found["diagonal_ratio_near_boundary"] == pytest.approx(3)
+    assert found["pearson_diagonal_residual"] == pytest.approx(1)
+    assert "diagonal_ratio_near_boundary" not in locate(kernel, kernel, 5 * y.sign())
+
+
+def test_a_kernel_is_summed_by_layer():
+    features = draw(0)
+    kernel = kernel_of(features)
+    assert list(kernel.layers) == ["layers.0", "layers.1"]
+    np.testing.assert_allclose(kernel.total, flat(features) @ flat(features).T)
