@@ -4,9 +4,12 @@ import pytest
 import torch
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.free_probability.random_features import sample_r
 from feature_alignment.free_probability.words import canonical_rotation, free_trace, moment_trace
 from feature_alignment.papers.beaglehole2024.checks.printed_statements import (
     Expansion,
+    alternating_as_printed,
+    expansion_errors,
     expected_agop_derivative,
     expected_agop_derivative_as_printed,
     first_denominator_as_printed,
@@ -29,6 +32,29 @@ def test_equations_20_and_22_are_the_free_traces_of_their_words(word, formula):
     moments = [Fraction(m) for m in (2, 5, 17, 61)]
     derived = free_trace(word, {"R": moment_trace(moments), "AB": trace})
     assert formula(trace, moments) == derived
+
+
+@pytest.mark.parametrize(
+    ("letters", "powers"), [("C", (1,)), ("CD", (1, 2)), ("CCD", (1, 2, 1)), ("CDCC", (1, 2, 1, 1))]
+)
+def test_equations_12_to_15_are_the_free_traces_of_alternating_words(letters, powers):
+    moments = [Fraction(m) for m in (2, 5, 17, 61, 97)]
+    traces = {"C": 0, "D": 0, "CC": 7, "CD": 11, "CCC": 19, "CCD": 31, "CCCD": 43}
+
+    def centred(word):
+        return Fraction(traces[canonical_rotation(word)])
+
+    word = "".join(c + "R" * power for c, power in zip(letters, powers, strict=True))
+    derived = free_trace(word, {"R": moment_trace(moments), "CD": centred})
+    assert alternating_as_printed(letters, powers, centred, moments) == derived
+
+
+def test_expansions_hold_but_for_the_last_term_of_equation_19_and_the_roots_of_equation_11():
+    x, y = task()
+    errors = expansion_errors(x, y, sample_r(4, 4, torch_stream(0, "tests/r")))
+    wrong = {name for name, error in errors.items() if error > 1e-12}
+    assert wrong == {"equation_11_as_printed", "equation_19_as_printed"}
+    assert min(errors[name] for name in wrong) > 0.01
 
 
 def test_equation_28_lacks_one_term():

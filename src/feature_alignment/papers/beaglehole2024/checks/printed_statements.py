@@ -3,12 +3,21 @@
 Those of traces take the traces of words in A and B, and tr(R), tr(R²) and so on.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from feature_alignment.free_probability.words import Trace
+from feature_alignment.free_probability.centred_correlation import (
+    AGOP_WORD,
+    NFM_WORD,
+    NUMERATOR,
+    data_matrices,
+)
+from feature_alignment.free_probability.words import Trace, matrix_trace
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
 
 def expected_agop_derivative_as_printed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -71,6 +80,54 @@ def linearised_kernel(
     identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     mu = h.at_one - h.at_zero - h.slope
     return gamma + h.slope / d * gram + mu * identity
+
+
+def alternating_as_printed(
+    letters: str, powers: Sequence[int], centred: Trace, moments: Sequence[Any]
+) -> Any:
+    """tr[C̄₁R₁ … C̄ₘRₘ] for m up to 4, with the letters C̄ᵢ of trace 0 and Rᵢ = R^powers[i].
+
+    Source: beaglehole2024, eq. 12-15; they hold as printed.
+    """
+    r = [moments[power - 1] for power in powers]
+    value = math.prod(r) * centred(letters)  # 0 for a single letter
+    if len(r) == 4:
+        even, odd = (moments[powers[i] + powers[i + 2] - 1] - r[i] * r[i + 2] for i in (0, 1))
+        value += r[0] * r[2] * odd * centred(letters[:2]) * centred(letters[2:])
+        value += r[1] * r[3] * even * centred(letters[1:3]) * centred(letters[3] + letters[0])
+    return value
+
+
+def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[str, float]:
+    """Relative errors of eq. 11, and of eq. 19, 26 and 27, which expand A and B.
+
+    Inputs are (n, d), labels (n,), R is (d, d). In eq. 11 the square roots are below the line with
+    exponents -1/2, which multiplies by them; in eq. 19 the last factor must be tr(R³) for tr(R)³.
+
+    Source: beaglehole2024, Appendix F, eq. 11, 17-19 and 23-27.
+    """
+    c, data = x.T @ (y[:, None] * x), data_matrices(x, y)
+    one = torch.eye(len(r)).to(r)
+    centred = {new: data[old] - data[old].trace() * one / len(r) for new, old in ("CA", "DB")}
+    t = matrix_trace({**data, **centred, "R": r})
+    ta, tb = t("A"), t("B")
+    rho, roots = cosine_similarity(c @ r @ c, c @ r @ data["B"] @ r @ c), t(NFM_WORD) * t(AGOP_WORD)
+    numerator = t("CRCRDR") + 2 * ta * t("CRDRR") + tb * t("CRCRR")
+    numerator += ta**2 * t("DRRR") + 2 * ta * tb * t("CRRR")
+    third = t("CRDRCRBR") + 2 * ta * t("CRDRRBR") + tb * t("CRRCRBR")
+    third += 2 * ta * tb * t("RRRCRB") + ta**2 * tb * t("RRRRB") + ta**2 * t("RRDRRB")
+    last = t("CRDRCRDR") + 2 * tb * t("CRDRCRR") + 2 * ta * t("CRDRRDR")
+    last += 4 * ta * tb * t("RRRCRD") + 2 * ta * tb**2 * t("RRRRC") + 2 * ta**2 * tb * t("RRRRD")
+    last += ta**2 * tb**2 * t("RRRR") + ta**2 * t("RRDRRD") + tb**2 * t("RRCRRC")
+    expansions = {
+        "equation_11_as_printed": (t(NUMERATOR) * roots**0.5, rho),
+        "equation_11_corrected": (t(NUMERATOR) / roots**0.5, rho),
+        "equation_19_as_printed": (numerator + ta**2 * tb * t("R") ** 3, t(NUMERATOR)),
+        "equation_19_corrected": (numerator + ta**2 * tb * t("RRR"), t(NUMERATOR)),
+        "equation_26_as_printed": (third, t(AGOP_WORD)),
+        "equation_27_as_printed": (last, t(AGOP_WORD)),
+    }
+    return {name: abs(formula / value - 1) for name, (formula, value) in expansions.items()}
 
 
 def numerator_as_printed(data_trace: Trace, moments: Sequence[float]) -> float:

@@ -30,9 +30,17 @@ IDENTITIES = {
     "proposition_12": "Prop. 12",
     "proposition_3_nfm": "Prop. 3, NFM",
     "proposition_3_agop": "Prop. 3, AGOP",
+    "equation_4": "eq. 4",
+    "equation_7": "eq. 7",
+    "projection": "projection",
+    "homogeneity_positive": "homogeneity",
+    "equation_19_corrected": "eq. 19, corrected",
+    "equation_26_as_printed": "eq. 26",
+    "equation_27_as_printed": "eq. 27",
 }
 """Exact, up to rounding and to the error of finite differences."""
 EQUATIONS = {
+    **{f"equation_{number}_as_printed": f"eq. {number}, printed" for number in range(12, 16)},
     "equation_20_as_printed": "eq. 20, printed",
     "equation_22_as_printed": "eq. 22, printed",
     "equation_28_as_printed": "eq. 28, printed",
@@ -45,6 +53,12 @@ REMAINDERS = {
     "lemma_13_deviation": ("Lemma 13", "bluish green", "^"),
 }
 """What should vanish as d grows."""
+GROWING = ["one_minus_correlation", *REMAINDERS] + [
+    f"theorem9_{name}_{form}"
+    for name in ("covariance", "fourth_trace")
+    for form in ("as_printed", "corrected")
+]
+"""What the table has rates in d of."""
 
 
 def points(settings: Settings) -> list[Point]:
@@ -62,7 +76,7 @@ def table(runs: Runs) -> FigureTable:
     """
     metrics = runs.metrics
     metrics["extent"] = ""
-    growing = rows_where(metrics, metric=["one_minus_correlation", *REMAINDERS])
+    growing = rows_where(metrics, metric=GROWING)
     group = ["point", "metric", "sample_size", "target"]
     largest = growing.groupby(group, dropna=False)["dimension"].transform("max")
     metrics.loc[growing.index[growing["dimension"] == largest], "extent"] = "largest"
