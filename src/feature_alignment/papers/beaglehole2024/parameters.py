@@ -90,6 +90,8 @@ class Spectra(ChainParameters, experiment="spectra"):
     decay: NotNegative | None = None
     """Exponent a of the data covariance's eigenvalues 1/(1 + k^a), k from 1; null for the
     identity."""
+    unit_variance: bool = False
+    """Whether those eigenvalues are scaled to have mean 1, as the identity's."""
     width: Width = 128
     first_layer_scales: Several[Positive] = (1.0, 0.1, 0.01)
     """Multipliers on PyTorch's default initialisation, first layer only; a network is trained for
@@ -180,6 +182,9 @@ class ImageParameters(Parameters):
     """Epochs between two measurements; the start and the first epoch are always measured."""
     probe_samples: int = Field(default=1000, ge=2)
     """Training images on which the feature covariance is taken."""
+    pixels: Literal["standardised", "unit"] = "standardised"
+    """Whether each channel has mean 0 and deviation 1, as in the released code, or lies in
+    [0, 1] (unit); the text says neither."""
     precision: TrainingPrecision = "float32"
     seeds: Seeds = 3
 

@@ -45,9 +45,7 @@ def test_the_expected_kernel_of_one_direction_is_a_projection():
 
 def test_linearised_relu_is_another_prediction_and_the_quadratic_has_none():
     relu, quadratic = (
-        pd.DataFrame(
-            run_seed(SeedRun(0, PARAMETERS.but(activation=phi), torch.device("cpu"))).rows
-        )
+        pd.DataFrame(run_seed(SeedRun(0, PARAMETERS.but(activation=phi), torch.device("cpu"))).rows)
         for phi in ("relu", "quadratic")
     )
     assert "predicted_linearised" not in set(quadratic["metric"])

@@ -35,7 +35,8 @@ def test_figure_3_compares_the_first_network_with_the_prediction():
     found = {
         metric: table.values(metric, point="square").tolist()[0]
         for metric in table.frame["metric"].unique()
-        if metric not in {"observed", "predicted", "unique_term_identity", "nfm_derivative_identity"}
+        if metric
+        not in {"observed", "predicted", "unique_term_identity", "nfm_derivative_identity"}
     }
     assert found == pytest.approx(
         {

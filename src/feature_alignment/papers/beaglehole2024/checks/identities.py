@@ -124,14 +124,17 @@ def _second_derivative_errors(
     step = float(RELATIVE_STEP * weight.norm() / gradient.norm())
     before, after = (_centred(model, name, x, loss, time) for time in (-step, step))
     velocity = (after["change"] - before["change"]) / (2 * step)
-    errors, first_derivatives = {
-        "equation_7": abs(feature_pair(gradient, covariance).correlation() - by_traces),
-        "proposition_3_velocity_as_printed": _relative(velocity, gradient),
-        "proposition_3_velocity": _relative(velocity, -gradient),
-        "proposition_3_proof_as_printed": _relative(
-            (after["nfm"] + before["nfm"]) / step**2, 2 * stated["agop"]
-        ),
-    }, []
+    errors, first_derivatives = (
+        {
+            "equation_7": abs(feature_pair(gradient, covariance).correlation() - by_traces),
+            "proposition_3_velocity_as_printed": _relative(velocity, gradient),
+            "proposition_3_velocity": _relative(velocity, -gradient),
+            "proposition_3_proof_as_printed": _relative(
+                (after["nfm"] + before["nfm"]) / step**2, 2 * stated["agop"]
+            ),
+        },
+        [],
+    )
     for matrix, half in stated.items():
         second = (after[matrix] + before[matrix]) / step**2  # at time 0 both matrices vanish
         first = (after[matrix] - before[matrix]) / (2 * step)

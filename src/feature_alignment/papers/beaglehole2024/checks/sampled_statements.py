@@ -27,7 +27,12 @@ from feature_alignment.papers.beaglehole2024.checks import printed_statements
 BATCH = 500
 """Networks of Proposition 16 that are in memory at a time."""
 EGOP_SAMPLES = 200_000
-ALTERNATING = {12: ("C", (1,)), 13: ("CD", (1, 2)), 14: ("CCD", (1, 2, 1)), 15: ("CDCD", (1, 2, 1, 2))}
+ALTERNATING = {
+    12: ("C", (1,)),
+    13: ("CD", (1, 2)),
+    14: ("CCD", (1, 2, 1)),
+    15: ("CDCD", (1, 2, 1, 2)),
+}
 """By equation the letters, C for Ā and D for B̄, and the powers of R that alternate with them."""
 EXPONENTIAL = printed_statements.Expansion(at_zero=e, slope=e, curvature=e, at_one=e**2)
 """Of the kernel e^(1+u) of φ = exp, which fulfils the paper's Assumption 6."""

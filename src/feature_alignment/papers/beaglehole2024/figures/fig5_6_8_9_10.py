@@ -19,6 +19,8 @@ SPECTRA = {
     "inverse_square": (2, r"$\lambda_k = 1/(1+k^2)$"),
 }
 """Decay rate and formula, by point."""
+UNIT_VARIANCE_SCALES = (1.0, 0.01)
+"""What is compared where the covariance has trace d."""
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
 EARLY = 20
 """The step that stands for "early in training", or the first measured one after it; the paper does
@@ -31,6 +33,13 @@ ONE_VALUE = ["point", "seed", "layer", "split", "metric"]
 def points(settings: Settings, spectra: Sequence[str] = tuple(SPECTRA)) -> list[Point]:
     """One point for each spectrum, with all initialisation scales."""
     return [Point(name, settings[Spectra].but(decay=SPECTRA[name][0])) for name in spectra]
+
+
+def unit_variance_points(settings: Settings) -> list[Point]:
+    """The decaying spectra, with a covariance of trace d."""
+    own = settings[Spectra].but(unit_variance=True, first_layer_scales=UNIT_VARIANCE_SCALES)
+    decaying = [name for name, (decay, _) in SPECTRA.items() if decay is not None]
+    return [Point(f"{name}_trace_d", own.but(decay=SPECTRA[name][0])) for name in decaying]
 
 
 def _chosen_rows(runs: Runs, metrics: Sequence[str]) -> pd.DataFrame:
@@ -69,6 +78,8 @@ def correlation_table(runs: Runs) -> FigureTable:
     `centred_nfc_scale_spread` are the largest minus the smallest mean over time among the
     initialisation scales; the mean leaves the start out, where C-NFC is not defined. With
     `_early` behind their names they compare the values at one early step instead.
+    `loss_at_equal_training_loss` is the test loss where a scale's training loss first is as low as
+    every scale's becomes.
     """
     subtracted = [f"{name}_mean_subtracted" for name in CORRELATIONS]
     rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])
@@ -81,7 +92,22 @@ def correlation_table(runs: Runs) -> FigureTable:
     early = curves.spread_over(_early_rows(correlations), "scale", ONE_VALUE)
     names = {f"{name}_early_scale_spread": f"{name}_scale_spread_early" for name in CORRELATIONS}
     early = early.assign(metric=early["metric"].map(names))
-    return FigureTable(pd.concat([rows, rise, spread, early], ignore_index=True))
+    equal = _at_equal_training_loss(rows_where(rows, metric="loss"))
+    return FigureTable(pd.concat([rows, rise, spread, early, equal], ignore_index=True))
+
+
+def _at_equal_training_loss(losses: pd.DataFrame) -> pd.DataFrame:
+    """Test losses of each point, scale and seed when all scales' training loss is equal."""
+    by_step = losses.pivot_table(
+        index=["point", "seed", "scale", "step"], columns="split", values="value"
+    )
+    lowest = by_step["train"].groupby(["point", "seed", "scale"]).min()
+    target = lowest.groupby(["point", "seed"]).max()
+    reached = by_step[by_step["train"].le(target)]
+    first = reached.groupby(["point", "seed", "scale"])["test"].first().rename("value")
+    return first.reset_index().assign(
+        metric="loss_at_equal_training_loss", split="test", layer="all", step=losses["step"].max()
+    )
 
 
 def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> Picture:
@@ -107,6 +133,21 @@ def draw_correlations(table: FigureTable) -> Picture:
         rows = table.rows(metric="loss", split=split)
         _draw_scales(ax, rows.assign(value=rows["value"] / rows["value"].max()))
         ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
+    _label(axes)
+    return figure
+
+
+def draw_unit_variance(table: FigureTable) -> Picture:
+    """Correlations of layer 1 and test loss (columns) by spectrum (rows)."""
+    points = table.frame["point"].unique()
+    figure, axes = new_figure(len(points), 3, width=10.0, height=5.4)
+    for row, point in zip(axes, points, strict=True):
+        formula = SPECTRA[point.removesuffix("_trace_d")][1]
+        for ax, (metric, name) in zip(row, CORRELATIONS.items(), strict=False):
+            _draw_scales(ax, table.rows(metric=metric, layer="layers.0", point=point))
+            ax.set(title=f"{name}, layer 1, {formula}", ylim=(0, 1.02), ylabel=name)
+        _draw_scales(row[2], table.rows(metric="loss", split="test", point=point))
+        row[2].set(title=f"test loss, {formula}", ylabel="test loss", yscale="log")
     _label(axes)
     return figure
 
@@ -168,5 +209,15 @@ FIGURES = (
             ("fig9", "inverse", "1/(1+k)", "data of spectrum 1/(1+k)"),
             ("fig10", "inverse_square", "1/(1+k²)", "data of spectrum 1/(1+k²)"),
         )
+    ),
+    Figure(
+        name="fig_spectra",
+        title="C-NFC and UC-NFC on data of decaying spectra and trace d",
+        caption="As Figures 9 and 10, with the covariance's eigenvalues scaled to have mean 1, as "
+        "those of isotropic data: UC-NFC and C-NFC of the first layer, and test loss (mean and "
+        f"deviation of its logarithm), for two scales of its initialisation. {OVER_SEEDS}",
+        points=unit_variance_points,
+        table=correlation_table,
+        draw=draw_unit_variance,
     ),
 )
