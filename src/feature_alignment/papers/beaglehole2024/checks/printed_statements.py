@@ -1,6 +1,6 @@
 """Formulas of beaglehole2024 as printed, and the corrections of those that do not hold.
 
-Those of traces take the traces of words in A and B, and tr(R), tr(R²) and so on.
+Those of traces take the traces of words in A, B, C = Ā and D = B̄, and tr(R), tr(R²) and so on.
 """
 
 import math
@@ -83,19 +83,25 @@ def linearised_kernel(
 
 
 def alternating_as_printed(
-    letters: str, powers: Sequence[int], centred: Trace, moments: Sequence[Any]
+    t: Trace, moments: Sequence[Any], letters: str, powers: Sequence[int]
 ) -> Any:
-    """tr[C̄₁R₁ … C̄ₘRₘ] for m up to 4, with the letters C̄ᵢ of trace 0 and Rᵢ = R^powers[i].
+    """tr[C̄₁R₁ … C̄ₘRₘ] for m up to 4, with letters C and D of trace 0 and Rᵢ = R^powers[i].
 
     Source: beaglehole2024, eq. 12-15; they hold as printed.
     """
     r = [moments[power - 1] for power in powers]
-    value = math.prod(r) * centred(letters)  # 0 for a single letter
+    value = math.prod(r) * t(letters)  # 0 for a single letter
     if len(r) == 4:
         even, odd = (moments[powers[i] + powers[i + 2] - 1] - r[i] * r[i + 2] for i in (0, 1))
-        value += r[0] * r[2] * odd * centred(letters[:2]) * centred(letters[2:])
-        value += r[1] * r[3] * even * centred(letters[1:3]) * centred(letters[3] + letters[0])
+        value += r[0] * r[2] * odd * t(letters[:2]) * t(letters[2:])
+        value += r[1] * r[3] * even * t(letters[1:3]) * t(letters[3] + letters[0])
     return value
+
+
+def with_centred(data: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A and B, and C = A − tr[A] and D = B − tr[B]."""
+    one = torch.eye(len(data["A"])).to(data["A"])
+    return data | {c: data[m] - data[m].trace() / len(one) * one for c, m in ("CA", "DB")}
 
 
 def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[str, float]:
@@ -107,9 +113,7 @@ def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[
     Source: beaglehole2024, Appendix F, eq. 11, 17-19 and 23-27.
     """
     c, data = x.T @ (y[:, None] * x), data_matrices(x, y)
-    one = torch.eye(len(r)).to(r)
-    centred = {new: data[old] - data[old].trace() * one / len(r) for new, old in ("CA", "DB")}
-    t = matrix_trace({**data, **centred, "R": r})
+    t = matrix_trace({**with_centred(data), "R": r})
     ta, tb = t("A"), t("B")
     rho, roots = cosine_similarity(c @ r @ c, c @ r @ data["B"] @ r @ c), t(NFM_WORD) * t(AGOP_WORD)
     numerator = t("CRCRDR") + 2 * ta * t("CRDRR") + tb * t("CRCRR")
@@ -130,63 +134,35 @@ def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[
     return {name: abs(formula / value - 1) for name, (formula, value) in expansions.items()}
 
 
-def numerator_as_printed(data_trace: Trace, moments: Sequence[float]) -> float:
+def numerator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
     """tr(ARARBR) by eq. 20.
 
     Source: beaglehole2024, eq. 20; it holds as printed.
     """
     r1, r2, r3, *_ = moments
-    a, b = data_trace("A"), data_trace("B")
-    ab, aa = data_trace("AB") - a * b, data_trace("AA") - a**2  # tr[ĀB̄] and tr[Ā²]
-    return (
-        a**2 * b * r3 + 2 * a * r2 * r1 * ab + b * r1 * r2 * aa + r1**3 * _centred_aab(data_trace)
-    )
+    a, b = t("A"), t("B")
+    value = a**2 * b * r3 + 2 * a * r2 * r1 * t("CD")
+    return value + b * r1 * r2 * t("CC") + r1**3 * t("CCD")
 
 
-def first_denominator_as_printed(data_trace: Trace, moments: Sequence[float]) -> float:
+def first_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
     """tr(ARAR) by eq. 22.
 
     Source: beaglehole2024, eq. 22; it holds as printed.
     """
     r1, r2, *_ = moments
-    a = data_trace("A")
-    return data_trace("AA") * r1**2 + a**2 * r2 - a**2 * r1**2
+    return t("AA") * r1**2 + t("A") ** 2 * r2 - t("A") ** 2 * r1**2
 
 
-def second_denominator_as_printed(data_trace: Trace, moments: Sequence[float]) -> float:
+def second_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
     """tr(ARBRARBR) by eq. 28 as printed, whose last term is tr[Ā]² tr[B²] tr[R²]² = 0.
 
-    It should be tr[Ā²] tr[B]² tr[R²]², as `free_probability_formulas` derives.
+    It should be tr[Ā²] tr[B]² tr[R²]², as `free_trace` derives.
 
     Source: beaglehole2024, eq. 28.
     """
     r1, r2, r3, r4 = moments
-    a, b = data_trace("A"), data_trace("B")
-    ab, bb = data_trace("AB") - a * b, data_trace("BB") - b**2  # tr[ĀB̄] and tr[B̄²]
-    aa = data_trace("AA") - a**2
-    aab = _centred_aab(data_trace)
-    abb = data_trace("ABB") - 2 * b * data_trace("AB") - a * data_trace("BB") + 2 * a * b**2
-    # tr[(ĀB̄)²], from ABAB with each letter its trace plus its centred part.
-    abab = (
-        data_trace("ABAB")
-        - 2 * b * aab
-        - 2 * a * abb
-        - 4 * a * b * ab
-        - a**2 * bb
-        - b**2 * aa
-        - a**2 * b**2
-    )
-    return (
-        r1**4 * abab
-        + 2 * r1**2 * (r2 - r1**2) * ab**2
-        + 2 * r1**2 * r2 * (b * aab + a * abb)
-        + 4 * a * b * r3 * r1 * ab
-        + a**2 * b**2 * r4
-        + a**2 * bb * r2**2
-    )
-
-
-def _centred_aab(data_trace: Trace) -> float:
-    """tr[Ā²B̄]."""
-    a, b = data_trace("A"), data_trace("B")
-    return data_trace("AAB") - 2 * a * data_trace("AB") - b * data_trace("AA") + 2 * a**2 * b
+    a, b = t("A"), t("B")
+    value = r1**4 * t("CDCD") + 2 * r1**2 * (r2 - r1**2) * t("CD") ** 2
+    value += 2 * r1**2 * r2 * (b * t("CCD") + a * t("CDD")) + 4 * a * b * r3 * r1 * t("CD")
+    return value + a**2 * b**2 * r4 + a**2 * t("DD") * r2**2

@@ -1,7 +1,7 @@
 """Statements on means and large matrices, against samples.
 
-Source: beaglehole2024, Section 2.1 (EGOP), eq. 10, 12-15, 20, 22 and 28, Theorem 9's proof, Lemma 13
-and Proposition 16.
+Source: beaglehole2024, Section 2.1 (EGOP), eq. 10, 12-15, 20, 22 and 28, Theorem 9's proof, Lemma
+13 and Proposition 16.
 """
 
 from collections import defaultdict
@@ -88,12 +88,12 @@ def sphere_statements(n: int, d: int, rng: np.random.Generator) -> dict[str, flo
         tr((XᵀYΔYX)²)/‖XᵀX‖², Δ = I, which the proof has as Õ(1), and that over d.
     """
     x = uniform_sphere(n, d, d**0.5, rng)
-    gram, weighted = x.T @ x, x.T @ (x[:, :1] ** 2 * x)
-    ratio = np.sum(weighted**2) / np.linalg.norm(gram, 2) ** 2
+    gram, weighted, one = x.T @ x, x.T @ (x[:, :1] ** 2 * x), np.eye(d)
+    ratio = float(np.sum(weighted**2) / np.linalg.norm(gram, 2) ** 2)
     return {
-        "lemma_13_deviation": float(np.linalg.norm(gram[0] / n - np.eye(d)[0])),
-        "theorem9_covariance_as_printed": np.linalg.norm(gram / d / n - np.eye(d), 2),
-        "theorem9_covariance_corrected": np.linalg.norm(gram / n - np.eye(d), 2),
+        "lemma_13_deviation": float(np.linalg.norm(gram[0] / n - one[0])),
+        "theorem9_covariance_as_printed": float(np.linalg.norm(gram / d / n - one, 2)),
+        "theorem9_covariance_corrected": float(np.linalg.norm(gram / n - one, 2)),
         "theorem9_fourth_trace_as_printed": ratio,
         "theorem9_fourth_trace_corrected": ratio / d,
     }
@@ -148,16 +148,15 @@ def trace_errors(
     """
     size = len(x)
     data = {word: m / m.norm() * size**0.5 for word, m in data_matrices(x, y).items()}
-    data_trace = matrix_trace(data)
+    letters_of = printed_statements.with_centred(data)
+    data_trace = matrix_trace(letters_of)
     equations = {
         "equation_20": (NUMERATOR, printed_statements.numerator_as_printed),
         "equation_22": (NFM_WORD, printed_statements.first_denominator_as_printed),
         "equation_28": (AGOP_WORD, printed_statements.second_denominator_as_printed),
     }
     sampled, formulas = defaultdict[str, float](float), defaultdict[tuple[str, str], float](float)
-    one = torch.eye(size).to(x)
-    centred = {new: data[old] - data_trace(old) * one for new, old in (("C", "A"), ("D", "B"))}
-    centred_trace, alternating = matrix_trace(centred), defaultdict[str, float](float)
+    alternating = defaultdict[str, float](float)
     for _ in range(networks):
         r = sample_r(size, size, generator, x.device)
         # With each network's own moments, so that the formulas alone are tested.
@@ -168,18 +167,15 @@ def trace_errors(
             sampled[equation] += products(word.replace("AR", "P").replace("BR", "Q")) / networks
             formulas[equation, "derived"] += free_trace(word, families) / networks
             formulas[equation, "as_printed"] += printed(data_trace, moments) / networks
-        trace = matrix_trace(centred | {"R": r})
+        trace = matrix_trace(letters_of | {"R": r})
         for number, (letters, powers) in ALTERNATING.items():
-            word = "".join(c + "R" * power for c, power in zip(letters, powers, strict=True))
+            rs = ["R" * power for power in powers]
+            word = "".join(c + r for c, r in zip(letters, rs, strict=True))
             formula = printed_statements.alternating_as_printed(
-                letters, powers, centred_trace, moments
+                data_trace, moments, letters, powers
             )
-            size_of = prod(
-                trace(part * 2) ** 0.5 for part in (*letters, *("R" * power for power in powers))
-            )
-            alternating[f"equation_{number}_as_printed"] += (
-                abs(trace(word) - formula) / size_of / networks
-            )
+            scale = networks * prod(trace(factor * 2) ** 0.5 for factor in (*letters, *rs))
+            alternating[f"equation_{number}_as_printed"] += abs(trace(word) - formula) / scale
     found = {
         f"{equation}_{form}": abs(value / sampled[equation] - 1)
         for (equation, form), value in formulas.items()

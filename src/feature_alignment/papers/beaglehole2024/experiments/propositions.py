@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from feature_alignment.models.mlp import MLP
 from feature_alignment.free_probability.random_features import sample_r
+from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.checks.identities import (
     homogeneity_errors,
     identity_errors,

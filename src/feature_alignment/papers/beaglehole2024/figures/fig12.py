@@ -23,7 +23,7 @@ READINGS = {
 
 
 def points(settings: Settings) -> list[Point]:
-    """One point for each optimizer and each reading of the initialisation scale."""
+    """One point for each optimizer and reading of the scale; the whole gradient's norm for one."""
     return [
         Point(
             f"{optimizer}_{reading}",
@@ -37,6 +37,7 @@ def points(settings: Settings) -> list[Point]:
         )
         for reading in READINGS
         for optimizer, (_, rate, _, norm) in OPTIMIZERS.items()
+        if norm == "layer" or reading == "ends"
     ]
 
 
@@ -64,13 +65,15 @@ def table(runs: Runs) -> FigureTable:
 def draw(table: FigureTable) -> Picture:
     """Readings down; UC-NFC and losses across."""
     figure, axes = new_figure(len(READINGS), 3, width=10.5, height=8.2)
-    layers = sorted(table.rows(metric="nfc")["layer"].unique())
+    frame, layers = table.frame, sorted(table.rows(metric="nfc")["layer"].unique())
     colours = sequence_colours(len(layers))
     for row, (reading, title) in zip(axes, READINGS.items(), strict=True):
         for ax, split in zip(row[1:], ("train", "test"), strict=True):
             ax.set(title=f"{split} loss", ylabel=f"{split} loss", yscale="log")
         for optimizer, (name, _, line, _) in OPTIMIZERS.items():
-            run = table.rows(optimizer=optimizer, reading=reading)
+            run = frame[(frame["optimizer"] == optimizer) & (frame["reading"] == reading)]
+            if run.empty:
+                continue
             for number, (layer, colour) in enumerate(zip(layers, colours, strict=True), start=1):
                 label = f"layer {number}" if optimizer == "slo" else None
                 rows = rows_where(run, metric="nfc", layer=layer)

@@ -21,6 +21,7 @@ SPECTRA = {
 """Decay rate and formula, by point."""
 UNIT_VARIANCE_SCALES = (1.0, 0.01)
 """What is compared where the covariance has trace d."""
+TRACE_D = "Dotted: the eigenvalues scaled to have mean 1, as those of isotropic data. "
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
 EARLY = 20
 """The step that stands for "early in training", or the first measured one after it; the paper does
@@ -35,11 +36,13 @@ def points(settings: Settings, spectra: Sequence[str] = tuple(SPECTRA)) -> list[
     return [Point(name, settings[Spectra].but(decay=SPECTRA[name][0])) for name in spectra]
 
 
-def unit_variance_points(settings: Settings) -> list[Point]:
-    """The decaying spectra, with a covariance of trace d."""
-    own = settings[Spectra].but(unit_variance=True, first_layer_scales=UNIT_VARIANCE_SCALES)
-    decaying = [name for name, (decay, _) in SPECTRA.items() if decay is not None]
-    return [Point(f"{name}_trace_d", own.but(decay=SPECTRA[name][0])) for name in decaying]
+def correlation_points(settings: Settings, spectrum: str) -> list[Point]:
+    """One spectrum, and the same with a covariance of trace d, which the isotropic one has."""
+    (point,) = points(settings, (spectrum,))
+    if SPECTRA[spectrum][0] is None:
+        return [point]
+    own = point.parameters.but(unit_variance=True, first_layer_scales=UNIT_VARIANCE_SCALES)
+    return [point, Point(f"{spectrum}_trace_d", own)]
 
 
 def _chosen_rows(runs: Runs, metrics: Sequence[str]) -> pd.DataFrame:
@@ -123,40 +126,30 @@ def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> Pic
 
 
 def draw_correlations(table: FigureTable) -> Picture:
-    """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale."""
+    """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale and point."""
     figure, axes = new_figure(2, 3, width=10.0, height=5.4)
+    points = table.rows(metric="loss")["point"].unique()
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
         for ax, (metric, name) in zip(row, CORRELATIONS.items(), strict=False):
-            _draw_scales(ax, table.rows(metric=metric, layer=layer))
+            for point, line in zip(points, "-:", strict=False):
+                _draw_scales(ax, table.rows(metric=metric, layer=layer, point=point), line)
             ax.set(title=f"{name}, {title}", ylim=(0, 1.02), ylabel=name)
     for ax, split in zip(axes[:, 2], ("train", "test"), strict=True):
         rows = table.rows(metric="loss", split=split)
-        _draw_scales(ax, rows.assign(value=rows["value"] / rows["value"].max()))
+        rows["value"] /= rows["value"].max()
+        for point, line in zip(points, "-:", strict=False):
+            _draw_scales(ax, rows[rows["point"] == point], line)
         ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
     _label(axes)
     return figure
 
 
-def draw_unit_variance(table: FigureTable) -> Picture:
-    """Correlations of layer 1 and test loss (columns) by spectrum (rows)."""
-    points = table.frame["point"].unique()
-    figure, axes = new_figure(len(points), 3, width=10.0, height=5.4)
-    for row, point in zip(axes, points, strict=True):
-        formula = SPECTRA[point.removesuffix("_trace_d")][1]
-        for ax, (metric, name) in zip(row, CORRELATIONS.items(), strict=False):
-            _draw_scales(ax, table.rows(metric=metric, layer="layers.0", point=point))
-            ax.set(title=f"{name}, layer 1, {formula}", ylim=(0, 1.02), ylabel=name)
-        _draw_scales(row[2], table.rows(metric="loss", split="test", point=point))
-        row[2].set(title=f"test loss, {formula}", ylabel="test loss", yscale="log")
-    _label(axes)
-    return figure
-
-
-def _draw_scales(ax: Axes, rows: pd.DataFrame) -> None:
+def _draw_scales(ax: Axes, rows: pd.DataFrame, line: str = "-") -> None:
     """One curve for each initialisation scale, the largest scale darkest."""
     scales = sorted(rows["scale"].unique(), reverse=True)
     for scale, colour in zip(scales, sequence_colours(len(scales)), strict=True):
-        draw_curve(ax, rows_where(rows, scale=scale), colour, f"{scale:g}")
+        label = f"{scale:g}" if line == "-" else None
+        draw_curve(ax, rows_where(rows, scale=scale), colour, label, linestyle=line)
 
 
 def _label(axes: np.ndarray) -> None:
@@ -199,25 +192,15 @@ FIGURES = (
             caption="Gradient descent on the chain-monomial task, with inputs whose covariance has "
             f"eigenvalues {eigenvalues}, for several scales of the first layer's initialisation: "
             "UC-NFC and C-NFC of both hidden layers, and training and test loss divided by the "
-            f"largest one in the panel. {OVER_SEEDS}",
-            points=partial(points, spectra=(spectrum,)),
+            f"largest one in the panel. {note}{OVER_SEEDS}",
+            points=partial(correlation_points, spectrum=spectrum),
             table=correlation_table,
             draw=draw_correlations,
         )
-        for name, spectrum, eigenvalues, data in (
-            ("fig8", "flat", "1", "isotropic data"),
-            ("fig9", "inverse", "1/(1+k)", "data of spectrum 1/(1+k)"),
-            ("fig10", "inverse_square", "1/(1+k²)", "data of spectrum 1/(1+k²)"),
+        for name, spectrum, eigenvalues, data, note in (
+            ("fig8", "flat", "1", "isotropic data", ""),
+            ("fig9", "inverse", "1/(1+k)", "data of spectrum 1/(1+k)", TRACE_D),
+            ("fig10", "inverse_square", "1/(1+k²)", "data of spectrum 1/(1+k²)", TRACE_D),
         )
-    ),
-    Figure(
-        name="fig_spectra",
-        title="C-NFC and UC-NFC on data of decaying spectra and trace d",
-        caption="As Figures 9 and 10, with the covariance's eigenvalues scaled to have mean 1, as "
-        "those of isotropic data: UC-NFC and C-NFC of the first layer, and test loss (mean and "
-        f"deviation of its logarithm), for two scales of its initialisation. {OVER_SEEDS}",
-        points=unit_variance_points,
-        table=correlation_table,
-        draw=draw_unit_variance,
     ),
 )

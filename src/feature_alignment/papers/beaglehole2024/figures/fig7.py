@@ -52,7 +52,7 @@ def table(runs: Runs) -> FigureTable:
         first_order = _curve(rows_where(rows, metric="predicted"))
         rank = _curve(rows_where(rows, metric="expected_kernel_rank"))
         parts += [
-            _summary(step, "expected_kernel_rank_step", point=point, decay_rate=alpha)
+            _summary(step, "expected_kernel_rank_step", point=point, decay_rate=float(alpha))
             for alpha, step in rank.diff(axis=1).iloc[:, 1:].items()
         ]
         for size, width in zip(LINES, _widths(rows), strict=True):
@@ -125,7 +125,7 @@ def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str,
     return {metric: dip, f"{metric}_margin": dip - noise}
 
 
-def _summary(values: pd.Series, metric: str, **where: object) -> pd.DataFrame:
+def _summary(values: pd.Series, metric: str, **where: str | float) -> pd.DataFrame:
     """Tidy rows of one value for each seed."""
     rows = values.rename("value").rename_axis("seed").reset_index()
     return rows.assign(step=0, layer="layers.0", split="train", metric=metric, **where)
@@ -172,8 +172,8 @@ FIGURES = (
         caption="Correlation ρ of the second derivatives of centred NFM and AGOP at "
         "initialisation, at the first layer of networks with two hidden layers, against the decay "
         "rate α of the data's covariance, whose eigenvalues are 1/(1 + k^α). Dotted: first-order "
-        "prediction, from the expected PTK at infinite width in closed form; for ReLU dash-dotted: the "
-        "same with φ′ linearised. Symbols: observed at "
+        "prediction, from the expected PTK at infinite width in closed form; dash-dotted: the same "
+        "with ReLU's φ′ linearised. Symbols: observed at "
         "the smaller (dashed) and the larger width (solid), mean over networks; bars: standard "
         "deviation between networks, mean over draws of the data (seeds). The widths are drawn a "
         "little to the left and right of their α. Thinner lines without "

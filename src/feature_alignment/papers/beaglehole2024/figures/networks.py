@@ -21,8 +21,6 @@ RELEASED_RATES = {**TEXT_RATES, "cifar10": 2.0, "cifar100": 2.0, "svhn": 2.0}
 """Before they are multiplied by classes/10."""
 FIRST_EPOCH_RATE = 1e-4
 MNIST_EPOCHS = 50
-UNIT_SEEDS = 5
-"""The fewest that a sign test can tell from chance."""
 
 CORRELATIONS = {"nfc": "UC-NFC", "centred_nfc": "C-NFC"}
 MEASURES = (
@@ -65,8 +63,8 @@ def trajectory_points(settings: Settings) -> list[Point]:
     text = next((point for point in points if point.name == "mlp_mnist_text"), None)
     if text is None:
         return points
-    own = text.parameters.but(pixels="unit", seeds=max(text.parameters.seeds, UNIT_SEEDS))
-    return [*points, Point("mlp_mnist_unit", own, {**text.columns, "settings": "unit"})]
+    columns = {**text.columns, "settings": "unit"}
+    return [*points, Point("mlp_mnist_unit", text.parameters.but(pixels="unit"), columns)]
 
 
 def other_points(settings: Settings) -> list[Point]:
