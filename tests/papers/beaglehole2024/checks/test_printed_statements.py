@@ -6,6 +6,8 @@ import torch
 from feature_alignment.determinism import torch_stream
 from feature_alignment.free_probability.random_features import sample_r
 from feature_alignment.free_probability.words import canonical_rotation, free_trace, moment_trace
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.checks.printed_statements import (
     Expansion,
     alternating_as_printed,
@@ -121,3 +123,10 @@ def test_the_mean_of_the_kernel_is_that_of_the_corrected_linearisation():
     printed = quadratic_kernel(gram / d) - linearised_kernel(gram, d, EXPANSION, as_printed=True)
     assert rest[off_diagonal].mean().item() == pytest.approx(0, abs=1e-3)
     assert printed[off_diagonal].mean().item() == pytest.approx(-5 / (2 * d), rel=0.01)
+
+
+def test_nfm_and_agop_are_as_wide_as_the_layers_inputs():
+    model = MLP(3, [5, 4], 1, "relu", False, torch_stream(0, "tests/model"), dtype=torch.float64)
+    x = torch.randn(6, 3, generator=torch_stream(0, "tests/x"), dtype=torch.float64)
+    for layer, width in zip(layer_feature_matrices(model, x).values(), (3, 5, 4), strict=True):
+        assert layer.nfm.shape == layer.agop.shape == (width, width)  # not k_{l+1}, as printed

@@ -86,11 +86,9 @@ def _outer(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 def _decomposition_error(weight: torch.Tensor, middle: torch.Tensor) -> float:
     """Of WᵀMW and its four parts by eq. 4; the layer's rows in reverse order stand for W₀."""
-    parts = (weight - weight.flip(0), weight.flip(0))
-    return _relative(
-        sum(left.T @ middle @ right for left in parts for right in parts),
-        weight.T @ middle @ weight,
-    )
+    parts = torch.stack((weight - weight.flip(0), weight.flip(0)))
+    products = torch.einsum("aki,kl,blj->ij", parts, middle, parts)
+    return _relative(products, weight.T @ middle @ weight)
 
 
 def _input_gradients(model: MLP, x: torch.Tensor) -> list[torch.Tensor]:
@@ -124,16 +122,15 @@ def _second_derivative_errors(
     step = float(RELATIVE_STEP * weight.norm() / gradient.norm())
     before, after = (_centred(model, name, x, loss, time) for time in (-step, step))
     velocity = (after["change"] - before["change"]) / (2 * step)
-    errors, first_derivatives = (
+    of_proof = _relative((after["nfm"] + before["nfm"]) / step**2, 2 * stated["agop"])
+    first_derivatives, errors = (
+        [],
         {
             "equation_7": abs(feature_pair(gradient, covariance).correlation() - by_traces),
             "proposition_3_velocity_as_printed": _relative(velocity, gradient),
             "proposition_3_velocity": _relative(velocity, -gradient),
-            "proposition_3_proof_as_printed": _relative(
-                (after["nfm"] + before["nfm"]) / step**2, 2 * stated["agop"]
-            ),
+            "proposition_3_proof_as_printed": of_proof,
         },
-        [],
     )
     for matrix, half in stated.items():
         second = (after[matrix] + before[matrix]) / step**2  # at time 0 both matrices vanish
@@ -153,11 +150,8 @@ def _centred(
     change = parameters[f"{name}.weight"] - model.get_parameter(f"{name}.weight").detach()
     gradients = layer_signals(model, x, parameters)[name].gradients
     covariance = preactivation_feature_covariance(gradients) * len(x)
-    return {
-        "change": change,
-        "nfm": change.T @ change,
-        "agop": change.T @ covariance @ change,
-    }
+    matrices = {"nfm": change.T @ change, "agop": change.T @ covariance @ change}
+    return {"change": change, **matrices}
 
 
 def _relative(found: torch.Tensor, expected: torch.Tensor) -> float:

@@ -37,18 +37,13 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
     for alpha in p.decay_rates:
         inputs = synthetic.power_law_gaussian(p.samples, p.dimension, alpha, run.stream("data"))
         x, y = torch.tensor(inputs, **run.to), torch.tensor(_labels(run, inputs), **run.to)
-        dual = partial(
-            expected_preactivation_kernel,
-            x,
-            hidden_layers=p.hidden_layers,
-            weight_variance=PYTORCH_VARIANCE,
-        )
-        expected = dual(p.activation)
+        expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, PYTORCH_VARIANCE)
         add = partial(result.add, step=0, layer="layers.0", decay_rate=alpha)
         add("predicted", velocity_correlation(x, y, expected))
         if p.activation in LINEARISED:
-            linear = dual(LINEARISED[p.activation])
-            add("predicted_linearised", velocity_correlation(x, y, linear))
+            linear = LINEARISED[p.activation], p.hidden_layers, PYTORCH_VARIANCE
+            kernel = expected_preactivation_kernel(x, *linear)
+            add("predicted_linearised", velocity_correlation(x, y, kernel))
         add("expected_kernel_rank", expected.trace() ** 2 / expected.square().sum())
         add("expected_kernel_projection", cosine_similarity(expected, expected @ expected))
         for width in p.widths:

@@ -52,7 +52,7 @@ def table(runs: Runs) -> FigureTable:
         first_order = _curve(rows_where(rows, metric="predicted"))
         rank = _curve(rows_where(rows, metric="expected_kernel_rank"))
         parts += [
-            _summary(step, "expected_kernel_rank_step", point=point, decay_rate=float(alpha))
+            _summary(step, "expected_kernel_rank_step", point=str(point), decay_rate=alpha)  # pyright: ignore[reportArgumentType]: a column's name
             for alpha, step in rank.diff(axis=1).iloc[:, 1:].items()
         ]
         for size, width in zip(LINES, _widths(rows), strict=True):
