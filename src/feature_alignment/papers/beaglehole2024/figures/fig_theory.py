@@ -30,13 +30,6 @@ IDENTITIES = {
     "proposition_12": "Prop. 12",
     "proposition_3_nfm": "Prop. 3, NFM",
     "proposition_3_agop": "Prop. 3, AGOP",
-    "equation_4": "eq. 4",
-    "equation_7": "eq. 7",
-    "projection": "projection",
-    "homogeneity_positive": "homogeneity",
-    "equation_19_corrected": "eq. 19, corrected",
-    "equation_26_as_printed": "eq. 26",
-    "equation_27_as_printed": "eq. 27",
 }
 """Exact, up to rounding and to the error of finite differences."""
 EQUATIONS = {
