@@ -178,7 +178,8 @@ FIGURES = (
         name="fig_theory",
         title="What the theorem and the propositions say, measured",
         caption="Checks of Theorem 9, Propositions 2, 3, 12 and 16, Lemma 13, and eq. 10, "
-        "12-15, 20, 22 and 28; the table has more of them. A: 1 − ρ of the second derivatives of centred NFM and AGOP against the dimension "
+        "12-15, 20, 22 and 28; the table has more of them. "
+        "A: 1 − ρ of the second derivatives of centred NFM and AGOP against the dimension "
         "d of data on the sphere, ReLU kernel at infinite width, for numbers of samples and "
         "targets (z² − 1 has no linear part: the theorem does not speak of it). B: the same for "
         "n = 4d log d, a linear target and the kernels of several activations; the quadratic's "
