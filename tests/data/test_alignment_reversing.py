@@ -120,3 +120,13 @@ def test_the_literal_spike_makes_matrices_rank_one_in_effect():
 def test_unknown_reading():
     with pytest.raises(UserError, match="reading: unknown 'sqare'; did you mean 'square'"):
         draw(0.5, reading="sqare")
+
+
+def test_rounding_lets_a_singular_gram_be_inverted_along_what_the_samples_leave_out():
+    x, _ = draw(0.5, reading="rounded", epsilon2=0.0)
+    first, second = x[:80], x[80:]
+    assert np.isfinite(second).all()
+    basis = np.linalg.svd(first, full_matrices=False)[2]  # the rows' span
+    inside = np.linalg.norm(second @ basis.T) / np.linalg.norm(second)
+    assert inside < 0.1
+    assert np.linalg.norm(second) > 1e4 * np.linalg.norm(draw(0.5, reading="compact")[0][80:])

@@ -41,6 +41,19 @@ def test_dual_kernels_are_gaussian_averages(name, covariance):
     )
 
 
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_the_linearised_kernel_is_that_of_the_linear_part_of_relus_derivative(covariance):
+    uu, vv, uv = covariance
+    slope, mean = (
+        gaussian_average(lambda u, v, k=k: u**k * (u > 0), uu, vv, uv) for k in (1, 0)
+    )  # E[φ′(u)u] and E[φ′(u)]
+    other = gaussian_average(lambda u, v: v * (v > 0), uu, vv, uv)
+    expected = mean**2 + slope / uu * other / vv * uv
+    arguments = [torch.tensor(entry, dtype=torch.float64) for entry in covariance]
+    found = DUALS["relu_linearised"].derivative(*arguments)
+    assert float(found) == pytest.approx(expected, rel=2e-3, abs=1e-4)
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_the_derivative_kernel_is_the_slope_of_the_value_kernel(name):
     """∂/∂S_uv E[φ(u)φ(v)] = E[φ′(u)φ′(v)]."""

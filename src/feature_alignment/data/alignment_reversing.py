@@ -6,7 +6,7 @@ import numpy as np
 
 from feature_alignment.errors import UserError, suggestion
 
-READINGS = ("tempered", "square", "compact")
+READINGS = ("tempered", "square", "compact", "rounded")
 
 
 class AlignmentReversing:
@@ -21,7 +21,7 @@ class AlignmentReversing:
     4. X ← X + ε₂ Z with Z standard normal, y ← y + label_shift.
 
     This cannot be done to the letter: with γn < d rows the Gram of X⁽¹⁾ is singular, and the shapes
-    of step 2 do not fit. There are three readings:
+    of step 2 do not fit. There are four readings:
 
     - "compact": X⁽¹⁾ has γn rows and X̃⁽²⁾ the other (1 − γ)n, and step 2 keeps as many singular
       triples as both have. The spike 11ᵀ makes all matrices rank one in effect.
@@ -29,6 +29,9 @@ class AlignmentReversing:
       and the other (1 − γ)n rows of X⁽²⁾.
     - "tempered": square, with the covariance 11ᵀ/d + ε₁ I, rows divided by √n, and (S₁ + δ)⁻¹ in
       place of S₁⁻¹. The reading with which the correlation varies with γ.
+
+    - "rounded": step 2 as printed in float32, where rounding keeps the singular values of the Gram
+      of γn rows away from zero; X̃⁽²⁾ is n × n, and X has the last (1 − γ)n rows of X⁽²⁾.
 
     Source: Beaglehole et al. 2024, Appendix G; the default ε₁, ε₂ and shift are the paper's, δ is
     ours.
@@ -40,7 +43,7 @@ class AlignmentReversing:
     Args:
         n: samples and input dimension.
         generator: source of X⁽¹⁾, X̃⁽²⁾ and Z, in this order.
-        reading: "tempered", "square" or "compact".
+        reading: one of `READINGS`.
         epsilon1: isotropic part of the covariance.
         epsilon2: deviation of the noise on all inputs.
         delta: tempering δ, greater than 0; only the tempered reading uses it.
@@ -87,7 +90,12 @@ class AlignmentReversing:
                 f"gamma: {gamma} of {self.n} samples, wanted 1/{self.n} to 1; correct it."
             )
         ones = round(gamma * self.n)
-        second = self._compact_rows(ones) if self.reading == "compact" else self._inverse[ones:]
+        if self.reading == "compact":
+            second = self._compact_rows(ones)
+        elif self.reading == "rounded":
+            second = self._rounded_rows(ones)
+        else:
+            second = self._inverse[ones:]
         x = np.concatenate([self._first[:ones], second]) + self._noise
         y = np.where(np.arange(self.n) < ones, 1.0, 0.0) + self._label_shift
         return x, y
@@ -98,6 +106,17 @@ class AlignmentReversing:
         _, singular, right = np.linalg.svd(self._first)
         left = np.linalg.svd(self._other)[0]
         return (left / (singular**2 + self._delta)) @ right  # S₁ are squares: Gram, not data
+
+    @cached_property
+    def _left(self) -> np.ndarray:
+        """V₂ in float32, (n, n)."""
+        return np.linalg.svd(self._other.astype(np.float32))[0]
+
+    def _rounded_rows(self, ones: int) -> np.ndarray:
+        """X⁽²⁾ of the rounded reading, (n − ones, d)."""
+        first = self._first[:ones].astype(np.float32)
+        _, singular, right = np.linalg.svd(first.T @ first)
+        return (self._left[ones:] / singular) @ right
 
     def _compact_rows(self, ones: int) -> np.ndarray:
         """X⁽²⁾ of the compact reading, (n − ones, d)."""

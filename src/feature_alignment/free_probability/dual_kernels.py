@@ -37,6 +37,10 @@ def _step(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
     return (pi - torch.arccos(_cosine(uu, vv, uv))) / (2 * pi)
 
 
+def _linear_step(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
+    return 1 / 4 + _cosine(uu, vv, uv) / (2 * pi)  # φ′(u) ≈ 1/2 + u/√(2π S_uu)
+
+
 def _cosine(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.Tensor:
     return torch.clamp(uv / torch.sqrt(uu * vv), -1, 1)
 
@@ -56,10 +60,12 @@ def _exponential(uu: torch.Tensor, vv: torch.Tensor, uv: torch.Tensor) -> torch.
 DUALS: dict[str, Dual] = {
     "quadratic": Dual(lambda uu, vv, uv: uu * vv + 2 * uv**2, lambda uu, vv, uv: 4 * uv),
     "relu": Dual(_relu, _step),
+    "relu_linearised": Dual(_relu, _linear_step),
     "erf": Dual(_erf, _erf_derivative),
     "exponential": Dual(_exponential, _exponential),
 }
-"""By activation: h², max(h, 0), erf(h) and exp(h).
+"""By activation: h², max(h, 0), the same with φ′ replaced by its linear part (the first two Hermite
+polynomials), erf(h) and exp(h).
 
 Source: Cho and Saul 2009 (ReLU, orders 1 and 0); Williams 1997 (erf); Gaussian integrals (others).
 """

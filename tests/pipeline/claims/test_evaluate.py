@@ -281,13 +281,18 @@ NUMBERS = [c for c in STATED if c not in BOUNDS]
 def test_the_papers_own_number_reproduces_the_paper_and_a_far_one_does_not(number):
     """Whatever a ledger entry says, its criterion must fit its own number."""
     where = {k: v if v != "last" else 7 for k, v in number.select.items()}
-    draws = {number.over: 1} if number.over is not None else {}
+    chosen = number.select.get(number.over, 1)
+    draws = chosen if isinstance(chosen, list) else [chosen]
     for shift, outcomes in (
         (0.0, {"reproduced", "holds"}),
         (100.0 + number.paper_value, {"not reproduced", "fails", "not testable here"}),
     ):
         value = number.paper_value + shift
-        rows = [{"step": 0, **where, **draws, "seed": s, "value": value} for s in range(6)]
+        rows = [
+            {"step": 0, **where, number.over or "draw": draw, "seed": s, "value": value}
+            for s in range(6)
+            for draw in draws
+        ]
         found = evaluate(number, pd.DataFrame(rows), "paper", data_is_real=True)
         assert found.outcome in outcomes
 

@@ -90,6 +90,8 @@ class Spectra(ChainParameters, experiment="spectra"):
     decay: NotNegative | None = None
     """Exponent a of the data covariance's eigenvalues 1/(1 + k^a), k from 1; null for the
     identity."""
+    unit_variance: bool = False
+    """Whether those eigenvalues are scaled to have mean 1, as the identity's."""
     width: Width = 128
     first_layer_scales: Several[Positive] = (1.0, 0.1, 0.01)
     """Multipliers on PyTorch's default initialisation, first layer only; a network is trained for
@@ -140,9 +142,9 @@ class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     hidden_layers: HiddenLayers = 3
     initial_scale: Positive = 0.1
     """Multiplier on PyTorch's default initialisation."""
-    scaled_layers: Literal["all", "ends"] = "ends"
-    """Layers that the multiplier is for, which the text leaves open: all, or the first layer and
-    the readout (ends)."""
+    scaled_layers: Literal["all", "ends", "first"] = "ends"
+    """Layers that the multiplier is for, which the text leaves open: all, the first layer and the
+    readout (ends), or the first alone."""
     optimizer: Optimizer = "gd"
     learning_rate: Positive = 0.25
     """Step size; the figure gives each optimizer its own."""
@@ -151,6 +153,9 @@ class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     epsilon: NotNegative = 0.01
     """SLO's relaxation of the gradient norm."""
     relaxation: Relaxation = "additive"
+    gradient_norm: Literal["layer", "global"] = "layer"
+    """The norm that SLO divides by, which Section 5.2 takes of each layer's gradient; Appendices J
+    and K write that of the whole one (global)."""
     steps: Steps = 500
     measure_every: MeasureEvery = 10
 
@@ -177,6 +182,9 @@ class ImageParameters(Parameters):
     """Epochs between two measurements; the start and the first epoch are always measured."""
     probe_samples: int = Field(default=1000, ge=2)
     """Training images on which the feature covariance is taken."""
+    pixels: Literal["standardised", "unit"] = "standardised"
+    """Whether each channel has mean 0 and deviation 1, as in the released code, or lies in
+    [0, 1] (unit); the text says neither."""
     precision: TrainingPrecision = "float32"
     seeds: Seeds = 3
 
@@ -308,7 +316,7 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
 
     size: int = Field(default=1024, ge=8)
     """Samples n, input dimension d and width k, all equal."""
-    reading: Literal["tempered", "square", "compact"] = "tempered"
+    reading: Literal["tempered", "square", "compact", "rounded"] = "tempered"
     """How Appendix G is read, see deviations.md; each of the figure's points sets its own."""
     balances: Several[Annotated[float, Field(gt=0, le=1)]] = Field(
         default=(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0), min_length=2

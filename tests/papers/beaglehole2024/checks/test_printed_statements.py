@@ -4,9 +4,14 @@ import pytest
 import torch
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.free_probability.random_features import sample_r
 from feature_alignment.free_probability.words import canonical_rotation, free_trace, moment_trace
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.checks.printed_statements import (
     Expansion,
+    alternating_as_printed,
+    expansion_errors,
     expected_agop_derivative,
     expected_agop_derivative_as_printed,
     first_denominator_as_printed,
@@ -16,9 +21,16 @@ from feature_alignment.papers.beaglehole2024.checks.printed_statements import (
 )
 
 TRACES = {"A": 2, "B": 3, "AA": 7, "AB": 11, "BB": 13, "AAB": 31, "ABB": 37, "ABAB": 101}
+TRACES |= {"AAA": 23, "AAAB": 59}
 
 
 def trace(word):
+    """Of words in A and B, and in C and D, which are A and B minus their traces."""
+    for centred, letter in ("CA", "DB"):
+        if centred in word:
+            rest = word.replace(centred, "", 1)
+            mean = TRACES[letter] * (trace(rest) if rest else 1)
+            return trace(word.replace(centred, letter, 1)) - mean
     return Fraction(TRACES[canonical_rotation(word)])
 
 
@@ -29,6 +41,24 @@ def test_equations_20_and_22_are_the_free_traces_of_their_words(word, formula):
     moments = [Fraction(m) for m in (2, 5, 17, 61)]
     derived = free_trace(word, {"R": moment_trace(moments), "AB": trace})
     assert formula(trace, moments) == derived
+
+
+@pytest.mark.parametrize(
+    ("letters", "powers"), [("C", (1,)), ("CD", (1, 2)), ("CCD", (1, 2, 1)), ("CDCC", (1, 2, 1, 1))]
+)
+def test_equations_12_to_15_are_the_free_traces_of_alternating_words(letters, powers):
+    moments = [Fraction(m) for m in (2, 5, 17, 61, 97)]
+    word = "".join(c + "R" * power for c, power in zip(letters, powers, strict=True))
+    derived = free_trace(word, {"R": moment_trace(moments), "CD": trace})
+    assert alternating_as_printed(trace, moments, letters, powers) == derived
+
+
+def test_expansions_hold_but_for_the_last_term_of_equation_19_and_the_roots_of_equation_11():
+    x, y = task()
+    errors = expansion_errors(x, y, sample_r(4, 4, torch_stream(0, "tests/r")))
+    wrong = {name for name, error in errors.items() if error > 1e-12}
+    assert wrong == {"equation_11_as_printed", "equation_19_as_printed"}
+    assert min(errors[name] for name in wrong) > 0.01
 
 
 def test_equation_28_lacks_one_term():
@@ -93,3 +123,10 @@ def test_the_mean_of_the_kernel_is_that_of_the_corrected_linearisation():
     printed = quadratic_kernel(gram / d) - linearised_kernel(gram, d, EXPANSION, as_printed=True)
     assert rest[off_diagonal].mean().item() == pytest.approx(0, abs=1e-3)
     assert printed[off_diagonal].mean().item() == pytest.approx(-5 / (2 * d), rel=0.01)
+
+
+def test_nfm_and_agop_are_as_wide_as_the_layers_inputs():
+    model = MLP(3, [5, 4], 1, "relu", False, torch_stream(0, "tests/model"), dtype=torch.float64)
+    x = torch.randn(6, 3, generator=torch_stream(0, "tests/x"), dtype=torch.float64)
+    for layer, width in zip(layer_feature_matrices(model, x).values(), (3, 5, 4), strict=True):
+        assert layer.nfm.shape == layer.agop.shape == (width, width)  # not k_{l+1}, as printed

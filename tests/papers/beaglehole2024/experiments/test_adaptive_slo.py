@@ -2,7 +2,8 @@ import pandas as pd
 import pytest
 import torch
 
-from feature_alignment.papers.beaglehole2024.experiments.adaptive_slo import run_seed
+from feature_alignment.models.mlp import MLP
+from feature_alignment.papers.beaglehole2024.experiments.adaptive_slo import _optimizer, run_seed
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.run import SeedRun
 
@@ -54,3 +55,30 @@ def test_the_readings_differ_in_the_inner_layers_only():
         for rows in (ends, everything)
     ]
     assert losses[0]["value"].item() != losses[1]["value"].item()
+
+
+def test_the_first_layer_alone_can_have_the_scale():
+    first, ends = (run(scaled_layers=reading, optimizer="gd") for reading in ("first", "ends"))
+    assert values(first, "nfc", 0).tolist() == pytest.approx(values(ends, "nfc", 0).tolist())
+    # Ten times the readout, ten times the gradient in the layers below.
+    moved = [values(rows, "weight_change", 1)["layers.1"] for rows in (first, ends)]
+    assert moved[0] > 5 * moved[1]
+
+
+def test_steps_can_be_divided_by_the_norm_of_the_whole_gradient():
+    p = PARAMETERS.but(gradient_norm="global", epsilon=0.5, learning_rate=0.1, speed=4.0)
+    model = MLP(3, [5] * 3, 1, "relu", False, torch.Generator().manual_seed(0))
+    optimizer = _optimizer(model, torch.eye(3), p)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    gradients = [
+        torch.full_like(weight, size) for weight, size in zip(before, (1, 2, 3, 4), strict=True)
+    ]
+    for weight, gradient in zip(model.parameters(), gradients, strict=True):
+        weight.grad = gradient.clone()
+    optimizer.step()
+    whole = sum(float(gradient.square().sum()) for gradient in gradients) ** 0.5
+    speeds = sorted(
+        float((old - new.detach()).mean() / gradient.mean() * (0.5 + whole) / 0.1)
+        for old, new, gradient in zip(before, model.parameters(), gradients, strict=True)
+    )
+    assert speeds == pytest.approx([0.25, 0.25, 0.25, 4.0], rel=1e-4)

@@ -52,3 +52,13 @@ def test_with_all_labels_one_the_term_of_the_agop_alone_is_a_cube():
     eigenvalues = np.linalg.svd(x)[1] ** 6  # of (XᵀX)³
     expected = eigenvalues.sum() / np.linalg.norm(eigenvalues) / 96**0.5
     assert found.item() == pytest.approx(expected)
+
+
+def test_the_nfms_second_derivative_is_compared_with_the_identity():
+    rows = run(reading="compact")
+    found = rows[rows["metric"] == "nfm_derivative_identity"].set_index("balance")["value"]
+    data = Data(96, stream(0, "data"), reading="compact")
+    x, y = data.sample(0.25)
+    square = np.linalg.matrix_power(x.T @ (y[:, None] * x), 2)
+    expected = np.trace(square) / np.linalg.norm(square) / 96**0.5
+    assert found[0.25] == pytest.approx(expected)

@@ -46,3 +46,13 @@ def test_each_layer_of_the_network_has_its_scale():
     ones, scaled = (chain_network(seed_run(3), scales) for scales in ([1, 1, 1], [0.1, 1, 0.01]))
     for layer, other, scale in zip(ones.layers, scaled.layers, (0.1, 1, 0.01), strict=True):
         torch.testing.assert_close(layer.weight * scale, other.weight)
+
+
+def test_eigenvalues_of_mean_one_give_inputs_the_trace_of_isotropic_ones():
+    run = SeedRun(0, PARAMETERS.but(samples=4000), torch.device("cpu"))
+    (scaled, labels), (plain, same) = (
+        chain_task(run, 2.0, unit_variance=unit)["train"] for unit in (True, False)
+    )
+    assert scaled.square().mean().item() == pytest.approx(1, rel=0.05)
+    torch.testing.assert_close(scaled / scaled.norm(), plain / plain.norm())
+    torch.testing.assert_close(labels, same)  # of degree two, and divided by their deviation

@@ -31,3 +31,23 @@ def test_rank_one_data_have_correlation_one():
     observed, predicted = curves(decay_rates=[40.0, 50.0, 60.0], target="high_rank")
     assert predicted.min() > 0.999
     assert observed.min().min() > 0.999
+
+
+def test_the_expected_kernel_of_one_direction_is_a_projection():
+    parameters = PARAMETERS.but(decay_rates=[0.0, 6.0, 50.0], networks=1)
+    rows = pd.DataFrame(run_seed(SeedRun(0, parameters, torch.device("cpu"))).rows)
+    by_rate = rows.pivot_table(index="decay_rate", columns="metric", values="value")
+    assert by_rate["expected_kernel_rank"].is_monotonic_decreasing
+    assert by_rate.loc[50.0, "expected_kernel_rank"] == pytest.approx(1, abs=1e-6)
+    assert by_rate.loc[50.0, "expected_kernel_projection"] == pytest.approx(1, abs=1e-6)
+    assert by_rate.loc[0.0, "expected_kernel_projection"] < 0.99
+
+
+def test_linearised_relu_is_another_prediction_and_the_quadratic_has_none():
+    relu, quadratic = (
+        pd.DataFrame(run_seed(SeedRun(0, PARAMETERS.but(activation=phi), torch.device("cpu"))).rows)
+        for phi in ("relu", "quadratic")
+    )
+    assert "predicted_linearised" not in set(quadratic["metric"])
+    curves = relu.pivot_table(index="decay_rate", columns="metric", values="value")
+    assert (abs(curves["predicted_linearised"] - curves["predicted"]) > 1e-3).any()

@@ -49,6 +49,17 @@ def test_channels_are_standardised_and_targets_centred(dataset):
         assert targets.argmax(dim=1).tolist() == classes.tolist()
 
 
+def test_pixels_can_stay_between_0_and_1(dataset):
+    (x, _), (standardised, _) = (
+        image_task(seed_run(dataset, MLP.but(pixels=pixels)))["train"]
+        for pixels in ("unit", "standardised")
+    )
+    assert 0 <= x.min() < 0.1 < 0.6 < x.max() <= 1
+    deviation = x.std(dim=(0, 2, 3), correction=0, keepdim=True)
+    expected = (x - x.mean(dim=(0, 2, 3), keepdim=True)) / deviation
+    torch.testing.assert_close(standardised, expected, atol=1e-4, rtol=1e-4)
+
+
 def test_a_small_dataset_gives_all_it_has(dataset):
     task = image_task(seed_run(dataset, MLP.but(samples=1000, test_samples=1000)))
     assert [len(x) for x, _ in task.values()] == [40, 20]

@@ -75,3 +75,40 @@ def test_the_mean_of_lemma_13_nears_its_expectation(frame):
     deviations = frame.loc[frame["metric"] == "lemma_13_deviation", "value"]
     assert len(deviations) == 4
     assert deviations.iloc[-1] < 0.8 * deviations.iloc[0]
+
+
+def test_identities_hold_and_their_misprints_do_not(values):
+    for exact in ("equation_4", "equation_7", "projection", "proposition_12_gradient"):
+        assert values[exact] < 1e-12
+    assert values["homogeneity_positive"] < 1e-12
+    assert values["proposition_3_velocity"] < 1e-4
+    # The sign of Ẇ: a relative difference of 2.
+    assert values["proposition_3_velocity_as_printed"] == pytest.approx(2, abs=1e-3)
+    for misprint in (
+        "homogeneity_any",
+        "proposition_3_proof_as_printed",
+        "proposition_12_gradient_as_printed",
+        "glossary_agop_as_printed",
+    ):
+        assert values[misprint] > 0.1
+
+
+def test_freeness_holds_in_large_matrices(values):
+    for number in range(12, 16):
+        assert values[f"equation_{number}_as_printed"] < 0.1  # of O(1/N), N = 200
+
+
+def test_theorem_9s_data_have_identity_covariance_on_the_larger_sphere_alone(frame):
+    by_dimension = table(frame, "dimension")
+    printed = by_dimension["theorem9_covariance_as_printed"]
+    assert printed.is_monotonic_increasing
+    assert printed.iloc[-1] == pytest.approx(1, abs=0.02)
+    assert by_dimension["theorem9_covariance_corrected"].iloc[-1] < 0.3
+
+
+def test_the_fourth_trace_of_theorem_9s_proof_grows_with_the_dimension(frame):
+    by_dimension = table(frame, "dimension")
+    printed = by_dimension["theorem9_fourth_trace_as_printed"]
+    assert printed.iloc[-1] > 4 * printed.iloc[0]  # eight times the dimension
+    corrected = by_dimension["theorem9_fourth_trace_corrected"]
+    assert corrected.max() < 2 * corrected.min()

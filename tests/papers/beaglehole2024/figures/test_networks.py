@@ -51,6 +51,18 @@ def settings(*datasets):
     return Settings({kind.experiment: kind for kind in kinds})
 
 
+def test_mnist_is_also_trained_on_pixels_between_0_and_1():
+    (extra,) = (
+        point
+        for point in networks.trajectory_points(settings("svhn", "mnist"))
+        if point.columns["settings"] == "unit"
+    )
+    text = next(p for p in networks.mlp_points(settings("mnist")) if p.name == "mlp_mnist_text")
+    assert extra.parameters == text.parameters.but(pixels="unit")
+    without = networks.trajectory_points(settings("svhn"))
+    assert [point.name for point in without] == ["mlp_svhn_released", "mlp_svhn_text"]
+
+
 def test_released_settings_scale_the_rate_by_classes_and_begin_slowly():
     points = {
         point.name: point.parameters for point in networks.mlp_points(settings("cifar100", "mnist"))

@@ -25,7 +25,8 @@ def figure_3(observed, predicted, shift_of_second_draw=0.0):
                 value = seen + shift + seed * shift_of_second_draw
                 rows.append({**where, "network": network, "metric": "observed", "value": value})
             rows.append({**where, "metric": "predicted", "value": said})
-            rows.append({**where, "metric": "unique_term_identity", "value": gamma / 2})
+            for metric, share in (("unique_term_identity", 2), ("nfm_derivative_identity", 5)):
+                rows.append({**where, "metric": metric, "value": gamma / share})
     return fig3.table(runs(rows))
 
 
@@ -34,7 +35,8 @@ def test_figure_3_compares_the_first_network_with_the_prediction():
     found = {
         metric: table.values(metric, point="square").tolist()[0]
         for metric in table.frame["metric"].unique()
-        if metric not in {"observed", "predicted", "unique_term_identity"}
+        if metric
+        not in {"observed", "predicted", "unique_term_identity", "nfm_derivative_identity"}
     }
     assert found == pytest.approx(
         {
@@ -43,6 +45,7 @@ def test_figure_3_compares_the_first_network_with_the_prediction():
             "rise_with_balance": 0.4,
             "largest_network_deviation": 0.1,
             "smallest_balance_unique_term_identity": 0.05,
+            "smallest_balance_nfm_derivative_identity": 0.02,
             "scatter_r2": 1 - 0.01 / 0.08,
             "largest_error_of_mean": 0.1,
             "draw_over_network_deviation": 0.0,
@@ -65,6 +68,10 @@ def figure_7():
             where = {"point": f"{phi}_{target}", "activation": phi, "target": target}
             where |= {"seed": 0, "decay_rate": alpha}
             rows.append({**where, "metric": "predicted", "value": said})
+            rows.append({**where, "metric": "expected_kernel_rank", "value": 9 - alpha**2})
+            if phi == "relu":
+                linear = {"metric": "predicted_linearised", "value": said - 0.5}
+                rows.append({**where, **linear})
             for width in (8, 64):
                 wide = {**where, "width": width}
                 error = 0.1 if phi == "relu" and width == 64 else 0.3
@@ -81,6 +88,14 @@ def test_figure_7_measures_errors_by_width(figure_7):
     assert (larger, smaller) == pytest.approx((0.1, 0.3))
     difference = figure_7.values("relu_error_minus_quadratic_error").item()
     assert difference == pytest.approx(-0.2)
+    # Observed .1 below the prediction, which itself is .5 above the linearised one.
+    linear = figure_7.values("relu_linearised_error_minus_quadratic_error").item()
+    assert linear == pytest.approx(0.4 - 0.3)
+
+
+def test_figure_7_steps_from_one_decay_rate_to_the_next(figure_7):
+    rows = figure_7.rows(metric="expected_kernel_rank_step", point="quadratic_high_rank")
+    assert rows.set_index("decay_rate")["value"].to_dict() == {1.0: -1.0, 4.0: -15.0}
 
 
 def test_figure_7_compares_the_prediction_with_the_best_constant(figure_7):

@@ -36,12 +36,33 @@ def spectra_rows(metric, values):
     ]
 
 
+def loss_rows(losses):
+    return [
+        ("flat", 0, step, "all", split, "loss", value, scale)
+        for (step, scale), pair in losses.items()
+        for split, value in zip(("train", "test"), pair, strict=True)
+    ]
+
+
+NO_LOSS = loss_rows({(0, 1.0): (1, 1)})
+
+
+def test_test_losses_are_compared_at_the_training_loss_that_every_scale_reaches():
+    losses = {(0, 1.0): (1, 0.9), (20, 1.0): (0.3, 0.6), (800, 1.0): (0.1, 0.4)}
+    losses |= {(0, 0.1): (1, 0.8), (20, 0.1): (0.5, 0.7), (800, 0.1): (0.3, 0.5)}
+    rows = spectra_rows("nfc", {(0, 1.0): 0.1, (800, 1.0): 0.4})
+    rows += spectra_rows("centred_nfc", {(800, 1.0): 0.9})
+    table = by_spectrum.correlation_table(Runs(rows + loss_rows(losses)))
+    assert derived(table, "loss_at_equal_training_loss", scale=1.0, step=800) == [0.6]
+    assert derived(table, "loss_at_equal_training_loss", scale=0.1) == [0.5]
+
+
 def test_spreads_compare_time_means_and_early_values_among_scales():
     nfc = {(0, 1.0): 0.1, (20, 1.0): 0.2, (800, 1.0): 0.4}
     nfc |= {(0, 0.1): 0.1, (20, 0.1): 0.7, (800, 0.1): 0.9}
     centred = {key: 0.9 for key in nfc if key[0] > 0}
     rows = spectra_rows("nfc", nfc) + spectra_rows("centred_nfc", centred)
-    table = by_spectrum.correlation_table(Runs(rows))
+    table = by_spectrum.correlation_table(Runs(rows + NO_LOSS))
     assert derived(table, "nfc_scale_spread") == pytest.approx([0.5])
     assert derived(table, "nfc_scale_spread_early") == pytest.approx([0.5])
     assert derived(table, "centred_nfc_scale_spread") == pytest.approx([0.0])

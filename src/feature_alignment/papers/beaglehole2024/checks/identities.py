@@ -1,12 +1,14 @@
-"""Propositions that hold exactly, checked at every layer of a network.
+"""What holds exactly, checked at every layer of a network, and what is misprinted there.
 
-Source: beaglehole2024, Propositions 2, 3 and 12.
+Source: beaglehole2024, Propositions 2, 3 and 12, eq. 4 and 7, Sections 4.1 and 5.1, Appendix A.
 """
 
 from collections.abc import Callable
 
 import torch
 
+from feature_alignment.free_probability.first_order_correlation import velocity_correlation
+from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_matrices import average_gradient_outer_product
 from feature_alignment.layer_features.layer_signals import layer_signals
 from feature_alignment.layer_features.preactivation import (
@@ -16,14 +18,18 @@ from feature_alignment.layer_features.preactivation import (
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
 from feature_alignment.papers.beaglehole2024.checks.gradient_flow import Loss, flow
 
+SCALARS = {"positive": (0.5, 3.0), "any": (0.5, -3.0)}
+"""Values of a in f(Wx) = a⁻ᵖ f(aWx)."""
 RELATIVE_STEP = 1e-4
 """Length of the finite-difference step, as a share of the weights' norm."""
 
 
 def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
-    """Relative differences of both sides of Propositions 2, 3 and 12, the largest over layers.
+    """Relative differences of both sides of each statement, the largest over layers.
 
-    Of a model without biases and with one output, for inputs (n, d) and labels (n, 1).
+    Of a model without biases, with one output and all layers as wide as the inputs, for inputs
+    (n, d) and labels (n, 1). The glossary's AGOP and the proof of Proposition 12 are taken as
+    printed, with the gradients by h_ℓ and the inputs x_0.
     """
     errors: dict[str, float] = {}
     input_gradients = _input_gradients(model, x)
@@ -37,15 +43,52 @@ def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, f
         weight_gradients = torch.stack(
             [torch.autograd.grad(model(row).sum(), weight)[0].flatten() for row in x.split(1)]
         )  # (n, k·d)
+        by_h = signal.gradients[:, 0]  # (n, k)
         found = {
             "proposition_2": _relative(agop, gradients.T @ gradients / len(x)),
             "proposition_12": _relative(
                 kernel * (signal.inputs @ signal.inputs.T), weight_gradients @ weight_gradients.T
             ),
+            "proposition_12_gradient": _relative(_outer(by_h, signal.inputs), weight_gradients),
+            "proposition_12_gradient_as_printed": _relative(_outer(by_h, x), weight_gradients),
+            "equation_4": max(
+                _decomposition_error(weight.detach(), middle)
+                for middle in (torch.eye(len(covariance)).to(covariance), covariance)
+            ),
             **_second_derivative_errors(model, name, x, y),
         }
-        errors = {key: max(value, errors.get(key, 0.0)) for key, value in found.items()}
+        if covariance.shape == agop.shape:
+            found["glossary_agop_as_printed"] = _relative(covariance, agop)
+        errors |= {key: max(value, errors.get(key, 0.0)) for key, value in found.items()}
     return errors
+
+
+def homogeneity_errors(h: torch.Tensor) -> dict[str, float]:
+    """Relative difference of φ(h) and φ(ah)/a for ReLU, for positive scalars a and for any."""
+    relu = ACTIVATIONS["relu"]
+    return {
+        f"homogeneity_{name}": max(_relative(relu(a * h) / a, relu(h)) for a in scalars)
+        for name, scalars in SCALARS.items()
+    }
+
+
+def projection_error(x: torch.Tensor, y: torch.Tensor, generator: torch.Generator) -> float:
+    """1 − ρ of the second derivatives if 𝒦 is a random projection of half the samples' rank."""
+    columns = torch.randn(len(x), len(x) // 2, generator=generator, dtype=x.dtype).to(x.device)
+    basis = torch.linalg.qr(columns).Q
+    return 1 - velocity_correlation(x, y, 3 * basis @ basis.T)
+
+
+def _outer(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Outer products of the rows, flat: (n, k·d)."""
+    return (left[:, :, None] * right[:, None]).flatten(1)
+
+
+def _decomposition_error(weight: torch.Tensor, middle: torch.Tensor) -> float:
+    """Of WᵀMW and its four parts by eq. 4; the layer's rows in reverse order stand for W₀."""
+    parts = torch.stack((weight - weight.flip(0), weight.flip(0)))
+    products = torch.einsum("aki,kl,blj->ij", parts, middle, parts)
+    return _relative(products, weight.T @ middle @ weight)
 
 
 def _input_gradients(model: MLP, x: torch.Tensor) -> list[torch.Tensor]:
@@ -73,10 +116,22 @@ def _second_derivative_errors(
         "nfm": weighted.T @ kernel @ weighted,
         "agop": weighted.T @ kernel @ kernel @ weighted,
     }
-    gradient = signal.gradients[:, 0].T @ weighted
+    gradient = signal.gradients[:, 0].T @ weighted  # of the loss; the flow goes against it
+    covariance = preactivation_feature_covariance(signal.gradients)
+    by_traces = velocity_correlation(signal.inputs, (model(x) - y).detach()[:, 0], kernel)
     step = float(RELATIVE_STEP * weight.norm() / gradient.norm())
     before, after = (_centred(model, name, x, loss, time) for time in (-step, step))
-    errors, first_derivatives = {}, []
+    velocity = (after["change"] - before["change"]) / (2 * step)
+    of_proof = _relative((after["nfm"] + before["nfm"]) / step**2, 2 * stated["agop"])
+    first_derivatives, errors = (
+        [],
+        {
+            "equation_7": abs(feature_pair(gradient, covariance).correlation() - by_traces),
+            "proposition_3_velocity_as_printed": _relative(velocity, gradient),
+            "proposition_3_velocity": _relative(velocity, -gradient),
+            "proposition_3_proof_as_printed": of_proof,
+        },
+    )
     for matrix, half in stated.items():
         second = (after[matrix] + before[matrix]) / step**2  # at time 0 both matrices vanish
         first = (after[matrix] - before[matrix]) / (2 * step)
@@ -90,12 +145,13 @@ def _second_derivative_errors(
 def _centred(
     model: MLP, name: str, x: torch.Tensor, loss: Loss, time: float
 ) -> dict[str, torch.Tensor]:
-    """W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, K that of the time."""
+    """W̄, W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, K that of the time."""
     parameters = flow(model, loss, time)
     change = parameters[f"{name}.weight"] - model.get_parameter(f"{name}.weight").detach()
     gradients = layer_signals(model, x, parameters)[name].gradients
     covariance = preactivation_feature_covariance(gradients) * len(x)
-    return {"nfm": change.T @ change, "agop": change.T @ covariance @ change}
+    matrices = {"nfm": change.T @ change, "agop": change.T @ covariance @ change}
+    return {"change": change, **matrices}
 
 
 def _relative(found: torch.Tensor, expected: torch.Tensor) -> float:

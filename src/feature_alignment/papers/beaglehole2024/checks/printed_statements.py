@@ -1,14 +1,23 @@
 """Formulas of beaglehole2024 as printed, and the corrections of those that do not hold.
 
-Those of traces take the traces of words in A and B, and tr(R), tr(R²) and so on.
+Those of traces take the traces of words in A, B, C = Ā and D = B̄, and tr(R), tr(R²) and so on.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from feature_alignment.free_probability.words import Trace
+from feature_alignment.free_probability.centred_correlation import (
+    AGOP_WORD,
+    NFM_WORD,
+    NUMERATOR,
+    data_matrices,
+)
+from feature_alignment.free_probability.words import Trace, matrix_trace
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
 
 def expected_agop_derivative_as_printed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -73,63 +82,87 @@ def linearised_kernel(
     return gamma + h.slope / d * gram + mu * identity
 
 
-def numerator_as_printed(data_trace: Trace, moments: Sequence[float]) -> float:
+def alternating_as_printed(
+    t: Trace, moments: Sequence[Any], letters: str, powers: Sequence[int]
+) -> Any:
+    """tr[C̄₁R₁ … C̄ₘRₘ] for m up to 4, with letters C and D of trace 0 and Rᵢ = R^powers[i].
+
+    Source: beaglehole2024, eq. 12-15; they hold as printed.
+    """
+    r = [moments[power - 1] for power in powers]
+    value = math.prod(r) * t(letters)  # 0 for a single letter
+    if len(r) == 4:
+        even, odd = (moments[powers[i] + powers[i + 2] - 1] - r[i] * r[i + 2] for i in (0, 1))
+        value += r[0] * r[2] * odd * t(letters[:2]) * t(letters[2:])
+        value += r[1] * r[3] * even * t(letters[1:3]) * t(letters[3] + letters[0])
+    return value
+
+
+def with_centred(data: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A and B, and C = A − tr[A] and D = B − tr[B]."""
+    one = torch.eye(len(data["A"])).to(data["A"])
+    return data | {c: data[m] - data[m].trace() / len(one) * one for c, m in ("CA", "DB")}
+
+
+def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[str, float]:
+    """Relative errors of eq. 11, and of eq. 19, 26 and 27, which expand A and B.
+
+    Inputs are (n, d), labels (n,), R is (d, d). In eq. 11 the square roots are below the line with
+    exponents -1/2, which multiplies by them; in eq. 19 the last factor must be tr(R³) for tr(R)³.
+
+    Source: beaglehole2024, Appendix F, eq. 11, 17-19 and 23-27.
+    """
+    c, data = x.T @ (y[:, None] * x), data_matrices(x, y)
+    t = matrix_trace({**with_centred(data), "R": r})
+    ta, tb = t("A"), t("B")
+    rho, roots = cosine_similarity(c @ r @ c, c @ r @ data["B"] @ r @ c), t(NFM_WORD) * t(AGOP_WORD)
+    numerator = t("CRCRDR") + 2 * ta * t("CRDRR") + tb * t("CRCRR")
+    numerator += ta**2 * t("DRRR") + 2 * ta * tb * t("CRRR")
+    third = t("CRDRCRBR") + 2 * ta * t("CRDRRBR") + tb * t("CRRCRBR")
+    third += 2 * ta * tb * t("RRRCRB") + ta**2 * tb * t("RRRRB") + ta**2 * t("RRDRRB")
+    last = t("CRDRCRDR") + 2 * tb * t("CRDRCRR") + 2 * ta * t("CRDRRDR")
+    last += 4 * ta * tb * t("RRRCRD") + 2 * ta * tb**2 * t("RRRRC") + 2 * ta**2 * tb * t("RRRRD")
+    last += ta**2 * tb**2 * t("RRRR") + ta**2 * t("RRDRRD") + tb**2 * t("RRCRRC")
+    expansions = {
+        "equation_11_as_printed": (t(NUMERATOR) * roots**0.5, rho),
+        "equation_11_corrected": (t(NUMERATOR) / roots**0.5, rho),
+        "equation_19_as_printed": (numerator + ta**2 * tb * t("R") ** 3, t(NUMERATOR)),
+        "equation_19_corrected": (numerator + ta**2 * tb * t("RRR"), t(NUMERATOR)),
+        "equation_26_as_printed": (third, t(AGOP_WORD)),
+        "equation_27_as_printed": (last, t(AGOP_WORD)),
+    }
+    return {name: abs(formula / value - 1) for name, (formula, value) in expansions.items()}
+
+
+def numerator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
     """tr(ARARBR) by eq. 20.
 
     Source: beaglehole2024, eq. 20; it holds as printed.
     """
     r1, r2, r3, *_ = moments
-    a, b = data_trace("A"), data_trace("B")
-    ab, aa = data_trace("AB") - a * b, data_trace("AA") - a**2  # tr[ĀB̄] and tr[Ā²]
-    return (
-        a**2 * b * r3 + 2 * a * r2 * r1 * ab + b * r1 * r2 * aa + r1**3 * _centred_aab(data_trace)
-    )
+    a, b = t("A"), t("B")
+    value = a**2 * b * r3 + 2 * a * r2 * r1 * t("CD")
+    return value + b * r1 * r2 * t("CC") + r1**3 * t("CCD")
 
 
-def first_denominator_as_printed(data_trace: Trace, moments: Sequence[float]) -> float:
+def first_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
     """tr(ARAR) by eq. 22.
 
     Source: beaglehole2024, eq. 22; it holds as printed.
     """
     r1, r2, *_ = moments
-    a = data_trace("A")
-    return data_trace("AA") * r1**2 + a**2 * r2 - a**2 * r1**2
+    return t("AA") * r1**2 + t("A") ** 2 * r2 - t("A") ** 2 * r1**2
 
 
-def second_denominator_as_printed(data_trace: Trace, moments: Sequence[float]) -> float:
+def second_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
     """tr(ARBRARBR) by eq. 28 as printed, whose last term is tr[Ā]² tr[B²] tr[R²]² = 0.
 
-    It should be tr[Ā²] tr[B]² tr[R²]², as `free_probability_formulas` derives.
+    It should be tr[Ā²] tr[B]² tr[R²]², as `free_trace` derives.
 
     Source: beaglehole2024, eq. 28.
     """
     r1, r2, r3, r4 = moments
-    a, b = data_trace("A"), data_trace("B")
-    ab, bb = data_trace("AB") - a * b, data_trace("BB") - b**2  # tr[ĀB̄] and tr[B̄²]
-    aa = data_trace("AA") - a**2
-    aab = _centred_aab(data_trace)
-    abb = data_trace("ABB") - 2 * b * data_trace("AB") - a * data_trace("BB") + 2 * a * b**2
-    # tr[(ĀB̄)²], from ABAB with each letter its trace plus its centred part.
-    abab = (
-        data_trace("ABAB")
-        - 2 * b * aab
-        - 2 * a * abb
-        - 4 * a * b * ab
-        - a**2 * bb
-        - b**2 * aa
-        - a**2 * b**2
-    )
-    return (
-        r1**4 * abab
-        + 2 * r1**2 * (r2 - r1**2) * ab**2
-        + 2 * r1**2 * r2 * (b * aab + a * abb)
-        + 4 * a * b * r3 * r1 * ab
-        + a**2 * b**2 * r4
-        + a**2 * bb * r2**2
-    )
-
-
-def _centred_aab(data_trace: Trace) -> float:
-    """tr[Ā²B̄]."""
-    a, b = data_trace("A"), data_trace("B")
-    return data_trace("AAB") - 2 * a * data_trace("AB") - b * data_trace("AA") + 2 * a**2 * b
+    a, b = t("A"), t("B")
+    value = r1**4 * t("CDCD") + 2 * r1**2 * (r2 - r1**2) * t("CD") ** 2
+    value += 2 * r1**2 * r2 * (b * t("CCD") + a * t("CDD")) + 4 * a * b * r3 * r1 * t("CD")
+    return value + a**2 * b**2 * r4 + a**2 * t("DD") * r2**2

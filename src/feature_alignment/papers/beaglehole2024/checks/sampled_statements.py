@@ -1,11 +1,12 @@
 """Statements on means and large matrices, against samples.
 
-Source: beaglehole2024, Section 2.1 (EGOP), eq. 10, 20, 22 and 28, Lemma 13, Proposition 16.
+Source: beaglehole2024, Section 2.1 (EGOP), eq. 10, 12-15, 20, 22 and 28, Theorem 9's proof, Lemma
+13 and Proposition 16.
 """
 
 from collections import defaultdict
 from functools import partial
-from math import e
+from math import e, prod
 
 import numpy as np
 import torch
@@ -26,6 +27,13 @@ from feature_alignment.papers.beaglehole2024.checks import printed_statements
 BATCH = 500
 """Networks of Proposition 16 that are in memory at a time."""
 EGOP_SAMPLES = 200_000
+ALTERNATING = {
+    12: ("C", (1,)),
+    13: ("CD", (1, 2)),
+    14: ("CCD", (1, 2, 1)),
+    15: ("CDCD", (1, 2, 1, 2)),
+}
+"""By equation the letters, C for Ā and D for B̄, and the powers of R that alternate with them."""
 EXPONENTIAL = printed_statements.Expansion(at_zero=e, slope=e, curvature=e, at_one=e**2)
 """Of the kernel e^(1+u) of φ = exp, which fulfils the paper's Assumption 6."""
 
@@ -72,10 +80,23 @@ def linearisation_rests(n: int, d: int, rng: np.random.Generator) -> dict[str, f
     return rests
 
 
-def lemma_13_deviation(n: int, d: int, rng: np.random.Generator) -> float:
-    """‖Xᵀy/n − E[xy]‖ for y = x₁ on the sphere, where E[xy] = e₁."""
+def sphere_statements(n: int, d: int, rng: np.random.Generator) -> dict[str, float]:
+    """What Theorem 9's proof says of data X on the sphere of radius √d, with labels y = x₁.
+
+    Returns:
+        ‖Xᵀy/n − E[xy]‖ of Lemma 13, where E[xy] = e₁; ‖XᵀX/n − I‖, as printed on the unit sphere;
+        tr((XᵀYΔYX)²)/‖XᵀX‖², Δ = I, which the proof has as Õ(1), and that over d.
+    """
     x = uniform_sphere(n, d, d**0.5, rng)
-    return float(np.linalg.norm(x.T @ x[:, 0] / n - np.eye(d)[0]))
+    gram, weighted, one = x.T @ x, x.T @ (x[:, :1] ** 2 * x), np.eye(d)
+    ratio = float(np.sum(weighted**2) / np.linalg.norm(gram, 2) ** 2)
+    return {
+        "lemma_13_deviation": float(np.linalg.norm(gram[0] / n - one[0])),
+        "theorem9_covariance_as_printed": float(np.linalg.norm(gram / d / n - one, 2)),
+        "theorem9_covariance_corrected": float(np.linalg.norm(gram / n - one, 2)),
+        "theorem9_fourth_trace_as_printed": ratio,
+        "theorem9_fourth_trace_corrected": ratio / d,
+    }
 
 
 def proposition_16(
@@ -117,22 +138,25 @@ def proposition_16(
 def trace_errors(
     x: torch.Tensor, y: torch.Tensor, networks: int, generator: torch.Generator
 ) -> dict[str, float]:
-    """Relative errors of traces of words in large matrices, n = d = k, by eq. 20, 22 and 28.
+    """Relative errors of traces of words in large matrices, n = d = k, by eq. 12-15, 20, 22 and 28.
 
-    Inputs are (n, n), labels (n,).
+    Inputs are (n, n), labels (n,). Errors of eq. 12-15 are relative to the product of the factors'
+    root mean squares, as the trace of eq. 12 is 0.
 
     Returns:
-        For each equation the error of its derivation, and of the printed formula.
+        For eq. 20, 22 and 28 the error of the derivation and of the printed formula.
     """
     size = len(x)
     data = {word: m / m.norm() * size**0.5 for word, m in data_matrices(x, y).items()}
-    data_trace = matrix_trace(data)
+    letters_of = printed_statements.with_centred(data)
+    data_trace = matrix_trace(letters_of)
     equations = {
         "equation_20": (NUMERATOR, printed_statements.numerator_as_printed),
         "equation_22": (NFM_WORD, printed_statements.first_denominator_as_printed),
         "equation_28": (AGOP_WORD, printed_statements.second_denominator_as_printed),
     }
     sampled, formulas = defaultdict[str, float](float), defaultdict[tuple[str, str], float](float)
+    alternating = defaultdict[str, float](float)
     for _ in range(networks):
         r = sample_r(size, size, generator, x.device)
         # With each network's own moments, so that the formulas alone are tested.
@@ -143,7 +167,17 @@ def trace_errors(
             sampled[equation] += products(word.replace("AR", "P").replace("BR", "Q")) / networks
             formulas[equation, "derived"] += free_trace(word, families) / networks
             formulas[equation, "as_printed"] += printed(data_trace, moments) / networks
-    return {
+        trace = matrix_trace(letters_of | {"R": r})
+        for number, (letters, powers) in ALTERNATING.items():
+            rs = ["R" * power for power in powers]
+            word = "".join(c + r for c, r in zip(letters, rs, strict=True))
+            formula = printed_statements.alternating_as_printed(
+                data_trace, moments, letters, powers
+            )
+            scale = networks * prod(trace(factor * 2) ** 0.5 for factor in (*letters, *rs))
+            alternating[f"equation_{number}_as_printed"] += abs(trace(word) - formula) / scale
+    found = {
         f"{equation}_{form}": abs(value / sampled[equation] - 1)
         for (equation, form), value in formulas.items()
     }
+    return found | alternating

@@ -34,7 +34,8 @@ def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
     task = chain_task(run)
     x, _ = task["train"]
     inner = p.initial_scale if p.scaled_layers == "all" else 1.0
-    scales = [p.initial_scale, *[inner] * (p.hidden_layers - 1), p.initial_scale]
+    readout = 1.0 if p.scaled_layers == "first" else p.initial_scale
+    scales = [p.initial_scale, *[inner] * (p.hidden_layers - 1), readout]
     model = chain_network(run, scales)
     probe = FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))
     measured = every(p.measure_every, p.steps)
@@ -57,7 +58,17 @@ def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optim
             feature_pair(layer.weight_matrix, layer.covariance).correlation()
             for layer in layer_feature_matrices(model, x).values()
         ]
-        optimizer.set_speeds(adaptive_speeds(correlations, p.speed))
+        chosen = adaptive_speeds(correlations, p.speed)
+        if p.gradient_norm == "global":
+            chosen = [c * f for c, f in zip(chosen, _against_whole(model, p), strict=True)]
+        optimizer.set_speeds(chosen)
 
     optimizer.register_step_pre_hook(choose_speeds)
     return optimizer
+
+
+def _against_whole(model: MLP, p: AdaptiveSLO) -> list[float]:
+    """For each layer what turns SLO's division by its own gradient's norm into one by all's."""
+    norms = torch.stack([weight.grad.norm() for weight in model.parameters()])  # pyright: ignore[reportOptionalMemberAccess]: after a backward pass
+    added = p.epsilon if p.relaxation == "additive" else 0.0
+    return ((norms + added) / (norms.norm() + added)).tolist()

@@ -37,8 +37,8 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
 
     Returns:
         By balance: ρ observed with each network (column `network`), predicted from the moments of
-        R averaged over sampled networks, and predicted from their limits; the similarity of
-        XᵀYX·XᵀX·XᵀYX to the identity. The moments themselves (column `power`).
+        R averaged over sampled networks, and predicted from their limits; the similarities of
+        (XᵀYX)² and XᵀYX·XᵀX·XᵀYX to the identity. The moments themselves (column `power`).
     """
     p, device = run.parameters, str(run.device)
     networks = [_network(p.size, index, device) for index in range(p.observed_networks)]
@@ -66,6 +66,7 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
         label_weighted = x.T @ (y[:, None] * x)
         unique = label_weighted @ matrices["B"] @ label_weighted
         add("unique_term_identity", _similarity_to_identity(unique))
+        add("nfm_derivative_identity", _similarity_to_identity(matrices["A"]))
     for power, (mean, limiting) in enumerate(zip(sampled, limit, strict=True), start=1):
         result.add("sampled_moment", mean, step=0, power=power)
         result.add("limiting_moment", limiting, step=0, power=power)

@@ -5,7 +5,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from feature_alignment.data.synthetic import chain_monomial, isotropic_gaussian, power_law_gaussian
+from feature_alignment.data.synthetic import (
+    chain_monomial,
+    isotropic_gaussian,
+    power_law_gaussian,
+    power_law_spectrum,
+)
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits, relu_network
@@ -17,7 +22,9 @@ from feature_alignment.training.losses import mse
 from feature_alignment.training.probes import Recorder
 
 
-def chain_task(run: SeedRun[ChainParameters], decay: float | None = None) -> Splits:
+def chain_task(
+    run: SeedRun[ChainParameters], decay: float | None = None, *, unit_variance: bool = False
+) -> Splits:
     """Draw training and test samples of the task: inputs (n, d) and labels (n, 1).
 
     Labels are divided by the training labels' deviation.
@@ -25,7 +32,8 @@ def chain_task(run: SeedRun[ChainParameters], decay: float | None = None) -> Spl
     Source: beaglehole2024, eq. 2; Appendix H (decaying spectra), J (labels of deviation 1).
 
     With a decay α the inputs' covariance has eigenvalues 1/(1 + k^α) and random eigenvectors, the
-    same for training and test; without one, x ~ N(0, I).
+    same for training and test; without one, x ~ N(0, I). With `unit_variance` the eigenvalues are
+    scaled to have mean 1, as those of the identity.
 
     Raises:
         UserError: if the task needs more coordinates than the inputs have.
@@ -41,6 +49,8 @@ def chain_task(run: SeedRun[ChainParameters], decay: float | None = None) -> Spl
         inputs = isotropic_gaussian(total, p.dimension, rng)
     else:
         inputs = power_law_gaussian(total, p.dimension, decay, rng)
+        if unit_variance:
+            inputs /= np.sqrt(power_law_spectrum(p.dimension, decay).mean())
     labels = chain_monomial(inputs, p.rank)[:, np.newaxis]
     # Training and test labels share one scale, or the test loss would measure another task.
     x, y = (torch.tensor(array, **run.to) for array in (inputs, labels / labels[:n].std()))

@@ -11,6 +11,7 @@ import torch
 from feature_alignment.data import synthetic
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
 from feature_alignment.free_probability.first_order_correlation import velocity_correlation
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.layer_features.layer_signals import layer_signals
 from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
 from feature_alignment.models.mlp import MLP
@@ -19,15 +20,18 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 PYTORCH_VARIANCE = 1 / 3
 """Variance of PyTorch's default weights, uniform on ±1/√fan_in, times fan_in."""
+LINEARISED = {"relu": "relu_linearised"}
+"""Dual kernels without the nonlinear part of φ′; of the quadratic it is linear."""
 
 
 def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
     """Predict and observe ρ of the first layer for each decay rate of the data's spectrum.
 
     Returns:
-        By decay rate: ρ from the expected PTK at infinite width, and by width ρ observed with
-        each network (column `network`) and predicted with E[𝒦²], averaged over the networks, in
-        place of E[𝒦]².
+        By decay rate: ρ from the expected PTK at infinite width, for ReLU also with φ′ linearised;
+        the effective rank of that PTK and its similarity to its own square; by width ρ observed
+        with each network (column `network`) and predicted with E[𝒦²], averaged over the networks,
+        in place of E[𝒦]².
     """
     p, result = run.parameters, SeedResult()
     for alpha in p.decay_rates:
@@ -36,6 +40,12 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
         expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, PYTORCH_VARIANCE)
         add = partial(result.add, step=0, layer="layers.0", decay_rate=alpha)
         add("predicted", velocity_correlation(x, y, expected))
+        if p.activation in LINEARISED:
+            linear = LINEARISED[p.activation], p.hidden_layers, PYTORCH_VARIANCE
+            kernel = expected_preactivation_kernel(x, *linear)
+            add("predicted_linearised", velocity_correlation(x, y, kernel))
+        add("expected_kernel_rank", expected.trace() ** 2 / expected.square().sum())
+        add("expected_kernel_projection", cosine_similarity(expected, expected @ expected))
         for width in p.widths:
             square = torch.zeros_like(expected)
             generator = run.torch_stream(f"networks of width {width}")

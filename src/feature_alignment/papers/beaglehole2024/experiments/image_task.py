@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from feature_alignment.data.canonical import to_float
 from feature_alignment.data.registry import dataset_info
 from feature_alignment.data.standardise import standardise
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits
@@ -21,8 +22,8 @@ from feature_alignment.training.schedule import every
 def image_task(run: SeedRun[ImageParameters]) -> Splits:
     """Draw the images of a seed; a dataset smaller than what is asked for gives all it has.
 
-    Images (n, channels, height, width) have mean 0 and deviation 1 in each channel; targets (n, c)
-    are 1 for the class and 0 for the others, minus 1/c.
+    Images (n, channels, height, width) have mean 0 and deviation 1 in each channel, or pixels in
+    [0, 1]; targets (n, c) are 1 for the class and 0 for the others, minus 1/c.
 
     Source: beaglehole2024, released code for Figure 2.
     """
@@ -32,7 +33,11 @@ def image_task(run: SeedRun[ImageParameters]) -> Splits:
         dataset.draw(split, min(number, len(dataset.split(split)[1])), rng)
         for split, number in wanted.items()
     ]
-    images = standardise(*(images for images, _ in drawn))
+    images = [images for images, _ in drawn]
+    if run.parameters.pixels == "standardised":
+        images = standardise(*images)
+    else:
+        images = [to_float(part).transpose(0, 3, 1, 2) for part in images]
     outputs = dataset_info(run.dataset.info["name"]).classes
     assert outputs is not None, "images have classes"
     task = {}

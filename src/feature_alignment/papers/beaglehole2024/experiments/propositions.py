@@ -1,20 +1,26 @@
 """Numerical checks of what beaglehole2024 states in propositions and equations.
 
-Source: beaglehole2024, Propositions 2, 3, 12 and 16, Lemma 13, eq. 10, 20, 22 and 28, and the
-EGOP of Section 2.1.
+Source: beaglehole2024, Propositions 2, 3, 12 and 16, the proof of Theorem 9, Lemma 13, eq. 4, 7,
+10-15, 19, 20, 22 and 26-28, the EGOP of Section 2.1, and Sections 4.1 and 5.1.
 """
 
 from typing import Any
 
 import torch
 
+from feature_alignment.free_probability.random_features import sample_r
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.checks.identities import identity_errors
+from feature_alignment.papers.beaglehole2024.checks.identities import (
+    homogeneity_errors,
+    identity_errors,
+    projection_error,
+)
+from feature_alignment.papers.beaglehole2024.checks.printed_statements import expansion_errors
 from feature_alignment.papers.beaglehole2024.checks.sampled_statements import (
     egop_of_chain,
-    lemma_13_deviation,
     linearisation_rests,
     proposition_16,
+    sphere_statements,
     trace_errors,
 )
 from feature_alignment.papers.beaglehole2024.checks.theorem9 import SAMPLE_SIZES
@@ -33,8 +39,8 @@ def run_seed(run: SeedRun[Propositions]) -> SeedResult:
         Relative differences of Propositions 2, 3 and 12, the largest over layers; for
         Proposition 16, by width, ratios of norms and cosines of formula and Monte-Carlo mean; for
         the trace formulas, relative differences of formula and sampled trace; by dimension the
-        spectral norm of what eq. 10 leaves out, and the norm that Lemma 13 bounds; by length of
-        the chain (column `rank`) what Section 2.1 says of the EGOP.
+        spectral norm of what eq. 10 leaves out, and what `sphere_statements` measures; by length
+        of the chain (column `rank`) what Section 2.1 says of the EGOP.
     """
     p, result = run.parameters, SeedResult()
     for rank in CHAIN_LENGTHS:
@@ -44,14 +50,17 @@ def run_seed(run: SeedRun[Propositions]) -> SeedResult:
         rests = linearisation_rests(n, d, run.stream(f"linearisation/{d}"))
         _add(result, rests, dimension=d, samples=n)
         n = round(SAMPLE_SIZES["d log³d"](d))
-        deviation = lemma_13_deviation(n, d, run.stream(f"lemma 13/{d}"))
-        _add(result, {"lemma_13_deviation": deviation}, dimension=d, samples=n)
+        _add(result, sphere_statements(n, d, run.stream(f"lemma 13/{d}")), dimension=d, samples=n)
 
     generator = run.torch_stream("identities")
     x, y = (_normal(run, generator, p.samples, columns) for columns in (p.dimension, 1))
     sizes = (p.dimension, [p.dimension] * 2, 1)
     model = MLP(*sizes, "erf", bias=False, generator=generator, dtype=run.dtype).to(run.device)
     _add(result, identity_errors(model, x, y))
+    _add(result, homogeneity_errors(x))
+    _add(result, {"projection": projection_error(x, y[:, 0], generator)})
+    r = sample_r(p.dimension, p.dimension, generator, run.device)
+    _add(result, expansion_errors(x, y[:, 0], r))
 
     for width in p.widths:
         generator = run.torch_stream(f"proposition 16/{width}")

@@ -24,7 +24,7 @@ def run_seed(run: SeedRun[Spectra]) -> SeedResult:
         Losses and the measures of `FeatureProbe` in the hidden layers, with the column `scale`.
     """
     p = run.parameters
-    task = chain_task(run, p.decay)
+    task = chain_task(run, p.decay, unit_variance=p.unit_variance)
     x, _ = task["train"]
     measured = every(p.measure_every, p.steps)
     result = SeedResult()

@@ -9,23 +9,35 @@ from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Se
 from feature_alignment.pipeline.figures.style import new_figure, sequence_colours
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
-OPTIMIZERS = {"slo": ("SLO", 0.05, "-"), "gd": ("gradient descent", 0.25, "--")}
-"""Name, learning rate and line."""
-READINGS = {"ends": "first layer and readout scaled", "all": "all layers scaled"}
+OPTIMIZERS = {
+    "slo": ("SLO", 0.05, "-", "layer"),
+    "slo_global": ("SLO, whole gradient", 0.05, ":", "global"),
+    "gd": ("gradient descent", 0.25, "--", "layer"),
+}
+"""Name, learning rate, line, and whose gradient's norm SLO divides by."""
+READINGS = {
+    "ends": "first layer and readout scaled",
+    "all": "all layers scaled",
+    "first": "first layer scaled",
+}
 
 
 def points(settings: Settings) -> list[Point]:
-    """One point for each optimizer and each reading of the initialisation scale."""
+    """One point for each optimizer and reading of the scale; the whole gradient's norm for one."""
     return [
         Point(
             f"{optimizer}_{reading}",
             settings[AdaptiveSLO].but(
-                optimizer=optimizer, learning_rate=rate, scaled_layers=reading
+                optimizer=optimizer.removesuffix("_global"),
+                learning_rate=rate,
+                scaled_layers=reading,
+                gradient_norm=norm,
             ),
             {"optimizer": optimizer, "reading": reading},
         )
         for reading in READINGS
-        for optimizer, (_, rate, _) in OPTIMIZERS.items()
+        for optimizer, (_, rate, _, norm) in OPTIMIZERS.items()
+        if norm == "layer" or reading == "ends"
     ]
 
 
@@ -52,14 +64,16 @@ def table(runs: Runs) -> FigureTable:
 
 def draw(table: FigureTable) -> Picture:
     """Readings down; UC-NFC and losses across."""
-    figure, axes = new_figure(len(READINGS), 3, width=10.5, height=5.6)
-    layers = sorted(table.rows(metric="nfc")["layer"].unique())
+    figure, axes = new_figure(len(READINGS), 3, width=10.5, height=8.2)
+    frame, layers = table.frame, sorted(table.rows(metric="nfc")["layer"].unique())
     colours = sequence_colours(len(layers))
     for row, (reading, title) in zip(axes, READINGS.items(), strict=True):
         for ax, split in zip(row[1:], ("train", "test"), strict=True):
             ax.set(title=f"{split} loss", ylabel=f"{split} loss", yscale="log")
-        for optimizer, (name, _, line) in OPTIMIZERS.items():
-            run = table.rows(optimizer=optimizer, reading=reading)
+        for optimizer, (name, _, line, _) in OPTIMIZERS.items():
+            run = frame[(frame["optimizer"] == optimizer) & (frame["reading"] == reading)]
+            if run.empty:
+                continue
             for number, (layer, colour) in enumerate(zip(layers, colours, strict=True), start=1):
                 label = f"layer {number}" if optimizer == "slo" else None
                 rows = rows_where(run, metric="nfc", layer=layer)
@@ -80,9 +94,10 @@ FIGURES = (
         name="fig12",
         title="Adaptive SLO raises the least aligned layers",
         caption="UC-NFC of each hidden layer, training and test loss on the chain-monomial task of "
-        "rank 3: adaptive SLO (solid) and gradient descent (dashed). The initialisation scale 0.1 "
-        "is given to the first layer and the readout (top) or to all layers (bottom); the paper "
-        f"does not say. {OVER_SEEDS} Of losses, mean and deviation are of the logarithm.",
+        "rank 3: adaptive SLO (solid), the same divided by the norm of the whole gradient "
+        "(dotted), and gradient descent (dashed). The initialisation scale 0.1 is given to the "
+        "first layer and the readout (top), to all layers (middle) or to the first (bottom); the "
+        f"paper does not say. {OVER_SEEDS} Of losses, mean and deviation are of the logarithm.",
         points=points,
         table=table,
         draw=draw,

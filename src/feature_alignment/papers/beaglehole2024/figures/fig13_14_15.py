@@ -113,8 +113,8 @@ FIGURES = (
         caption="ReLU networks with five hidden layers, trained from PyTorch's default "
         "initialisation on image datasets (rows): UC-NFC and C-NFC of each hidden layer (columns), "
         "with the settings of the released code (solid; its first epoch is at learning rate 1e-4) "
-        f"and of the text (dashed). {OVER_SEEDS}",
-        points=networks.mlp_points,
+        f"and of the text (dashed; for MNIST dotted with pixels in [0, 1]). {OVER_SEEDS}",
+        points=networks.trajectory_points,
         table=excess_table,
         draw=draw_correlations,
     ),
@@ -125,7 +125,7 @@ FIGURES = (
         "of the released code (left) and of the text (right): mean squared error on training and "
         "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer. Every panel has a vertical range of "
         f"its own. {OVER_SEEDS}",
-        points=networks.mlp_points,
+        points=networks.trajectory_points,
         table=table,
         draw=draw_mlp,
     ),

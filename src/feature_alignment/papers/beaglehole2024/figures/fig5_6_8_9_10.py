@@ -19,6 +19,9 @@ SPECTRA = {
     "inverse_square": (2, r"$\lambda_k = 1/(1+k^2)$"),
 }
 """Decay rate and formula, by point."""
+UNIT_VARIANCE_SCALES = (1.0, 0.01)
+"""What is compared where the covariance has trace d."""
+TRACE_D = "Dotted: the eigenvalues scaled to have mean 1, as those of isotropic data. "
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
 EARLY = 20
 """The step that stands for "early in training", or the first measured one after it; the paper does
@@ -31,6 +34,15 @@ ONE_VALUE = ["point", "seed", "layer", "split", "metric"]
 def points(settings: Settings, spectra: Sequence[str] = tuple(SPECTRA)) -> list[Point]:
     """One point for each spectrum, with all initialisation scales."""
     return [Point(name, settings[Spectra].but(decay=SPECTRA[name][0])) for name in spectra]
+
+
+def correlation_points(settings: Settings, spectrum: str) -> list[Point]:
+    """One spectrum, and the same with a covariance of trace d, which the isotropic one has."""
+    (point,) = points(settings, (spectrum,))
+    if SPECTRA[spectrum][0] is None:
+        return [point]
+    own = point.parameters.but(unit_variance=True, first_layer_scales=UNIT_VARIANCE_SCALES)
+    return [point, Point(f"{spectrum}_trace_d", own)]
 
 
 def _chosen_rows(runs: Runs, metrics: Sequence[str]) -> pd.DataFrame:
@@ -69,6 +81,8 @@ def correlation_table(runs: Runs) -> FigureTable:
     `centred_nfc_scale_spread` are the largest minus the smallest mean over time among the
     initialisation scales; the mean leaves the start out, where C-NFC is not defined. With
     `_early` behind their names they compare the values at one early step instead.
+    `loss_at_equal_training_loss` is the test loss where a scale's training loss first is as low as
+    every scale's becomes.
     """
     subtracted = [f"{name}_mean_subtracted" for name in CORRELATIONS]
     rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])
@@ -81,7 +95,22 @@ def correlation_table(runs: Runs) -> FigureTable:
     early = curves.spread_over(_early_rows(correlations), "scale", ONE_VALUE)
     names = {f"{name}_early_scale_spread": f"{name}_scale_spread_early" for name in CORRELATIONS}
     early = early.assign(metric=early["metric"].map(names))
-    return FigureTable(pd.concat([rows, rise, spread, early], ignore_index=True))
+    equal = _at_equal_training_loss(rows_where(rows, metric="loss"))
+    return FigureTable(pd.concat([rows, rise, spread, early, equal], ignore_index=True))
+
+
+def _at_equal_training_loss(losses: pd.DataFrame) -> pd.DataFrame:
+    """Test losses of each point, scale and seed when all scales' training loss is equal."""
+    by_step = losses.pivot_table(
+        index=["point", "seed", "scale", "step"], columns="split", values="value"
+    )
+    lowest = by_step["train"].groupby(["point", "seed", "scale"]).min()
+    target = lowest.groupby(["point", "seed"]).max()
+    reached = by_step[by_step["train"].le(target)]
+    first = reached.groupby(["point", "seed", "scale"])["test"].first().rename("value")
+    return first.reset_index().assign(
+        metric="loss_at_equal_training_loss", split="test", layer="all", step=losses["step"].max()
+    )
 
 
 def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> Picture:
@@ -97,25 +126,30 @@ def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> Pic
 
 
 def draw_correlations(table: FigureTable) -> Picture:
-    """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale."""
+    """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale and point."""
     figure, axes = new_figure(2, 3, width=10.0, height=5.4)
+    points = table.rows(metric="loss")["point"].unique()
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
         for ax, (metric, name) in zip(row, CORRELATIONS.items(), strict=False):
-            _draw_scales(ax, table.rows(metric=metric, layer=layer))
+            for point, line in zip(points, "-:", strict=False):
+                _draw_scales(ax, table.rows(metric=metric, layer=layer, point=point), line)
             ax.set(title=f"{name}, {title}", ylim=(0, 1.02), ylabel=name)
     for ax, split in zip(axes[:, 2], ("train", "test"), strict=True):
         rows = table.rows(metric="loss", split=split)
-        _draw_scales(ax, rows.assign(value=rows["value"] / rows["value"].max()))
+        rows["value"] /= rows["value"].max()
+        for point, line in zip(points, "-:", strict=False):
+            _draw_scales(ax, rows[rows["point"] == point], line)
         ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
     _label(axes)
     return figure
 
 
-def _draw_scales(ax: Axes, rows: pd.DataFrame) -> None:
+def _draw_scales(ax: Axes, rows: pd.DataFrame, line: str = "-") -> None:
     """One curve for each initialisation scale, the largest scale darkest."""
     scales = sorted(rows["scale"].unique(), reverse=True)
     for scale, colour in zip(scales, sequence_colours(len(scales)), strict=True):
-        draw_curve(ax, rows_where(rows, scale=scale), colour, f"{scale:g}")
+        label = f"{scale:g}" if line == "-" else None
+        draw_curve(ax, rows_where(rows, scale=scale), colour, label, linestyle=line)
 
 
 def _label(axes: np.ndarray) -> None:
@@ -158,15 +192,15 @@ FIGURES = (
             caption="Gradient descent on the chain-monomial task, with inputs whose covariance has "
             f"eigenvalues {eigenvalues}, for several scales of the first layer's initialisation: "
             "UC-NFC and C-NFC of both hidden layers, and training and test loss divided by the "
-            f"largest one in the panel. {OVER_SEEDS}",
-            points=partial(points, spectra=(spectrum,)),
+            f"largest one in the panel. {note}{OVER_SEEDS}",
+            points=partial(correlation_points, spectrum=spectrum),
             table=correlation_table,
             draw=draw_correlations,
         )
-        for name, spectrum, eigenvalues, data in (
-            ("fig8", "flat", "1", "isotropic data"),
-            ("fig9", "inverse", "1/(1+k)", "data of spectrum 1/(1+k)"),
-            ("fig10", "inverse_square", "1/(1+k²)", "data of spectrum 1/(1+k²)"),
+        for name, spectrum, eigenvalues, data, note in (
+            ("fig8", "flat", "1", "isotropic data", ""),
+            ("fig9", "inverse", "1/(1+k)", "data of spectrum 1/(1+k)", TRACE_D),
+            ("fig10", "inverse_square", "1/(1+k²)", "data of spectrum 1/(1+k²)", TRACE_D),
         )
     ),
 )

@@ -41,6 +41,8 @@ def table(runs: Runs) -> FigureTable:
     curve at all. `dip_of_observed` and `dip_of_predicted` are the smaller value at both ends minus
     the smallest at intermediate α; with `_margin`, minus the standard deviation between networks
     there. `observed_without_decay` and `observed_with_largest_decay` are the curve's two ends.
+    With `_linearised` behind their names errors are those of the prediction with φ′ linearised.
+    `expected_kernel_rank_step`: how much that rank grows from one decay rate to the next.
     """
     metrics = runs.metrics
     parts = [metrics]
@@ -48,6 +50,11 @@ def table(runs: Runs) -> FigureTable:
         ["point", "activation", "target"], sort=False
     ):
         first_order = _curve(rows_where(rows, metric="predicted"))
+        rank = _curve(rows_where(rows, metric="expected_kernel_rank"))
+        parts += [
+            _summary(step, "expected_kernel_rank_step", point=str(point), decay_rate=alpha)  # pyright: ignore[reportArgumentType]: a column's name
+            for alpha, step in rank.diff(axis=1).iloc[:, 1:].items()
+        ]
         for size, width in zip(LINES, _widths(rows), strict=True):
             here = rows_where(rows, width=width)
             seen = rows_where(here, metric="observed")
@@ -61,12 +68,19 @@ def table(runs: Runs) -> FigureTable:
                 "observed_with_largest_decay": observed.iloc[:, -1],
                 **_dip(observed, between_networks, "dip_of_observed"),
             }
+            if phi == "relu":  # the quadratic's φ′ is linear
+                linearised = _curve(rows_where(rows, metric="predicted_linearised"))
+                values |= {
+                    "largest_error_linearised": abs(observed - linearised).max(axis=1),
+                    "error_over_constant_linearised": _error_over_constant(observed, linearised),
+                }
             if size == "larger":  # the prediction is of infinite width
                 values |= _dip(first_order, between_networks, "dip_of_predicted")
             where = {"point": point, "activation": phi, "target": target, "size": size}
             parts += [_summary(column, name, **where) for name, column in values.items()]
     frame = pd.concat(parts, ignore_index=True)
-    return FigureTable(pd.concat([frame, _relu_against_quadratic(frame)], ignore_index=True))
+    differences = [_relu_against_quadratic(frame, name) for name in ("", "_linearised")]
+    return FigureTable(pd.concat([frame, *differences], ignore_index=True))
 
 
 def _error_over_constant(observed: pd.DataFrame, predicted: pd.DataFrame) -> pd.Series:
@@ -75,13 +89,14 @@ def _error_over_constant(observed: pd.DataFrame, predicted: pd.DataFrame) -> pd.
     return (residual / of_constant) ** 0.5
 
 
-def _relu_against_quadratic(frame: pd.DataFrame) -> pd.DataFrame:
+def _relu_against_quadratic(frame: pd.DataFrame, prediction: str) -> pd.DataFrame:
     """Largest errors at the larger width, mean over targets: ReLU's minus the quadratic's."""
-    rows = rows_where(frame, metric="largest_error", size="larger")
-    means = rows.pivot_table(index="seed", columns="activation", values="value")
-    difference = means["relu"] - means["quadratic"]
-    metric = "relu_error_minus_quadratic_error"
-    return _summary(difference, metric, point="comparison", size="larger")
+    relu, quadratic = (
+        rows_where(frame, metric=metric, size="larger", activation=phi).groupby("seed")["value"]
+        for phi, metric in (("relu", f"largest_error{prediction}"), ("quadratic", "largest_error"))
+    )
+    metric = f"relu{prediction}_error_minus_quadratic_error"
+    return _summary(relu.mean() - quadratic.mean(), metric, point="comparison", size="larger")
 
 
 def _widths(rows: pd.DataFrame) -> tuple[float, float]:
@@ -110,7 +125,7 @@ def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str,
     return {metric: dip, f"{metric}_margin": dip - noise}
 
 
-def _summary(values: pd.Series, metric: str, **where: str) -> pd.DataFrame:
+def _summary(values: pd.Series, metric: str, **where: str | float) -> pd.DataFrame:
     """Tidy rows of one value for each seed."""
     rows = values.rename("value").rename_axis("seed").reset_index()
     return rows.assign(step=0, layer="layers.0", split="train", metric=metric, **where)
@@ -126,7 +141,7 @@ def draw(table: FigureTable) -> Picture:
         row[0].set_ylabel("correlation ρ")
     for ax in axes[-1]:
         ax.set_xlabel("data decay rate α")
-    axes[0, 0].legend()
+    axes[0, 1].legend()
     return figure
 
 
@@ -134,6 +149,9 @@ def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
     by = {"x": "decay_rate"}
     predicted = rows_where(rows, metric="predicted")
     draw_curve(ax, predicted, COLOURS["paper"], "predicted, first order", **by, linestyle=":")
+    if "predicted_linearised" in set(rows["metric"]):
+        linear = rows_where(rows, metric="predicted_linearised")
+        draw_curve(ax, linear, COLOURS["paper"], "φ′ linearised", **by, linestyle="-.")
     for width, (colour, line, marker, shift) in zip(_widths(rows), LINES.values(), strict=True):
         seen = rows_where(rows, metric="observed", width=width)
         seen = seen.assign(decay_rate=seen["decay_rate"] + shift)
@@ -154,7 +172,8 @@ FIGURES = (
         caption="Correlation ρ of the second derivatives of centred NFM and AGOP at "
         "initialisation, at the first layer of networks with two hidden layers, against the decay "
         "rate α of the data's covariance, whose eigenvalues are 1/(1 + k^α). Dotted: first-order "
-        "prediction, from the expected PTK at infinite width in closed form. Symbols: observed at "
+        "prediction, from the expected PTK at infinite width in closed form; dash-dotted: the same "
+        "with ReLU's φ′ linearised. Symbols: observed at "
         "the smaller (dashed) and the larger width (solid), mean over networks; bars: standard "
         "deviation between networks, mean over draws of the data (seeds). The widths are drawn a "
         "little to the left and right of their α. Thinner lines without "

@@ -29,11 +29,11 @@ MEASURES = (
     "centred_uncentred_ratio",
 )
 CORRELATION_COLOURS = {"nfc": COLOURS["uncentred"], "centred_nfc": COLOURS["centred"]}
-LINES = {"released": "-", "text": "--"}
+LINES = {"released": "-", "text": "--", "unit": ":"}
 HEADROOM = 1.08
 """Upper end of an axis over the largest value on it."""
 ATTENTION = ("query", "key", "value")
-SLOW_EPOCHS = {"released": 1, "text": 0}
+SLOW_EPOCHS = {"released": 1, "text": 0, "unit": 0}
 """Epochs at `FIRST_EPOCH_RATE` that a run of each setting begins with."""
 
 
@@ -52,6 +52,19 @@ def mlp_points(settings: Settings) -> list[Point]:
             _point("mlp", dataset, "text", own, TEXT_RATES[dataset], None),
         ]
     return points
+
+
+def trajectory_points(settings: Settings) -> list[Point]:
+    """The same, and MNIST with the text's settings and pixels in [0, 1], where it is configured.
+
+    With standardised pixels the learning rate of 10 is at the edge of stability.
+    """
+    points = mlp_points(settings)
+    text = next((point for point in points if point.name == "mlp_mnist_text"), None)
+    if text is None:
+        return points
+    columns = {**text.columns, "settings": "unit"}
+    return [*points, Point("mlp_mnist_unit", text.parameters.but(pixels="unit"), columns)]
 
 
 def other_points(settings: Settings) -> list[Point]:
