@@ -81,3 +81,10 @@ def open_settings(*groups):
     """Hash of what some groups' files and the ledgers say."""
     said = [MULTIVERSES[group].model_dump_json() for group in groups]
     return hashlib.sha256("\0".join([*said, content(*ledgers())]).encode()).hexdigest()
+
+
+if "multiverse" in TARGETS and not groups_of(PLAN.name)[0]:
+    raise WorkflowError(
+        f"multiverse: no multiverse.yaml of the selected papers has a size for preset "
+        f"{CONFIG.preset}; choose another preset, such as quick."
+    )
