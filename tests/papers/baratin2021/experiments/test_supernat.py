@@ -84,3 +84,14 @@ def test_curves_begin_at_the_untrained_model_and_are_at_the_first_rate(frame):
     assert set(curves["learning_rate"]) == {0.5}
     assert set(curves["method"]) == METHODS
     assert curves.loc[curves["step"] == 0, "value"].to_numpy() == pytest.approx(1)
+
+
+def test_the_choices_of_kappa_and_the_control_are_those_asked_for(frame):
+    parameters = Supernat(learning_rates=[0.5], kappas=["literal"], steps=STEPS)
+    rows = pd.DataFrame(run_seed(SeedRun(0, parameters, torch.device("cpu"))).rows)
+    assert set(rows["method"]) == {"gd", "literal", "gd_decayed"}
+    for method in ("gd", "literal"):
+        found, expected = (value(f, "final_loss", method) for f in (rows, frame))
+        assert found == expected
+    control, other = (value(f, "final_loss", "gd_decayed") for f in (rows, frame))
+    assert control != pytest.approx(other)
