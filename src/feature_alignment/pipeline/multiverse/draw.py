@@ -7,13 +7,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
+from matplotlib.ticker import SymmetricalLogLocator
 
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.multiverse.judge import COUNTED
 
 FAR = 100
-"""Positive values that differ by more than this factor stand on a logarithmic axis."""
+"""Values that differ by more than this factor stand on a logarithmic axis, if not all are positive
+on one that is symmetric around 0."""
 HOLDS = {1: COLOURS["test"], 0: COLOURS["reference"]}
 
 
@@ -71,8 +73,14 @@ def _draw_values(ax: Axes, ordered: pd.DataFrame, claim: Claim) -> None:
         if bound is not None:
             style = "-" if bound == claim.paper_value else ":"
             ax.axhline(bound, color=COLOURS["paper"], linewidth=0.8, linestyle=style)
+    sizes = ordered["ours"].abs()
     if 0 < ordered["ours"].min() * FAR < ordered["ours"].max():
         ax.set_yscale("log")
+    elif sizes.max() > FAR * sizes.median() > 0:
+        ax.set_yscale("symlog", linthresh=sizes.median())
+        ticks = SymmetricalLogLocator(base=10, linthresh=sizes.median())
+        ticks.set_params(numticks=5)  # pyright: ignore[reportCallIssue]: as the base class has it
+        ax.yaxis.set_major_locator(ticks)
     ax.set_title(claim.id.partition(".")[2], fontsize=7)
     ax.set_xticks([])
 
