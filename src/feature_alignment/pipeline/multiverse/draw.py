@@ -7,15 +7,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Picture
-from matplotlib.ticker import SymmetricalLogLocator
 
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.multiverse.judge import COUNTED
 
 FAR = 100
-"""Values that differ by more than this factor stand on a logarithmic axis, if not all are positive
-on one that is symmetric around 0."""
+"""Positive values that differ by more than this factor stand on a logarithmic axis."""
 HOLDS = {1: COLOURS["test"], 0: COLOURS["reference"]}
 
 
@@ -66,23 +64,26 @@ def _draw_values(ax: Axes, ordered: pd.DataFrame, claim: Claim) -> None:
     ax.set_axis_on()
     place = np.arange(len(ordered))
     colours = [HOLDS[int(holds)] for holds in ordered["holds"]]
-    ax.scatter(place, ordered["ours"], c=colours, s=9)
+    logarithmic = 0 < ordered["ours"].min() * FAR < ordered["ours"].max()
+    shown = ordered["ours"] if logarithmic else _without_outliers(ordered["ours"])
+    ax.scatter(place, shown, c=colours, s=9)
     default = (ordered["universe"] == 0).to_numpy()
-    ax.scatter(place[default], ordered["ours"][default], s=42, facecolors="none", edgecolors="k")
+    ax.scatter(place[default], shown[default], s=42, facecolors="none", edgecolors="k")
     for bound in (claim.paper_value, claim.criterion.low, claim.criterion.high):
         if bound is not None:
             style = "-" if bound == claim.paper_value else ":"
             ax.axhline(bound, color=COLOURS["paper"], linewidth=0.8, linestyle=style)
-    sizes = ordered["ours"].abs()
-    if 0 < ordered["ours"].min() * FAR < ordered["ours"].max():
+    if logarithmic:
         ax.set_yscale("log")
-    elif sizes.max() > FAR * sizes.median() > 0:
-        ax.set_yscale("symlog", linthresh=sizes.median())
-        ticks = SymmetricalLogLocator(base=10, linthresh=sizes.median())
-        ticks.set_params(numticks=5)  # pyright: ignore[reportCallIssue]: as the base class has it
-        ax.yaxis.set_major_locator(ticks)
     ax.set_title(claim.id.partition(".")[2], fontsize=7)
     ax.set_xticks([])
+
+
+def _without_outliers(values: pd.Series) -> pd.Series:
+    """The values, but for those of more than `FAR` times the size of nine tenths, at the edge."""
+    sizes = values.abs()
+    edge = 1.2 * sizes[sizes <= FAR * sizes.quantile(0.9)].max()
+    return values.clip(-edge, edge)
 
 
 def _draw_settings(
