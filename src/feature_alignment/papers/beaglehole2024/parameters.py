@@ -90,8 +90,7 @@ class ChainMonomial(ChainParameters, experiment="chain_monomial"):
     first_layer_scale: Positive = 0.01
     """Multiplier on PyTorch's default initialisation, first layer only."""
     learning_rate: Positive = 0.05
-    """Step size of gradient descent (not stated for Figure 1; results are insensitive within 0.02
-    to 0.2)."""
+    """Step size of gradient descent (not stated for Figure 1)."""
     steps: Steps = 800
     random_conjugates: Count = 20
     """Draws of the matrix Q that has the spectrum of K and Haar-random eigenvectors."""
@@ -105,8 +104,7 @@ class Spectra(ChainParameters, experiment="spectra"):
     """
 
     samples: int = Field(default=384, ge=8)
-    """Training samples n (not stated for these figures; that of Figure 1, as are dimension, rank
-    and width)."""
+    """Training samples n (not stated; Figure 1's, as are dimension, rank and width)."""
     decay: NotNegative | None = None
     """Exponent a of the data covariance's eigenvalues 1/(1 + k^a); null for the identity."""
     first_index: FirstIndex = 1

@@ -22,6 +22,7 @@ from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
+from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.schedule import every
 from feature_alignment.training.speed_limited import SpeedLimited, adaptive_speeds
 
@@ -53,9 +54,12 @@ def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optim
     def choose_speeds(optimizer: SpeedLimited, *arguments: object) -> None:
         # The readout of a single output takes part: both of its matrices are multiples of wᵀw, so
         # its UC-NFC is 1 and it never is the least aligned layer.
+        layers = layer_feature_matrices(model, x).values()
+        if not all(layer.covariance.any() for layer in layers):
+            raise TrainingDivergedError("training killed the network: a layer gets no gradient.")
         correlations = [
             feature_pair(layer.weight_matrix, layer.covariance).correlation(p.subtract_mean)
-            for layer in layer_feature_matrices(model, x).values()
+            for layer in layers
         ]
         chosen = adaptive_speeds(correlations, p.speed)
         if p.gradient_norm == "global":

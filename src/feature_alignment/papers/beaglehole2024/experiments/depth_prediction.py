@@ -64,8 +64,8 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
 
 def _labels(run: SeedRun[DepthPrediction], x: np.ndarray) -> np.ndarray:
     p, rng = run.parameters, run.stream("target")
-    low_rank = p.target == "low_rank"
-    y = synthetic.chain_monomial(x, p.rank) if low_rank else synthetic.high_rank_quadratic(x, rng)
+    low = p.target == "low_rank"
+    y = synthetic.chain_monomial(x, p.rank) if low else synthetic.high_rank_quadratic(x, rng)
     return synthetic.unit_deviation(y - y.mean() if p.centred_labels else y)
 
 
