@@ -138,8 +138,7 @@ class SLO(ChainParameters, experiment="slo"):
         Initialisation(first_layer_scale=0.01, learning_rate=0.2),
         Initialisation(first_layer_scale=0.001, learning_rate=0.4),
     )
-    """Initialisation scales of the first layer, each with its learning rate; a network is trained
-    for each."""
+    """Scales of the first layer, each with its learning rate; a network is trained for each."""
     readout_scale: Positive = 0.01
     """Multiplier on the readout's default initialisation (the text divides by it, which
     diverges)."""
