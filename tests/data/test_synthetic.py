@@ -69,12 +69,13 @@ def test_haar_is_orthogonal_and_unbiased(rng):
     assert abs(np.mean(np.linalg.det(draws))) < 0.08
 
 
+@pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
-def test_power_law_gaussian_has_its_spectrum(rng, alpha):
+def test_power_law_gaussian_has_its_spectrum(rng, alpha, first):
     d = 5
-    x = synthetic.power_law_gaussian(60_000, d, alpha, rng)
+    x = synthetic.power_law_gaussian(60_000, d, alpha, rng, first)
     found = np.linalg.eigvalsh(x.T @ x / len(x))[::-1]
-    expected = [1 / (1 + k**alpha) for k in range(1, d + 1)]
+    expected = [1 / (1 + k**alpha) for k in range(first, first + d)]
     np.testing.assert_allclose(found, expected, rtol=0.03)
 
 

@@ -28,8 +28,8 @@ def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
     return q * np.where(np.diag(r) < 0, -1.0, 1.0)
 
 
-def power_law_spectrum(d: int, alpha: float) -> np.ndarray:
-    """Covariance eigenvalues λ_k = 1/(1 + k^α), k = 1..d, not increasing for α ≥ 0.
+def power_law_spectrum(d: int, alpha: float, first: int = 1) -> np.ndarray:
+    """Covariance eigenvalues λ_k = 1/(1 + k^α), not increasing for α ≥ 0; k counts from `first`.
 
     Source: Beaglehole et al. 2024, Figures 5 and 7.
 
@@ -37,17 +37,19 @@ def power_law_spectrum(d: int, alpha: float) -> np.ndarray:
         >>> power_law_spectrum(3, 1.0).tolist()
         [0.5, 0.3333333333333333, 0.25]
     """
-    return 1.0 / (1.0 + np.arange(1, d + 1, dtype=np.float64) ** alpha)
+    return 1.0 / (1.0 + np.arange(first, first + d, dtype=np.float64) ** alpha)
 
 
-def power_law_gaussian(n: int, d: int, alpha: float, generator: np.random.Generator) -> np.ndarray:
+def power_law_gaussian(
+    n: int, d: int, alpha: float, generator: np.random.Generator, first: int = 1
+) -> np.ndarray:
     """Inputs (n, d) x ~ N(0, U diag(λ) Uᵀ), λ of `power_law_spectrum`, U Haar-random, drawn first.
 
     Source: Beaglehole et al. 2024, Figures 5 and 7.
     """
     eigenvectors = haar_orthogonal(d, generator)
     white = isotropic_gaussian(n, d, generator)
-    return (white * np.sqrt(power_law_spectrum(d, alpha))) @ eigenvectors.T
+    return (white * np.sqrt(power_law_spectrum(d, alpha, first))) @ eigenvectors.T
 
 
 def uniform_sphere(n: int, d: int, radius: float, generator: np.random.Generator) -> np.ndarray:

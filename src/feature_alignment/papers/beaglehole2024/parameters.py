@@ -35,6 +35,19 @@ HiddenLayers = Annotated[Count, Field(description="Number of hidden layers.")]
 Steps = Annotated[Count, Field(description="Steps of the optimizer.")]
 MeasureEvery = Annotated[Count, Field(description="Steps between two measurements.")]
 TrainingPrecision = Annotated[Precision, Field(description="Floating-point type of the training.")]
+Weights = Annotated[
+    Literal["pytorch", "kaiming"],
+    Field(description="Scale 1 is uniform of variance 1/(3 fan-in), or normal of 2/fan-in."),
+]
+FirstIndex = Annotated[Literal[0, 1], Field(description="First k of the eigenvalues 1/(1 + k^a).")]
+ScaledLayers = Annotated[
+    Literal["all", "ends", "first"],
+    Field(description="Layers with the multiplier (not stated); ends: the first and the readout."),
+]
+GradientNorm = Annotated[
+    Literal["layer", "global"],
+    Field(description="SLO divides by each layer's gradient norm, or all's (Appendices J and K)."),
+]
 DataSeeds = Annotated[
     Seeds,
     Field(description="Number of draws of data and networks; seed i is the integer i, from 0."),
@@ -54,6 +67,13 @@ class ChainParameters(Parameters):
     """Number r of coordinates that the target depends on."""
     width: Width = 256
     hidden_layers: HiddenLayers = 2
+    initialisation: Weights = "pytorch"
+    centred_labels: bool = False
+    """Whether labels get mean 0, too (the text says deviation 1)."""
+    half_loss: bool = False
+    """Whether half the mean squared error is trained on; the whole one is recorded."""
+    subtract_mean: bool = False
+    """Whether `nfc` and `centred_nfc` are Pearson's, as in the released code, not plain cosines."""
     steps: Steps = 600
     precision: TrainingPrecision = "float64"
     seeds: Seeds = 5
@@ -70,8 +90,7 @@ class ChainMonomial(ChainParameters, experiment="chain_monomial"):
     first_layer_scale: Positive = 0.01
     """Multiplier on PyTorch's default initialisation, first layer only."""
     learning_rate: Positive = 0.05
-    """Step size of gradient descent (not stated for Figure 1; results are insensitive within 0.02
-    to 0.2)."""
+    """Step size of gradient descent (not stated for Figure 1)."""
     steps: Steps = 800
     random_conjugates: Count = 20
     """Draws of the matrix Q that has the spectrum of K and Haar-random eigenvectors."""
@@ -85,17 +104,16 @@ class Spectra(ChainParameters, experiment="spectra"):
     """
 
     samples: int = Field(default=384, ge=8)
-    """Training samples n (not stated for these figures; that of Figure 1, as are dimension, rank
-    and width)."""
+    """Training samples n (not stated; Figure 1's, as are dimension, rank and width)."""
     decay: NotNegative | None = None
-    """Exponent a of the data covariance's eigenvalues 1/(1 + k^a), k from 1; null for the
-    identity."""
+    """Exponent a of the data covariance's eigenvalues 1/(1 + k^a); null for the identity."""
+    first_index: FirstIndex = 1
     unit_variance: bool = False
     """Whether those eigenvalues are scaled to have mean 1, as the identity's."""
     width: Width = 128
     first_layer_scales: Several[Positive] = (1.0, 0.1, 0.01)
-    """Multipliers on PyTorch's default initialisation, first layer only; a network is trained for
-    each (not stated)."""
+    """Multipliers on the initialisation; a network is trained for each (not stated)."""
+    scaled_layers: ScaledLayers = "first"
     learning_rate: Positive = 0.05
     """Step size of gradient descent."""
     steps: Steps = 800
@@ -120,8 +138,7 @@ class SLO(ChainParameters, experiment="slo"):
         Initialisation(first_layer_scale=0.01, learning_rate=0.2),
         Initialisation(first_layer_scale=0.001, learning_rate=0.4),
     )
-    """Initialisation scales of the first layer, each with its learning rate; a network is trained
-    for each."""
+    """Scales of the first layer, each with its learning rate; a network is trained for each."""
     readout_scale: Positive = 0.01
     """Multiplier on the readout's default initialisation (the text divides by it, which
     diverges)."""
@@ -131,6 +148,7 @@ class SLO(ChainParameters, experiment="slo"):
     epsilon: NotNegative = 0.1
     """SLO's relaxation of the gradient norm."""
     relaxation: Relaxation = "additive"
+    gradient_norm: GradientNorm = "layer"
     measure_every: MeasureEvery = 5
 
 
@@ -142,9 +160,7 @@ class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     hidden_layers: HiddenLayers = 3
     initial_scale: Positive = 0.1
     """Multiplier on PyTorch's default initialisation."""
-    scaled_layers: Literal["all", "ends", "first"] = "ends"
-    """Layers that the multiplier is for, which the text leaves open: all, the first layer and the
-    readout (ends), or the first alone."""
+    scaled_layers: ScaledLayers = "ends"
     optimizer: Optimizer = "gd"
     learning_rate: Positive = 0.25
     """Step size; the figure gives each optimizer its own."""
@@ -153,9 +169,7 @@ class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     epsilon: NotNegative = 0.01
     """SLO's relaxation of the gradient norm."""
     relaxation: Relaxation = "additive"
-    gradient_norm: Literal["layer", "global"] = "layer"
-    """The norm that SLO divides by, which Section 5.2 takes of each layer's gradient; Appendices J
-    and K write that of the whole one (global)."""
+    gradient_norm: GradientNorm = "layer"
     steps: Steps = 500
     measure_every: MeasureEvery = 10
 
@@ -362,6 +376,12 @@ class DepthPrediction(Parameters, experiment="depth_prediction"):
         default=(0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0), min_length=3
     )
     """Values of α in the covariance's eigenvalues 1/(1 + k^α) (the paper's are not stated)."""
+    first_index: FirstIndex = 1
+    initialisation: Weights = "pytorch"
+    centred_labels: bool = False
+    """Whether labels get mean 0, too (the text says deviation 1)."""
+    residuals: Literal["labels", "network"] = "labels"
+    """The observed derivatives' ∂L/∂f: labels, as if outputs were zero, or each network's own."""
     networks: Count = 10
     """Networks observed for each draw of the data (the paper's number is not stated)."""
     seeds: DataSeeds = 5

@@ -6,6 +6,7 @@ from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.adaptive_slo import _optimizer, run_seed
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.errors import TrainingDivergedError
 
 PARAMETERS = AdaptiveSLO(
     samples=64,
@@ -82,3 +83,8 @@ def test_steps_can_be_divided_by_the_norm_of_the_whole_gradient():
         for old, new, gradient in zip(before, model.parameters(), gradients, strict=True)
     )
     assert speeds == pytest.approx([0.25, 0.25, 0.25, 4.0], rel=1e-4)
+
+
+def test_a_network_without_gradients_is_told_as_a_training_that_failed():
+    with pytest.raises(TrainingDivergedError, match="a layer gets no gradient"):
+        run(relaxation="multiplicative", initialisation="kaiming", steps=30, measure_every=30)

@@ -3,9 +3,15 @@ import pytest
 import torch
 
 from feature_alignment.errors import UserError
-from feature_alignment.papers.beaglehole2024.experiments.chain_task import chain_network, chain_task
+from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
+    chain_network,
+    chain_task,
+    layer_scales,
+    train_on_chain,
+)
 from feature_alignment.papers.beaglehole2024.parameters import ChainParameters
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.probes.feature_probe import FeatureProbe
 
 PARAMETERS = ChainParameters(samples=200, test_samples=3000, dimension=6, width=7, hidden_layers=2)
 
@@ -56,3 +62,52 @@ def test_eigenvalues_of_mean_one_give_inputs_the_trace_of_isotropic_ones():
     assert scaled.square().mean().item() == pytest.approx(1, rel=0.05)
     torch.testing.assert_close(scaled / scaled.norm(), plain / plain.norm())
     torch.testing.assert_close(labels, same)  # of degree two, and divided by their deviation
+
+
+def test_centred_labels_have_mean_zero_and_deviation_one():
+    _, y = chain_task(seed_run(centred_labels=True), 2.0)["train"]
+    assert y.mean().item() == pytest.approx(0, abs=1e-12)
+    assert y.std(correction=0).item() == pytest.approx(1)
+    assert abs(chain_task(seed_run(), 2.0)["train"][1].mean()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("scaled", "factors"),
+    [("first", [0.1, 1, 1, 1]), ("ends", [0.1, 1, 1, 0.1]), ("all", [0.1] * 4)],
+)
+def test_scaled_layers(scaled, factors):
+    assert layer_scales(0.1, scaled, 3) == factors
+
+
+@pytest.mark.parametrize(("name", "variance"), [("pytorch", 1 / 3), ("kaiming", 2)])
+def test_initial_weights_have_the_variance_of_their_distribution(name, variance):
+    run = seed_run(initialisation=name, width=200)
+    second = chain_network(run, [1, 1, 1]).get_parameter("layers.1.weight")
+    assert second.var().item() * 200 == pytest.approx(variance, rel=0.05)
+
+
+def trained(rate, **changes):
+    """The record of one step, and the network after it."""
+    run = seed_run(steps=1, **changes)
+    task, model = chain_task(run), chain_network(run, [1, 1, 1])
+    probe = FeatureProbe(model, task["train"][0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    frame = train_on_chain(run, model, task, optimizer, probe, [1]).frame()
+    return frame.set_index(["layer", "split", "metric"])["value"], model
+
+
+def test_half_the_loss_is_half_the_step_and_the_whole_one_is_recorded():
+    (half, half_model), (whole, model) = trained(0.2, half_loss=True), trained(0.1)
+    for one, other in zip(half_model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert half["all", "train", "loss"] == pytest.approx(whole["all", "train", "loss"])
+
+
+def test_pearsons_correlation_takes_the_cosines_name():
+    (cosine, _), (pearson, _) = trained(0.1), trained(0.1, subtract_mean=True)
+    for name in ("nfc", "centred_nfc"):
+        one, other = (("layers.0", "train", name + suffix) for suffix in ("", "_mean_subtracted"))
+        assert (pearson[one], pearson[other]) == (cosine[other], cosine[one])
+        assert pearson[one] != cosine[one]
+    rest = [key for key in cosine.index if "nfc" not in key[2]]
+    assert (pearson[rest] == cosine[rest]).all()

@@ -1,8 +1,9 @@
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from feature_alignment.papers.beaglehole2024.experiments.depth_prediction import run_seed
+from feature_alignment.papers.beaglehole2024.experiments.depth_prediction import _labels, run_seed
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.run import SeedRun
 
@@ -51,3 +52,26 @@ def test_linearised_relu_is_another_prediction_and_the_quadratic_has_none():
     assert "predicted_linearised" not in set(quadratic["metric"])
     curves = relu.pivot_table(index="decay_rate", columns="metric", values="value")
     assert (abs(curves["predicted_linearised"] - curves["predicted"]) > 1e-3).any()
+
+
+def test_centred_labels_have_mean_zero_and_deviation_one():
+    x = np.random.default_rng(0).standard_normal((50, 24))
+    for target in ("low_rank", "high_rank"):
+        p = PARAMETERS.but(target=target, centred_labels=True)
+        y = _labels(SeedRun(0, p, torch.device("cpu")), x)
+        assert (y.mean(), y.std()) == pytest.approx((0, 1))
+
+
+@pytest.mark.parametrize("changes", [{"initialisation": "kaiming"}, {"residuals": "network"}])
+def test_networks_weights_and_residuals_change_what_is_observed_alone(changes):
+    (observed, predicted), (other, same) = curves(), curves(**changes)
+    assert same.tolist() == predicted.tolist()
+    assert (abs(other - observed)[24] > 1e-3)[[0.0, 1.0]].all()
+    assert abs(other[600].sub(observed[600])).max() < 0.1
+
+
+def test_a_spectrum_that_begins_at_k_0_keeps_two_directions():
+    _, from_zero = curves(decay_rates=[40.0, 50.0, 60.0], first_index=0)
+    _, from_one = curves(decay_rates=[40.0, 50.0, 60.0])
+    assert from_one.min() > 0.999
+    assert from_zero.max() < 0.999

@@ -5,7 +5,7 @@ import torch
 
 from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import chain_network
-from feature_alignment.papers.beaglehole2024.experiments.slo import run_seed
+from feature_alignment.papers.beaglehole2024.experiments.slo import _optimizer, run_seed
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.run import SeedRun
 
@@ -66,3 +66,16 @@ def test_the_last_matrices_are_kept_for_each_scale():
 def test_there_must_be_a_speed_for_every_layer():
     with pytest.raises(UserError, match="speeds: 2 for 3 layers"):
         run(speeds=[500.0, 0.002])
+
+
+def test_the_whole_gradients_norm_stands_below_every_layers_gradient():
+    model = chain_network(seed_run(), [1.0, 1.0, 1.0])
+    parameters = PARAMETERS.but(gradient_norm="global", speeds=[5.0, 2.0, 1.0], epsilon=0.5)
+    optimizer = _optimizer(model, parameters, 0.1)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    for number, weight in enumerate(model.parameters(), start=1):
+        weight.grad = torch.full_like(weight, number)
+    whole = torch.stack([weight.grad.norm() for weight in model.parameters()]).norm()
+    optimizer.step()
+    for old, new, speed in zip(before, model.parameters(), parameters.speeds, strict=True):
+        torch.testing.assert_close(old - new, 0.1 * speed * new.grad / (0.5 + whole))

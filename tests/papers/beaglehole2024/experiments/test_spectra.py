@@ -40,3 +40,14 @@ def test_the_first_nfc_does_not_depend_on_the_first_layers_scale():
     start = rows[(rows["metric"] == "nfc") & (rows["step"] == 0)]
     values = start.pivot(index="layer", columns="scale", values="value")
     assert (values[1.0] - values[0.1]).abs().max() < 1e-9
+
+
+def test_all_layers_can_be_scaled_and_spectra_begin_at_k_0():
+    def start(scale, **changes):
+        rows = run(**changes)
+        chosen = (rows["metric"] == "loss") & (rows["split"] == "train") & (rows["step"] == 0)
+        return rows[chosen & (rows["scale"] == scale)]["value"].item()
+
+    assert start(1.0, scaled_layers="all") == start(1.0)
+    assert start(0.1, scaled_layers="all") != start(0.1)
+    assert start(1.0, first_index=0) != start(1.0)

@@ -62,7 +62,8 @@ def _randomise(
     rng = run.stream("probe/random_conjugates")
     for draw in range(run.parameters.random_conjugates):
         conjugate = spectrum_preserving_rotation(covariance, rng)
-        add("nfc_random_conjugate", feature_pair(weight, conjugate).correlation(), draw=draw)
+        correlation = feature_pair(weight, conjugate).correlation(run.parameters.subtract_mean)
+        add("nfc_random_conjugate", correlation, draw=draw)
         if draw == 0:
             agop = average_gradient_outer_product(weight, conjugate)
             result.arrays["random_conjugate_agop"] = agop.cpu().numpy()

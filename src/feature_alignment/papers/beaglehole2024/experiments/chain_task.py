@@ -1,9 +1,11 @@
 """The chain-monomial task and the networks trained on it, for every experiment that uses them."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
+from torch import nn
 
 from feature_alignment.data.synthetic import (
     chain_monomial,
@@ -19,21 +21,25 @@ from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.probes import Recorder
+from feature_alignment.training.probes import Measurement, Recorder
 
 
 def chain_task(
-    run: SeedRun[ChainParameters], decay: float | None = None, *, unit_variance: bool = False
+    run: SeedRun[ChainParameters],
+    decay: float | None = None,
+    *,
+    first: int = 1,
+    unit_variance: bool = False,
 ) -> Splits:
     """Draw training and test samples of the task: inputs (n, d) and labels (n, 1).
 
-    Labels are divided by the training labels' deviation.
+    Labels are divided by the training labels' deviation, after their mean is subtracted if asked.
 
     Source: beaglehole2024, eq. 2; Appendix H (decaying spectra), J (labels of deviation 1).
 
-    With a decay α the inputs' covariance has eigenvalues 1/(1 + k^α) and random eigenvectors, the
-    same for training and test; without one, x ~ N(0, I). With `unit_variance` the eigenvalues are
-    scaled to have mean 1, as those of the identity.
+    With a decay α the inputs' covariance has eigenvalues 1/(1 + k^α), k from `first`, and random
+    eigenvectors, the same for training and test; without one, x ~ N(0, I). With `unit_variance`
+    the eigenvalues are scaled to have mean 1, as those of the identity.
 
     Raises:
         UserError: if the task needs more coordinates than the inputs have.
@@ -48,19 +54,28 @@ def chain_task(
     if decay is None:
         inputs = isotropic_gaussian(total, p.dimension, rng)
     else:
-        inputs = power_law_gaussian(total, p.dimension, decay, rng)
+        inputs = power_law_gaussian(total, p.dimension, decay, rng, first)
         if unit_variance:
-            inputs /= np.sqrt(power_law_spectrum(p.dimension, decay).mean())
+            inputs /= np.sqrt(power_law_spectrum(p.dimension, decay, first).mean())
     labels = chain_monomial(inputs, p.rank)[:, np.newaxis]
+    if p.centred_labels:
+        labels -= labels[:n].mean()
     # Training and test labels share one scale, or the test loss would measure another task.
     x, y = (torch.tensor(array, **run.to) for array in (inputs, labels / labels[:n].std()))
     return {"train": (x[:n], y[:n]), "test": (x[n:], y[n:])}
 
 
-def chain_network(run: SeedRun[ChainParameters], layer_scales: Sequence[float]) -> MLP:
+def layer_scales(scale: float, scaled: str, hidden_layers: int) -> list[float]:
+    """A factor for each layer, input to readout, if `scaled` (all, ends, first) have the scale."""
+    inner = scale if scaled == "all" else 1.0
+    return [scale, *[inner] * (hidden_layers - 1), 1.0 if scaled == "first" else scale]
+
+
+def chain_network(run: SeedRun[ChainParameters], scales: Sequence[float]) -> MLP:
     """A network of the task's size, see `relu_network`."""
     p = run.parameters
-    return relu_network(run, [p.dimension, *[p.width] * p.hidden_layers, 1], layer_scales)
+    sizes = [p.dimension, *[p.width] * p.hidden_layers, 1]
+    return relu_network(run, sizes, scales, p.initialisation)
 
 
 def train_on_chain(
@@ -76,15 +91,26 @@ def train_on_chain(
 
     The name tells the training from the seed's others.
     """
+    p = run.parameters
     return train(
         model,
         *task["train"],
-        loss=mse,
+        loss=lambda f, y: mse(f, y) / (1 + p.half_loss),
         optimizer=optimizer,
-        steps=run.parameters.steps,
+        steps=p.steps,
         measure_at=measure_at,
         evaluate_on=task,
-        probes=[probe],
-        progress=run.progress(run.parameters.steps),
+        metrics={"loss": mse},
+        probes=[partial(_pearson, probe) if p.subtract_mean else probe],
+        progress=run.progress(p.steps),
         checkpoint=run.checkpoint(name),
     )
+
+
+def _pearson(probe: FeatureProbe, step: int, model: nn.Module) -> Measurement:
+    """The probe's measurement, where cosines and Pearson's correlations change their names."""
+    found = probe(step, model)
+    names = {name: f"{name}_mean_subtracted" for name in ("nfc", "centred_nfc")}
+    names |= {subtracted: name for name, subtracted in names.items()}
+    rows = [row._replace(metric=names.get(row.metric, row.metric)) for row in found.rows]
+    return Measurement(rows, found.arrays)

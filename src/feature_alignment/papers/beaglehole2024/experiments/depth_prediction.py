@@ -35,7 +35,8 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
     """
     p, result = run.parameters, SeedResult()
     for alpha in p.decay_rates:
-        inputs = synthetic.power_law_gaussian(p.samples, p.dimension, alpha, run.stream("data"))
+        rng = run.stream("data")
+        inputs = synthetic.power_law_gaussian(p.samples, p.dimension, alpha, rng, p.first_index)
         x, y = torch.tensor(inputs, **run.to), torch.tensor(_labels(run, inputs), **run.to)
         expected = expected_preactivation_kernel(x, p.activation, p.hidden_layers, PYTORCH_VARIANCE)
         add = partial(result.add, step=0, layer="layers.0", decay_rate=alpha)
@@ -50,9 +51,11 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
             square = torch.zeros_like(expected)
             generator = run.torch_stream(f"networks of width {width}")
             for network in range(p.networks):
-                kernel = _kernel(x, width, p, generator)
+                model = _network(x, width, p, generator)
+                kernel = preactivation_tangent_kernel(layer_signals(model, x)["layers.0"].gradients)
                 square += kernel @ kernel / p.networks
-                observed = velocity_correlation(x, y, kernel)
+                residuals = y if p.residuals == "labels" else y - model(x).detach()[:, 0]
+                observed = velocity_correlation(x, residuals, kernel)
                 add("observed", observed, width=width, network=network)
             second_order = velocity_correlation(x, y, expected, square)
             add("predicted_with_mean_square", second_order, width=width)
@@ -60,22 +63,13 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
 
 
 def _labels(run: SeedRun[DepthPrediction], x: np.ndarray) -> np.ndarray:
-    if run.parameters.target == "low_rank":
-        return synthetic.unit_deviation(synthetic.chain_monomial(x, run.parameters.rank))
-    return synthetic.unit_deviation(synthetic.high_rank_quadratic(x, run.stream("target")))
+    p, rng = run.parameters, run.stream("target")
+    low = p.target == "low_rank"
+    y = synthetic.chain_monomial(x, p.rank) if low else synthetic.high_rank_quadratic(x, rng)
+    return synthetic.unit_deviation(y - y.mean() if p.centred_labels else y)
 
 
-def _kernel(
-    x: torch.Tensor, width: int, p: DepthPrediction, generator: torch.Generator
-) -> torch.Tensor:
-    """PTK of the first layer of a new network."""
-    model = MLP(
-        x.shape[1],
-        [width] * p.hidden_layers,
-        1,
-        p.activation,
-        bias=False,
-        generator=generator,
-        dtype=x.dtype,
-    ).to(x.device)
-    return preactivation_tangent_kernel(layer_signals(model, x)["layers.0"].gradients)
+def _network(x: torch.Tensor, width: int, p: DepthPrediction, generator: torch.Generator) -> MLP:
+    sizes = x.shape[1], [width] * p.hidden_layers, 1
+    model = MLP(*sizes, p.activation, False, generator, p.initialisation, dtype=x.dtype)
+    return model.to(x.device)

@@ -16,20 +16,21 @@ Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
 
 def relu_network(
-    run: SeedRun[Parameters], sizes: Sequence[int], layer_scales: Sequence[float] | None = None
+    run: SeedRun[Parameters],
+    sizes: Sequence[int],
+    layer_scales: Sequence[float] | None = None,
+    init: str = "pytorch",
 ) -> MLP:
     """A new fully connected network.
 
     Source: beaglehole2024, eq. 1 and Appendix J.
 
-    Sizes are those of inputs, hidden layers and outputs; `layer_scales` are factors on PyTorch's
-    default initialisation, input to readout.
+    Sizes are those of inputs, hidden layers and outputs; `layer_scales` are factors on the
+    initialisation, input to readout.
     """
     first, *hidden, last = sizes
     generator = run.torch_stream("init")
-    model = MLP(
-        first, hidden, last, "relu", False, generator, layer_scales=layer_scales, dtype=run.dtype
-    )
+    model = MLP(first, hidden, last, "relu", False, generator, init, layer_scales, dtype=run.dtype)
     return model.to(run.device)
 
 
@@ -64,3 +65,13 @@ def speed_limited(
     except ValueError as error:
         raise UserError(str(error)) from error
     return optimizer
+
+
+def speeds_against_whole(
+    model: nn.Module, speeds: Sequence[float], epsilon: float, relaxation: str
+) -> list[float]:
+    """Speeds with which SLO's division by each layer's gradient norm becomes one by all's."""
+    norms = torch.stack([weight.grad.norm() for weight in model.parameters()])  # pyright: ignore[reportOptionalMemberAccess]: after a backward pass
+    added = epsilon if relaxation == "additive" else 0.0
+    factors = ((norms + added) / (norms.norm() + added)).tolist()
+    return [speed * factor for speed, factor in zip(speeds, factors, strict=True)]

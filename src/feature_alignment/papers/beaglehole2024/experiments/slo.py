@@ -12,7 +12,10 @@ from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_task,
     train_on_chain,
 )
-from feature_alignment.papers.beaglehole2024.experiments.relu_networks import speed_limited
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
+    speed_limited,
+    speeds_against_whole,
+)
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -59,4 +62,10 @@ def run_seed(run: SeedRun[SLO]) -> SeedResult:
 def _optimizer(model: MLP, p: SLO, learning_rate: float) -> torch.optim.Optimizer:
     if p.optimizer == "gd":
         return torch.optim.SGD(model.parameters(), lr=learning_rate)
-    return speed_limited(model, learning_rate, p.speeds, p.epsilon, p.relaxation)
+    optimizer = speed_limited(model, learning_rate, p.speeds, p.epsilon, p.relaxation)
+    if p.gradient_norm == "global":
+        given = model, p.speeds, p.epsilon, p.relaxation
+        optimizer.register_step_pre_hook(
+            lambda *_: optimizer.set_speeds(speeds_against_whole(*given))
+        )
+    return optimizer

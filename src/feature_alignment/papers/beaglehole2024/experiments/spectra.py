@@ -8,6 +8,7 @@ import torch
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_network,
     chain_task,
+    layer_scales,
     train_on_chain,
 )
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import hidden_layers
@@ -24,12 +25,12 @@ def run_seed(run: SeedRun[Spectra]) -> SeedResult:
         Losses and the measures of `FeatureProbe` in the hidden layers, with the column `scale`.
     """
     p = run.parameters
-    task = chain_task(run, p.decay, unit_variance=p.unit_variance)
+    task = chain_task(run, p.decay, first=p.first_index, unit_variance=p.unit_variance)
     x, _ = task["train"]
     measured = every(p.measure_every, p.steps)
     result = SeedResult()
     for scale in p.first_layer_scales:
-        model = chain_network(run, [scale] + [1.0] * p.hidden_layers)
+        model = chain_network(run, layer_scales(scale, p.scaled_layers, p.hidden_layers))
         layers = hidden_layers(p.hidden_layers)
         probe = FeatureProbe(model, x, layers=layers, centre_tangents=True)
         optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
