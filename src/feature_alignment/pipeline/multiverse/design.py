@@ -64,14 +64,16 @@ class Learnt(Section):
 
     Attributes:
         figure: the figure, of the group's, whose table tells it.
-        select: the rows of which each seed's mean has to reach `least`.
-        least: the least mean.
+        select: the rows of which each seed's mean has to lie between `least` and `most`.
+        least: the least mean; None for any.
+        most: the largest mean, as of a loss; None for any.
         why: why this is the task learnt.
     """
 
     figure: Text
     select: Select = Field(min_length=1)
-    least: float
+    least: float | None = None
+    most: float | None = None
     why: Text
 
 

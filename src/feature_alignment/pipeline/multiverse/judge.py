@@ -94,7 +94,9 @@ def _status(universe: Finished, learnt: Learnt | None) -> str:
     if select.get("step") == "last":
         select["step"] = table["step"].max()
     values = rows_where(table, **select).groupby("seed")["value"].mean()
-    return COUNTED if (values >= learnt.least).all() else "not learnt"
+    low = -np.inf if learnt.least is None else learnt.least
+    high = np.inf if learnt.most is None else learnt.most
+    return COUNTED if values.between(low, high).all() else "not learnt"
 
 
 def summarise(
