@@ -3,6 +3,8 @@
 Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 """
 
+import math
+
 import torch
 
 from feature_alignment.kernels.average_features import (
@@ -23,6 +25,7 @@ from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digi
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
+from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluate, outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
@@ -37,6 +40,10 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     Returns:
         Similarities of the adapted kernel with the label kernel and others; vectors over the
         kernel samples, and for seed 0 the kernels themselves, all in order of the target y.
+
+    Raises:
+        TrainingDivergedError: if training ends with a kernel that is zero, since no unit is active
+            any more, or not finite.
     """
     p = run.parameters
     needs = ("train_samples", "kernel_samples")
@@ -60,6 +67,12 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
         "adapted": kernel_of(average),
         "final": tangent_kernel(model, images),
     }
+    for name, kernel in kernels.items():
+        if not 0 < float(kernel.total.norm()) < math.inf:
+            raise TrainingDivergedError(
+                f"training diverged: the {name} kernel is zero or not finite; lower learning_rate "
+                f"(now {p.learning_rate:g})."
+            )
     with torch.no_grad():
         start = torch.func.functional_call(model, initial, (images,))
         label = label_kernel(model(images) - start)
