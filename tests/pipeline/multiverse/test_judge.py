@@ -68,6 +68,12 @@ def test_failed_universes_and_those_that_learnt_nothing_are_counted_apart():
     assert row["word"] == "robust"
 
 
+def test_a_task_can_be_learnt_by_a_loss_that_is_small_enough():
+    learnt = Learnt(figure="fig1", select={"metric": "accuracy"}, most=0.2, why="x")
+    row = summed(lambda levels: float(levels["a"]), learnt=learnt)
+    assert (row["universes"], row["not_learnt"], row["word"]) == (8, 8, "robustly not")
+
+
 def test_too_few_seeds_hold_by_agreement():
     table, one = judged(lambda levels: 1.0, each=True)
     assert set(table["verdict"]) == {"undecided"}
