@@ -6,8 +6,10 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
 from feature_alignment.papers.lejeune2024.experiments.digit_regression import run_seed
+from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.errors import TrainingDivergedError
 
 PARAMETERS = DigitRegression(
     train_samples=40,
@@ -81,3 +83,51 @@ def test_more_hidden_layers_give_more_layers(dataset):
 def test_too_few_images_are_refused(dataset):
     with pytest.raises(UserError, match=r"train_samples: found 100, but noise has only 80"):
         run(dataset, train_samples=100)
+
+
+def test_a_network_that_dies_has_diverged(dataset):
+    with pytest.raises(TrainingDivergedError, match="final kernel is zero"):
+        run(dataset, learning_rate=1.0, bias=False, normalisation="unit-norm")
+
+
+def test_images_have_norm_or_variance_one(dataset):
+    for normalisation, measure in (("unit-norm", np.linalg.norm), ("unit-variance", np.std)):
+        parameters = PARAMETERS.but(normalisation=normalisation)
+        seed_run = SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset})
+        x, _ = two_digits(seed_run, "train", 10)
+        np.testing.assert_allclose(x.mean(dim=1), 0, atol=1e-12)
+        np.testing.assert_allclose(measure(x.numpy(), axis=1), 1)
+
+
+def test_half_the_variance_of_three_layers_makes_a_quarter_of_the_initial_kernel(dataset):
+    wide = {"width": 128, "bias": False, "epochs": 1}
+    kernels = [
+        run(dataset, initialisation=name, **wide).arrays["kernel/initial"]
+        for name in ("kaiming", "lecun")
+    ]
+    assert np.trace(kernels[0]) / np.trace(kernels[1]) == pytest.approx(4, rel=0.25)
+
+
+def test_least_squares_with_more_features_than_images_returns_the_classes(dataset):
+    found = run(dataset, target_fit="least-squares", width=64, epochs=1)
+    np.testing.assert_allclose(np.abs(found.arrays["target"]), 1, atol=1e-3)
+    assert values(found)["target_accuracy"] == 1
+    assert (np.abs(run(dataset, width=64, epochs=1).arrays["target"]) < 0.99).any()
+
+
+def test_biases_of_the_targets_network_need_biases(dataset):
+    for bias in (True, False):
+        plain, with_bias = (
+            run(dataset, bias=bias, target_bias=given, epochs=1).arrays["target"]
+            for given in (False, True)
+        )
+        assert np.array_equal(plain, with_bias) is not bias
+
+
+def test_annealing_by_epoch_or_step_differs_only_where_an_epoch_has_several_steps(dataset):
+    for batch_size, alike in ((40, True), (10, False)):
+        losses = {
+            values(run(dataset, annealing=by, batch_size=batch_size, epochs=5))["loss"]
+            for by in ("epoch", "step")
+        }
+        assert (len(losses) == 1) is alike

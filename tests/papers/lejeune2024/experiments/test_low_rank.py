@@ -89,3 +89,19 @@ def test_the_solver_fits_linear_targets_by_the_first_layer(dataset):
 def test_too_few_digits_are_refused(dataset):
     with pytest.raises(UserError, match=r"samples: found 60, but noise has only 40"):
         run(dataset, task="digits", samples=60)
+
+
+def test_the_penalty_is_the_solvers_alone(dataset):
+    errors = [
+        frame[frame["metric"] == "nmse"].set_index("model")["value"]
+        for frame in (run(dataset, penalty=name, epochs=1) for name in ("square", "absolute"))
+    ]
+    assert errors[0]["ridgeless"] == pytest.approx(errors[1]["ridgeless"], rel=1e-6)
+    assert errors[0]["solver"] != pytest.approx(errors[1]["solver"], rel=1e-3)
+
+
+def test_other_initial_weights_make_another_network(dataset):
+    first, second = (
+        run(dataset, initialisation=name, epochs=1)["value"] for name in ("kaiming", "pytorch")
+    )
+    assert not np.allclose(first, second)

@@ -104,3 +104,30 @@ def test_its_time_is_recorded_by_part(dataset):
 def test_too_few_images_are_refused(dataset, network, key):
     with pytest.raises(UserError, match=rf"\.{key}: found 500, but noise has only 200 training"):
         run(dataset, network=network, **{key: [25, 500]})
+
+
+def test_the_last_epochs_error_is_no_smaller_than_the_bests(dataset):
+    guessed = np.random.default_rng(0).permutation(dataset.arrays["y_test"])
+    noisy = Dataset({**dataset.arrays, "y_test": guessed}, dataset.info)
+    best, last = (run(noisy, reported_epoch=told)["test_error"] for told in ("best", "last"))
+    assert (last >= best).all()
+    assert (last > best).any()
+
+
+def test_normalised_images_look_alike_at_any_brightness(dataset):
+    darker = {**dataset.arrays, "x_train": dataset.arrays["x_train"] // 20 * 4}
+    brighter = {**dataset.arrays, "x_train": dataset.arrays["x_train"] // 20 * 20}
+    for normalisation, alike in (("none", False), ("unit-variance", True)):
+        errors = [
+            run(Dataset(arrays, dataset.info), normalisation=normalisation)["test_error"]
+            for arrays in (darker, brighter)
+        ]
+        assert np.array_equal(*errors) is alike
+
+
+def test_initial_weights_are_as_asked_for(dataset):
+    lecun, kaiming = (
+        run(dataset, initialisation=name, model="fixed")["test_error"]
+        for name in ("lecun", "kaiming_zero_bias")
+    )
+    assert not np.array_equal(lecun, kaiming)
