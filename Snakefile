@@ -26,6 +26,7 @@ include: "workflow/rules/runs.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/claims.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/multiverse_plan.smk"
 include: "workflow/rules/multiverse.smk"
 include: "workflow/rules/checks.smk"
 

@@ -30,3 +30,12 @@ def test_expected_loss_is_that_of_many_fresh_inputs():
     fresh = noisy_regression(200_000, 3, 0.1, stream(2, "data")).features
     sampled = np.mean((fresh @ weights.T - fresh[:, :1]) ** 2, axis=0)
     np.testing.assert_allclose(expected_loss(weights), sampled, rtol=0.02)
+
+
+def test_an_orthogonal_projection_leaves_of_the_noise_what_the_features_span():
+    problem = noisy_regression(40, 6, 0.1, stream(0, "data"), "orthogonal")
+    rng = stream(0, "data")
+    signal, noise = rng.standard_normal(40), rng.standard_normal((40, 6))
+    epsilon = np.sqrt(0.1) * rng.standard_normal(40)
+    q, _ = np.linalg.qr(noise)
+    np.testing.assert_allclose(problem.y, signal + q @ (q.T @ epsilon))

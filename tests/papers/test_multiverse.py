@@ -23,4 +23,6 @@ def test_a_group_is_planned_at_each_preset_that_it_names(name, preset, root):
     assert len({str(universe["levels"]) for universe in found}) == len(found)
     taken = {key: {u["levels"][key] for u in found} for key in GROUPS[name].settings}
     assert taken == {key: set(s.levels) for key, s in GROUPS[name].settings.items()}
+    # No two universes are the same: each setting reaches the runs.
+    assert len({str(sorted(u["runs"].items())) for u in found}) == len(found)
     assert all(run["parameters"]["seeds"] >= 2 for u in found for run in u["runs"].values())

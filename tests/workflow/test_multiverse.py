@@ -25,3 +25,11 @@ def test_the_claim_depends_on_the_setting_that_decides_it(pipeline):
     (results / "multiverse" / "example2030_descent" / "1.zip").unlink()
     pipeline.succeed(*ASKED)
     assert pipeline.results() == before
+
+
+def test_a_preset_without_universes_is_one_sentence(pipeline):
+    done = pipeline.run("-n", "--config", "preset=paper", "papers=example2030", "--", "multiverse")
+    assert done.returncode != 0
+    printed = done.stdout + done.stderr
+    assert "no multiverse.yaml of the selected papers has a size for preset paper" in printed
+    assert "Traceback" not in printed

@@ -21,12 +21,12 @@ class NoisyRegression:
 
 
 def noisy_regression(
-    n: int, d: int, variance: float, generator: np.random.Generator
+    n: int, d: int, variance: float, generator: np.random.Generator, projection: str = "printed"
 ) -> NoisyRegression:
     """Draw features φ ~ N(0, 1) and φ_noise ~ N(0, I_d/d), and labels y = φ + P_noise ε.
 
     P_noise = φ_noise φ_noiseᵀ and ε ~ N(0, σ² I_n). P_noise is not a projection: the features are
-    not orthonormal over the sample.
+    not orthonormal over the sample. The projection `orthogonal` is one, φ_noise φ_noise⁺.
 
     Source: Baratin et al. 2021, Section 4.1.2.
 
@@ -35,12 +35,14 @@ def noisy_regression(
         d: noise features.
         variance: σ².
         generator: source of the draw.
+        projection: what P_noise is, printed or orthogonal.
     """
     signal = generator.standard_normal(n)
     noise = generator.standard_normal((n, d)) / np.sqrt(d)
     epsilon = np.sqrt(variance) * generator.standard_normal(n)
     features = np.column_stack([signal, noise])
-    interpolator = np.concatenate([[1.0], noise.T @ epsilon])
+    onto = noise.T if projection == "printed" else np.linalg.pinv(noise)
+    interpolator = np.concatenate([[1.0], onto @ epsilon])
     return NoisyRegression(features, features @ interpolator, interpolator)
 
 

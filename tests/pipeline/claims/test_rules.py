@@ -17,7 +17,7 @@ from feature_alignment.pipeline.claims.rules import (
 )
 
 examples = settings(deadline=None, derandomize=True, max_examples=60)
-ORDER = ["not reproduced", "partly", "reproduced"]
+ORDER = ["not reproduced", "undecided", "partly", "reproduced"]
 
 
 def values(*units):
@@ -55,7 +55,11 @@ def test_five_units_are_the_fewest_that_reach_the_level():
         ([False] * 4, "undecided"),
         ([[True] * 80], "undecided"),  # values of one network are no independent ones
         ([True] * 5, "reproduced"),
-        ([True] * 4 + [False], "not reproduced"),  # p = .19
+        ([True] * 4 + [False], "undecided"),  # p = .19; .23 were it true of 95 %
+        ([True] * 3 + [False] * 2, "not reproduced"),  # .02 were it true of 95 %
+        ([True] * 8 + [False] * 2, "undecided"),
+        ([True] * 7 + [False] * 3, "not reproduced"),
+        ([True] * 13 + [False] * 7, "not reproduced"),
         ([False] * 5, "not reproduced"),
         ([True] * 19 + [False], "reproduced"),  # exactly 95 %
         ([True] * 18 + [False] * 2, "partly"),
@@ -196,7 +200,7 @@ def test_mathematics_holds_in_every_case_or_fails():
 
 
 def test_no_rule_lets_a_value_pass_that_is_worse_than_one_that_fails():
-    worst = 3
+    worst = len(ORDER)
     for mean in np.linspace(10, 20, 200):
         rank = ORDER.index(number([mean], 10, 0.2).outcome) + 1
         assert rank <= worst

@@ -6,7 +6,11 @@ import pytest
 
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.claims.ledger import Criterion
-from feature_alignment.pipeline.claims.selection import claim_remarks, claim_values
+from feature_alignment.pipeline.claims.selection import (
+    MissingRowsError,
+    claim_remarks,
+    claim_values,
+)
 from toy_claims import claim
 
 LAST = {"metric": "number", "step": 10, "layer": "all"}
@@ -176,3 +180,19 @@ def test_remarks_are_those_of_the_rows_that_are_read(table):
     remarked = table.assign(remark=table["metric"].map({"number": "without MNIST", "other": ""}))
     assert claim_remarks(claim(), remarked) == ["without MNIST"]
     assert claim_remarks(claim(select={"metric": "other"}), remarked) == []
+
+
+def test_of_a_list_that_is_an_order_the_first_that_is_there_is_read(table):
+    chosen = claim(select={**LAST, "metric": ["missing", "other", "number"]}, first=["metric"])
+    assert claim_values(chosen, table).tolist() == [10.1, 110.1, 210.1]
+    # What is there is what the whole table has: no other value stands in for missing rows.
+    rows = table[(table["metric"] == "number") | (table["step"] == 0)]
+    with pytest.raises(MissingRowsError):
+        claim_values(chosen, rows)
+
+
+def test_seeds_that_a_universe_leaves_out_are_missing_rows(table):
+    rows = table[(table["step"] == 10) | (table["seed"] < 2)]
+    chosen = claim(select=LAST, relative_to={"step": 0}, combine="difference")
+    with pytest.raises(MissingRowsError, match="same seeds"):
+        claim_values(chosen, rows)

@@ -34,6 +34,10 @@ LinearLayers = Annotated[
 ClassifierRate = Annotated[Positive, Field(description="Step size of SGD on the cross-entropy.")]
 SGDMomentum = Annotated[Momentum, Field(description="Momentum of SGD.")]
 Batch = Annotated[Count, Field(description="Batch size of SGD.")]
+Init = Literal["kaiming_zero_bias", "kaiming", "pytorch"]
+InitOfMLP = Annotated[Init, Field(description="Initial weights; the text names none.")]
+Centred = Annotated[bool, Field(description="Whether the kernel is centred over the points.")]
+Kappa = Literal["max", "fixed", "literal", "trace", "lambda_max"]
 
 
 class ClassificationMLP(Section):
@@ -80,7 +84,7 @@ class Classification(Parameters, experiment="classification"):
     batch_norm: Different[Literal["vgg", "resnet18"]] = ("resnet18",)
     """Networks with a batch norm after each convolution, as in the released code; the text does not
     say."""
-    init: Literal["kaiming_zero_bias", "kaiming", "pytorch"] = "kaiming_zero_bias"
+    init: Init = "kaiming_zero_bias"
     """Initial weights, see models.initialisation.new_linear; the text names none, the released code
     has Kaiming's with zero biases."""
     momentum: SGDMomentum = 0.9
@@ -180,9 +184,7 @@ class Complexity(Parameters, experiment="complexity"):
     width: Count = by_figure(
         256, "Units of the hidden layer, or channels of the first convolution."
     )
-    init: Literal["kaiming_zero_bias", "kaiming", "pytorch"] = by_figure(
-        "pytorch", "Initial weights, see models.initialisation.new_linear."
-    )
+    init: Init = by_figure("pytorch", "Initial weights, see models.initialisation.new_linear.")
     random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
 
 
@@ -213,16 +215,27 @@ class Difficulty(Parameters, experiment="difficulty"):
     kernel_samples: int = Field(default=100, ge=10)
     """Easy examples, and difficult ones, on which the tangent kernel is measured; at most as many
     as are trained on."""
+    images: Literal["standardised", "unit_interval"] = "standardised"
+    """Pixels as the network takes them: with mean 0 and deviation 1, or from 0 to 1."""
     width: HiddenWidth = 80
     linear_layers: LinearLayers = 6
+    tied: bool = False
+    """Whether all layers between hidden ones are one, as in the released code."""
+    init: InitOfMLP = "kaiming_zero_bias"
     learning_rate: ClassifierRate = 0.02
     momentum: SGDMomentum = 0.9
+    weight_decay: NotNegative = 0
+    """Weight decay of SGD (the text has none, the released code 0.0005)."""
     batch_size: Batch = 100
     steps: Count = 5000
     """Iterations (updates) of SGD; the text does not say how many."""
     measure_at: Geometric = Geometric()
     """The geometric schedule of measurements, step 0 and the integer parts of first * ratio^j; the
     last step is always measured."""
+    alignment: Literal[
+        "label_alignment", "label_alignment_equation_7", "label_alignment_equation_7_raw"
+    ] = "label_alignment"
+    """The reading of the alignment that the figures show; `label_alignment` and it swap names."""
     precision: Precision = "float32"
     """Floating-point type of training and kernels."""
     seeds: Seeds = 5
@@ -247,6 +260,7 @@ class Disk(Parameters, experiment="disk"):
     """Points per side of the grid on which eigenfunctions are evaluated (N = grid^2)."""
     width: HiddenWidth = 256
     linear_layers: LinearLayers = 6
+    init: InitOfMLP = "pytorch"
     learning_rate: Positive = 0.02
     """Step size of full-batch gradient descent on the mean binary cross-entropy."""
     steps: Count = 2000
@@ -254,6 +268,9 @@ class Disk(Parameters, experiment="disk"):
     measure_at: Several[Annotated[int, Field(ge=0)]] = (0, 100, 250, 500, 1000, 1500, 2000)
     """Steps at which the tangent kernel is measured; 0 is before the first step. Steps beyond
     `steps` are left out, the last step is always measured."""
+    centred: Centred = True
+    ratio_of: Literal["eigenvalues", "singular_values"] = "eigenvalues"
+    """What `eigenvalue_ratio_20` is a ratio of; singular values are the features'."""
     precision: Precision = "float32"
     """Floating-point type of the training; kernels are decomposed in float64."""
     seeds: Seeds = 5
@@ -277,6 +294,9 @@ class Fourier(Parameters, experiment="fourier"):
     init: Literal["kaiming", "pytorch"] = "kaiming"
     """Initial weights, see models.initialisation.new_linear; the text names none. Biases must not
     be zero, or the kernel of one-dimensional inputs has rank 2."""
+    centred: Centred = True
+    first_index: Literal[0, 1] = 1
+    """The index of the largest eigenvalue, from which the tenth is counted."""
     seeds: Seeds = 20
 
 
@@ -296,6 +316,8 @@ class Interpolators(Parameters, experiment="interpolators"):
     """Size n of each training subset."""
     subsets: int = Field(default=100, ge=2)
     """Training subsets at each scale."""
+    scaled: Literal["eigenvalues", "singular_values"] = "eigenvalues"
+    """What the scales act on: l is the square of a singular value of the features, or itself."""
     scales: Several[Momentum] = Field(
         default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999),
         min_length=2,
@@ -351,9 +373,14 @@ class Supernat(Parameters, experiment="supernat"):
     """Number d of noise features; the model has d + 1 parameters."""
     noise_variance: Positive = 0.1
     """Variance sigma^2 of the noise before it is projected onto the noise features."""
+    projection: Literal["printed", "orthogonal"] = "printed"
+    """How: by the product of the noise features that is printed, or orthogonally."""
+    loss_factor: Positive = 0.5
+    """The factor c of the loss c |f - y|^2/n."""
+    kappas: Several[Kappa] = ("max", "fixed", "literal", "trace", "lambda_max")
+    """Choices of Proposition 3's constant; the control's steps shrink as with the first."""
     learning_rates: Several[Positive] = (0.5, 0.2, 0.1)
-    """Step sizes on the loss |f - y|^2/(2n), which the paper does not give; the figure's curves are
-    at the first."""
+    """Step sizes, which the paper does not give; the figure's curves are at the first."""
     steps: int = Field(default=300, ge=2)
     """Gradient steps, which the paper does not give."""
     seeds: Seeds = 20

@@ -29,6 +29,11 @@ class TwoDigits(Parameters):
     """The two classes, labelled -1 and +1 in this order."""
     hidden_layers: Count = 2
     """Hidden layers."""
+    normalisation: Literal["unit-norm", "unit-variance"] = "unit-norm"
+    """Each image has mean 0 and norm 1, or, as the text says, mean 0 and variance 1, with which the
+    text's learning rate diverges."""
+    initialisation: Literal["kaiming", "lecun", "pytorch"] = "kaiming"
+    """Initial weights, see `models.initialisation.new_linear`."""
     epochs: Count = 500
     """Epochs of SGD."""
     seeds: Seeds = 5
@@ -50,10 +55,16 @@ class DigitRegression(TwoDigits, experiment="digit_regression"):
     """Units of each hidden layer."""
     bias: bool = True
     """Whether layers have biases (the text says no; the published numbers need them)."""
+    target_bias: bool = False
+    """Whether the random network that makes the targets has biases where the trained one does."""
+    target_fit: Literal["sgd", "least-squares"] = "sgd"
+    """How the last layer that makes the linear targets is fitted to the classes."""
     label_flips: float = Field(default=0.0, ge=0, le=0.5)
     """Share of the training targets whose sign is flipped at random; 0 in the paper's figures."""
     learning_rate: Positive = 0.1
     """Initial step size of SGD, annealed to zero by a cosine."""
+    annealing: Literal["epoch", "step"] = "epoch"
+    """Whether the step size falls after each epoch or after each step."""
     momentum: Momentum = 0.9
     """Momentum of SGD."""
     batch_size: Count = 100
@@ -86,6 +97,8 @@ class LowRank(TwoDigits, experiment="low_rank"):
     targets themselves it is about 1."""
     width: int = Field(default=128, ge=2)
     """Units of each hidden layer."""
+    penalty: Literal["square", "absolute", "logarithmic"] = "square"
+    """The solver's penalty on feature transformations."""
     learning_rate: Positive = 0.05
     """Initial step size of SGD with momentum 0.9, annealed to zero by a cosine, for the two trained
     models."""
@@ -117,6 +130,10 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
     """Units of the MLP's hidden layers."""
     mlp_depth: int = Field(default=5, ge=2)
     """Linear layers of the MLP, the readout included."""
+    initialisation: Literal["lecun", "pytorch", "kaiming_zero_bias"] = "lecun"
+    """Initial weights, see `models.initialisation.new_linear`."""
+    normalisation: Literal["none", "unit-variance"] = "none"
+    """Pixels lie between 0 and 1, or each image has mean 0 and variance 1."""
     cnn_width: Count = 16
     """Channels of the CNN's first convolution."""
     sgd_rate: Positive = 0.01
@@ -131,6 +148,8 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
     """Epochs without a better test accuracy after which a run ends."""
     max_epochs: Count = 1000
     """Epochs after which a run ends at the latest."""
+    reported_epoch: Literal["best", "last"] = "best"
+    """The epoch whose test error is told: that of the smallest one, or the last."""
     seeds: Seeds = 10
 
 

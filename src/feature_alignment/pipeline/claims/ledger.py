@@ -99,6 +99,8 @@ class Claim(Section):
             or datasets.
         independent: a column whose values are independent of each other within a seed, as
             datasets are.
+        first: columns whose list in `select` is of values of which the first that is there is read,
+            where settings that the paper leaves open name them.
         corrected: for a misprint the rows of its corrected form, as what differs from `select`.
         was: the criteria that were changed, oldest first.
     """
@@ -125,6 +127,7 @@ class Claim(Section):
     combine: Literal["ratio", "difference"] | None = None
     over: str | None = None
     independent: str | None = None
+    first: tuple[str, ...] = Field(default=(), strict=False)
     corrected: Annotated[Select, Field(min_length=1)] | None = None
     was: tuple[Was, ...] = Field(default=(), strict=False)
 

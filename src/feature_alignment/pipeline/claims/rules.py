@@ -8,7 +8,9 @@ sign test at 5 % says that it is no chance, *partly* if only the test does, else
 The test counts independent units alone: seeds, and datasets where the claim names their column.
 Layers, steps and settings of one run share its weights and its data, so a unit has one vote: it
 agrees if more than half of its values do. Fewer than five units cannot reach 5 % even if all agree
-(1/2⁴ = .0625): *undecided*, whatever they say.
+(1/2⁴ = .0625): *undecided*, whatever they say. And so are more that can tell the statement, true of
+95 %, from chance neither way, as 4 of 5: *not reproduced* if so few would agree with a probability
+of 5 % or less were the statement true.
 
 *Numbers* (`near`): the mean over seeds within 10 % of the paper's number, within half a unit in its
 last digit, or, where the paper's number is a single network's (or a single draw's), within two
@@ -80,6 +82,18 @@ def sign_test(agreeing: int, units: int) -> float:
     return sum(math.comb(units, k) for k in range(agreeing, units + 1)) / 2**units
 
 
+def too_few_agree(agreeing: int, units: int) -> float:
+    """Probability that so many or fewer units agree if each does with probability `AGREEMENT`.
+
+    Example:
+        >>> round(too_few_agree(4, 5), 2), round(too_few_agree(3, 5), 2)
+        (0.23, 0.02)
+    """
+    miss = 1 - AGREEMENT
+    each = [math.comb(units, k) * AGREEMENT**k * miss ** (units - k) for k in range(agreeing + 1)]
+    return sum(each)
+
+
 def judge_cases(holds: pd.Series, demand: str) -> Finding:
     """Mathematics: whether each of the values is as demanded."""
     outcome = Outcome.HOLDS if holds.all() else Outcome.FAILS
@@ -103,6 +117,9 @@ def judge_agreement(holds: pd.Series, demand: str, unit: str) -> Finding:
         reason += f"; fewer than {LEAST_UNITS} cannot tell it from chance"
     elif p_value > CHANCE:
         outcome = Outcome.NOT_REPRODUCED
+        if too_few_agree(agreeing, units) > CHANCE:
+            outcome = Outcome.UNDECIDED
+            reason += "; it could be true of 95 % of them, too"
     else:
         outcome = Outcome.REPRODUCED if holds.mean() >= AGREEMENT else Outcome.PARTLY
     return Finding(outcome, reason, agreeing, units, p_value)

@@ -47,9 +47,10 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
     if not claim.each or not values.index.equals(reference.index):
         values, reference = _unit_means(values), _unit_means(reference)
     if not values.index.equals(reference.index):
-        raise UserError(
-            f"claim {claim.id}: {claim.figure} has seeds {_seeds(values)} where {claim.select}, "
-            f"but seeds {_seeds(reference)} to compare them with; both need the same seeds."
+        raise MissingRowsError(
+            claim.id,
+            f"{claim.figure} has seeds {_seeds(values)} where {claim.select}, "
+            f"but seeds {_seeds(reference)} to compare them with; both need the same seeds.",
         )
     if claim.combine == "difference":
         return values - reference
@@ -93,6 +94,9 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
     rows = table
     # The last step is that of the rows that all the other filters leave.
     for column, wanted in sorted(select.items(), key=lambda item: item[1] == _LAST):
+        if column in claim.first and isinstance(wanted, list):
+            there = (choice for choice in wanted if _matches(table[column], choice).any())
+            wanted = next(there, wanted)
         rows = rows[_matches(rows[column], wanted)]
         if rows.empty:
             raise MissingRowsError(

@@ -64,17 +64,26 @@ def _draw_values(ax: Axes, ordered: pd.DataFrame, claim: Claim) -> None:
     ax.set_axis_on()
     place = np.arange(len(ordered))
     colours = [HOLDS[int(holds)] for holds in ordered["holds"]]
-    ax.scatter(place, ordered["ours"], c=colours, s=9)
+    logarithmic = 0 < ordered["ours"].min() * FAR < ordered["ours"].max()
+    shown = ordered["ours"] if logarithmic else _without_outliers(ordered["ours"])
+    ax.scatter(place, shown, c=colours, s=9)
     default = (ordered["universe"] == 0).to_numpy()
-    ax.scatter(place[default], ordered["ours"][default], s=42, facecolors="none", edgecolors="k")
+    ax.scatter(place[default], shown[default], s=42, facecolors="none", edgecolors="k")
     for bound in (claim.paper_value, claim.criterion.low, claim.criterion.high):
         if bound is not None:
             style = "-" if bound == claim.paper_value else ":"
             ax.axhline(bound, color=COLOURS["paper"], linewidth=0.8, linestyle=style)
-    if 0 < ordered["ours"].min() * FAR < ordered["ours"].max():
+    if logarithmic:
         ax.set_yscale("log")
     ax.set_title(claim.id.partition(".")[2], fontsize=7)
     ax.set_xticks([])
+
+
+def _without_outliers(values: pd.Series) -> pd.Series:
+    """The values, but for those of more than `FAR` times the size of nine tenths, at the edge."""
+    sizes = values.abs()
+    edge = 1.2 * sizes[sizes <= FAR * sizes.quantile(0.9)].max()
+    return values.clip(-edge, edge)
 
 
 def _draw_settings(

@@ -12,6 +12,7 @@ from feature_alignment.papers.baratin2021.checks.supernat import (
     supernat,
     update_bound,
 )
+from feature_alignment.training.errors import TrainingDivergedError
 
 
 @pytest.fixture
@@ -164,3 +165,19 @@ def test_what_cannot_be_trained_is_refused(problem, change, message):
     arguments = {"features": features, "y": y, "learning_rate": 0.3, "kappa": "max", **change}
     with pytest.raises(ValueError, match=message):
         supernat(steps=400, **arguments)
+
+
+def test_the_losss_factor_multiplies_the_gradient(problem):
+    features, y = problem
+    for kappa in (None, "max", "trace"):  # of which the learning rate is multiplied, no more
+        doubled = supernat(features, y, 0.1, 9, kappa, factor=1.0)
+        expected = supernat(features, y, 0.2, 9, kappa)
+        np.testing.assert_allclose(doubled.weights, expected.weights)
+    printed, doubled = (supernat(features, y, 0.1, 1, "literal", factor=c) for c in (0.5, 1.0))
+    growth = [flow.log_eigenvalues[1] - flow.log_eigenvalues[0] for flow in (printed, doubled)]
+    np.testing.assert_allclose(growth[1] - growth[0], np.log(2))
+
+
+def test_divergence_is_told_from_other_mistakes(problem):
+    with pytest.raises(TrainingDivergedError):
+        supernat(*problem, 50.0, 400, None)

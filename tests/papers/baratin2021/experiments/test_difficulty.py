@@ -4,6 +4,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
+from feature_alignment.papers.baratin2021.experiments import difficulty
 from feature_alignment.papers.baratin2021.experiments.difficulty import draw_examples, run_seed
 from feature_alignment.papers.baratin2021.parameters import Difficulty
 from feature_alignment.pipeline.run import SeedRun
@@ -78,3 +79,44 @@ def test_random_labels_are_on_images_that_are_not_among_the_easy_ones(bars):
 def test_the_kernel_is_measured_on_examples_that_there_are(bars):
     with pytest.raises(UserError, match=r"kernel_samples: found 51, at most 50"):
         run_seed(seed_run(bars, kernel_samples=51))
+
+
+def test_pixels_are_standardised_or_from_0_to_1(bars):
+    x = draw_examples(seed_run(bars))["easy"][0]
+    raw = draw_examples(seed_run(bars, images="unit_interval"))["easy"][0]
+    assert 0 <= raw.min() < 0.01
+    assert 0.5 < raw.max() <= 1
+    assert (raw - raw.mean()) / raw.std(correction=0) == pytest.approx(x, abs=1e-5)
+
+
+def test_the_alignment_shown_swaps_names_with_the_default_one(bars):
+    def alignments(**changes):
+        rows = run_seed(seed_run(bars, steps=2, **changes)).rows
+        return {r["metric"]: r["value"] for r in rows if (r["step"], r["split"]) == (2, "easy")}
+
+    default, raw = alignments(), alignments(alignment="label_alignment_equation_7_raw")
+    assert raw["label_alignment"] == default["label_alignment_equation_7_raw"]
+    assert raw["label_alignment_equation_7_raw"] == default["label_alignment"]
+    assert default.keys() == raw.keys()
+
+
+def test_layers_weights_and_their_decay_are_those_asked_for(bars, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        difficulty, "train", lambda model, *_, **o: seen.append((model, o)) or 1 / 0
+    )
+    for changes in ({}, {"tied": True}, {"init": "pytorch", "weight_decay": 0.5}):
+        with pytest.raises(ZeroDivisionError):
+            run_seed(seed_run(bars, linear_layers=5, **changes))
+    (plain, _), (tied, _), (other, options) = seen
+    assert len({id(layer) for layer in plain.layers}) == 5
+    assert [id(tied.layers[1])] * 3 == [id(layer) for layer in tied.layers[1:4]]
+    assert len(list(tied.parameters())) == 6
+    assert plain.layers[0].bias.abs().max() == 0 < other.layers[0].bias.abs().max()
+    assert options["optimizer"].param_groups[0]["weight_decay"] == 0.5
+
+
+def test_tied_layers_are_measured_and_trained(bars):
+    result = run_seed(seed_run(bars, linear_layers=4, tied=True, width=40, learning_rate=0.03))
+    assert last(result, "accuracy", "easy") > 0.9
+    assert 0 < last(result, "label_alignment", "easy") < 1

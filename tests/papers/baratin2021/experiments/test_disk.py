@@ -1,11 +1,15 @@
+from typing import get_args
+
 import numpy as np
 import pytest
+import torch
 
 from feature_alignment.data.synthetic import grid
-from feature_alignment.papers.baratin2021.experiments.disk import rotation_invariance
+from feature_alignment.papers.baratin2021.experiments.disk import rotation_invariance, run_seed
 from feature_alignment.papers.baratin2021.figures import fig1_fig10
-from feature_alignment.papers.baratin2021.parameters import Disk
+from feature_alignment.papers.baratin2021.parameters import Disk, Init
 from feature_alignment.pipeline.figures.figure import Settings
+from feature_alignment.pipeline.run import SeedRun
 
 
 def test_functions_of_the_radius_are_invariant_and_functions_of_the_angle_are_not():
@@ -30,3 +34,28 @@ def test_both_readings_of_six_layers_are_run_and_only_the_first_is_the_figures()
     (shared,) = fig1_fig10.FIGURES[1].points(settings)
     assert shared == default
     assert default.parameters == section.but(six_hidden_seeds=5)  # no part of the run
+
+
+def measured(**changes):
+    parameters = Disk(
+        samples=20, test_samples=8, grid=8, width=8, linear_layers=3, steps=2, **changes
+    )
+    result = run_seed(SeedRun(0, parameters, torch.device("cpu")))
+    return {row["metric"]: row["value"] for row in result.rows if row["step"] == 0}
+
+
+def test_the_ratio_of_singular_values_is_the_root_of_that_of_eigenvalues():
+    squared, found = measured(), measured(ratio_of="singular_values")
+    assert found["eigenvalue_ratio_20"] ** 2 == pytest.approx(squared["eigenvalue_ratio_20"])
+
+
+def test_without_centring_the_raw_kernel_is_decomposed():
+    found = measured(centred=False)
+    raw = measured()["eigenvalue_ratio_20_uncentred"]
+    assert found["eigenvalue_ratio_20"] == raw == found["eigenvalue_ratio_20_uncentred"]
+    assert found["largest_eigenvalue"] > measured()["largest_eigenvalue"]
+
+
+def test_initial_weights_are_those_asked_for():
+    ratios = {measured(init=init)["eigenvalue_ratio_20"] for init in get_args(Init)}
+    assert len(ratios) == 3

@@ -48,3 +48,17 @@ def test_a_network_with_known_seed():
     found = [values["peak_share_cosine", split] for split in ("first_half", "second_half")]
     assert found == pytest.approx(expected)
     assert values["peak_share", "first_half"] > values["peak_share", "second_half"]
+
+
+def test_the_tenth_is_counted_from_the_first_index_with_or_without_centring():
+    def found(**changes):
+        parameters = Fourier(points=24, linear_layers=3, width=16, **changes)
+        rows = run_seed(SeedRun(0, parameters, torch.device("cpu"))).rows
+        return {row["metric"]: row["value"] for row in rows}
+
+    from_0 = found(first_index=0)
+    assert from_0["eigenvalue_ratio_10"] == from_0["eigenvalue_ratio_10_from_0"]
+    assert found()["eigenvalue_ratio_10"] > from_0["eigenvalue_ratio_10"]
+    raw = found(centred=False)
+    assert raw["eigenvalue_ratio_10"] == pytest.approx(raw["eigenvalue_ratio_10_uncentred"])
+    assert raw["eigenvalue_ratio_10"] != pytest.approx(found()["eigenvalue_ratio_10"])

@@ -40,3 +40,16 @@ def test_solutions_are_centred_and_their_spread_is_the_ratio(result):
     np.testing.assert_allclose(solutions.mean(axis=0), 0, atol=1e-12)
     ratio = solutions[:, 1].std() / solutions[:, 0].std()
     assert curve(result, "spread_ratio")[0.9] == pytest.approx(ratio)
+
+
+def test_scales_between_white_and_the_features_depend_on_what_is_scaled():
+    def bounds(scaled):
+        parameters = Interpolators(
+            points=60, samples=10, subsets=2, scales=[0.0, 0.5, 0.9], scaled=scaled
+        )
+        return curve(run_seed(SeedRun(0, parameters, torch.device("cpu"))), "norm_bound")
+
+    squares, themselves = bounds("eigenvalues"), bounds("singular_values")
+    assert themselves[0.0] == pytest.approx(squares[0.0])
+    # √(1 − c) of white features is left where singular values are small, else 1 − c.
+    assert themselves[0.9] > 1.5 * squares[0.9]

@@ -5,11 +5,12 @@ import torch
 
 from feature_alignment.data.noisy_regression import noisy_regression
 from feature_alignment.papers.baratin2021.checks.supernat import supernat
-from feature_alignment.papers.baratin2021.experiments.supernat import METHODS, run_seed
+from feature_alignment.papers.baratin2021.experiments.supernat import run_seed
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedRun
 
 STEPS = 120
+METHODS = {"gd", "max", "fixed", "literal", "trace", "lambda_max", "gd_decayed"}
 
 
 def run(steps=STEPS):
@@ -67,7 +68,7 @@ def test_what_is_learnt_late_is_a_share_of_what_is_left(frame):
 def test_where_all_noise_is_learnt_there_is_no_share_of_what_is_left():
     rows = pd.DataFrame(run(steps=800))
     rows = rows[rows["learning_rate"] == 0.5]
-    assert set(rows.loc[rows["metric"] == "noise_fit", "method"]) == set(METHODS)
+    assert set(rows.loc[rows["metric"] == "noise_fit", "method"]) == METHODS
     with_share = set(rows.loc[rows["metric"] == "late_noise_share", "method"])
     assert "max" in with_share
     assert not with_share & {"gd", "trace"}
@@ -81,5 +82,16 @@ def test_gradient_descent_leaves_the_features_alone(frame):
 def test_curves_begin_at_the_untrained_model_and_are_at_the_first_rate(frame):
     curves = frame[(frame["metric"] == "loss") & (frame["split"] == "test")]
     assert set(curves["learning_rate"]) == {0.5}
-    assert set(curves["method"]) == set(METHODS)
+    assert set(curves["method"]) == METHODS
     assert curves.loc[curves["step"] == 0, "value"].to_numpy() == pytest.approx(1)
+
+
+def test_the_choices_of_kappa_and_the_control_are_those_asked_for(frame):
+    parameters = Supernat(learning_rates=[0.5], kappas=["literal"], steps=STEPS)
+    rows = pd.DataFrame(run_seed(SeedRun(0, parameters, torch.device("cpu"))).rows)
+    assert set(rows["method"]) == {"gd", "literal", "gd_decayed"}
+    for method in ("gd", "literal"):
+        found, expected = (value(f, "final_loss", method) for f in (rows, frame))
+        assert found == expected
+    control, other = (value(f, "final_loss", "gd_decayed") for f in (rows, frame))
+    assert control != pytest.approx(other)

@@ -8,10 +8,14 @@ Axes: n samples, p parameters, r = rank modes, t steps.
 """
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
-KAPPAS = ("max", "fixed", "literal", "trace", "lambda_max")
+from feature_alignment.papers.baratin2021.parameters import Kappa
+from feature_alignment.training.errors import TrainingDivergedError
+
+KAPPAS = get_args(Kappa)
 """The ways to choose the constant κ of Proposition 3; see `supernat`."""
 
 _LARGEST_LOG = 230.0  # of residuals and eigenvalues: 1e100
@@ -69,8 +73,9 @@ def supernat(
     learning_rate: float | np.ndarray,
     steps: int,
     kappa: str | None,
+    factor: float = 0.5,
 ) -> Flow:
-    """Train f(x) = ⟨w, Φ(x)⟩ from w = 0 on L = ‖f − y‖²/(2n) by SuperNat or gradient descent.
+    """Train f(x) = ⟨w, Φ(x)⟩ from w = 0 on L = factor·‖f − y‖²/n by SuperNat, or without κ by GD.
 
     Each step adds δf_j = −η λ_jt u_jᵀ∇L to mode j, then λ_j(t+1) = λ_jt |u_jᵀ∇L|/κ_t, with the
     gradient before the step. The constant κ_t, which Proposition 3 leaves open, is
@@ -90,7 +95,8 @@ def supernat(
         Weights and eigenvalues before the first step and after each.
 
     Raises:
-        ValueError: if κ is unknown, the features are rank-deficient, or the training diverges.
+        ValueError: if κ is unknown, or the features are rank-deficient.
+        TrainingDivergedError: if the training diverges.
     """
     if kappa is not None and kappa not in KAPPAS:
         raise ValueError(f"kappa: found {kappa!r}; allowed are {', '.join(KAPPAS)} and None.")
@@ -102,17 +108,18 @@ def supernat(
     log = 2 * np.log(singular_values)
     log_residual = np.log(np.maximum(np.abs(target), _SMALLEST))
     sign = -np.sign(target)  # of u_jᵀ(f − y), at f = 0
-    first = log_residual.max() - np.log(len(y))
+    scale = len(y) / (2 * factor)  # of residuals over the gradient
+    first = log_residual.max() - np.log(scale)
     log_eigenvalues, modes = [log], [np.zeros_like(target)]
     for step in range(1, steps + 1):
-        log_gradient = log_residual - np.log(len(y))
-        factor = 1 - rates[step - 1] * np.exp(log) / len(y)  # what a step leaves of the residual
-        log_residual = log_residual + np.log(np.maximum(np.abs(factor), _SMALLEST))
-        sign = sign * np.where(factor < 0, -1.0, 1.0)
+        log_gradient = log_residual - np.log(scale)
+        left_over = 1 - rates[step - 1] * np.exp(log) / scale  # what a step leaves of the residual
+        log_residual = log_residual + np.log(np.maximum(np.abs(left_over), _SMALLEST))
+        sign = sign * np.where(left_over < 0, -1.0, 1.0)
         if kappa is not None:
             log = log + log_gradient - _log_kappa(kappa, log, log_gradient, float(first))
         if not max(log_residual.max(), log.max()) < _LARGEST_LOG:
-            raise ValueError(
+            raise TrainingDivergedError(
                 f"step {step}: training with learning rate {rates[step - 1]} and kappa {kappa} "
                 "diverges; take a smaller learning rate."
             )

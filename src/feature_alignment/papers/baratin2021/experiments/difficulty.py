@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from feature_alignment.data.canonical import to_float
 from feature_alignment.data.corruption import random_labels
 from feature_alignment.data.standardise import standardise
 from feature_alignment.models.mlp import MLP
@@ -36,15 +37,19 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     splits = draw_examples(run)
     x, y = (torch.cat(parts) for parts in zip(*splits.values(), strict=True))
     widths = [p.width] * (p.linear_layers - 1)
-    options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
+    options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
     generator = run.torch_stream("init")
     model = MLP(x[0].numel(), widths, CLASSES, "relu", True, generator, **options).to(run.device)
+    for i in range(2, p.linear_layers - 1 if p.tied else 2):
+        model.layers[i] = model.layers[1]
     recorder = train(
         model,
         x,
         y,
         loss=cross_entropy,
-        optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
+        optimizer=torch.optim.SGD(
+            model.parameters(), lr=p.learning_rate, momentum=p.momentum, weight_decay=p.weight_decay
+        ),
         steps=p.steps,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),
@@ -57,11 +62,14 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     )
     result = SeedResult()
     result.extend(recorder)
+    swapped = {p.alignment: "label_alignment", "label_alignment": p.alignment}
+    for row in result.rows:
+        row["metric"] = swapped.get(row["metric"], row["metric"])
     return result
 
 
 def draw_examples(run: SeedRun[Difficulty]) -> Splits:
-    """The easy and the difficult examples, standardised, with the labels that are trained on.
+    """The easy and the difficult examples, as `images` says, with the labels that are trained on.
 
     Raises:
         UserError: see `run_seed`.
@@ -81,7 +89,11 @@ def draw_examples(run: SeedRun[Difficulty]) -> Splits:
             "train", p.difficult_samples, run.stream("data/difficult")
         )
     labels = {"easy": y, "difficult": y_difficult}
+    if p.images == "standardised":
+        inputs = standardise(x, x_difficult)
+    else:
+        inputs = [to_float(images).transpose(0, 3, 1, 2) for images in (x, x_difficult)]
     return {
         split: (torch.tensor(images, **run.to), torch.tensor(labels[split], device=run.device))
-        for split, images in zip(labels, standardise(x, x_difficult), strict=True)
+        for split, images in zip(labels, inputs, strict=True)
     }

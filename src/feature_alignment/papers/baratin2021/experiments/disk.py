@@ -43,7 +43,8 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
         for split, (inputs, labels) in {"train": (x, y), "test": (x_test, y_test)}.items()
     }
     widths = [p.width] * (p.linear_layers - 1)
-    model = MLP(2, widths, 1, "relu", True, run.torch_stream("init"), dtype=run.dtype)
+    generator = run.torch_stream("init")
+    model = MLP(2, widths, 1, "relu", True, generator, init=p.init, dtype=run.dtype)
     model = model.to(run.device)
     recorder = train(
         model,
@@ -54,9 +55,7 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
         measure_at={step for step in p.measure_at if step <= p.steps} | {p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        probes=[
-            _Eigenfunctions(torch.tensor(points, device=run.device), disk_labels(points), p.grid)
-        ],
+        probes=[_Eigenfunctions(torch.tensor(points, device=run.device), disk_labels(points), p)],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )
@@ -69,28 +68,30 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
 class _Eigenfunctions:
     """Spectrum of the tangent kernel on a grid, its top eigenfunctions and their label energy."""
 
-    def __init__(self, points: torch.Tensor, labels: np.ndarray, side: int) -> None:
+    def __init__(self, points: torch.Tensor, labels: np.ndarray, parameters: Disk) -> None:
         self._points = points
         self._labels = labels
-        self._side = side
+        self._side = parameters.grid
+        self._centred = parameters.centred
+        self._power = 0.5 if parameters.ratio_of == "singular_values" else 1.0
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         # In float64, since eigenvalues a thousandth of the largest are compared.
         kernel = tangent_kernel(copy.deepcopy(model).double(), self._points).total  # (m², m²)
-        centred = eigenfunctions(centre_kernel(kernel), KEPT)
         uncentred = eigenfunctions(kernel, KEPT)
+        found = eigenfunctions(centre_kernel(kernel), KEPT) if self._centred else uncentred
         values = {
-            "eigenvalue_ratio_20": _decay(centred.eigenvalues),
+            "eigenvalue_ratio_20": _decay(found.eigenvalues) ** self._power,
             "eigenvalue_ratio_20_uncentred": _decay(uncentred.eigenvalues),
-            "label_energy_top5": label_energy(centred.functions, self._labels, 5),
+            "label_energy_top5": label_energy(found.functions, self._labels, 5),
             "rotation_invariance_top5": rotation_invariance(
-                self._points.cpu().numpy(), centred.functions[:, :5]
+                self._points.cpu().numpy(), found.functions[:, :5]
             ).max(),
             # Of the integral operator, so that it does not grow with the number of grid points.
-            "largest_eigenvalue": centred.eigenvalues[0] / len(kernel),
+            "largest_eigenvalue": found.eigenvalues[0] / len(kernel),
         }
         # The grid's second coordinate changes fastest; images have it along their rows.
-        images = centred.functions.T.reshape(KEPT, self._side, self._side).swapaxes(1, 2)
+        images = found.functions.T.reshape(KEPT, self._side, self._side).swapaxes(1, 2)
         return Measurement(
             rows=[Row(WHOLE_NETWORK, "grid", name, float(v)) for name, v in values.items()],
             arrays={"eigenfunctions": images.astype(np.float32)},

@@ -34,13 +34,13 @@ def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     model = model.to(run.device)
     kernel = tangent_kernel(model, x).total
     # Centring leaves one zero eigenvalue, whose eigenvector is the constant.
-    found = eigenfunctions(centre_kernel(kernel), p.points - 1)
+    found = eigenfunctions(centre_kernel(kernel) if p.centred else kernel, p.points - 1)
     magnitudes = fourier_magnitudes(found.functions)
     arrays = {"eigenvalues": found.eigenvalues, "functions": found.functions}
     result = SeedResult(arrays={**arrays, "magnitudes": magnitudes})
     uncentred = eigenfunctions(kernel, 10).eigenvalues
     result.add("eigenvalue_ratio_10_uncentred", uncentred[9] / uncentred[0], step=0, split="grid")
-    _summarise(found, magnitudes, result)
+    _summarise(found, magnitudes, p.first_index, result)
     return result
 
 
@@ -67,9 +67,11 @@ def fourier_magnitudes(functions: np.ndarray) -> np.ndarray:
     return np.sqrt(energy / energy.sum(axis=0))
 
 
-def _summarise(found: Eigenfunctions, magnitudes: np.ndarray, result: SeedResult) -> None:
+def _summarise(
+    found: Eigenfunctions, magnitudes: np.ndarray, first: int, result: SeedResult
+) -> None:
     values = found.eigenvalues
-    result.add("eigenvalue_ratio_10", values[9] / values[0], step=0, split="grid")
+    result.add("eigenvalue_ratio_10", values[10 - first] / values[0], step=0, split="grid")
     result.add("eigenvalue_ratio_10_from_0", values[10] / values[0], step=0, split="grid")
     half = len(magnitudes) - 1
     dominant = magnitudes.argmax(axis=0)

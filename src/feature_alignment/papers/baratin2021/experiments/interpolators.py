@@ -38,7 +38,11 @@ def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
     result = SeedResult()
     curves: dict[str, list[float]] = {"error": [], "norm_bound": [], "optimal_bound": []}
     for scale in p.scales:
-        features = modes * np.sqrt(1 + scale * (squared - 1))  # in the basis of the φ_j
+        if p.scaled == "eigenvalues":
+            rescaled = np.sqrt(1 + scale * (squared - 1))
+        else:
+            rescaled = 1 + scale * (np.sqrt(squared) - 1)
+        features = modes * rescaled  # in the basis of the φ_j
         measured = np.array([_measure(features, y, subset) for subset in subsets])
         means = measured[:, :3].mean(axis=0)
         for name, value in zip(curves, means, strict=True):

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from feature_alignment.data.noisy_regression import NoisyRegression, expected_loss, noisy_regression
-from feature_alignment.papers.baratin2021.checks.supernat import KAPPAS, Flow, supernat
+from feature_alignment.papers.baratin2021.checks.supernat import Flow, supernat
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.schedule import geometric
 
 Columns = dict[str, Any]
-METHODS = ("gd", *KAPPAS, "gd_decayed")
 NOTHING_LEFT = 1e-3
 """The share of the noise below which nothing of it is left to learn."""
 
@@ -30,18 +29,19 @@ def run_seed(run: SeedRun[Supernat]) -> SeedResult:
         (`NOTHING_LEFT`): what has fitted the noise has no more of it to freeze.
     """
     p = run.parameters
-    problem = noisy_regression(p.samples, p.noise_features, p.noise_variance, run.stream("data"))
+    sizes = p.samples, p.noise_features, p.noise_variance
+    problem = noisy_regression(*sizes, run.stream("data"), p.projection)
     result = SeedResult()
     for learning_rate in p.learning_rates:
-        train = partial(supernat, problem.features, problem.y, steps=p.steps)
-        flows = {kappa: train(learning_rate, kappa=kappa) for kappa in KAPPAS}
+        train = partial(supernat, problem.features, problem.y, steps=p.steps, factor=p.loss_factor)
+        flows = {kappa: train(learning_rate, kappa=kappa) for kappa in p.kappas}
         # What SuperNat would be if it rescaled all features by the same factor: a control.
-        trace = np.exp(flows["max"].log_eigenvalues).sum(axis=1)
+        trace = np.exp(flows[p.kappas[0]].log_eigenvalues).sum(axis=1)
         decayed = learning_rate * trace[:-1] / trace[0]
         flows["gd"] = train(learning_rate, kappa=None)
         flows["gd_decayed"] = train(decayed, kappa=None)
         plain_loss = float(expected_loss(flows["gd"].weights[-1]))
-        for method in METHODS:
+        for method in ("gd", *p.kappas, "gd_decayed"):
             flow = flows[method]
             columns: Columns = {"learning_rate": learning_rate, "method": method}
             if learning_rate == p.learning_rates[0]:

@@ -35,9 +35,10 @@ def draw(table: FigureTable) -> Picture:
 
 def _draw_losses(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set_xscale("symlog", linthresh=1)
+    kappa = frame.loc[frame["metric"] == "loss_minus_gd", "method"].iloc[0]
     for method, name, colour in (
         ("gd", "gradient descent", style.COLOURS["gradient descent"]),
-        ("max", "SuperNat", style.COLOURS["supernat max"]),
+        (kappa, "SuperNat", style.COLOURS[f"supernat {kappa}"]),
     ):
         for split, line, label in (("test", "-", name), ("train", "--", None)):
             rows = rows_where(frame, metric="loss", method=method, split=split)
@@ -49,7 +50,8 @@ def _draw_losses(ax: Axes, frame: pd.DataFrame) -> None:
 def _draw_eigenvalues(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set_yscale("log")
     frame = rows_where(frame, step=range(EIGENVALUE_STEPS + 1))
-    for method, text in (("max", "κ = max"), ("trace", "κ keeps the trace")):
+    shown = {"max": "κ = max", "trace": "κ keeps the trace"}
+    for method, text in ((m, shown[m]) for m in shown if m in set(frame["method"])):
         for mode, metric, line in (("signal", "signal", "-"), ("noise", "noise_mean", "--")):
             rows = rows_where(frame, metric=f"log10_eigenvalue_{metric}", method=method)
             rows = rows.assign(value=10 ** rows["value"])

@@ -3,6 +3,8 @@
 Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 """
 
+import math
+
 import torch
 
 from feature_alignment.kernels.average_features import (
@@ -23,6 +25,7 @@ from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digi
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
+from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluate, outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
@@ -37,6 +40,10 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     Returns:
         Similarities of the adapted kernel with the label kernel and others; vectors over the
         kernel samples, and for seed 0 the kernels themselves, all in order of the target y.
+
+    Raises:
+        TrainingDivergedError: if training ends with a kernel that is zero, since no unit is active
+            any more, or not finite.
     """
     p = run.parameters
     needs = ("train_samples", "kernel_samples")
@@ -60,6 +67,12 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
         "adapted": kernel_of(average),
         "final": tangent_kernel(model, images),
     }
+    for name, kernel in kernels.items():
+        if not 0 < float(kernel.total.norm()) < math.inf:
+            raise TrainingDivergedError(
+                f"training diverged: the {name} kernel is zero or not finite; lower learning_rate "
+                f"(now {p.learning_rate:g})."
+            )
     with torch.no_grad():
         start = torch.func.functional_call(model, initial, (images,))
         label = label_kernel(model(images) - start)
@@ -97,7 +110,7 @@ def _flips(run: SeedRun[DigitRegression], n: int) -> torch.Tensor:
 def _network(run: SeedRun[DigitRegression], stream: str, input_dim: int, *, bias: bool) -> MLP:
     p = run.parameters
     widths, generator = [p.width] * p.hidden_layers, run.torch_stream(stream)
-    model = MLP(input_dim, widths, 1, "relu", bias, generator, "kaiming", dtype=run.dtype)
+    model = MLP(input_dim, widths, 1, "relu", bias, generator, p.initialisation, dtype=run.dtype)
     return model.to(run.device)
 
 
@@ -108,12 +121,16 @@ def _linear_targets(
 
     SGD stops short of least squares, whose accuracy is .98 where the paper states .952.
     """
-    *hidden, last = _network(run, "targets/init", x.shape[1], bias=False).layers
+    p = run.parameters
+    bias = p.bias and p.target_bias
+    *hidden, last = _network(run, "targets/init", x.shape[1], bias=bias).layers
     features = x
     with torch.no_grad():
         for layer in hidden:
             features = torch.relu(layer(features))  # (n, width)
-    _fit(run, last, features, classes, run.parameters.target_epochs, "targets/batches", "targets")
+    if p.target_fit == "least-squares":
+        return features @ torch.linalg.lstsq(features.cpu(), classes.cpu()).solution.to(x)
+    _fit(run, last, features, classes, p.target_epochs, "targets/batches", "targets")
     return outputs_in_chunks(last, features)
 
 
@@ -138,7 +155,7 @@ def _fit(
         steps=steps,
         batch_size=p.batch_size,
         batches=run.torch_stream(stream),
-        schedule=cosine_rate(steps, per_epoch),
+        schedule=cosine_rate(steps, per_epoch if p.annealing == "epoch" else 1),
         progress=run.progress(steps),
         checkpoint=run.checkpoint(checkpoint),
     )

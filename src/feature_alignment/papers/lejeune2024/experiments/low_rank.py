@@ -42,6 +42,7 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     """
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)
+    penalty = run.parameters.penalty
     task = _Task(*(part.to(run.device, torch.float32) for part in parts))
     network = _network(run, "init", task)
     result = SeedResult()
@@ -50,14 +51,14 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     fits = [("none", "ridgeless", 1), ("layers", "solver", 1)]
     for structure, model, size in fits if digits else [*fits, ("layers", "tail", LARGE)]:
         clean, cost = (
-            _solve(network, replace(t, y=size * t.y, y_test=size * t.y_test), structure, m, result)
+            _solve(network, t.times(size), structure, penalty, m, result)
             for t, m in ((task, model), (noisy, f"{model}-noisy"))
         )
         result.add("noise_cost", cost - clean, step=0, split="test", model=model)
     if digits:
         other = _network(run, "targets/init", task)
         for source, model in ((other, "solver-linear"), (network, "solver-own")):
-            _solve(network, _linear_task(task, source), "layers", model, result)
+            _solve(network, _linear_task(task, source), "layers", penalty, model, result)
     for model in ("factorised", "full"):
         _train(run, network, task, model, result)
     return result
@@ -71,6 +72,10 @@ class _Task:
     y: torch.Tensor
     x_test: torch.Tensor
     y_test: torch.Tensor
+
+    def times(self, size: int) -> "_Task":
+        """The same with targets so many times as large."""
+        return replace(self, y=size * self.y, y_test=size * self.y_test)
 
 
 def _gaussian(run: SeedRun[LowRank]) -> tuple[torch.Tensor, ...]:
@@ -95,8 +100,8 @@ def _digits(run: SeedRun[LowRank]) -> tuple[torch.Tensor, ...]:
 
 def _network(run: SeedRun[LowRank], stream: str, task: _Task) -> nn.Sequential:
     widths = [run.parameters.width] * run.parameters.hidden_layers
-    generator = run.torch_stream(stream)
-    return sequential_mlp(task.x.shape[1], widths, 1, generator, "kaiming").to(run.device)
+    generator, init = run.torch_stream(stream), run.parameters.initialisation
+    return sequential_mlp(task.x.shape[1], widths, 1, generator, init).to(run.device)
 
 
 def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
@@ -112,10 +117,16 @@ def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
 
 
 def _solve(
-    network: nn.Sequential, task: _Task, structure: str, model: str, result: SeedResult
+    network: nn.Sequential,
+    task: _Task,
+    structure: str,
+    penalty: str,
+    model: str,
+    result: SeedResult,
 ) -> float:
     """Fit and record; returns the error on the test samples, as `_nmse` has it."""
-    solver = AdaptiveTangentFeatures(network, structure=structure).fit(task.x, task.y)
+    solver = AdaptiveTangentFeatures(network, structure=structure, penalty=penalty)
+    solver.fit(task.x, task.y)
     predictions = torch.as_tensor(solver.predict(task.x_test)).to(task.y_test)
     # The last column of each matrix belongs to the bias.
     weights = {layer: b[:, :-1] for layer, b in solver.coefficients_.items()}

@@ -47,8 +47,8 @@ def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
     prefix = "cnn_" if p.network == "cnn" else ""
     sizes = p.cnn_train_sizes if prefix else p.train_sizes
     test_samples = p.cnn_test_samples if prefix else p.test_samples
-    data = _tensors(*run.dataset.split("train"), run.device)
-    test = _tensors(*run.dataset.draw("test", test_samples, run.stream("test")), run.device)
+    data = _tensors(run, *run.dataset.split("train"))
+    test = _tensors(run, *run.dataset.draw("test", test_samples, run.stream("test")))
     available = len(data[0])
     if max(sizes) > available:
         raise UserError(
@@ -63,15 +63,18 @@ def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
 
 
 def _tensors(
-    images: np.ndarray, labels: np.ndarray, device: torch.device
+    run: SeedRun[SampleComplexity], images: np.ndarray, labels: np.ndarray
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images, channels first, pixels / 255, and their labels."""
+    """Images, channels first, pixels / 255 or normalised, and their labels."""
     x = torch.as_tensor(to_float(images)).permute(0, 3, 1, 2).contiguous()
-    return x.to(device), torch.as_tensor(labels.astype(np.int64)).to(device)
+    if run.parameters.normalisation == "unit-variance":
+        variance, mean = torch.var_mean(x, dim=(1, 2, 3), keepdim=True)
+        x = (x - mean) / variance.sqrt().clamp(min=1e-6)
+    return x.to(run.device), torch.as_tensor(labels.astype(np.int64)).to(run.device)
 
 
 def _network(run: SeedRun[SampleComplexity], shape: torch.Size, classes: int) -> nn.Sequential:
-    p, generator, init = run.parameters, run.torch_stream("init"), "lecun"
+    p, generator, init = run.parameters, run.torch_stream("init"), run.parameters.initialisation
     channels, side, _ = shape
     if p.network == "cnn":
         network = small_cnn(side, channels, p.cnn_width, classes, generator, init)
@@ -183,7 +186,8 @@ def _train_on(
             save(epochs, parts)
     progress.close()
     step = len(course.errors) * (n // batch)
-    result.add("test_error", course.errors[course.best], step=step, split="test", n=n)
+    told = course.best if p.reported_epoch == "best" else -1
+    result.add("test_error", course.errors[told], step=step, split="test", n=n)
     result.add("best_epoch", course.best + 1, step=step, n=n)
     result.add("images_seen", int(course.seen.sum()), step=step, n=n)
     result.seconds.update(course.seconds)

@@ -18,7 +18,7 @@ def two_digits(
     needs: Sequence[str] = (),
     generator: np.random.Generator | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images of the two classes, each (n, d) with mean 0 and norm 1, and labels ±1 (n, 1).
+    """Images of the two classes, (n, d), each normalised, and labels ±1 (n, 1).
 
     They come in a random order if there is a generator. `needs` names the parameters that ask for
     so many; without it fewer will do.
@@ -40,6 +40,7 @@ def two_digits(
     chosen = chosen[:wanted]
     x = images[chosen].reshape(len(chosen), -1).astype(np.float64)
     x -= x.mean(axis=1, keepdims=True)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    by_norm = run.parameters.normalisation == "unit-norm"
+    x /= np.linalg.norm(x, axis=1, keepdims=True) if by_norm else x.std(axis=1, keepdims=True)
     y = np.where(labels[chosen] == positive, 1.0, -1.0)[:, None]
     return torch.as_tensor(x), torch.as_tensor(y)

@@ -1,0 +1,31 @@
+"""Specification curves: what is drawn of values of very different sizes."""
+
+import numpy as np
+import pandas as pd
+
+from feature_alignment.pipeline.multiverse.draw import draw_curves
+from toy_claims import claim
+
+
+def drawn(values):
+    """The heights of the points of a curve, and their axis."""
+    rows = {"claim": claim().id, "universe": range(len(values)), "status": "counted", "holds": 1}
+    judged = pd.DataFrame({**rows, "ours": values, "toy.size": ["1", "2"] * (len(values) // 2)})
+    ax = draw_curves(judged, ["toy.size"], [claim()]).axes[0]
+    return np.asarray(ax.collections[0].get_offsets())[:, 1], ax
+
+
+def test_a_diverged_universe_stands_at_the_edge_and_leaves_room_to_the_others():
+    usual = np.linspace(-0.4, 0.8, 19)
+    heights, ax = drawn([*usual, 8e61])
+    np.testing.assert_allclose(heights[:-1], usual)
+    assert 0.8 < heights[-1] < 2
+    assert ax.get_ylim()[1] < 3
+
+
+def test_without_one_values_stand_where_they_are_and_positive_ones_on_a_logarithmic_axis():
+    values = np.linspace(-1, 30, 20)
+    np.testing.assert_allclose(drawn(values)[0], values)
+    heights, ax = drawn(np.logspace(-3, 9, 20))
+    np.testing.assert_allclose(heights, np.logspace(-3, 9, 20))
+    assert ax.get_yscale() == "log"

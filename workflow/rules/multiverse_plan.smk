@@ -1,0 +1,90 @@
+# The plan of the multiverse: what the rules of multiverse.smk look up.
+
+from functools import partial
+
+from feature_alignment.pipeline.multiverse.design import load_multiverses
+
+MULTIVERSES = one_sentence(load_multiverses)
+GROUP_FILES = ("universes.csv", "claims.csv", "effects.csv")
+
+
+@cache
+def blocks_of(name, group):
+    """What each job of a group runs."""
+    from feature_alignment.pipeline.multiverse.plan import block_specs
+
+    return one_sentence(block_specs, group, MULTIVERSES[group], plan_of(name).config)
+
+
+def groups_of(name):
+    """The groups with a selected figure that a result's preset runs, and those that it leaves out."""
+    plan = plan_of(name)
+    shown = {
+        group: multiverse
+        for group, multiverse in MULTIVERSES.items()
+        if set(multiverse.figures) & set(plan.figures)
+    }
+    run = [
+        g for g, multiverse in shown.items() if plan.config.preset in multiverse.sizes
+    ]
+    return run, [group for group in shown if group not in run]
+
+
+def block_spec(wildcards):
+    """The universes of a block."""
+    return blocks_of(wildcards.name, wildcards.group)[int(wildcards.block)]
+
+
+def block_data(wildcards):
+    """The canonical data files that a block reads."""
+    from feature_alignment.pipeline.multiverse.plan import data_used
+
+    return [
+        f"results/{wildcards.name}/data/{dataset}.{source}.npz"
+        for dataset, source in data_used(block_spec(wildcards))
+    ]
+
+
+def block_library(wildcards):
+    """The library that a block is run with."""
+    runs = [run for u in block_spec(wildcards)["universes"] for run in u["runs"]]
+    own = sorted({experiment_module(run.partition("/")[0]) for run in runs})
+    return library(
+        "run_universes.py", "feature_alignment.pipeline.multiverse.blocks", *own
+    )
+
+
+def group_files(wildcards, suffix):
+    """The archives of a group, or their provenance."""
+    number = len(blocks_of(wildcards.name, wildcards.group))
+    folder = f"results/{wildcards.name}/multiverse/{wildcards.group}"
+    return [f"{folder}/{block}.{suffix}" for block in range(number)]
+
+
+def group_spec(wildcards):
+    """What a group is judged by."""
+    plan, figures = plan_of(wildcards.name), MULTIVERSES[wildcards.group].figures
+    told = plan.selection_spec(figures)
+    kept = {key: told[key] for key in ("name", "preset", "figures")}
+    return {**kept, "group": wildcards.group}
+
+
+def group_library(wildcards):
+    """The library that a group is judged with, and its figures' tables are made with."""
+    own = [figure_module(figure) for figure in MULTIVERSES[wildcards.group].figures]
+    return library(
+        "judge_universes.py", "feature_alignment.pipeline.multiverse.make", *own
+    )
+
+
+def open_settings(*groups):
+    """Hash of what some groups' files and the ledgers say."""
+    said = [MULTIVERSES[group].model_dump_json() for group in groups]
+    return hashlib.sha256("\0".join([*said, content(*ledgers())]).encode()).hexdigest()
+
+
+if "multiverse" in TARGETS and not groups_of(PLAN.name)[0]:
+    raise WorkflowError(
+        f"multiverse: no multiverse.yaml of the selected papers has a size for preset "
+        f"{CONFIG.preset}; choose another preset, such as quick."
+    )
