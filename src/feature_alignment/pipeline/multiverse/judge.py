@@ -144,21 +144,20 @@ def _share(counted: pd.DataFrame) -> dict[str, float]:
 
 def _hangs_on(counted: pd.DataFrame, settings: Sequence[str]) -> dict[str, object]:
     holds = counted["holds"].to_numpy(float)
-    differences = {key: _difference(holds, counted[key]) for key in settings}
+    differences = {key: _differences(holds[None], counted[key]).item() for key in settings}
     setting = max(differences, key=lambda key: differences[key])
     generator = np.random.default_rng(0)
+    shuffled = np.stack([generator.permutation(holds) for _ in range(REARRANGED)])
     # Of all settings the largest each time, so that many settings are no advantage.
-    chance = [
-        max(_difference(shuffled, counted[key]) for key in settings)
-        for shuffled in (generator.permutation(holds) for _ in range(REARRANGED))
-    ]
-    p_value = (1 + sum(found >= differences[setting] for found in chance)) / (1 + REARRANGED)
+    chance = np.max([_differences(shuffled, counted[key]) for key in settings], axis=0)
+    p_value = (1 + (chance >= differences[setting]).sum()) / (1 + REARRANGED)
     return {"setting": setting, "difference": differences[setting], "p_value": p_value}
 
 
-def _difference(holds: np.ndarray, levels: pd.Series) -> float:
-    shares = pd.Series(holds).groupby(levels.to_numpy()).mean()
-    return float(shares.max() - shares.min())
+def _differences(holds: np.ndarray, levels: pd.Series) -> np.ndarray:
+    """For each row of `holds` the range of its shares in the values of a setting."""
+    shares = [holds[:, (levels == level).to_numpy()].mean(axis=1) for level in levels.unique()]
+    return np.ptp(shares, axis=0)
 
 
 def word(row: Mapping[str, object]) -> str:
