@@ -68,7 +68,23 @@ def test_failed_universes_and_those_that_learnt_nothing_are_counted_apart():
     assert row["word"] == "robust"
 
 
-def test_a_task_can_be_learnt_by_a_largest_value():
+def test_what_is_not_testable_is_left_out_where_universes_failed_too():
+    def about(failed):
+        rule = Criterion(comparator="above", low=0.5, why="x")
+        of_kind = {"kind": "comparison", "reading": "qualitative", "paper_value": None}
+        one, other = (
+            claim(
+                rule, id=f"somebody2020.fig1.{name}", select={"metric": "m"}, data=data, **of_kind
+            )
+            for name, data in (("any", "any"), ("real", "real"))
+        )
+        made = universes(lambda levels: 1.0, failed)
+        return judge_universes(made, [one, other], None, "paper", {one.figure: False})["claim"]
+
+    assert set(about(failed=())) == set(about(failed=(3, 5))) == {"somebody2020.fig1.any"}
+
+
+def test_a_task_can_be_learnt_by_a_loss_that_is_small_enough():
     learnt = Learnt(figure="fig1", select={"metric": "accuracy"}, most=0.2, why="x")
     row = summed(lambda levels: float(levels["a"]), learnt=learnt)
     assert (row["universes"], row["not_learnt"], row["word"]) == (8, 8, "robustly not")

@@ -73,7 +73,9 @@ def judge_universes(
                     holds = agreement(claim, table) >= AGREEMENT
                 row |= {"verdict": str(verdict.outcome), "holds": int(holds), "ours": verdict.ours}
             rows.append(row | universe.levels)
-    return pd.DataFrame(rows)
+    judged = pd.DataFrame(rows)
+    testable = judged.loc[judged["holds"].notna(), "claim"].unique()
+    return judged[judged["claim"].isin(testable)] if len(testable) else judged
 
 
 def agreement(claim: Claim, table: pd.DataFrame) -> float:
