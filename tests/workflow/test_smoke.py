@@ -17,13 +17,24 @@ from feature_alignment.pipeline.papers import all_figures, ledgers, paper_of
 
 pytestmark = pytest.mark.slow
 NEEDS_SIZE = {
+    "anisotropic_growth_fitted",
+    "channels-28",
     "diagonal_ratio_near_boundary",
     "effective_rank_accuracy_spearman",
     "eigenvalue_ratio_50",
+    "gap_range_over_noise",
+    "largest_eigenvalue_gain_fitted",
+    "largest_eigenvalue_gain_fitted_from_10",
+    "mean_eigenvalue_gain_fitted",
+    "mean_eigenvalue_gain_fitted_from_10",
+    "only_named_follow",
+    "pac_bayes_spectral_over_margin",
     "rivals",
+    "unit_capacity_bound",
     "unit_capacity_over_margin",
+    "width-5000",
 }
-"""What the tables of the smoke preset, with its few samples and steps, leave out."""
+"""What the tables of the smoke preset, with its few samples, steps and networks, leave out."""
 WORDS = ("statement", "form", "method", "model", "penalty", "panel", "stage")
 """Columns of words, each of which the dictionary explains."""
 SMOKE = ("--config", "preset=smoke")
