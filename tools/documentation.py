@@ -36,6 +36,10 @@ def outside() -> dict[str, str]:
         "benchmarks.md": "benchmarks/tangent_kernel.md",
         "benchmarks/tangent_growth.png": "benchmarks/tangent_growth.png",
         **{
+            picture.relative_to(ROOT).as_posix(): picture.relative_to(ROOT).as_posix()
+            for picture in ROOT.glob("evidence/*/figures/*.png")
+        },
+        **{
             f"deviations/{file.parent.name}.md": file.relative_to(ROOT).as_posix()
             for file in deviations
         },

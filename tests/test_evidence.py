@@ -1,0 +1,179 @@
+"""Results are packed as they were made or refused, and the pages made from them are current."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.claims.evaluate import COLUMNS
+from feature_alignment.pipeline.proof import sha256_of
+
+FIGURE = "example2030_fig1"
+
+
+@pytest.fixture(scope="module")
+def tool(root):
+    """The module of the tool."""
+    spec = importlib.util.spec_from_file_location("evidence", root / "tools/evidence.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Made:
+    """A result of one run and one figure, as the workflow leaves it."""
+
+    def __init__(self, at, name="quick", verdict="reproduced"):
+        self.at, self.name = at, name
+        self.results, self.figures = at / "results" / name, at / "figures" / name
+        self.run = self.results / "runs" / "example2030_coin" / "fair"
+        self.changes = []
+        for folder in (self.run, self.results / "tables", self.results / "data", self.figures):
+            folder.mkdir(parents=True)
+        (self.run / "metrics.csv").write_text("step,value\n0,1\n")
+        (self.run / "arrays.npz").write_bytes(b"arrays")
+        self.table = self.results / "tables" / f"{FIGURE}.csv"
+        self.table.write_text("step,value\n0,1\n")
+        noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        self.picture = self.figures / f"{FIGURE}.png"
+        Image.fromarray(noise).save(self.picture)
+        row = dict.fromkeys(COLUMNS) | {
+            "id": "example2030.fig1.a",
+            "kind": "number",
+            "paper": "example2030",
+            "figure": FIGURE,
+            "statement": "Half | heads.",
+            "paper_value": 0.5,
+            "verdict": verdict,
+            "ours": 0.51,
+            "sd": 0.02,
+            "seeds": 5,
+        }
+        self.claims = self.results / "claims.csv"
+        pd.DataFrame([row]).to_csv(self.claims, index=False)
+        (self.results / "data" / "mnist.npz").write_bytes(b"images")
+        self.dirty, self.library = False, "code"
+
+    def record(self, path, spec, outputs, modules=("m",), library=None, **facts):
+        """Write a provenance file."""
+        record = {
+            "spec": spec,
+            "spec_sha256": "spec",
+            "git": {"commit": "c0ffee00", "dirty": self.dirty},
+            "library_sha256": library or self.library,
+            "modules": list(modules),
+            "versions": {"python": "3"},
+            "machine": {"processor": "abacus", "device": "cpu"},
+            "threads": 1,
+            "wall_seconds": 1800.0,
+            "peak_memory_mib": 100.0,
+            "outputs": {file.name: sha256_of(file) for file in outputs},
+            **facts,
+        }
+        path.write_text(json.dumps(record))
+
+    def finish(self, figures_code=None):
+        """Write what speaks for every file."""
+        settings = {"changed": [], "datasets": [["mnist", "npz"]]}
+        spec = {
+            "name": self.name,
+            "preset": self.name,
+            "changes": self.changes,
+            "figures": {FIGURE: settings},
+        }
+        outputs = [self.run / "metrics.csv", self.run / "arrays.npz"]
+        self.record(self.run / "provenance.json", {"experiment": "example2030_coin"}, outputs)
+        data = {
+            "name": "mnist",
+            "source": "npz",
+            "stand_in": False,
+            "counts": {"train": 1},
+            "notes": [],
+            "origin": [{"file": "/home/me/mnist.npz", "sha256": "5a"}],
+        }
+        files = [self.results / "data" / "mnist.npz"]
+        self.record(self.results / "data" / "mnist.provenance.json", {}, files, ("d",), data=data)
+        made = self.figures / f"{FIGURE}.provenance.json"
+        self.record(made, {"figure": FIGURE}, [self.picture], library=figures_code)
+        self.record(self.results / "claims.provenance.json", spec, [self.claims], ("c",))
+        return self
+
+
+@pytest.fixture
+def made(tmp_path):
+    """An unfinished result."""
+    return Made(tmp_path)
+
+
+def packed(tool, made, *stand_ins):
+    """The folder that a result was packed into."""
+    target = made.at / "evidence" / made.name
+    tool.pack(made.name, made.at, stand_ins, target)
+    return target
+
+
+def test_the_pages_are_current(tool, capsys):
+    assert tool.main(["pages", "--check"]) == 0, capsys.readouterr().out
+
+
+def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(tool, made):
+    made.changes = [["datasets.mnist.path", None, "/home/me/mnist.npz"]]
+    folder = packed(tool, made.finish())
+    files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    names = {path.relative_to(folder).as_posix() for path in files}
+    table, picture = f"tables/{FIGURE}.csv.gz", f"figures/{FIGURE}.png"
+    assert names == {"about.json", "claims.csv", "runs.csv", table, picture}
+    assert b"/home/me" not in b"".join(files.values())
+    assert pd.read_csv(folder / table)["value"].tolist() == [1]
+    about = json.loads((folder / "about.json").read_text())
+    assert about["commits"] == ["c0ffee00"]
+    assert about["run_hours"] == 0.5
+    assert about["devices"] == ["abacus"]
+    assert len(files[folder / picture]) < len(made.picture.read_bytes())
+    assert packed(tool, made) == folder
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
+
+
+def test_a_changed_file_is_refused(tool, made):
+    made.finish().claims.write_text("id\n")
+    with pytest.raises(UserError, match=r"claims\.csv: has been changed since"):
+        packed(tool, made)
+
+
+def test_a_dirty_checkout_is_refused(tool, made):
+    made.dirty = True
+    with pytest.raises(UserError, match="by a checkout with changes of its own"):
+        packed(tool, made.finish())
+
+
+def test_mixed_versions_of_the_library_are_refused(tool, made):
+    with pytest.raises(UserError, match="by another version of the library than"):
+        packed(tool, made.finish(figures_code="other code"))
+    assert not (made.at / "evidence" / made.name).exists()
+
+
+def test_a_stand_in_has_to_be_named(tool, made):
+    made.changes = [["datasets.mnist.source", "torchvision", "embedded"]]
+    made.finish()
+    with pytest.raises(UserError, match="mnist: is a stand-in, where preset quick takes torchvis"):
+        packed(tool, made)
+    assert packed(tool, made, "mnist").is_dir()
+
+
+def test_the_largest_size_that_can_tell_counts(tool, tmp_path):
+    for name, verdict in (("quick", "partly"), ("laptop", "reproduced"), ("paper", "not testable")):
+        word = "not testable here" if verdict == "not testable" else verdict
+        packed(tool, Made(tmp_path, name, word).finish())
+    found = tool.all_packed(tmp_path / "evidence")
+    assert [one.about["preset"] for one in found] == ["paper", "laptop", "quick"]
+    verdicts = tool.best_verdicts(found)
+    (row,) = verdicts.to_dict("records")
+    assert (row["verdict"], row["at"], row["others"]) == ("reproduced", "laptop", "partly (quick)")
+    assert "| `example2030` | 1 numbers | 1 | 0 | 0 | 0 | 0 |" in tool.summary(verdicts)
+    page = tool.verdicts_page(found, verdicts)
+    assert "| `fig1.a` | Half \\| heads. | 0.5 | 0.51 ± 0.02 | 5 | reproduced | laptop |" in page
+    assert "evidence/paper/figures/example2030_fig1.png" in tool.gallery_page(found)

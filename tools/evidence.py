@@ -1,0 +1,395 @@
+"""Finished results packed small into `evidence/`, and the pages that are generated from them.
+
+    python tools/evidence.py pack NAME [--at FOLDER] [--stand-in DATASET ...]
+        packs FOLDER/results/NAME and FOLDER/figures/NAME (default: this checkout) into
+        evidence/NAME; a folder is replaced whole
+    python tools/evidence.py pages [--check]
+        writes docs/verdicts.md, docs/gallery.md and the table of the README from evidence/, or
+        fails if they are not what would be written
+
+What is packed was made by a checkout without changes of its own, with one version of each module;
+a stand-in in the place of data that the preset takes real has to be named.
+"""
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from PIL import Image
+
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.claims.rules import Outcome
+from feature_alignment.pipeline.config import PRESETS
+from feature_alignment.pipeline.figures.figure import figure_label
+from feature_alignment.pipeline.papers import figure_named, figure_order, paper_of, papers
+from feature_alignment.pipeline.proof import read_provenance, verdicts_file, verify
+from feature_alignment.pipeline.report.wording import measured_text, number_text
+
+ROOT = Path(__file__).resolve().parent.parent
+EVIDENCE = ROOT / "evidence"
+COLOURS = 256
+WITHHELD = "(a local copy)"
+"""In the place of a user's path, which tells nobody else anything."""
+MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
+KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
+GOOD = (Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED)
+BAD = (Outcome.NOT_REPRODUCED, Outcome.FAILS)
+
+
+def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
+    """Pack a finished result.
+
+    Args:
+        name: the result's name.
+        at: the folder that its `results` and `figures` stand in.
+        stand_ins: datasets that may be a stand-in although the preset takes the real one.
+        target: the folder to write or to replace.
+
+    Raises:
+        UserError: if a file is not as its job wrote it, the code was that of a dirty checkout or of
+            several versions, or a dataset is a stand-in that has not been named.
+    """
+    with contextlib.chdir(at):
+        verify(name)
+        verdicts = verdicts_file(name).resolve()
+        results, figures = (Path(part).resolve() / name for part in ("results", "figures"))
+    made = read_provenance(verdicts.with_name("claims.provenance.json"))
+    records = {path: read_provenance(path) for path in _records(results, figures)}
+    _check_code(records)
+    _check_data(made["spec"], set(stand_ins))
+    partial = target.with_name(f".{target.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    shutil.copyfile(verdicts, partial / "claims.csv")
+    if (results / "robustness.csv").exists():
+        shutil.copyfile(results / "robustness.csv", partial / "robustness.csv")
+        _compress(results / "multiverse.csv", partial)
+    for figure in made["spec"]["figures"]:
+        _compress(results / "tables" / f"{figure}.csv", partial / "tables")
+        _shrink(figures / f"{figure}.png", partial / "figures")
+    runs = pd.DataFrame(_runs(records)).sort_values(["experiment", "point"])
+    runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
+    about = json.dumps(_about(made["spec"], records, runs), indent=1, ensure_ascii=False)
+    (partial / "about.json").write_text(f"{about}\n", encoding="utf-8")
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def _records(results: Path, figures: Path) -> Iterator[Path]:
+    """What speaks for the runs, the data and the figures; not for reports and comparisons."""
+    for folder, pattern in ((results, "runs/*/*/"), (results, "data/*"), (figures, "*")):
+        yield from sorted(folder.glob(f"{pattern}provenance.json"))
+
+
+def _check_code(records: dict[Path, dict[str, Any]]) -> None:
+    hashes: dict[tuple[str, ...], tuple[str, Path]] = {}
+    for path, record in records.items():
+        if record["git"]["dirty"] is not False:
+            raise UserError(
+                f"{path}: was made by a checkout with changes of its own, or by none; commit them, "
+                "remove the result and make it again."
+            )
+        first, other = hashes.setdefault(tuple(record["modules"]), (record["library_sha256"], path))
+        if first != record["library_sha256"]:
+            raise UserError(
+                f"{path}: was made by another version of the library than {other}; start Snakemake "
+                "again at one commit, which makes again what that changes."
+            )
+
+
+def _check_data(spec: dict[str, Any], named: set[str]) -> None:
+    replaced = {
+        key.split(".")[1]: own
+        for key, own, here in spec["changes"]
+        if key.startswith("datasets.") and key.endswith(".source") and here == "embedded"
+    }
+    for dataset, own in replaced.items():
+        if dataset not in named:
+            raise UserError(
+                f"{dataset}: is a stand-in, where preset {spec['preset']} takes {own}; say "
+                f"--stand-in {dataset} if that is meant."
+            )
+
+
+def _compress(file: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    # Without a date the same table gives the same bytes.
+    packed = gzip.compress(file.read_bytes(), mtime=0)
+    (folder / f"{file.name}.gz").write_bytes(packed)
+
+
+def _shrink(picture: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    buffer = io.BytesIO()
+    with Image.open(picture) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+            buffer, "PNG", optimize=True
+        )
+    smaller = min(buffer.getvalue(), picture.read_bytes(), key=len)
+    (folder / picture.name).write_bytes(smaller)
+
+
+def _runs(records: dict[Path, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for path, record in records.items():
+        if "experiment" in record["spec"]:
+            machine = record["machine"]
+            yield {
+                "experiment": path.parts[-3],
+                "point": path.parts[-2],
+                "spec_sha256": record["spec_sha256"],
+                "library_sha256": record["library_sha256"],
+                "commit": record["git"]["commit"],
+                "metrics_sha256": record["outputs"]["metrics.csv"],
+                "arrays_sha256": record["outputs"]["arrays.npz"],
+                "wall_seconds": record["wall_seconds"],
+                "peak_memory_mib": record["peak_memory_mib"],
+                "device": machine["processor" if machine["device"] == "cpu" else "device"],
+                "threads": record["threads"],
+            }
+
+
+def _about(
+    spec: dict[str, Any], records: dict[Path, dict[str, Any]], runs: pd.DataFrame
+) -> dict[str, Any]:
+    every = list(records.values())
+    return {
+        "name": spec["name"],
+        "preset": spec["preset"],
+        "changes": [
+            [key, own, WITHHELD if key.endswith(".path") else here]
+            for key, own, here in spec["changes"]
+        ],
+        "figures": {figure: made["changed"] for figure, made in spec["figures"].items()},
+        "datasets": [_dataset(record["data"]) for record in every if "data" in record],
+        "commits": sorted({record["git"]["commit"] for record in every}),
+        "versions": every[0]["versions"],
+        "devices": sorted(set(runs["device"])),
+        "run_hours": round(float(runs["wall_seconds"].sum()) / 3600, 2),
+    }
+
+
+def _dataset(told: dict[str, Any]) -> dict[str, Any]:
+    hidden = {"folder", "file", "path"}
+    origin = [
+        {key: value for key, value in part.items() if key not in hidden}
+        for part in told["origin"]
+        if isinstance(part, dict)
+    ]
+    kept = {key: told[key] for key in ("name", "source", "stand_in", "counts", "notes")}
+    return {**kept, "origin": origin}
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One folder of `evidence`."""
+
+    folder: Path
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What `about.json` says."""
+        return json.loads((self.folder / "about.json").read_text(encoding="utf-8"))
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """The verdicts by claim; of settings that are not the preset's own there are none."""
+        found = pd.read_csv(self.folder / "claims.csv", keep_default_na=True).set_index("id")
+        return found[found["changed"].isna()]
+
+    @property
+    def size(self) -> int:
+        """The preset's place from the smallest to the largest."""
+        return list(PRESETS).index(self.about["preset"])
+
+
+def all_packed(folder: Path) -> list[Packed]:
+    """What is in `evidence`, the largest preset first."""
+    found = [Packed(path.parent) for path in folder.glob("*/about.json")]
+    return sorted(found, key=lambda packed: (-packed.size, packed.folder.name))
+
+
+def best_verdicts(packed: list[Packed]) -> pd.DataFrame:
+    """Each claim's verdict at the largest size at which it was judged, or else untested.
+
+    A column `at` names the evidence, and `others` tells of smaller sizes with another verdict.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for one in packed:
+        for claim, *values in one.claims.itertuples():
+            row: dict[str, Any] = dict(zip(one.claims.columns, values, strict=True))
+            known = rows.get(claim)
+            if known is None or known["verdict"] == Outcome.NOT_TESTABLE:
+                rows[claim] = row | {"at": one.folder.name, "others": ""}
+            elif row["verdict"] not in (known["verdict"], Outcome.NOT_TESTABLE):
+                shown = f"{row['verdict']} ({one.folder.name})"
+                known["others"] = ", ".join(filter(None, [known["others"], shown]))
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def summary(verdicts: pd.DataFrame) -> str:
+    """The README's table: of each paper and kind, how many claims came out how."""
+    lines = [
+        "| paper | claims | reproduced or holds | partly | not | undecided | not testable yet |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for key in papers():
+        for kind, words in KINDS.items():
+            own = verdicts[(verdicts["paper"] == key) & (verdicts["kind"] == kind)]
+            count = Counter(own["verdict"])
+            cells = (
+                sum(count[outcome] for outcome in GOOD),
+                count[Outcome.PARTLY],
+                sum(count[outcome] for outcome in BAD),
+                count[Outcome.UNDECIDED],
+                count[Outcome.NOT_TESTABLE],
+            )
+            if len(own):
+                numbers = " | ".join(map(str, cells))
+                lines.append(f"| `{key}` | {len(own)} {words} | {numbers} |")
+    return "\n".join(lines) + "\n"
+
+
+def verdicts_page(packed: list[Packed], verdicts: pd.DataFrame) -> str:
+    """`docs/verdicts.md`."""
+    parts = [
+        "# Verdicts\n\nEach claim at the largest size at which it was judged, from `evidence/`; "
+        "written by `python tools/evidence.py pages`. What the words mean, and why a claim came "
+        "out as it did, is in [deviations](deviations.md).\n",
+        "## Where the numbers are from\n",
+        *map(_source, packed),
+        "\n## Where sizes disagree\n",
+        _disagreements(verdicts),
+    ]
+    for key, paper in papers().items():
+        own = verdicts[verdicts["paper"] == key]
+        if len(own):
+            parts.append(f"\n## {paper.title}\n")
+        for figure in sorted(own["figure"].unique(), key=figure_order):
+            parts.append(f"\n### {figure_label(figure)}\n\n{_rows(own[own['figure'] == figure])}")
+    return "\n".join(parts)
+
+
+def _source(packed: Packed) -> str:
+    about = packed.about
+    stand_ins = [data["name"] for data in about["datasets"] if data["stand_in"]]
+    data = f"stand-ins of {', '.join(stand_ins)}" if stand_ins else "no stand-in"
+    commits = ", ".join(commit[:7] for commit in about["commits"])
+    devices = ", ".join(about["devices"])
+    return (
+        f"- `{about['name']}` (preset `{about['preset']}`): {len(about['figures'])} figures, "
+        f"{data}; commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
+    )
+
+
+def _disagreements(verdicts: pd.DataFrame) -> str:
+    other = verdicts[verdicts["others"] != ""]
+    if other.empty:
+        return "Nowhere.\n"
+    lines = ["| claim | verdict | at smaller sizes |", "|---|---|---|"]
+    lines += [
+        f"| `{claim}` | {row['verdict']} ({row['at']}) | {row['others']} |"
+        for claim, row in other.iterrows()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(claims: pd.DataFrame) -> str:
+    lines = ["| claim | statement | paper | ours | seeds | verdict | at |", "|" + "---|" * 7]
+    for claim, row in claims.iterrows():
+        tested = row["verdict"] != Outcome.NOT_TESTABLE
+        ours = measured_text(row["ours"], row["sd"]) if tested else "–"
+        cells = (
+            f"`{str(claim).partition('.')[2]}`",
+            " ".join(row["statement"].split()).replace("|", "\\|"),
+            number_text(row["paper_value"]),
+            ours,
+            str(row["seeds"]) if tested else "–",
+            f"{row['verdict']}{' (ours)' if row['kind'] == 'ours' else ''}",
+            row["at"] if tested else "–",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def gallery_page(packed: list[Packed]) -> str:
+    """`docs/gallery.md`: every figure at the largest size at which it was made."""
+    largest = {figure: one for one in reversed(packed) for figure in one.about["figures"]}
+    parts = [
+        "# Gallery\n\nEvery figure at the largest size at which it was made; written by "
+        "`python tools/evidence.py pages`.\n"
+    ]
+    for key, paper in papers().items():
+        own = sorted((figure for figure in largest if paper_of(figure) == key), key=figure_order)
+        if own:
+            parts.append(f"## {paper.title}\n")
+        for figure in own:
+            one = largest[figure]
+            about, folder = figure_named(figure), f"../evidence/{one.folder.name}"
+            parts.append(
+                f"### {figure_label(figure)}: {about.title}\n\n"
+                f"![{about.title}]({folder}/figures/{figure}.png)\n\n"
+                f"*Preset `{one.about['preset']}`; [table]({folder}/tables/{figure}.csv.gz).* "
+                f"{about.caption}\n"
+            )
+    return "\n".join(parts)
+
+
+def pages(folder: Path) -> dict[Path, str]:
+    """What the generated pages should hold, by file."""
+    packed = all_packed(folder)
+    verdicts = best_verdicts(packed)
+    readme = ROOT / "README.md"
+    before, rest = readme.read_text(encoding="utf-8").split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    return {
+        readme: f"{before}{MARKS[0]}\n{summary(verdicts)}\n{MARKS[1]}{after}",
+        ROOT / "docs" / "verdicts.md": verdicts_page(packed, verdicts),
+        ROOT / "docs" / "gallery.md": gallery_page(packed),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the tool; its exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(required=True, dest="command")
+    packing = commands.add_parser("pack", help="pack a finished result into evidence/")
+    packing.add_argument("name")
+    packing.add_argument("--at", type=Path, default=ROOT)
+    packing.add_argument("--stand-in", action="append", default=[], choices=sorted(DATASETS))
+    paging = commands.add_parser("pages", help="write the pages, or --check that they are current")
+    paging.add_argument("--check", action="store_true")
+    given = parser.parse_args(arguments)
+    try:
+        if given.command == "pack":
+            pack(given.name, given.at, given.stand_in, EVIDENCE / given.name)
+            return 0
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    stale = {path: text for path, text in pages(EVIDENCE).items() if _read(path) != text}
+    for path, text in stale.items():
+        if given.check:
+            print(f"{path.relative_to(ROOT)}: is not current; run python tools/evidence.py pages.")
+        else:
+            path.write_text(text, encoding="utf-8")
+    return int(given.check and bool(stale))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
