@@ -116,9 +116,9 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
     config = tmp_path / "mine.yaml"
     config.write_text("device: tpu\n")  # config.yaml sets it, too
     done = fresh.run("-n", "--configfile", str(config), "--config", "device=gpu")
-    assert "\n--config: device: found 'gpu'" in done.stdout + done.stderr
+    assert "\nError: --config: device: found 'gpu'" in done.stdout + done.stderr
     done = fresh.run("-n", "--configfile", str(config))
-    assert f"\n{config}: device: found 'tpu'" in done.stdout + done.stderr
+    assert f"\nError: {config}: device: found 'tpu'" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,7 @@ def test_a_mistake_in_what_is_asked_for_is_one_sentence(fresh, typed, says):
     assert done.returncode == 1
     assert "Traceback" not in printed
     assert "Exception" not in printed
+    assert "WorkflowError" not in printed
     assert len([line for line in printed.splitlines() if re.search(says, line)]) == 1, printed
 
 

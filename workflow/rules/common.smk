@@ -8,8 +8,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from snakemake.exceptions import WorkflowError
-
 ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
 
@@ -36,12 +34,18 @@ from feature_alignment.pipeline.proof import verdicts_file
 from feature_alignment.pipeline.spec import dataset_keys
 
 
+def refuse(sentence):
+    """End with one sentence, without the lines of this file that Snakemake would add."""
+    print(f"Error: {sentence}", file=sys.stderr, flush=True)
+    raise SystemExit(1)
+
+
 def one_sentence(function, *arguments, **options):
     """Call a function; a user's mistake becomes one sentence instead of a traceback."""
     try:
         return function(*arguments, **options)
     except UserError as error:
-        raise WorkflowError(str(error)) from None
+        refuse(error)
 
 
 def configuration(settings, preset=None):
@@ -213,9 +217,7 @@ def report_library(wildcards):
 
 def no_other(wildcards):
     """The input of `compare` where the other result is not named."""
-    raise WorkflowError(
-        "compare: name the other result: snakemake compare --config with=<name>"
-    )
+    refuse("compare: name the other result: snakemake compare --config with=<name>")
 
 
 def verdicts_of_other(wildcards):

@@ -84,7 +84,7 @@ def open_settings(*groups):
 
 
 if "multiverse" in TARGETS and not groups_of(PLAN.name)[0]:
-    raise WorkflowError(
+    refuse(
         f"multiverse: no multiverse.yaml of the selected papers has a size for preset "
         f"{CONFIG.preset}; choose another preset, such as quick."
     )
