@@ -58,6 +58,13 @@ def test_every_figure_table_claim_and_report_is_made(finished):
     assert report.count("data:image/png;base64,") == len(FIGURES)
 
 
+def test_the_first_figures_come_out_when_few_runs_are_done(finished):
+    log = min((finished.folder / ".snakemake" / "log").glob("*.log"))  # others made nothing
+    jobs = re.findall(r": (Running|Making) ", log.read_text(encoding="utf-8"))
+    assert jobs.count("Running") > 100
+    assert jobs.index("Making") < 10
+
+
 def test_what_claims_select_exists_at_every_size(finished):
     """Else a claim would never be tested, and its verdict put it down to the user's settings."""
     claims = list(

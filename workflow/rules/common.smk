@@ -138,6 +138,16 @@ def data_of(wildcards):
     ]
 
 
+def run_priority(wildcards):
+    """Higher for runs that are among the few of a figure, so that figures come out from the first.
+
+    All are below that of a figure, which is made as soon as it can be, and none is negative.
+    """
+    plan, run = plan_of(wildcards.name), (wildcards.experiment, wildcards.point)
+    behind = [plan.runs_of(figure) for figure in plan.points]
+    return 100 / (1 + min(len(runs) for runs in behind if run in runs))
+
+
 def run_library(wildcards):
     """The library that a run is made with."""
     own = experiment_module(wildcards.experiment)

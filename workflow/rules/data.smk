@@ -8,7 +8,7 @@ rule dataset:
     log:
         "results/{name}/logs/data/{dataset}.{source}.log",
     # First of all, so that what is wrong with data shows in the first minutes.
-    priority: 100
+    priority: 200
     conda:
         "../../envs/compute.yaml"
     resources:

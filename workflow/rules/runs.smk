@@ -13,6 +13,7 @@ rule run:
         "results/{name}/logs/runs/{experiment}/{point}.log",
     benchmark:
         "results/{name}/benchmarks/{experiment}/{point}.tsv"
+    priority: run_priority
     conda:
         "../../envs/compute.yaml"
     threads: CONFIG.threads
