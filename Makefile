@@ -1,11 +1,14 @@
-# `make figures` makes every figure offline; `make test` runs all tests.
+# `make figures` makes every figure offline; `make test` runs all tests, in as many PROCESSES as there
+# are cores.
 # Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
 # config.yaml), CORES.
 
 PYTHON ?= python3
 PRESET ?=
 CORES ?= all
+PROCESSES ?= auto
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 UV_VERSION := 0.13.8
 
 .PHONY: figures test fast-test portable-test lint docs lock clean
@@ -14,16 +17,16 @@ figures: .venv/.ready
 	$(BIN)/snakemake --cores $(CORES) $(if $(PRESET),--config preset=$(PRESET))
 
 test: .venv/.ready
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 fast-test: .venv/.ready
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 # As on processors with fewer instructions, where sums are taken in another order: the last bits
 # of results differ there, which no test may mind.
 portable-test: .venv/.ready
-	ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest -m "not slow"
-	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem $(BIN)/python -m pytest -m "not slow"
+	ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow"
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem $(PYTEST) -m "not slow"
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

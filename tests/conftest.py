@@ -18,6 +18,23 @@ papers.__path__.append(str(ROOT / "tests" / "example_paper"))
 sys.path.append(str(ROOT / "tests"))  # for `toys`
 
 
+def pytest_collection_modifyitems(config, items):
+    """With several processes: a file's tests in one of them, and the longest, the workflow's, first.
+
+    All that looks at the finished smoke run is in one process, so that it is made once.
+    """
+    if config.getoption("numprocesses", None):
+        for item in items:
+            made = "finished" if "finished" in item.fixturenames else str(item.path)
+            item.add_marker(pytest.mark.xdist_group(made))
+        items.sort(
+            key=lambda item: (
+                "finished" not in item.fixturenames,
+                item.path.parent.name != "workflow",
+            )
+        )
+
+
 @pytest.fixture(scope="session")
 def root():
     """The root of the checkout."""
