@@ -9,9 +9,11 @@ from feature_alignment.free_probability.centred_correlation import (
 )
 from feature_alignment.free_probability.random_features import matrix_moments, sample_r
 from feature_alignment.free_probability.words import matrix_trace
-from feature_alignment.layer_features.feature_matrices import cosine_similarity
+from feature_alignment.layer_features.feature_matrices import (
+    cosine_similarity,
+    preactivation_feature_covariance,
+)
 from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_feature_covariance
 from feature_alignment.models.mlp import MLP
 
 

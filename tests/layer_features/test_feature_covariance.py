@@ -6,13 +6,12 @@ from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
-from feature_alignment.layer_features.feature_covariance import (
-    layer_feature_matrices,
-    tangent_change_covariances,
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_matrices import (
+    cosine_similarity,
+    preactivation_feature_covariance,
 )
-from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_feature_covariance
 from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
@@ -269,6 +268,7 @@ def twice():
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), {}, "'1' .Dropout. is in training mode"),
         (nn.Linear(4, 2), {"chunk_size": 0}, "chunk_size: 0"),
         (nn.Linear(4, 2), {"output_samples": 3}, "go together"),
+        (nn.Linear(4, 2), {"centre_tangents": True}, "need the start"),
         (nn.Linear(4, 2), {"initial": {"weigth": torch.ones(2, 4)}}, "no value for 'weight'"),
         (nn.Linear(4, 2), {"initial": {"weight": torch.ones(4, 2)}}, r"shape \(4, 2\)"),
     ],
@@ -306,8 +306,9 @@ def test_covariance_of_the_change_of_tangents(kind):
         for parameter in network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     initial = dict(start.named_parameters())
-    found = tangent_change_covariances(network, x, initial, chunk_size=2)
+    found = layer_feature_matrices(network, x, initial=initial, chunk_size=2, centre_tangents=True)
     assert list(found) == names
     for name in names:
         expected = mean_outer_product(tangents(network, x, name) - tangents(start, x, name))
-        torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-12)
+        change = found[name].tangent_change
+        torch.testing.assert_close(change, expected, rtol=1e-10, atol=1e-12)

@@ -5,18 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
     cosine_similarity,
+    feature_pair,
     neural_feature_matrix,
+    preactivation_feature_covariance,
+    preactivation_tangent_kernel,
     spectrum_preserving_rotation,
 )
 from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import (
-    preactivation_feature_covariance,
-    preactivation_tangent_kernel,
-)
 from feature_alignment.models.mlp import MLP
 from toys import draw
 

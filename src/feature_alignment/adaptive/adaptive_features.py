@@ -24,9 +24,12 @@ from feature_alignment.adaptive.feature_structures import (
     Structureless,
     Transformation,
 )
-from feature_alignment.adaptive.interpolation import Interpolation
 from feature_alignment.adaptive.parameter_matrices import Matrices, matrix_layout
-from feature_alignment.adaptive.penalised_interpolation import Solution, minimise_penalty
+from feature_alignment.adaptive.penalised_interpolation import (
+    Interpolation,
+    Solution,
+    minimise_penalty,
+)
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import suggestion
@@ -91,8 +94,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         starts: how often to start; first from M = I, then from random transformations. With
             structure "none" one is enough: Ω̃ rises with ‖B‖, so there is one minimiser, though Ω̃
             need not be convex (for |v − 1| it is not). With "diagonal" the problem is convex for
-            the square and the logarithmic penalty, and not for |v − 1|. With "layers" it is not
-            convex.
+            the square and the logarithmic penalty. With "layers" it is not convex.
         tolerance: relative change of the objective at which to stop.
         max_iter: iterations of each start.
         seed: seed of a network that is built, and of the random starts.

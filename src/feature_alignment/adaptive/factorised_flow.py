@@ -15,13 +15,7 @@ import scipy.integrate
 
 @dataclass(frozen=True)
 class FactorisedModel:
-    """The three factors of one block.
-
-    Attributes:
-        on_inputs: M⁽¹⁾, (d, d).
-        weight: W, (k, d).
-        on_outputs: M⁽²⁾, (k, k).
-    """
+    """The three factors of one block: M⁽¹⁾ (d, d), W (k, d) and M⁽²⁾ (k, k)."""
 
     on_inputs: np.ndarray
     weight: np.ndarray

@@ -76,18 +76,13 @@ class Diagonal:
 
 @dataclass(frozen=True)
 class DiagonalTransformation:
-    """M = diag(m).
-
-    Attributes:
-        penalty: Ω̃(B).
-        scales: m by layer, in the matrices' shapes.
-    """
+    """M = diag(m), with `penalty` Ω̃(B) and `scales` m by layer, in the matrices' shapes."""
 
     penalty: float
     scales: Matrices
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
-        """M^power applied to matrices by layer; the power may be negative."""
+        """See `RankOneTransformation.apply`."""
         return {layer: matrix * self.scales[layer] ** power for layer, matrix in matrices.items()}
 
 
@@ -96,14 +91,9 @@ class LayerStructure:
     """M multiplies each layer's matrix from both sides, with a penalty for each side.
 
     Ω(M) = Σ_ℓ Σ_j ω⁽¹⁾(σ_j(M_ℓ⁽¹⁾)) + ω⁽²⁾(σ_j(M_ℓ⁽²⁾)); M⁽¹⁾ acts on a layer's inputs, M⁽²⁾ on its
-    outputs.
+    outputs, but is fixed at I for the layer `readout` (Model A, item 4).
 
     Source: LeJeune & Alemohammad 2024, Model A and Theorem 2.
-
-    Attributes:
-        input_penalty: ω⁽¹⁾.
-        output_penalty: ω⁽²⁾.
-        readout: the layer whose M⁽²⁾ is fixed at I (Model A, item 4); None for none.
     """
 
     input_penalty: Penalty
@@ -146,18 +136,13 @@ class Sides:
 
 @dataclass(frozen=True)
 class LayerTransformation:
-    """W_ℓ ↦ M_ℓ⁽²⁾ W_ℓ M_ℓ⁽¹⁾ in PyTorch's orientation (outputs, inputs).
-
-    Attributes:
-        penalty: Ω̃(B).
-        sides: both transformations by layer.
-    """
+    """W_ℓ ↦ M_ℓ⁽²⁾ W_ℓ M_ℓ⁽¹⁾ in PyTorch's orientation (outputs, inputs); `penalty` is Ω̃(B)."""
 
     penalty: float
     sides: dict[str, Sides]
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
-        """M^power applied to matrices by layer; the power may be negative."""
+        """See `RankOneTransformation.apply`."""
         found = {}
         for layer, matrix in matrices.items():
             side = self.sides[layer]

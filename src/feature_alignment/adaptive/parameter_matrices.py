@@ -52,15 +52,10 @@ class MatrixLayout:
 def matrix_layout(model: nn.Module) -> MatrixLayout:
     """The layout of a model: [W b] for a module that owns both, else each parameter by itself.
 
-    Returns:
-        The layout; layers are named by module, or by parameter where a module owns others.
+    Layers are named by module, or by parameter where a module owns others.
 
     Raises:
         ValueError: if a parameter is a scalar without an axis, or there is none.
-
-    Example:
-        >>> matrix_layout(nn.Linear(3, 2)).join(dict(nn.Linear(3, 2).named_parameters()))[""].shape
-        torch.Size([2, 4])
     """
     shapes = {name: value.shape for name, value in model.named_parameters()}
     if not shapes:

@@ -11,10 +11,12 @@ where it lowers the objective further.
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from feature_alignment.adaptive.feature_structures import Structure, Transformation
-from feature_alignment.adaptive.interpolation import Interpolation
-from feature_alignment.adaptive.parameter_matrices import Matrices, combine, inner
+from feature_alignment.adaptive.parameter_matrices import Matrices, combine, inner, matrix_layout
+from feature_alignment.kernels.jacobian import Jacobian
+from feature_alignment.kernels.tangent import tangent_kernel
 
 _MEMORY = 8
 """Alternations that an extrapolation looks back on."""
@@ -26,6 +28,58 @@ _ENOUGH = 0.02
 _DAMPING = 1e-12
 """Added to the Gram matrix of the moves, of largest diagonal entry 1."""
 _TINY = 1e-300
+
+
+class Interpolation:
+    """Coefficients B with J B = r, for the tangent features of a network at its own parameters.
+
+    J (n·c × p) is never formed: both products with it are passes through the network. What is
+    stored is the tangent kernel K₀ = JJᵀ, as its Cholesky factor (n·c × n·c), and the `layout` of
+    parameters in B. The network, of outputs (n, c), is twice differentiable in PyTorch, and its
+    precision is that of all results.
+
+    Raises:
+        ValueError: if the tangent features of the samples are linearly dependent, so that not all
+            targets can be interpolated.
+    """
+
+    def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
+        self.layout = matrix_layout(model)
+        kernel = tangent_kernel(model, x).total
+        self._factor, failed = torch.linalg.cholesky_ex(kernel)
+        if failed:
+            raise ValueError(
+                f"x: the tangent features of {len(x)} samples are linearly dependent (from row "
+                f"{int(failed)} of {len(kernel)} of the kernel), so they cannot interpolate all "
+                "targets; remove repeated samples or use a larger network."
+            )
+        del kernel
+        self._jacobian = Jacobian(model, x)
+
+    def outputs(self) -> torch.Tensor:
+        """Initial outputs f_θ₀(x), (n, c)."""
+        return self._jacobian.f
+
+    def times(self, matrices: Matrices) -> torch.Tensor:
+        """J B, (n, c)."""
+        return self._jacobian.times(self.layout.split(matrices))
+
+    def transpose_times(self, weights: torch.Tensor) -> Matrices:
+        """Jᵀα for α (n, c)."""
+        return self.layout.join(self._jacobian.transpose_times(weights))
+
+    def minimum_norm(self, targets: torch.Tensor) -> Matrices:
+        """The interpolating B of least norm, Jᵀ K₀⁻¹ r for targets r (n, c)."""
+        solved = torch.cholesky_solve(targets.reshape(-1, 1), self._factor)
+        return self.transpose_times(solved.view(targets.shape))
+
+    def within(self, matrices: Matrices) -> Matrices:
+        """The part of B that leaves the outputs unchanged: (I − JᵀK₀⁻¹J) B."""
+        return combine(matrices, -1.0, self.minimum_norm(self.times(matrices)))
+
+    def corrected(self, matrices: Matrices, targets: torch.Tensor) -> Matrices:
+        """The interpolating coefficients nearest to B."""
+        return combine(matrices, 1.0, self.minimum_norm(targets - self.times(matrices)))
 
 
 @dataclass(frozen=True)
@@ -130,7 +184,6 @@ class _History:
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Matrices, Matrices]] = []
-        self._stretch = 1.0
 
     def add(self, before: Matrices, after: Matrices) -> None:
         self._pairs = [*self._pairs[1 - _MEMORY :], (before, after)]

@@ -1,8 +1,7 @@
 """Planning how to capture the gradients of a model's parameters, and capturing them.
 
-Parameters whose uses have rules that a trial confirms are captured by these, the others by
-automatic differentiation. What the trial on few samples cannot show is seen when it happens:
-another path through the model, or another order of the samples.
+By rules that a trial on few samples confirms, else by automatic differentiation. What the trial
+cannot show is seen when it happens: another path through the model, another order of samples.
 """
 
 import logging
@@ -122,12 +121,8 @@ def plan_capture(
 ) -> CapturePlan:
     """Check the model, and plan how to capture its gradients, by a trial on a few samples.
 
-    Args:
-        model: see `tangent_kernel`; so are `parameters`, `output` and `only`.
-        x: inputs, at least one; the outputs of all of them are checked.
-        parameters: values by parameter name; None for the model's own.
-        output: which entry of what the model returns is the output.
-        only: the parameters to differentiate by.
+    The outputs of all samples `x` are checked. `parameters`, `output` and `only` are as for
+    `tangent_kernel`.
 
     Raises:
         ValueError: if the model is not supported, or the given parameters are not the model's.
@@ -186,8 +181,7 @@ def capture_gradients(
         plan: from `plan_capture` for inputs of the same kind.
         samples: inputs.
         workspace: bytes for the passes and for intermediate results, beyond two samples'.
-        ordered: whether it matters which sample a gradient belongs to, which is checked by one
-            more pass.
+        ordered: whether it matters which sample a gradient belongs to: one more pass to check.
 
     Returns:
         Per-sample gradients by the parameter's name, in parts that share no entry; none for

@@ -1,7 +1,6 @@
 """A trial of a model on few samples: how its parameters are used, and which uses rules explain.
 
-The gradients that the rules give on one sample are compared with automatic differentiation's before
-they are trusted.
+The rules' gradients of one sample are compared with automatic differentiation's.
 """
 
 import warnings
@@ -193,14 +192,10 @@ def gradients_by_parameter(
     signals: Mapping[int, torch.Tensor],
     names: Collection[str],
 ) -> dict[str, list[Part]]:
-    """Every use of the parameters in the calls, each as a part of its own.
+    """Every use of the named parameters in the calls, each as a part of its own.
 
-    Args:
-        recording: what the calls were found in; needed where an operand is derived.
-        plans: of the calls.
-        calls: operations by number.
-        signals: of each call, (n, c, …).
-        names: the parameters.
+    `plans`, `calls` and `signals`, each (n, c, …), are by operation; `recording` is what the calls
+    were found in, needed where an operand is derived.
     """
     parts: dict[str, list[Part]] = {}
     for number, call in calls.items():
@@ -244,9 +239,7 @@ def can_be_held(parts: Sequence[Part]) -> bool:
 class _Border:
     """The operations that combine parameters with samples, and what their rules give.
 
-    Args:
-        recording: of three samples.
-        cotangents: each (3, c), of one sample only.
+    The recording is of three samples, and each cotangent (3, c) of one sample only.
     """
 
     def __init__(self, recording: Recording, cotangents: Sequence[torch.Tensor]) -> None:
@@ -425,10 +418,7 @@ def _pulled_back(
 
 
 def _agrees(parts: Sequence[Part], expected: torch.Tensor, tolerance: float) -> bool:
-    """Whether the gradients of one sample are the expected ones.
-
-    Those of the others are zero, since their signals are: see `_place`.
-    """
+    """Whether the gradients of one sample are the expected ones; for the others' see `_place`."""
     found = parts[0].features(expected.numel())
     for part in parts[1:]:
         found = found + part.features(expected.numel())

@@ -1,8 +1,4 @@
-"""Inputs of matrix-shaped parameters at every position: vectors, patches of images, tokens.
-
-A module's weight (k, d) has the gradient Σ_t δ_t a_tᵀ for each sample and output: a sum over the
-positions t (one for a vector input, tokens of a sequence, output pixels of a convolution).
-"""
+"""Inputs of matrix-shaped parameters at every position: vectors, patches of images, tokens."""
 
 from dataclasses import dataclass
 
@@ -93,9 +89,6 @@ class PatchInputs(_ByPosition):
         values: the layer's input (n, images, channels, …), one axis per spatial dimension; a
             sample may consist of several images.
         kernel: window size per spatial dimension; so are stride, dilation and padding.
-        stride: step between windows.
-        dilation: step within a window.
-        padding: zeros added on either side.
         groups: groups of channels.
     """
 

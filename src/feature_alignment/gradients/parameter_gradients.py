@@ -54,12 +54,7 @@ class MatrixGradients:
     ) -> None:
         """Replace `out` (n, c, number of rows, columns) by beta · out + rows of the gradients.
 
-        Args:
-            out: contiguous.
-            group: the group.
-            rows: rows of the group's weight.
-            beta: 0 or 1.
-            block: about how many numbers to load at a time.
+        `out` is contiguous, beta 0 or 1, and about `block` numbers are loaded at a time.
         """
         loaded = self.inputs.positions * self.inputs.columns
         for samples in spans(len(out), max(1, min(block, BLOCK) // loaded)):
@@ -89,9 +84,9 @@ class MatrixGradients:
         return inputs.weight_order(torch.cat(found)).flatten(2)
 
     def without_silent_positions(self) -> "MatrixGradients":
-        """The same gradients without positions where δ is zero for all samples and outputs.
+        """The same gradients of vector inputs without positions where δ is zero throughout.
 
-        There are some where the outputs are those of a sequence's last token. Vector inputs only.
+        There are some where the outputs are those of a sequence's last token.
         """
         if len(self.deltas) == 0 or self.deltas[0, 0].any(1).all():
             return self  # the usual case: nothing to look for
@@ -103,11 +98,7 @@ class MatrixGradients:
 
 @dataclass(frozen=True)
 class VectorGradients:
-    """Per-sample gradients of a parameter with few entries, in full.
-
-    Attributes:
-        values: (n, c, p), entries in the parameter's order.
-    """
+    """Per-sample gradients (n, c, p) of a parameter with few entries, in full and in its order."""
 
     values: torch.Tensor
 
@@ -118,11 +109,7 @@ class VectorGradients:
 
 @dataclass(frozen=True)
 class BiasGradients:
-    """Per-sample gradients Σ_t δ_t of a bias.
-
-    Attributes:
-        deltas: δ, (n, c, P, k).
-    """
+    """Per-sample gradients Σ_t δ_t of a bias, with δ (n, c, P, k)."""
 
     deltas: torch.Tensor
 

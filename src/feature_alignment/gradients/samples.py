@@ -72,10 +72,6 @@ def as_samples(
 
     Raises:
         ValueError: if there are no samples, or entries differ in their number.
-
-    Example:
-        >>> len(as_samples({"tokens": torch.zeros(3, 4), "scale": 2.0}))
-        3
     """
     if isinstance(x, Samples):
         return x

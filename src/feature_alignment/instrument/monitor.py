@@ -21,9 +21,8 @@ from feature_alignment.gradients.model_function import ModelFunction, OutputChoi
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
 from feature_alignment.kernels.average_features import copy_parameters
-from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
 from feature_alignment.training.checkpoint import Stateful
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.evaluation import undisturbed

@@ -11,8 +11,6 @@ from enum import StrEnum
 import numpy as np
 import torch
 
-from feature_alignment.kernels.centring import centre_kernel, centre_labels
-
 Matrix = torch.Tensor | np.ndarray
 
 
@@ -146,6 +144,34 @@ def label_alignments(
             )
         found[form] = float(square / size**2 / norm(outputs))
     return found
+
+
+def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
+    """Gram matrix (n·c, n·c) of the centred features Φ − mean over x of Φ, from the raw ones'.
+
+    The features of each of the c outputs are centred with their own mean: K_c = CKC with
+    C = (I_n − 11ᵀ/n) ⊗ I_c.
+
+    Source: Baratin et al. 2021, Section 3.1.
+
+    Raises:
+        ValueError: if the kernel is not square or its size is not a multiple of c.
+    """
+    size = kernel.shape[0]
+    if kernel.shape != (size, size) or size % outputs:
+        raise ValueError(
+            f"kernel of shape {tuple(kernel.shape)} with {outputs} outputs; "
+            "it must be (n·c, n·c) with c outputs."
+        )
+    blocks = kernel.reshape(size // outputs, outputs, size // outputs, outputs)
+    blocks = blocks - blocks.mean(dim=0, keepdim=True)
+    blocks -= blocks.mean(dim=2, keepdim=True)  # in place, now that it is a copy
+    return blocks.reshape(size, size)
+
+
+def centre_labels(y: torch.Tensor) -> torch.Tensor:
+    """Labels minus their mean over samples, for each output: (n, c) → (n, c)."""
+    return y - y.mean(dim=0, keepdim=True)
 
 
 def _centred(gram: torch.Tensor, outputs: int | None) -> torch.Tensor:

@@ -43,12 +43,9 @@ _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 class SingularDirections:
     """Leading singular triples of a Jacobian: J v_j = σ_j u_j, Jᵀu_j = σ_j v_j.
 
-    The sign of each pair is fixed: the first entry of u_j among the largest in magnitude is
-    positive (entries within 1e-6 of the largest count as equally large).
-
     Attributes:
         values: σ, (m,) float64, in nonincreasing order; σ² are eigenvalues of the kernel.
-        functions: u as columns, (n·c, m) float64, orthonormal.
+        functions: u as columns, (n·c, m) float64, orthonormal, with `fixed_signs`.
         directions: v by parameter name, (m, …) with the parameter's shape, orthonormal over all
             parameters together.
         residuals: ‖K u_j − σ_j²u_j‖/σ_1², (m,), as checked.
@@ -77,8 +74,8 @@ class Jacobian:
     Args:
         model: see `tangent_kernel` for the models that are supported.
         x: inputs (n, …).
-        inputs: see `tangent_kernel`; so is `output`.
-        output: which entry of what the model returns is the output.
+        inputs: as for `tangent_kernel`.
+        output: as for `tangent_kernel`.
 
     Raises:
         ValueError: if the model is not supported.
@@ -132,8 +129,7 @@ class Jacobian:
                 )
         if self._pulled is None:
             return self._times_by_rows(direction)
-        pulled = self._pulled
-        return self._derivative(pulled, direction)
+        return self._derivative(self._pulled, direction)
 
     def _derivative(self, pulled: Direction, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Jv as the derivative of Jᵀu by u."""
@@ -230,7 +226,8 @@ def top_singular_directions(
     """Leading singular values and vectors of the Jacobian, by Lanczos iterations on K u = J(Jᵀu).
 
     The right singular vectors are the directions of the parameters in which the outputs change
-    most. Each iteration costs two passes over the graph of all samples.
+    most. Each iteration costs two passes over the graph of all samples. Singular values below
+    √tolerance · σ_1 are not resolved.
 
     Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
 
@@ -243,20 +240,10 @@ def top_singular_directions(
         tolerance: largest residual ‖K u_j − σ_j²u_j‖/σ_1²; None for 1e-5 in float32 and 1e-10 in
             float64.
 
-    Returns:
-        The m leading triples. Singular values below √tolerance · σ_1 are not resolved.
-
     Raises:
-        ValueError: if the model is not supported, the number is out
-            of range, a singular value is zero to the tolerance, or the residual check fails.
+        ValueError: if the model is not supported, the number is out of range, a singular value is
+            zero to the tolerance, or the residual check fails.
         scipy.sparse.linalg.ArpackNoConvergence: if the iterations do not converge.
-
-    Example:
-        >>> model = nn.Linear(1, 2, bias=False)  # J is x for each output
-        >>> x = torch.tensor([[3.0], [4.0]], dtype=torch.float64)
-        >>> found = top_singular_directions(model.double(), x, 2, np.random.default_rng(0))
-        >>> found.values.round(6).tolist()
-        [5.0, 5.0]
     """
     jacobian = Jacobian(model, x)
     size = jacobian.samples * jacobian.outputs

@@ -1,7 +1,6 @@
 """The features of every layer of a model, in one call."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,7 +11,6 @@ from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.layer_features.feature_covariance import (
     FeatureMatrices,
     layer_feature_matrices,
-    tangent_change_covariances,
 )
 from feature_alignment.training.evaluation import evaluation_mode
 
@@ -60,18 +58,12 @@ def features(
     Returns:
         A mapping from layer names to their matrices, with `frame()`, a table of all correlations.
 
-    Raises:
-        ValueError: as `layer_feature_matrices`.
-
     Example:
         >>> features(nn.Linear(2, 1, bias=False), torch.ones(5, 2)).frame()["nfc"].tolist()
         [1.0]
     """
+    centred = initial is not None
     with evaluation_mode(model):
-        found = layer_feature_matrices(model, x, initial=initial, **options)
-        if initial is not None:
-            changes = tangent_change_covariances(model, x, initial, **options)
-            found = {
-                name: replace(layer, tangent_change=changes[name]) for name, layer in found.items()
-            }
-    return Features(found)
+        return Features(
+            layer_feature_matrices(model, x, initial=initial, centre_tangents=centred, **options)
+        )

@@ -6,7 +6,7 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import tee
 
 import torch
@@ -14,8 +14,13 @@ from torch import nn
 
 from feature_alignment.errors import suggestion
 from feature_alignment.gradients.blocks import spans
-from feature_alignment.gradients.capture import Recording, backpropagate, recorded
-from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
+from feature_alignment.gradients.capture import (
+    Recording,
+    backpropagate,
+    one_hot_cotangents,
+    random_sign_cotangents,
+    recorded,
+)
 from feature_alignment.gradients.graph import grows
 from feature_alignment.gradients.matrix_uses import MatrixUse, matrix_uses
 from feature_alignment.gradients.model_function import (
@@ -25,9 +30,9 @@ from feature_alignment.gradients.model_function import (
     refuse_dependent_samples,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
-from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
+    feature_pair,
     neural_feature_matrix,
 )
 
@@ -51,7 +56,8 @@ class FeatureMatrices:
             positions, the sum over outputs. Times `positions` it is the sum over positions.
         positions: P.
         initial_weight: W₀, (k, d), or None where it was not given.
-        tangent_change: K̄ of the changes δ − δ₀, (k, k), or None where it was not asked for.
+        tangent_change: K̄ = 1/(n·P) Σ_i Σ_positions Σ_y (δ − δ₀)ᵀ(δ − δ₀), (k, k) in float64, with
+            δ₀ at the initial parameters (Appendix D), or None where it was not asked for.
     """
 
     weight_matrix: torch.Tensor
@@ -130,6 +136,7 @@ def layer_feature_matrices(
     output_samples: int | None = None,
     generator: torch.Generator | None = None,
     *,
+    centre_tangents: bool = False,
     inputs: str | Collection[str | int] | None = None,
     output: OutputChoice | None = None,
 ) -> dict[str, FeatureMatrices]:
@@ -140,8 +147,8 @@ def layer_feature_matrices(
     name is that of the module that owns the matrix, or of the parameter if that is not called
     `weight`, with a number in brackets if it is one of several parts.
 
-    Source: Beaglehole et al. 2024, Section 2.2; the released code differentiates by a perturbation
-    of each pre-activation instead, one layer and one sample at a time.
+    Source: Beaglehole et al. 2024, Section 2.2 and, for K̄, Appendix D; the released code
+    differentiates by a perturbation of each pre-activation, one layer and one sample at a time.
 
     Args:
         model: any model in evaluation mode; outputs (n, c) or (n, …), then every entry is an
@@ -149,13 +156,14 @@ def layer_feature_matrices(
         x: inputs (n, …), as for `tangent_kernel`.
         layers: names of layers that are used once; None for all of them, others being left out
             with a warning that names them.
-        initial: W₀ by parameter name ("layers.0.weight"), e.g. from `copy_parameters`; None
-            where no centred matrix is wanted.
+        initial: all parameters of the start by name, e.g. from `copy_parameters`, for W₀; None
+            where nothing is to be centred.
         chunk_size: samples at a time; bounds the memory, does not change the result.
         output_samples: number m of random backward passes that estimate the sum over outputs
             without bias, by random signs v (n, c): E (Σ_y v_y δ_y)ᵀ(Σ_y v_y δ_y) = Σ_y δ_yᵀδ_y.
             None for the exact sum in c passes.
         generator: CPU generator of the signs; needed with `output_samples` only.
+        centre_tangents: whether K̄ is wanted, by as many passes again, from signs of its own.
         inputs: as for `tangent_kernel`.
         output: as for `tangent_kernel`.
 
@@ -164,85 +172,42 @@ def layer_feature_matrices(
 
     Raises:
         ValueError: if a named layer is unknown, has groups, or is not used exactly once; if there
-            is no layer; if the model is in training mode; if a size is not positive, or the
-            generator and `output_samples` are not given together.
+            is no layer; if the model is in training mode; if a size is not positive; if the
+            generator and `output_samples` are not given together, or K̄ without `initial`.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
         >>> layer_feature_matrices(layer, torch.ones(5, 2))[""].covariance
         tensor([[1.]])
     """
+    if centre_tangents and initial is None:
+        raise ValueError("centre_tangents: changes of tangents need the start: give `initial`.")
     values = evaluation_point(model)
-    found = _Sums(ModelFunction(model, output), [values], layers, output_samples, generator)
-    found.add(as_samples(x, inputs), chunk_size)
+    samples, signs = as_samples(x, inputs), (output_samples, generator)
+    found = _Sums(ModelFunction(model, output), [values], layers, *signs)
+    covariances = found.means(samples, chunk_size)
     matrices = {}
     for name, use in found.uses.items():
-        positions = found.counts[name]
-        covariance = _mirrored(found.sums[name] / (found.samples * positions))
+        own = values[use.name]
         matrices[name] = FeatureMatrices(
-            weight_matrix=use.matrix(values[use.name]),
-            covariance=covariance.to(values[use.name].dtype),
-            positions=positions,
-            initial_weight=_initial_weight(initial, use, values[use.name].shape),
+            weight_matrix=use.matrix(own),
+            covariance=covariances[name].to(own.dtype),
+            positions=found.counts[name],
+            initial_weight=_initial_weight(initial, use, own.shape),
         )
+    if centre_tangents:
+        points = [values, evaluation_point(model, initial)]
+        changes = _Sums(ModelFunction(model, output), points, layers, *signs)
+        for name, change in changes.means(samples, chunk_size).items():
+            matrices[name] = replace(matrices[name], tangent_change=change)
     return matrices
-
-
-def tangent_change_covariances(
-    model: nn.Module,
-    x: ModelInput,
-    initial: Mapping[str, torch.Tensor],
-    layers: Sequence[str] | None = None,
-    chunk_size: int = 500,
-    output_samples: int | None = None,
-    generator: torch.Generator | None = None,
-    *,
-    inputs: str | Collection[str | int] | None = None,
-    output: OutputChoice | None = None,
-) -> dict[str, torch.Tensor]:
-    """K̄ = mean over samples and positions of (δ − δ₀)ᵀ(δ − δ₀), of the pre-activation gradients.
-
-    δ are those of the model, δ₀ those of the same network with the initial parameters; as
-    `preactivation_feature_covariance` of their difference, but for any layer.
-
-    Source: Beaglehole et al. 2024, Appendix D (double-centred and PTK-centred NFC).
-
-    Args:
-        model: as for `layer_feature_matrices`, of its current parameters.
-        x: inputs (n, …).
-        initial: all parameters of the start by name, e.g. from `copy_parameters`.
-        layers: as for `layer_feature_matrices`.
-        chunk_size: samples at a time.
-        output_samples: number of random backward passes, the same signs for δ and δ₀.
-        generator: CPU generator of the signs.
-        inputs: as for `tangent_kernel`.
-        output: as for `tangent_kernel`.
-
-    Returns:
-        K̄ (k, k) by layer name, detached, float64.
-
-    Raises:
-        ValueError: as `layer_feature_matrices`, or if a parameter is missing.
-    """
-    points = [evaluation_point(model), evaluation_point(model, initial)]
-    found = _Sums(ModelFunction(model, output), points, layers, output_samples, generator)
-    found.add(as_samples(x, inputs), chunk_size)
-    return {
-        name: _mirrored(found.sums[name] / (found.samples * found.counts[name]))
-        for name in found.uses
-    }
 
 
 class _Sums:
     """Sums over samples, positions and outputs of δᵀδ by layer, upper triangles in float64.
 
-    δ are the gradients at the first point, less those at the second if there are two.
-
-    Attributes:
-        uses: where each layer is used.
-        sums: by layer, (k, k).
-        counts: positions of a sample by layer.
-        samples: how many were added.
+    δ are the gradients at the first point, less those at the second if there are two. For each
+    layer, `uses` tells where it is used, and `counts` its positions in a sample.
 
     Raises:
         ValueError: see `layer_feature_matrices`.
@@ -270,8 +235,8 @@ class _Sums:
         self.counts: dict[str, int] = {}
         self.samples = 0
 
-    def add(self, samples: Samples, chunk_size: int) -> None:
-        """Add all samples, some at a time.
+    def means(self, samples: Samples, chunk_size: int) -> dict[str, torch.Tensor]:
+        """Whole means over samples and positions by layer, some samples at a time.
 
         Raises:
             ValueError: see `layer_feature_matrices`.
@@ -289,6 +254,10 @@ class _Sums:
                 ]
                 self._add(recordings)
             self.samples += span.stop - span.start
+        return {
+            name: _mirrored(self.sums[name] / (self.samples * self.counts[name]))
+            for name in self.uses
+        }
 
     def _layers_on_shared_inputs(self, samples: Samples) -> set[str]:
         """The layers whose results do not grow with the samples."""

@@ -1,8 +1,4 @@
-"""Signals of each layer: inputs a from below, pre-activation gradients δ from above.
-
-Every kernel of this package is made of these two, since the gradient of output f_y with respect to
-the weight of a linear layer is the outer product of δ_y and a.
-"""
+"""Signals of each layer: inputs a from below, pre-activation gradients δ from above."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,10 +41,10 @@ class LayerSignals:
 def layer_signals(
     model: nn.Module, x: torch.Tensor, parameters: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, LayerSignals]:
-    """Inputs and pre-activation gradients of every linear layer.
+    """Inputs a_ℓ(x_i) and pre-activation gradients δ_ℓ,y(x_i) = ∂f_y(x_i)/∂h_ℓ of linear layers.
 
-    a_ℓ(x_i) and δ_ℓ,y(x_i) = ∂f_y(x_i)/∂h_ℓ, from one forward and c + 1 backward passes.
-    Every parameter of the model counts, whether or not it requires a gradient.
+    From one forward and c + 1 backward passes, by layer name in the order of
+    `model.named_modules()`, detached, whether or not parameters require a gradient.
 
     Source: Beaglehole et al. 2024, eq. 1 and Section 2.2.
 
@@ -57,9 +53,6 @@ def layer_signals(
             on inputs (n, d_ℓ); outputs (n, c), each sample's depending on that sample only.
         x: inputs (n, …).
         parameters: values by parameter name to evaluate the model at; None for its own.
-
-    Returns:
-        The signals by layer name, in the order of `model.named_modules()`. They are detached.
 
     Raises:
         ValueError: if the model is not of that kind; the message names the offending module.

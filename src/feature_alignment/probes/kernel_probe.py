@@ -5,12 +5,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from feature_alignment.gradients.samples import ModelInput
-from feature_alignment.kernels.alignment import LabelAlignmentForm, label_alignments
-from feature_alignment.kernels.spectrum import effective_rank, spectrum_size, trace_ratio
+from feature_alignment.kernels.alignment import (
+    LabelAlignmentForm,
+    kernel_alignment,
+    label_alignment,
+    label_alignments,
+)
+from feature_alignment.kernels.average_features import adapted_kernel, copy_parameters
+from feature_alignment.kernels.spectrum import effective_rank, trace_ratio
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
@@ -105,6 +112,54 @@ class TangentKernelProbe:
         return Measurement(rows=rows)
 
 
+class AdaptedKernelProbe:
+    """Label alignment of the adapted kernel K̄ from θ₀ to θ_step, and its change from K₀.
+
+    For the whole network: `adapted_kernel_alignment`, centred as `label_alignment`, and
+    `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which is 1 at first.
+    n·c·p numbers are held at each measurement.
+
+    Source: LeJeune & Alemohammad 2024, Sections 2.1 and 3 (K̄); Baratin et al. 2021, eq. 7.
+
+    Args:
+        model: the network before training; its parameters are θ₀.
+        batch: samples and labels.
+        points: points of the straight path from θ₀ to θ whose features are averaged, at least 2.
+        options: `output` and `only`, as for `tangent_kernel`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        points: int = 10,
+        **options: Any,
+    ) -> None:
+        self._batch, self._points, self._options = batch, points, options
+        self._start = copy_parameters(model)
+        self._initial = tangent_kernel(model, batch.x, **options).total
+
+    def __call__(self, step: int, model: nn.Module) -> Measurement:
+        """Measure the kernel of the path so far.
+
+        Raises:
+            TrainingDivergedError: if an alignment is not defined, as where all units died.
+        """
+        end = copy_parameters(model)
+        kernel = adapted_kernel(
+            model, self._start, end, self._batch.x, self._points, **self._options
+        ).total
+        try:
+            values = {}
+            if self._batch.y is not None:
+                values["adapted_kernel_alignment"] = label_alignment(kernel, self._batch.y)
+            values["adapted_kernel_change"] = kernel_alignment(kernel, self._initial)
+        except ValueError as error:
+            raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
+        return Measurement([Row(WHOLE_NETWORK, "train", *pair) for pair in values.items()])
+
+
 @contextmanager
 def _told(step: int, layer: str, split: str) -> Iterator[None]:
     """Say of what a measure is not defined.
@@ -123,11 +178,10 @@ def _told(step: int, layer: str, split: str) -> Iterator[None]:
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:
     eigenvalues = kernel.spectrum()
-    size = spectrum_size(eigenvalues)
     values = {
-        "largest_eigenvalue": size.maximum,
-        "mean_eigenvalue": size.mean,
-        "median_eigenvalue": size.median,
+        "largest_eigenvalue": np.max(eigenvalues),
+        "mean_eigenvalue": np.mean(eigenvalues),
+        "median_eigenvalue": np.median(eigenvalues),
         "effective_rank": effective_rank(eigenvalues),
         **{
             f"trace_ratio_{k}": trace_ratio(eigenvalues, k)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import torch
 
-from feature_alignment.free_probability.first_order_correlation import velocity_correlation
-from feature_alignment.layer_features.correlation import feature_pair
-from feature_alignment.layer_features.feature_matrices import average_gradient_outer_product
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import (
+from feature_alignment.free_probability.centred_correlation import velocity_correlation
+from feature_alignment.layer_features.feature_matrices import (
+    average_gradient_outer_product,
+    feature_pair,
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
 )
+from feature_alignment.layer_features.layer_signals import layer_signals
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
 from feature_alignment.papers.beaglehole2024.checks.gradient_flow import Loss, flow
 

@@ -11,17 +11,17 @@ from feature_alignment.data.synthetic import high_rank_quadratic, isotropic_gaus
 from feature_alignment.free_probability.centred_correlation import (
     data_matrices,
     predicted_correlation,
+    velocity_correlation,
 )
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
-from feature_alignment.free_probability.first_order_correlation import velocity_correlation
 from feature_alignment.free_probability.random_features import (
     gaussian_even_moments,
     limiting_moments,
     matrix_moments,
 )
 from feature_alignment.free_probability.words import matrix_trace
+from feature_alignment.layer_features.feature_matrices import preactivation_tangent_kernel
 from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
 from feature_alignment.models.initialisation import draw_normal
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
