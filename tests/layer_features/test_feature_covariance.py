@@ -6,12 +6,14 @@ from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
-from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_covariance import (
+    layer_feature_matrices,
+    preactivation_gradients,
+)
 from feature_alignment.layer_features.feature_matrices import (
     cosine_similarity,
     preactivation_feature_covariance,
 )
-from feature_alignment.layer_features.layer_signals import layer_signals
 from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
@@ -136,7 +138,7 @@ def test_vgg_and_resnet_layers(batch_norm):
 def test_wide_layers_are_summed_in_strips(width):
     model, x = MLP(3, [width], 2, "erf", True, stream(), dtype=DOUBLE), draw(6, 3)
     found = layer_feature_matrices(model, x)["layers.0"].covariance
-    expected = preactivation_feature_covariance(layer_signals(model, x)["layers.0"].gradients)
+    expected = preactivation_feature_covariance(preactivation_gradients(model, x)["layers.0"])
     torch.testing.assert_close(found, expected)
     assert torch.equal(found, found.T)
 

@@ -27,13 +27,9 @@ def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
-    """ρ if R is free of the data, from traces of data words and the first four moments of R.
+    """ρ if R is free of the data, from traces of words in A and B and the moments tr(R), …, tr(R⁴).
 
     Source: Beaglehole et al. 2024, eq. 11 and Appendix F.
-
-    Args:
-        data_trace: traces of words in A and B, see `free_probability.matrix_trace`.
-        moments: tr(R), …, tr(R⁴).
     """
     families = {"R": moment_trace(moments), "AB": data_trace}
     numerator, nfm, agop = (free_trace(word, families) for word in (NUMERATOR, NFM_WORD, AGOP_WORD))
@@ -70,9 +66,6 @@ def velocity_correlation(
         y: residuals, which are the labels where the outputs are zero, (n,).
         kernel: 𝒦, symmetric (n, n).
         square: stands for 𝒦², (n, n); None for the product of 𝒦 with itself.
-
-    Raises:
-        ValueError: if one of the matrices is zero.
 
     Example:
         >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])

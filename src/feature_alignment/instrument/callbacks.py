@@ -23,10 +23,7 @@ FOLDER = "alignment"
 
 
 class _Watching:
-    """A monitor that is made when training begins.
-
-    Attributes:
-        monitor: the monitor, None before training.
+    """A monitor that is made when training begins, None before.
 
     Args:
         x: inputs to measure on, as for `Monitor`.

@@ -140,14 +140,7 @@ class Monitor:
         return self._recorder.seconds["measuring"]
 
     def step(self, step: int | None = None) -> bool:
-        """Take note of an update, and measure if it is due.
-
-        Args:
-            step: how many updates have been made; None for one more than before.
-
-        Returns:
-            Whether it was measured.
-        """
+        """Take note of update `step`, None for one more; returns whether it was measured."""
         self._step = self._step + 1 if step is None else step
         due = self._due(self._step)
         if due:

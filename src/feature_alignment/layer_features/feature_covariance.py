@@ -38,6 +38,8 @@ from feature_alignment.layer_features.feature_matrices import (
 
 log = logging.getLogger(__name__)
 
+_NOTHING = "no layer to measure, no product with a matrix of parameters."
+
 
 @dataclass(frozen=True)
 class FeatureMatrices:
@@ -203,6 +205,42 @@ def layer_feature_matrices(
     return matrices
 
 
+def preactivation_gradients(
+    model: nn.Module,
+    x: ModelInput,
+    layers: Sequence[str] | None = None,
+    parameters: Mapping[str, torch.Tensor] | None = None,
+) -> dict[str, torch.Tensor]:
+    """Gradients δ = ∂f_y(x_i)/∂h_ℓ of layers on inputs (n, d), each (n, c, k), by layer name.
+
+    From c backward passes, detached. Arguments and layers are those of `layer_feature_matrices`;
+    `parameters` are values by name to evaluate the model at, None for its own.
+
+    Source: Beaglehole et al. 2024, eq. 1 and Section 2.2.
+
+    Raises:
+        ValueError: as `layer_feature_matrices`, or if a layer has several positions.
+    """
+    refuse_dependent_samples(model)
+    values, owners = evaluation_point(model, parameters), _owners(model, layers)
+    rows: list[list[torch.Tensor]] = []
+    with recorded(ModelFunction(model), values, as_samples(x), owners) as recording:
+        f, (uses, problems) = recording.f, _layers_of(recording, owners)
+        numbers = [use.number for use in uses.values()]
+        for found in backpropagate(recording, numbers, one_hot_cotangents(f)):
+            rows.append([use.rows(found[use.number]) for use in uses.values()])
+    for name, delta in zip(uses, rows[0], strict=True):
+        if len(delta) != recording.copies * len(f):
+            problems[name] = "sees other inputs than (n, d)"
+    if problems or not uses:
+        raise ValueError(_told(problems)[0] if problems else _NOTHING)
+    stacked = {
+        name: torch.stack([delta[: len(f)] for delta in of_outputs], dim=1)
+        for name, of_outputs in zip(uses, zip(*rows, strict=True), strict=True)
+    }
+    return stacked if layers is None else {name: stacked[name] for name in layers}
+
+
 class _Sums:
     """Sums over samples, positions and outputs of δᵀδ by layer, upper triangles in float64.
 
@@ -305,16 +343,19 @@ class _Sums:
         for name in self._shared & layers.keys():
             del layers[name]
             problems[name] = "is used on inputs that the samples share, or not on all of them"
-        told = [f"layer {name!r} {problem}" for name, problem in sorted(problems.items())]
+        told = _told(problems)
         if told and self._layers is not None:
             raise ValueError(f"{told[0]}; leave it out of `layers`.")
         if not layers:
-            why = f": {'; '.join(told)}" if told else ", no product with a matrix of parameters"
-            raise ValueError(f"no layer to measure{why}.")
+            raise ValueError(f"no layer to measure: {'; '.join(told)}." if told else _NOTHING)
         if not self.samples:
             for problem in told:
                 log.warning("%s; it is not measured.", problem)
         return layers if self._layers is None else {name: layers[name] for name in self._layers}
+
+
+def _told(problems: Mapping[str, str]) -> list[str]:
+    return [f"layer {name!r} {problem}" for name, problem in sorted(problems.items())]
 
 
 def _owners(model: nn.Module, layers: Sequence[str] | None) -> dict[str, str]:

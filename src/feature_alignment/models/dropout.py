@@ -7,15 +7,9 @@ from torch import nn
 class SeededDropout(nn.Dropout):
     """Dropout with masks drawn from its own generator instead of PyTorch's global one.
 
-    In training mode each entry is zeroed with probability p and the others are divided by 1 − p;
-    in evaluation mode nothing changes. A copy of the module begins again with the first mask.
-
-    Attributes:
-        seed: seed of the masks.
-
-    Args:
-        p: probability of zeroing, in [0, 1).
-        generator: CPU generator from which the seed of the masks is drawn.
+    In training mode each entry is zeroed with probability p, in [0, 1), and the others are divided
+    by 1 − p; in evaluation mode nothing changes. A copy of the module begins again with the first
+    mask. The `seed` of the masks is drawn from the given CPU generator.
 
     Raises:
         ValueError: if p is not in [0, 1).

@@ -12,20 +12,12 @@ from feature_alignment.models.initialisation import new_conv2d, new_linear
 def sequential_mlp(
     input_dim: int, widths: Sequence[int], output_dim: int, generator: torch.Generator, init: str
 ) -> nn.Sequential:
-    """ReLU network with biases on flattened inputs.
+    """ReLU network with biases on flattened inputs, with hidden layers of the given widths.
+
+    The CPU generator draws the initial weights, layer by layer from the input; `init` is as for
+    `models.initialisation.new_linear`.
 
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 (depth 5, width 128).
-
-    Args:
-        input_dim: d, the size of one flattened input.
-        widths: k of every hidden layer.
-        output_dim: c.
-        generator: CPU generator of the initial weights, layer by layer from the input.
-        init: see `models.initialisation.new_linear`.
-
-    Example:
-        >>> sequential_mlp(4, [3], 2, torch.Generator(), "lecun")(torch.ones(5, 2, 2)).shape
-        torch.Size([5, 2])
     """
     layers: list[nn.Module] = [nn.Flatten()]
     for d, k in itertools.pairwise([input_dim, *widths]):
@@ -38,25 +30,13 @@ def small_cnn(
 ) -> nn.Sequential:
     """Four 3×3 convolutions with ReLU and average pools, two hidden dense layers and a readout.
 
-    Channels are 1, 2, 4 and 8 times the width, the dense layers 8 times the width.
+    Channels are 1, 2, 4 and 8 times the width, the dense layers 8 times the width; the images have
+    `side` pixels in height and width. `generator` and `init` are as for `sequential_mlp`.
 
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code (width 16).
 
-    Args:
-        side: height and width of the images, at least 16.
-        in_channels: channels of the images.
-        width: channels of the first convolution.
-        output_dim: c.
-        generator: CPU generator of the initial weights, layer by layer from the input.
-        init: see `models.initialisation.new_conv2d`.
-
     Raises:
         ValueError: if the images are too small for four pools.
-
-    Example:
-        >>> model = small_cnn(16, 3, 2, 10, torch.Generator(), "lecun")
-        >>> model(torch.ones(5, 3, 16, 16)).shape
-        torch.Size([5, 10])
     """
     if side < 16:
         raise ValueError(f"side: {side}; four pools need images of at least 16 pixels.")

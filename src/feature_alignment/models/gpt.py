@@ -19,13 +19,7 @@ OUTPUTS = ("every_position", "last_position")
 
 
 class CausalAttention(nn.Module):
-    """Causal self-attention with separate query, key and value layers, so each can be measured.
-
-    Args:
-        n_embd: d, size of a token's vector.
-        n_head: number of heads, a divisor of d.
-        options: the further arguments of `new_linear`.
-    """
+    """Causal self-attention with separate query, key and value layers, so each can be measured."""
 
     def __init__(self, n_embd: int, n_head: int, options: LayerOptions) -> None:
         super().__init__()
@@ -73,14 +67,9 @@ class GPT(nn.Module):
     The initialisation `nanogpt` draws every weight from N(0, 0.02²), the residual projections
     from N(0, 0.02²/(2·n_layer)), with zero biases. Under `pytorch` and `kaiming` linear layers
     follow `new_linear` and embeddings N(0, 1), as `nn.Embedding`; a tied readout is then the
-    embedding.
+    embedding. Layers are called as in "blocks.0.attention.query" and "readout".
 
     Source: Beaglehole et al. 2024, Appendix J and Figure 2D (nanoGPT, 3 layers, no dropout).
-
-    Attributes:
-        token_embedding, position_embedding: the two embeddings.
-        blocks: transformer blocks; e.g. "blocks.0.attention.query".
-        readout: the last linear layer.
 
     Args:
         vocabulary: V, the number of characters.
@@ -98,11 +87,6 @@ class GPT(nn.Module):
     Raises:
         ValueError: if a size is not positive, the heads do not divide the width, or a name is
             unknown.
-
-    Example:
-        >>> model = GPT(5, 2, 2, 8, 4, torch.Generator().manual_seed(0))
-        >>> model(torch.tensor([[0, 4, 2]])).shape
-        torch.Size([1, 3, 5])
     """
 
     def __init__(

@@ -20,14 +20,10 @@ class MLP(nn.Module):
     """Fully connected network f(x) = W_L φ(W_{L−1} … φ(W_0 x)), with biases if asked for.
 
     h_ℓ = W_ℓ x_ℓ + b_ℓ and x_{ℓ+1} = φ(h_ℓ), with no activation after the last layer; a scalar
-    output keeps its axis.
+    output keeps its axis. Layers are called "layers.0", "layers.1", … from the input.
 
     Source: Beaglehole et al. 2024, eq. 1 (bias=False); the networks of Baratin et al. 2021 and
     LeJeune & Alemohammad 2024 are the same with biases.
-
-    Attributes:
-        layers: the linear layers, input to output; their names are "layers.0", "layers.1", ...
-        activation: name of φ.
 
     Args:
         input_dim: d, the size of one flattened input.
@@ -36,18 +32,13 @@ class MLP(nn.Module):
         activation: φ: "relu", "quadratic" (h²) or "erf" (erf(h), unscaled).
         bias: whether every layer has a bias.
         generator: CPU generator of the initial weights, layer by layer from the input.
-        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
+        init: see `models.initialisation.new_linear`.
         layer_scales: one factor per layer for its initial weight and bias; None for all ones.
         dtype: precision of the parameters.
 
     Raises:
         ValueError: if a size is not positive, a name is unknown, or the number of scales is not
             the number of layers.
-
-    Example:
-        >>> model = MLP(3, [5, 5], 1, "relu", True, torch.Generator().manual_seed(0))
-        >>> model(torch.ones(2, 3)).shape
-        torch.Size([2, 1])
     """
 
     def __init__(

@@ -46,14 +46,10 @@ class ResidualBlock(nn.Module):
 class ResNet18(nn.Module):
     """ResNet18 in its CIFAR form: a 3×3 stem without pool, four stages of two residual blocks.
 
-    With batch norm, convolutions have no biases: the norm's shift takes their place.
+    With batch norm, convolutions have no biases: the norm's shift takes their place. Layers are
+    called "stem", "stages.0.0.conv1", …, and "head", the readout from the mean over positions.
 
     Source: Baratin et al. 2021, Section 3.1 and Figure 11.
-
-    Attributes:
-        stem: the first convolution.
-        stages: the eight blocks by stage and position: "stages.0.0", ...
-        head: the readout from the mean over positions.
 
     Args:
         base_width: channels of the stem; 64 is the published size.
@@ -62,16 +58,11 @@ class ResNet18(nn.Module):
         bias: whether the readout has a bias and, without batch norm, the convolutions.
         batch_norm: whether a batch norm with scale and shift follows every convolution.
         in_channels: channels of the images.
-        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
+        init: see `models.initialisation.new_linear`.
         dtype: precision of the parameters.
 
     Raises:
         ValueError: if a size is not positive or the scheme is unknown.
-
-    Example:
-        >>> model = ResNet18(4, 10, torch.Generator().manual_seed(0)).eval()
-        >>> model(torch.ones(2, 3, 32, 32)).shape
-        torch.Size([2, 10])
     """
 
     def __init__(

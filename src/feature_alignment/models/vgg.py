@@ -22,14 +22,11 @@ class VGG(nn.Module):
     The head `linear` is one Linear(8·base_width, c), as for CIFAR-10 in the released code of
     Baratin et al. 2021 (512 units at full width). The head `two_hidden` has two ReLU layers of
     64·base_width units with dropout before the readout, torchvision's layout (4096 units at full
-    width) on features pooled to 1×1, as in the released code of Beaglehole et al. 2024.
+    width) on features pooled to 1×1, as in the released code of Beaglehole et al. 2024. Layers are
+    called by position: "features.0", …, "head.0", …
 
     Source: Baratin et al. 2021, Section 3.1 (VGG19) and Figure 7 (VGG11); Beaglehole et al. 2024,
     Appendix J and Figure 2 (VGG11 without batch norm).
-
-    Attributes:
-        features: convolutions, batch norms, ReLUs and pools, by position: "features.0", ...
-        head: the linear layers at the end: "head.0", ...
 
     Args:
         depth: 11 or 19.
@@ -41,17 +38,12 @@ class VGG(nn.Module):
         head: one of `HEADS`.
         dropout: probability of the head `two_hidden`'s dropout, in [0, 1).
         in_channels: channels of the images.
-        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
+        init: see `models.initialisation.new_linear`.
         dtype: precision of the parameters.
 
     Raises:
         ValueError: if the depth or a name is unknown, a size is not positive, or dropout is not
             a probability.
-
-    Example:
-        >>> model = VGG(11, 4, 10, torch.Generator().manual_seed(0))
-        >>> model(torch.ones(2, 3, 32, 32)).shape
-        torch.Size([2, 10])
     """
 
     def __init__(

@@ -11,12 +11,12 @@ from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.layer_features.feature_covariance import (
     FeatureMatrices,
     layer_feature_matrices,
+    preactivation_gradients,
 )
 from feature_alignment.layer_features.feature_matrices import (
     cosine_similarity,
     preactivation_feature_covariance,
 )
-from feature_alignment.layer_features.layer_signals import LayerSignals, layer_signals
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import Measurement, Row
@@ -79,7 +79,7 @@ class FeatureProbe:
         self._initial = copy_parameters(model)
         plain = isinstance(x, torch.Tensor) and isinstance(model, MLP)
         keep = centre_tangents and plain and options.get("output") is None
-        self._initial_signals = self._signals(model) if keep else None
+        self._initial_tangents = preactivation_gradients(model, x, layers) if keep else None
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every layer.
@@ -87,14 +87,14 @@ class FeatureProbe:
         Raises:
             TrainingDivergedError: if no gradient reaches a layer any more.
         """
-        if self._initial_signals is None:
+        if self._initial_tangents is None:
             matrices = layer_feature_matrices(
                 model, self._x, self._layers, self._initial, **self._options
             )
         else:
             matrices = {
-                name: self._matrices(name, model, now, self._initial_signals[name])
-                for name, now in self._signals(model).items()
+                name: self._matrices(name, model, now, self._initial_tangents[name])
+                for name, now in preactivation_gradients(model, self._x, self._layers).items()
             }
         measurement = Measurement()
         for position, (name, layer) in enumerate(matrices.items()):
@@ -124,21 +124,15 @@ class FeatureProbe:
         if "generator" in state:
             self._options["generator"].set_state(state["generator"])
 
-    def _signals(self, model: nn.Module) -> dict[str, LayerSignals]:
-        assert isinstance(self._x, torch.Tensor)
-        found = layer_signals(model, self._x)
-        return {name: found[name] for name in self._layers or found}
-
     def _matrices(
-        self, name: str, model: nn.Module, signals: LayerSignals, initial: LayerSignals
+        self, name: str, model: nn.Module, tangents: torch.Tensor, initial: torch.Tensor
     ) -> FeatureMatrices:
-        change = (signals.gradients - initial.gradients).double()
         return FeatureMatrices(
             weight_matrix=model.get_parameter(f"{name}.weight").detach(),
-            covariance=preactivation_feature_covariance(signals.gradients),
+            covariance=preactivation_feature_covariance(tangents),
             positions=1,
             initial_weight=self._initial[f"{name}.weight"],
-            tangent_change=preactivation_feature_covariance(change),
+            tangent_change=preactivation_feature_covariance((tangents - initial).double()),
         )
 
     def _compare(self, layer: FeatureMatrices) -> dict[str, float]:

@@ -1,8 +1,7 @@
 """Checkpoints: a run that was killed goes on near where it was, and ends with the same numbers.
 
-A run saves each seed that is finished, and each `training.loop.train` that is given a checkpoint
-saves its own state within. The files hold tensors, numbers, texts and containers of them, and are
-read as such: a folder of results may be one that others can write to, and no code of theirs is run.
+The files hold tensors, numbers, texts and containers of them, and are read as such: a folder of
+results may be one that others can write to, and no code of theirs is run.
 """
 
 import logging
@@ -117,13 +116,9 @@ def _unpacked(value: Any) -> Any:
 
 
 class TrainingCheckpoint:
-    """The saved state of one training.
+    """The saved state of one training, by a name that tells it from the run's other trainings.
 
     Besides the parts it holds PyTorch's global random state, which dropout draws from.
-
-    Args:
-        checkpoints: where it is saved.
-        name: tells it from the run's other trainings.
     """
 
     def __init__(self, checkpoints: Checkpoints, name: str) -> None:

@@ -57,10 +57,9 @@ def train(
 
     Step 0 is before the first update, step t after update t. At every measured step the loss over
     the training samples is recorded (layer "all", split "train", metric "loss"), then each probe
-    is called.
-    Measurements happen in eval mode with cleared gradients and leave training as it would have
-    been without them. A model with dropout draws from PyTorch's global generator: seed that
-    before.
+    is called. Measurements happen in eval mode with cleared gradients and leave training as it
+    would have been without them. A model with dropout draws from PyTorch's global generator: seed
+    that before.
 
     With a checkpoint, all that training changes is saved now and then, and a training that was
     killed goes on from there. A probe that changes while it is used must be `Stateful`.
@@ -74,12 +73,10 @@ def train(
         steps: number of updates.
         batch_size: examples per update; None for the full batch.
         batches: CPU generator of the epoch permutations, needed with mini-batches.
-        drop_incomplete: leave out the last batch of an epoch when it is smaller; by default it
-            is used.
+        drop_incomplete: leave out the last batch of an epoch when it is smaller.
         augment: random change of the inputs of each update; measurements see them unchanged.
         schedule: factor on the learning rate of update t = 0, 1, …
-        largest_gradient: norm of the whole gradient above which it is scaled down to that norm;
-            None for no limit.
+        largest_gradient: norm of the whole gradient above which it is scaled down to that norm.
         measure_at: measured steps, see `training.schedule`.
         evaluate_on: inputs and targets by split, over which the loss is recorded; None for the
             training samples as the split "train".
