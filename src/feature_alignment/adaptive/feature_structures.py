@@ -34,17 +34,11 @@ class Structureless:
 
 @dataclass(frozen=True)
 class RankOneTransformation:
-    """M = I + (s − 1)uuᵀ.
+    """M = I + (s − 1)uuᵀ."""
 
-    Attributes:
-        penalty: Ω̃(B).
-        direction: u by layer, of norm 1 over all layers together (zero if B is).
-        scale: s.
-    """
-
-    penalty: float
-    direction: Matrices
-    scale: float
+    penalty: float  # Ω̃(B)
+    direction: Matrices  # u by layer, of norm 1 over all layers together (zero if B is)
+    scale: float  # s
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
         """M^power applied to matrices by layer; the power may be negative."""
@@ -119,19 +113,12 @@ class LayerStructure:
 
 @dataclass(frozen=True)
 class Sides:
-    """Both transformations of one layer, M⁽¹⁾ = V S⁽¹⁾Vᵀ + (I − VVᵀ) and M⁽²⁾ alike with U.
+    """Both transformations of one layer, M⁽¹⁾ = V S⁽¹⁾Vᵀ + (I − VVᵀ) and M⁽²⁾ alike with U."""
 
-    Attributes:
-        inputs: V as columns, (d, r) orthonormal.
-        input_scales: s⁽¹⁾, (r,).
-        outputs: U as columns, (k, r) orthonormal.
-        output_scales: s⁽²⁾, (r,).
-    """
-
-    inputs: torch.Tensor
-    input_scales: torch.Tensor
-    outputs: torch.Tensor
-    output_scales: torch.Tensor
+    inputs: torch.Tensor  # V as columns, (d, r) orthonormal
+    input_scales: torch.Tensor  # s⁽¹⁾, (r,)
+    outputs: torch.Tensor  # U as columns, (k, r) orthonormal
+    output_scales: torch.Tensor  # s⁽²⁾, (r,)
 
 
 @dataclass(frozen=True)

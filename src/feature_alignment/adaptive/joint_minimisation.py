@@ -17,19 +17,12 @@ SingularPenalty = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class JointMinimum:
-    """The best end of several descents.
+    """The best end of several descents."""
 
-    Attributes:
-        objective: Ω(M) + ‖W‖² there.
-        transformations: for each block the pair M⁽¹⁾ (d, d), M⁽²⁾ (k, k).
-        coefficients: for each block B = M⁽²⁾ W M⁽¹⁾, (k, d).
-        ends: the objectives where each descent ended.
-    """
-
-    objective: float
-    transformations: list[tuple[torch.Tensor, torch.Tensor]]
-    coefficients: list[torch.Tensor]
-    ends: list[float]
+    objective: float  # Ω(M) + ‖W‖² there
+    transformations: list[tuple[torch.Tensor, torch.Tensor]]  # by block: M⁽¹⁾ (d, d), M⁽²⁾ (k, k)
+    coefficients: list[torch.Tensor]  # by block: B = M⁽²⁾ W M⁽¹⁾, (k, d)
+    ends: list[float]  # the objectives where each descent ended
 
 
 def square_penalty(matrix: torch.Tensor) -> torch.Tensor:

@@ -16,16 +16,10 @@ Matrices = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class MatrixLayout:
-    """Which parameters make up which matrix.
+    """Which parameters make up which matrix: a weight and perhaps a bias, or any single one."""
 
-    Attributes:
-        shapes: the shape of each parameter by its name.
-        layers: names of the parameters of each matrix, by the layer's name, input to output: a
-            weight and perhaps a bias, or any single parameter.
-    """
-
-    shapes: Mapping[str, torch.Size]
-    layers: Mapping[str, tuple[str, ...]]
+    shapes: Mapping[str, torch.Size]  # the shape of each parameter by its name
+    layers: Mapping[str, tuple[str, ...]]  # parameters of each matrix by layer, input to output
 
     def join(self, parameters: Mapping[str, torch.Tensor]) -> Matrices:
         """Matrices (k, d) by layer, of values by parameter name."""

@@ -84,19 +84,12 @@ class Interpolation:
 
 @dataclass(frozen=True)
 class Solution:
-    """Where the alternation ended.
+    """Where the alternation ended."""
 
-    Attributes:
-        coefficients: B by layer.
-        transformation: the best M for it.
-        objectives: Ω̃(B) at the start and after each alternation, nonincreasing.
-        converged: whether the last alternation lowered it by no more than the tolerance.
-    """
-
-    coefficients: Matrices
-    transformation: Transformation
-    objectives: list[float]
-    converged: bool
+    coefficients: Matrices  # B by layer
+    transformation: Transformation  # the best M for it
+    objectives: list[float]  # Ω̃(B) at the start and after each alternation, nonincreasing
+    converged: bool  # whether the last alternation lowered it by no more than the tolerance
 
 
 def minimise_penalty(

@@ -83,17 +83,11 @@ def multiclass_bound(
 
 @dataclass(frozen=True)
 class MinimumNorm:
-    """Minimum-norm interpolator w* (p,) and the modes j < r it is made of.
+    """Minimum-norm interpolator w* (p,) and the modes j < r it is made of."""
 
-    Attributes:
-        weights: w*.
-        eigenvalues: λ, (r,), of the kernel matrix, largest first.
-        coefficients: u_jᵀy, (r,).
-    """
-
-    weights: np.ndarray
-    eigenvalues: np.ndarray
-    coefficients: np.ndarray
+    weights: np.ndarray  # w*
+    eigenvalues: np.ndarray  # λ, (r,), of the kernel matrix, largest first
+    coefficients: np.ndarray  # u_jᵀy, (r,)
 
 
 def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNorm:

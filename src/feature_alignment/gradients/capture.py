@@ -19,19 +19,12 @@ class ReorderedSamplesError(ValueError):
 
 @dataclass(frozen=True)
 class Recording:
-    """What one forward pass leaves behind.
+    """What one forward pass leaves behind."""
 
-    Attributes:
-        f: the model's outputs (n, c) with their graph.
-        leaves: the parameters to differentiate by, by name: leaves of the graph.
-        graph: the graph.
-        copies: how often each sample went through the model; f has the first outputs.
-    """
-
-    f: torch.Tensor
-    leaves: Mapping[str, torch.Tensor]
+    f: torch.Tensor  # the model's outputs (n, c) with their graph
+    leaves: Mapping[str, torch.Tensor]  # the parameters to differentiate by: leaves of the graph
     graph: Graph
-    copies: int = 1
+    copies: int = 1  # how often each sample went through the model; f has the first outputs
 
 
 @contextmanager

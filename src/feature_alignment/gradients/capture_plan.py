@@ -76,35 +76,20 @@ _LARGER = 4
 
 @dataclass(frozen=True)
 class CapturePlan:
-    """How to capture the gradients of one model at one point.
-
-    Attributes:
-        function: the model.
-        values: all parameters by name, detached.
-        names: the parameters to differentiate by.
-        outputs: c.
-        signature: of the graph that the model leaves.
-        calls: operations that rules explain, by their number in the graph.
-        held: those whose inputs and signals are held.
-        formed: parameters captured by rule whose gradients are held, not their factors.
-        generic: parameters without rules that fit.
-        batched: whether the generic ones are differentiated for several samples at a time.
-        held_bytes: memory for the captured gradients of one sample.
-        passing_bytes: memory for one sample's graph and backward passes.
-    """
+    """How to capture the gradients of one model at one point."""
 
     function: ModelFunction
-    values: Mapping[str, torch.Tensor]
-    names: tuple[str, ...]
-    outputs: int
-    signature: object
-    calls: Mapping[int, CallPlan]
-    held: frozenset[int]
-    formed: frozenset[str]
-    generic: tuple[str, ...]
-    batched: bool
-    held_bytes: int
-    passing_bytes: int
+    values: Mapping[str, torch.Tensor]  # all parameters by name, detached
+    names: tuple[str, ...]  # the parameters to differentiate by
+    outputs: int  # c
+    signature: object  # of the graph that the model leaves
+    calls: Mapping[int, CallPlan]  # operations that rules explain, by their number in the graph
+    held: frozenset[int]  # those whose inputs and signals are held
+    formed: frozenset[str]  # captured by rule, with gradients held and not their factors
+    generic: tuple[str, ...]  # parameters without rules that fit
+    batched: bool  # whether the generic ones are differentiated for several samples at a time
+    held_bytes: int  # memory for the captured gradients of one sample
+    passing_bytes: int  # memory for one sample's graph and backward passes
 
 
 class OtherPathError(Exception):

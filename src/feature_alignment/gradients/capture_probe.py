@@ -38,32 +38,20 @@ _FEW, _MORE = 2, 3
 
 @dataclass(frozen=True)
 class Operand:
-    """What a rule gives gradients by: made of parameters only.
+    """What a rule gives gradients by: made of parameters only."""
 
-    Attributes:
-        source: where in the graph it comes from.
-        names: the parameters that it is made of.
-        derived: whether it is another function of them than a selection of one's entries.
-        entries: which entries of the parameter it has, None for all in their order.
-    """
-
-    source: Source
-    names: tuple[str, ...]
-    derived: bool = False
-    entries: torch.Tensor | None = None
+    source: Source  # where in the graph it comes from
+    names: tuple[str, ...]  # the parameters that it is made of
+    derived: bool = False  # whether it is no selection of one parameter's entries
+    entries: torch.Tensor | None = None  # the parameter's that it has; None for all in their order
 
 
 @dataclass(frozen=True)
 class CallPlan:
-    """An operation that a rule explains.
+    """An operation that a rule explains."""
 
-    Attributes:
-        place: where its output holds the samples.
-        operands: by their number among the operation's inputs.
-    """
-
-    place: Place
-    operands: Mapping[int, Operand]
+    place: Place  # where its output holds the samples
+    operands: Mapping[int, Operand]  # by their number among the operation's inputs
 
     def call(self, graph: Graph, number: int, n: int) -> OperationCall:
         """The operation of this number in a recording of n samples.
@@ -80,31 +68,18 @@ class CallPlan:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial on few samples shows.
+    """What a trial on few samples shows."""
 
-    Attributes:
-        outputs: c.
-        signature: of the graph.
-        plans: the operations that rules explain, by their number in the graph.
-        parts: of each explained parameter the gradients of one sample, of one cotangent.
-        numbers: of each operation, numbers per sample: inputs, output, and signal of one output.
-        saved: bytes that the graph saves for one sample.
-        unexplained: parameters with other uses.
-        expected: gradients of the first sample by these, for one cotangent.
-        cotangent: that cotangent, (1, c).
-        unused: parameters that the outputs do not depend on.
-    """
-
-    outputs: int
-    signature: object
-    plans: Mapping[int, CallPlan]
-    parts: Mapping[str, Sequence[Part]]
-    numbers: Mapping[int, tuple[int, int, int]]
-    saved: int
-    unexplained: tuple[str, ...]
-    expected: Mapping[str, torch.Tensor]
-    cotangent: torch.Tensor
-    unused: tuple[str, ...]
+    outputs: int  # c
+    signature: object  # of the graph
+    plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
+    parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
+    numbers: Mapping[int, tuple[int, int, int]]  # per sample: inputs, output, one signal
+    saved: int  # bytes that the graph saves for one sample
+    unexplained: tuple[str, ...]  # parameters with other uses
+    expected: Mapping[str, torch.Tensor]  # the first sample's, for one cotangent
+    cotangent: torch.Tensor  # that cotangent, (1, c)
+    unused: tuple[str, ...]  # parameters that the outputs do not depend on
 
 
 def try_rules(

@@ -20,17 +20,11 @@ Source = tuple[int, int]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor holds its samples: an axis that runs over (before, n, after).
-
-    Attributes:
-        axis: the axis.
-        before: positions that run slower than the samples.
-        after: positions that run faster.
-    """
+    """Where a tensor holds its samples: an axis that runs over (before, n, after)."""
 
     axis: int
-    before: int = 1
-    after: int = 1
+    before: int = 1  # positions that run slower than the samples
+    after: int = 1  # positions that run faster
 
     def split(self, t: torch.Tensor) -> torch.Tensor:
         """The axis in three: (…, before, n, after, …)."""

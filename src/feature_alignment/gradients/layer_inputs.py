@@ -55,15 +55,10 @@ class _ByPosition:
 
 @dataclass(frozen=True)
 class VectorInputs(_ByPosition):
-    """Inputs of a linear layer at every position.
+    """Inputs of a linear layer at every position."""
 
-    Attributes:
-        values: a, (n, P, groups·d).
-        groups: matrices side by side, each with inputs of its own.
-    """
-
-    values: torch.Tensor
-    groups: int = 1
+    values: torch.Tensor  # a, (n, P, groups·d)
+    groups: int = 1  # matrices side by side, each with inputs of its own
 
     @property
     def columns(self) -> int:
@@ -83,21 +78,16 @@ class VectorInputs(_ByPosition):
 class PatchInputs(_ByPosition):
     """Inputs of a convolution, unfolded into one patch per output position when loaded.
 
-    A patch's entries run over the window first and the channels last, which copies fastest.
-
-    Attributes:
-        values: the layer's input (n, images, channels, …), one axis per spatial dimension; a
-            sample may consist of several images.
-        kernel: window size per spatial dimension; so are stride, dilation and padding.
-        groups: groups of channels.
+    A patch's entries run over the window first and the channels last, which copies fastest. A
+    sample may consist of several images.
     """
 
-    values: torch.Tensor
-    kernel: tuple[int, ...]
+    values: torch.Tensor  # (n, images, channels, …): one axis per spatial dimension
+    kernel: tuple[int, ...]  # window size per spatial dimension; so are the next three
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     padding: tuple[int, ...]
-    groups: int
+    groups: int  # groups of channels
 
     @property
     def positions(self) -> int:
@@ -150,16 +140,11 @@ class TokenInputs(_ByPosition):
     """Inputs of an embedding: token t stands for the unit vector e_t, its gradient for e_t δᵀ.
 
     The roles are swapped: rows of the weight (V, k) belong to tokens, columns to δ.
-
-    Attributes:
-        values: tokens (n, P).
-        vocabulary: V.
-        columns: k, the embedding's width.
     """
 
-    values: torch.Tensor
-    vocabulary: int
-    columns: int
+    values: torch.Tensor  # tokens (n, P)
+    vocabulary: int  # V
+    columns: int  # k, the embedding's width
     groups: int = 1
 
     def load(self, group: int, samples: slice) -> torch.Tensor:

@@ -41,17 +41,11 @@ _RUNNING = threading.RLock()
 
 @dataclass(frozen=True)
 class ModelFunction:
-    """f(values, samples) of a model: (n, c), every axis of the output but the first flattened.
-
-    Attributes:
-        model: the model.
-        output: see `OutputChoice`; None where the model returns a tensor.
-        emptied: names of modules whose dictionaries of tensors are empty when the model runs.
-    """
+    """f(values, samples) of a model: (n, c), every axis of the output but the first flattened."""
 
     model: nn.Module
-    output: OutputChoice | None = None
-    emptied: frozenset[str] = frozenset()
+    output: OutputChoice | None = None  # see `OutputChoice`; None where the model returns a tensor
+    emptied: frozenset[str] = frozenset()  # modules whose dictionaries of tensors are emptied
 
     def copies(self, samples: Samples) -> int:
         """How often to run each sample, so that its gradients are right.

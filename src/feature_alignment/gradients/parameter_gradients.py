@@ -18,15 +18,10 @@ from feature_alignment.gradients.layer_inputs import Inputs, PatchInputs, TokenI
 
 @dataclass(frozen=True)
 class MatrixGradients:
-    """Per-sample gradients Σ_t δ_t a_tᵀ of a matrix-shaped parameter, as their factors.
+    """Per-sample gradients Σ_t δ_t a_tᵀ of a matrix-shaped parameter, as their factors."""
 
-    Attributes:
-        inputs: a.
-        deltas: δ, (n, c, P, groups·k).
-    """
-
-    inputs: Inputs
-    deltas: torch.Tensor
+    inputs: Inputs  # a
+    deltas: torch.Tensor  # δ, (n, c, P, groups·k)
 
     @property
     def rows(self) -> int:
@@ -123,15 +118,10 @@ Gradients = MatrixGradients | VectorGradients | BiasGradients
 
 @dataclass(frozen=True)
 class Part:
-    """Gradients of some entries of a parameter, as sums over uses.
+    """Gradients of some entries of a parameter, as sums over uses."""
 
-    Attributes:
-        uses: gradients to be added, of one kind.
-        entries: which entries of the flat parameter they are; None for all in their order.
-    """
-
-    uses: Sequence[Gradients]
-    entries: torch.Tensor | None = None
+    uses: Sequence[Gradients]  # gradients to be added, of one kind
+    entries: torch.Tensor | None = None  # of the flat parameter; None for all in their order
 
     def to(self, dtype: torch.dtype) -> "Part":
         """The same in a precision."""

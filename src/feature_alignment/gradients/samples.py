@@ -12,17 +12,11 @@ Index = slice | Sequence[int]
 
 @dataclass(frozen=True)
 class Samples:
-    """Arguments of a model, and which of them hold samples along their first axis.
+    """Arguments of a model, and which of them hold samples along their first axis."""
 
-    Attributes:
-        entries: the arguments by position (an integer) or keyword.
-        sampled: the entries that hold samples.
-        n: number of samples.
-    """
-
-    entries: Mapping[int | str, Any]
-    sampled: frozenset[int | str]
-    n: int
+    entries: Mapping[int | str, Any]  # the arguments by position (an integer) or keyword
+    sampled: frozenset[int | str]  # the entries that hold samples
+    n: int  # how many
 
     def __len__(self) -> int:
         """Number of samples."""

@@ -15,16 +15,10 @@ _SUBSET_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Eigenfunctions:
-    """Leading eigenfunctions of a kernel, sampled.
+    """Leading eigenfunctions of a kernel, sampled."""
 
-    Attributes:
-        eigenvalues: (m,), of the Gram matrix, in nonincreasing order: n times those of the integral
-            operator.
-        functions: (n·c, m); column j holds u_j(x_i)[y] at index i·c + y.
-    """
-
-    eigenvalues: np.ndarray
-    functions: np.ndarray
+    eigenvalues: np.ndarray  # (m,), of the Gram matrix, nonincreasing: n times the operator's
+    functions: np.ndarray  # (n·c, m); column j holds u_j(x_i)[y] at index i·c + y
 
 
 def eigenfunctions(

@@ -41,20 +41,12 @@ _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 @dataclass(frozen=True)
 class SingularDirections:
-    """Leading singular triples of a Jacobian: J v_j = σ_j u_j, Jᵀu_j = σ_j v_j.
+    """Leading singular triples of a Jacobian: J v_j = σ_j u_j, Jᵀu_j = σ_j v_j."""
 
-    Attributes:
-        values: σ, (m,) float64, in nonincreasing order; σ² are eigenvalues of the kernel.
-        functions: u as columns, (n·c, m) float64, orthonormal, with `fixed_signs`.
-        directions: v by parameter name, (m, …) with the parameter's shape, orthonormal over all
-            parameters together.
-        residuals: ‖K u_j − σ_j²u_j‖/σ_1², (m,), as checked.
-    """
-
-    values: np.ndarray
-    functions: np.ndarray
-    directions: Direction
-    residuals: np.ndarray
+    values: np.ndarray  # σ, (m,) float64, in nonincreasing order; σ² are eigenvalues of the kernel
+    functions: np.ndarray  # u as columns, (n·c, m) float64, orthonormal, with `fixed_signs`
+    directions: Direction  # v by parameter, (m, …), orthonormal over all together
+    residuals: np.ndarray  # ‖K u_j − σ_j²u_j‖/σ_1², (m,), as checked
 
 
 class Jacobian:

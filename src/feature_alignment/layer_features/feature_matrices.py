@@ -83,19 +83,12 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
 
 @dataclass(frozen=True)
 class FeaturePair:
-    """What it takes to compare F = WᵀW with G = WᵀKW, which are (d, d).
+    """What it takes to compare F = WᵀW with G = WᵀKW, which are (d, d)."""
 
-    Attributes:
-        inner: tr(FG).
-        norms: ‖F‖ and ‖G‖ in the Frobenius norm.
-        means: the means of their entries.
-        entries: d².
-    """
-
-    inner: float
-    norms: tuple[float, float]
-    means: tuple[float, float]
-    entries: int
+    inner: float  # tr(FG)
+    norms: tuple[float, float]  # ‖F‖ and ‖G‖ in the Frobenius norm
+    means: tuple[float, float]  # the means of their entries
+    entries: int  # d²
 
     def correlation(self, subtract_mean: bool = False) -> float:
         """ρ(F, G), or Pearson's correlation of their entries; see `cosine_similarity`.
