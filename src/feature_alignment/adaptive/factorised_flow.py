@@ -36,15 +36,12 @@ class FactorisedModel:
 def factorised_flow(
     features: Sequence[np.ndarray], targets: np.ndarray, duration: float
 ) -> list[FactorisedModel]:
-    """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0.
+    """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0, at learning rate 1.
+
+    Of features Φ_ℓ, for each block (N, k, d), and targets r (N,).
 
     Source: LeJeune & Alemohammad 2024, Model A (item 2), and the released code's adaptive model;
     the conserved quantities are this project's.
-
-    Args:
-        features: Φ_ℓ, for each block (N, k, d).
-        targets: r, (N,).
-        duration: time of the flow, in units in which the learning rate is 1.
 
     Raises:
         RuntimeError: if the integration fails.

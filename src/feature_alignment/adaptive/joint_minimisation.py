@@ -50,18 +50,12 @@ def minimise_jointly(
     For given M the best W is known, ‖W‖² = rᵀ K_M⁻¹ r with the kernel K_M of the transformed
     features; over the entries of all M the rest is minimised by a quasi-Newton method.
 
+    The features are (N, k, d) in float64 for each block, the targets r (N,); `fixed_outputs` tells
+    for each block whether M⁽²⁾ stays I. With `identity_first` the first start is M = I: a descent
+    from there can keep symmetries of the problem that one from elsewhere would have to find.
+
     Source: LeJeune & Alemohammad 2024, eq. 1 under Model A; with one block of k = 1 and fixed
     outputs, eq. 1 under Theorem 1.
-
-    Args:
-        features: for each block the features (N, k, d) in float64.
-        targets: r, (N,).
-        penalty: Ω of one matrix.
-        generator: stream of the random starts.
-        starts: number of descents.
-        fixed_outputs: for each block whether M⁽²⁾ stays I.
-        identity_first: whether the first start is M = I. A descent from there can keep symmetries
-            of the problem that one from elsewhere would have to find.
     """
     sizes: list[int] = []
     for block, fixed in zip(features, fixed_outputs, strict=True):

@@ -101,18 +101,13 @@ def minimise_penalty(
     tolerance: float = 1e-6,
     max_iterations: int = 500,
 ) -> Solution:
-    """A local minimum of Ω̃(B) subject to JB = r.
+    """A local minimum of Ω̃(B) subject to JB = r, the targets (n, c) less the initial outputs.
+
+    It starts from the transformation `start`, None for I, and stops when the relative change of
+    the objective is no more than the tolerance.
 
     Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm is this project's
     (iteratively reweighted least squares).
-
-    Args:
-        interpolation: J and the set of interpolating coefficients.
-        targets: r, what is to be added to the initial outputs, (n, c).
-        structure: the allowed transformations and their penalty.
-        start: M to start from; None for I.
-        tolerance: relative change of the objective at which to stop.
-        max_iterations: alternations.
     """
     coefficients = interpolation.minimum_norm(targets)
     if start is not None:

@@ -222,15 +222,11 @@ def minimise_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Global minimum of u ↦ objective(u, row) for every row, u in [0, 1]: u (m,) and it (m,).
 
-    A grid, then golden sections in the best three valleys of each row. The grid decides which
-    valleys are seen: one between two neighbouring points can be missed. A minimum at a grid point,
-    an end of the interval included, is found exactly; of several that are equally good the first.
-
-    Args:
-        objective: takes u of shape (m, q) and rows of shape (m, 1) and returns (m, q); it may
-            return infinity, but not NaN.
-        grid: (g,) ascending, from 0 to 1.
-        rows: the parameter of each row.
+    A grid (g,), ascending from 0 to 1, then golden sections in the best three valleys of each row.
+    The grid decides which valleys are seen: one between two neighbouring points can be missed. A
+    minimum at a grid point, an end of the interval included, is found exactly; of several that are
+    equally good the first. The objective takes u (m, q) and rows (m, 1) and returns (m, q), finite
+    or not.
 
     Raises:
         ValueError: if the objective is NaN somewhere on the grid.

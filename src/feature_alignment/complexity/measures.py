@@ -167,18 +167,13 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 def fisher_rao_norm(
     model: nn.Module, x: torch.Tensor, y: torch.Tensor, chunk_size: int = 500
 ) -> float:
-    """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the observed labels.
+    """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the labels y (n,).
 
     ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the change of f(x_i) as all
     parameters, biases included, are scaled up together. It vanishes as the labels are fitted.
+    `chunk_size` samples at a time bound the memory, and do not change the result.
 
     Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
-
-    Args:
-        model: the network.
-        x: inputs (n, …).
-        y: class indices (n,).
-        chunk_size: samples at a time; bounds the memory, does not change the result.
     """
     squares = [
         _scaling_gradients(model, inputs, labels).square()

@@ -56,16 +56,12 @@ def velocity_correlation(
 ) -> float:
     """ρ(XᵀY𝒦YX, XᵀY𝒦²YX), Y = diag(y): of the first non-zero derivatives of NFM and AGOP.
 
-    With the PTK of one network it is the observed value. With E[𝒦] it is the paper's first-order
-    prediction; with E[𝒦²] as `square` as well, only the covariance of both factors is left out.
+    Of a layer's inputs X (n, d), residuals y (n,), which are the labels where the outputs are
+    zero, and 𝒦 (n, n). With the PTK of one network it is the observed value. With E[𝒦] it is the
+    paper's first-order prediction; with E[𝒦²] as `square` as well, instead of the product of 𝒦
+    with itself, only the covariance of both factors is left out.
 
     Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
-
-    Args:
-        x: inputs of the layer, (n, d).
-        y: residuals, which are the labels where the outputs are zero, (n,).
-        kernel: 𝒦, symmetric (n, n).
-        square: stands for 𝒦², (n, n); None for the product of 𝒦 with itself.
 
     Example:
         >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])

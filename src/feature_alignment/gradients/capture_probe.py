@@ -92,13 +92,8 @@ def try_rules(
 ) -> Trial:
     """Record the model on two and on three samples, and check what the rules say about the first.
 
-    Args:
-        function: the model.
-        values: all parameters by name, detached.
-        samples: inputs, at least one.
-        names: the parameters to differentiate by.
-        outputs: of all samples, (n, c), as the model gave them before.
-        tolerance: their rounding errors.
+    `names` are the parameters to differentiate by; `outputs` (n, c) of all samples are what the
+    model gave before, to the given rounding errors.
 
     Raises:
         ValueError: if it gives others now.

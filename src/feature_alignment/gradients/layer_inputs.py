@@ -30,14 +30,14 @@ class _ByPosition:
     def add_gradient_rows(
         self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
     ) -> None:
-        """Replace `out` by beta · out + rows of Σ_t δ_t a_tᵀ.
+        """Replace `out` by beta · out + rows of Σ_t δ_t a_tᵀ, with beta 0 or 1.
 
         Args:
             out: (b, c, number of rows, columns), contiguous.
             loaded: inputs of b samples.
             signal: δ (b, c, P, k).
             rows: the units, or the group's output channels; of an embedding the tokens.
-            beta: 0 or 1.
+            beta: 0 replaces, 1 adds.
         """
         delta = signal[..., rows]  # (b, c, P, k)
         # All outputs in one product per sample, since they share the inputs; of the two layouts
@@ -86,7 +86,7 @@ class PatchInputs(_ByPosition):
     kernel: tuple[int, ...]  # window size per spatial dimension; so are the next three
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[int, ...]
+    padding: tuple[int, ...]  # zeros on either side
     groups: int  # groups of channels
 
     @property

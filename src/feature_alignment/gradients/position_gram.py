@@ -96,14 +96,8 @@ def form_costs(
 ) -> dict[str, float]:
     """Cost of each form in multiplications, including that of moving numbers.
 
-    Args:
-        samples: n and n₂.
-        outputs: c.
-        positions: P and P₂.
-        weight: rows and columns of one group's weight.
-        symmetric: whether only one triangle is computed.
-        groups: number of groups.
-        tokens: whether the parameter is an embedding, whose inputs are compared, not multiplied.
+    For n and n₂ samples, P and P₂ positions, and the rows and columns of one group's weight. With
+    `tokens` it is an embedding, whose inputs are compared, not multiplied.
     """
     (n, n2), c, (t, s), (k, d) = samples, outputs, positions, weight
     share = 0.5 if symmetric else 1.0

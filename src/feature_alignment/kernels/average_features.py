@@ -38,16 +38,10 @@ def average_tangent_features(
     both ends included. f_θ − f_θ₀ = ∇̄f_θ·(θ − θ₀) holds for the integral; the mean differs from
     it by O(1/points). Holds n·c·p numbers: 240 MB in float32 for n = 500, c = 1, p = 1.2e5.
 
-    Source: LeJeune & Alemohammad 2024, Section 2.1 and Appendix B.1 (50 points).
+    `start` and `end` are θ₀ and θ by parameter name; the model's own parameters are not used. The
+    other arguments are as for `tangent_kernel`.
 
-    Args:
-        model: the architecture, see `tangent_kernel`; its own parameters are not used.
-        start: θ₀ by parameter name.
-        end: θ by parameter name.
-        x: inputs (n, …).
-        points: number of points, at least 2.
-        output: as for `tangent_kernel`.
-        only: as for `tangent_kernel`.
+    Source: LeJeune & Alemohammad 2024, Section 2.1 and Appendix B.1 (50 points).
 
     Returns:
         The features (n·c, entries) by each parameter, by its name; rows sample-major.

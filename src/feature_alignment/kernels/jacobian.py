@@ -53,7 +53,7 @@ class Jacobian:
     """J at a model's own parameters, as two products from one forward pass.
 
     Jv is the change of the outputs per unit step of the parameters along v; −η Jᵀ∇L is the step of
-    gradient descent, and K u = J(Jᵀu).
+    gradient descent, and K u = J(Jᵀu). The model and further arguments are as for `tangent_kernel`.
 
     Source: Baratin et al. 2021, eqs. 2 and 3, Appendix A.1 (Figure 7).
 
@@ -62,12 +62,6 @@ class Jacobian:
         samples: n.
         outputs: c.
         dtype: precision of the outputs and products.
-
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …).
-        inputs: as for `tangent_kernel`.
-        output: as for `tangent_kernel`.
 
     Raises:
         ValueError: if the model is not supported.
@@ -218,19 +212,12 @@ def top_singular_directions(
     """Leading singular values and vectors of the Jacobian, by Lanczos iterations on K u = J(Jᵀu).
 
     The right singular vectors are the directions of the parameters in which the outputs change
-    most. Each iteration costs two passes over the graph of all samples. Singular values below
-    √tolerance · σ_1 are not resolved.
+    most; their number is less than n·c. Each iteration costs two passes over the graph of all
+    samples. Residuals ‖K u_j − σ_j²u_j‖/σ_1² are at most the tolerance, by default 1e-5 in float32
+    and 1e-10 in float64; singular values below √tolerance · σ_1 are not resolved. The generator
+    draws the first vector; `centred` centres J's rows over samples for each output.
 
     Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
-
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …), all at once.
-        number: m, how many, less than n·c.
-        generator: stream of the first vector.
-        centred: whether J's rows are first centred over samples for each output.
-        tolerance: largest residual ‖K u_j − σ_j²u_j‖/σ_1²; None for 1e-5 in float32 and 1e-10 in
-            float64.
 
     Raises:
         ValueError: if the model is not supported, the number is out of range, a singular value is

@@ -81,15 +81,11 @@ def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tenso
     """Trace Tr K of the tangent kernel of f(x) = V relu(Ux + b) + b', from a forward pass.
 
     With h = Ux + b and a = relu(h): ∂f_y/∂V_yj = a_j and ∂f_y/∂U_jk = V_yj 1[h_j > 0] x_k, so
-    Tr K = Σ_i { c (‖a_i‖² + 1) + (‖x_i‖² + 1) Σ_j 1[h_ij > 0] ‖V_{·j}‖² }, where each 1 is a bias.
-    Summed in float64, in units of f² per parameter².
+    Tr K = Σ_i { c (‖a_i‖² + 1) + (‖x_i‖² + 1) Σ_j 1[h_ij > 0] ‖V_{·j}‖² }, where each 1 is a bias,
+    if there is one. Inputs are (n, …) with d entries each. Summed in float64, in units of f² per
+    parameter².
 
     Source: Baratin et al. 2021, footnote 11 (‖Φ_t‖_F² = Tr K_t); the closed form is ours.
-
-    Args:
-        hidden: U (k, d) and b (k,), if any.
-        readout: V (c, k) and b' (c,), if any.
-        x: inputs (n, …) with d entries each.
     """
     with torch.no_grad():
         x = x.flatten(1)  # (n, d)

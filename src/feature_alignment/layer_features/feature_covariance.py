@@ -6,9 +6,11 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import tee
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import nn
 
@@ -35,6 +37,7 @@ from feature_alignment.layer_features.feature_matrices import (
     feature_pair,
     neural_feature_matrix,
 )
+from feature_alignment.training.evaluation import evaluation_mode
 
 log = logging.getLogger(__name__)
 
@@ -184,9 +187,16 @@ def layer_feature_matrices(
     """
     if centre_tangents and initial is None:
         raise ValueError("centre_tangents: changes of tangents need the start: give `initial`.")
-    values = evaluation_point(model)
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")
+    if output_samples is not None and output_samples < 1:
+        raise ValueError(f"output_samples: {output_samples}; it must be at least 1.")
+    if (output_samples is None) != (generator is None):
+        raise ValueError("output_samples and generator go together: give both or neither.")
+    refuse_dependent_samples(model)
+    function, values = ModelFunction(model, output), evaluation_point(model)
     samples, signs = as_samples(x, inputs), (output_samples, generator)
-    found = _Sums(ModelFunction(model, output), [values], layers, *signs)
+    found = _Sums(function, [values], layers, *signs)
     covariances = found.means(samples, chunk_size)
     matrices = {}
     for name, use in found.uses.items():
@@ -199,10 +209,64 @@ def layer_feature_matrices(
         )
     if centre_tangents:
         points = [values, evaluation_point(model, initial)]
-        changes = _Sums(ModelFunction(model, output), points, layers, *signs)
-        for name, change in changes.means(samples, chunk_size).items():
+        changes = _Sums(function, points, layers, *signs).means(samples, chunk_size)
+        for name, change in changes.items():
             matrices[name] = replace(matrices[name], tangent_change=change)
     return matrices
+
+
+class Features(dict[str, FeatureMatrices]):
+    """NFM, AGOP and their correlations by layer name."""
+
+    def frame(self) -> pd.DataFrame:
+        """One row per layer, one column per correlation; empty where one is not defined."""
+        rows = {name: layer.correlations() for name, layer in self.items()}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("layer")
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{name}: W {layer.weight_matrix.shape[0]} × {layer.weight_matrix.shape[1]}, "
+            + ", ".join(
+                f"{metric} {value:.3g}"
+                for metric, value in layer.correlations().items()
+                if not metric.endswith("_mean_subtracted")
+            )
+            for name, layer in self.items()
+        ]
+        return "\n".join([f"Features of {len(self)} layer{'s' * (len(self) > 1)}", *lines])
+
+
+def features(
+    model: nn.Module,
+    x: ModelInput,
+    initial: Mapping[str, torch.Tensor] | None = None,
+    **options: Any,
+) -> Features:
+    """NFM, AGOP and neural feature correlations of every layer, in all centrings.
+
+    The model is measured in evaluation mode, and put back into its own.
+
+    Source: Beaglehole et al. 2024, Sections 2 and 3 and Appendix D.
+
+    Args:
+        model: see `layer_feature_matrices`.
+        x: inputs (n, …), as for `tangent_kernel`.
+        initial: all parameters of the start by name, as from `copy_parameters(model)`; with them
+            come the centred, double-centred and PTK-centred correlations.
+        options: further arguments of `layer_feature_matrices`: `layers`, `inputs`, `output`, …
+
+    Returns:
+        A mapping from layer names to their matrices, with `frame()`, a table of all correlations.
+
+    Example:
+        >>> features(nn.Linear(2, 1, bias=False), torch.ones(5, 2)).frame()["nfc"].tolist()
+        [1.0]
+    """
+    centred = initial is not None
+    with evaluation_mode(model):
+        return Features(
+            layer_feature_matrices(model, x, initial=initial, centre_tangents=centred, **options)
+        )
 
 
 def preactivation_gradients(
@@ -241,69 +305,46 @@ def preactivation_gradients(
     return stacked if layers is None else {name: stacked[name] for name in layers}
 
 
+@dataclass
 class _Sums:
     """Sums over samples, positions and outputs of δᵀδ by layer, upper triangles in float64.
 
-    δ are the gradients at the first point, less those at the second if there are two. For each
-    layer, `uses` tells where it is used, and `counts` its positions in a sample.
-
-    Raises:
-        ValueError: see `layer_feature_matrices`.
+    δ are the gradients at the first point, less those at the second if there are two.
     """
 
-    def __init__(
-        self,
-        function: ModelFunction,
-        points: Sequence[Mapping[str, torch.Tensor]],
-        layers: Sequence[str] | None,
-        output_samples: int | None,
-        generator: torch.Generator | None,
-    ) -> None:
-        if output_samples is not None and output_samples < 1:
-            raise ValueError(f"output_samples: {output_samples}; it must be at least 1.")
-        if (output_samples is None) != (generator is None):
-            raise ValueError("output_samples and generator go together: give both or neither.")
-        refuse_dependent_samples(function.model)
-        self._function, self._points, self._layers = function, points, layers
-        self._output_samples, self._generator = output_samples, generator
-        self._owners = _owners(function.model, layers)
-        self._shared: set[str] = set()
-        self.uses: dict[str, MatrixUse] = {}
-        self.sums: dict[str, torch.Tensor] = {}
-        self.counts: dict[str, int] = {}
-        self.samples = 0
+    function: ModelFunction
+    points: Sequence[Mapping[str, torch.Tensor]]
+    layers: Sequence[str] | None
+    output_samples: int | None
+    generator: torch.Generator | None
+    uses: dict[str, MatrixUse] = field(default_factory=dict)  # where each layer is used
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # positions of a sample
 
     def means(self, samples: Samples, chunk_size: int) -> dict[str, torch.Tensor]:
-        """Whole means over samples and positions by layer, some samples at a time.
-
-        Raises:
-            ValueError: see `layer_feature_matrices`.
-        """
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")
-        self._shared = self._layers_on_shared_inputs(samples)
+        """Whole means over samples and positions by layer, some samples at a time."""
+        owners = _owners(self.function.model, self.layers)
+        shared = self._layers_on_shared_inputs(samples, owners)
         for span in spans(len(samples), chunk_size):
             with ExitStack() as stack:
                 recordings = [
-                    stack.enter_context(
-                        recorded(self._function, point, samples[span], self._owners)
-                    )
-                    for point in self._points
+                    stack.enter_context(recorded(self.function, point, samples[span], owners))
+                    for point in self.points
                 ]
+                self.uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
                 self._add(recordings)
-            self.samples += span.stop - span.start
         return {
-            name: _mirrored(self.sums[name] / (self.samples * self.counts[name]))
+            name: _mirrored(self.sums[name] / (len(samples) * self.counts[name]))
             for name in self.uses
         }
 
-    def _layers_on_shared_inputs(self, samples: Samples) -> set[str]:
+    def _layers_on_shared_inputs(self, samples: Samples, owners: Mapping[str, str]) -> set[str]:
         """The layers whose results do not grow with the samples."""
         shapes: list[dict[str, torch.Size]] = []
         for n in (2, 3):
             some = samples[[i % len(samples) for i in range(n)]]
-            with recorded(self._function, self._points[0], some, self._owners) as recording:
-                uses, _ = _layers_of(recording, self._owners)
+            with recorded(self.function, self.points[0], some, owners) as recording:
+                uses, _ = _layers_of(recording, owners)
                 shape = recording.graph.shape
                 shapes.append({name: shape((use.number, 0)) for name, use in uses.items()})
         return {
@@ -314,11 +355,10 @@ class _Sums:
 
     def _add(self, recordings: Sequence[Recording]) -> None:
         f, n = recordings[0].f, len(recordings[0].f)
-        self.uses = self._measured(recordings[0])  # they may differ for n = 1
         cotangents = (
             one_hot_cotangents(f)
-            if self._output_samples is None or self._generator is None
-            else random_sign_cotangents(f, self._output_samples, self._generator)
+            if self.output_samples is None or self.generator is None
+            else random_sign_cotangents(f, self.output_samples, self.generator)
         )
         products: dict[str, torch.Tensor] = {}
         numbers = [use.number for use in self.uses.values()]
@@ -338,20 +378,21 @@ class _Sums:
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()
 
-    def _measured(self, recording: Recording) -> dict[str, MatrixUse]:
-        layers, problems = _layers_of(recording, self._owners)
-        for name in self._shared & layers.keys():
+    def _measured(
+        self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
+    ) -> dict[str, MatrixUse]:
+        layers, problems = _layers_of(recording, owners)  # which may differ for n = 1
+        for name in shared & layers.keys():
             del layers[name]
             problems[name] = "is used on inputs that the samples share, or not on all of them"
         told = _told(problems)
-        if told and self._layers is not None:
+        if told and self.layers is not None:
             raise ValueError(f"{told[0]}; leave it out of `layers`.")
         if not layers:
             raise ValueError(f"no layer to measure: {'; '.join(told)}." if told else _NOTHING)
-        if not self.samples:
-            for problem in told:
-                log.warning("%s; it is not measured.", problem)
-        return layers if self._layers is None else {name: layers[name] for name in self._layers}
+        for problem in told if tell else ():
+            log.warning("%s; it is not measured.", problem)
+        return layers if self.layers is None else {name: layers[name] for name in self.layers}
 
 
 def _told(problems: Mapping[str, str]) -> list[str]:

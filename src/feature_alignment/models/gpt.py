@@ -82,7 +82,6 @@ class GPT(nn.Module):
         tie_weights: whether the readout's weight is the token embedding's.
         outputs: "every_position", or "last_position" for the kernels' outputs of (n, c).
         init: one of `INITS`.
-        dtype: precision of the parameters.
 
     Raises:
         ValueError: if a size is not positive, the heads do not divide the width, or a name is

@@ -57,9 +57,7 @@ class ResNet18(nn.Module):
         generator: CPU generator of the initial weights, in the order of the layers.
         bias: whether the readout has a bias and, without batch norm, the convolutions.
         batch_norm: whether a batch norm with scale and shift follows every convolution.
-        in_channels: channels of the images.
         init: see `models.initialisation.new_linear`.
-        dtype: precision of the parameters.
 
     Raises:
         ValueError: if a size is not positive or the scheme is unknown.

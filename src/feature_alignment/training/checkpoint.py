@@ -40,12 +40,8 @@ class Stateful(Protocol):
 class Checkpoints:
     """The saved states of one run, in a folder that holds nothing else.
 
-    Args:
-        folder: made when something is saved.
-        identity: what else the states depend on, such as settings, code and data; states that
-            were saved with another identity are not used.
-        interval: seconds between two checkpoints of a training.
-        clock: returns seconds; monotonic.
+    States that were saved with another identity, as of other settings, code or data, are not used.
+    `interval` is the number of seconds between two checkpoints of a training, by a monotonic clock.
     """
 
     def __init__(

@@ -15,17 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """Reports steps done, loss and remaining time of one training run.
+    """Reports steps done, loss and remaining time of one training run, by its label.
 
-    The loss is read from the device only when a line is due, so that reporting does not slow
-    training down. The bar is drawn on a terminal only, and where tqdm is installed.
-
-    Args:
-        steps: updates of the whole run.
-        label: name of the training, with which every line begins.
-        interval: seconds between two lines.
-        clock: returns seconds; monotonic.
-        stream: where the bar goes.
+    The loss is read from the device only when a line is due, after `interval` seconds by the clock,
+    so that reporting does not slow training down. The bar is drawn on a terminal only, to `stream`
+    or standard error, and where tqdm is installed.
     """
 
     def __init__(
