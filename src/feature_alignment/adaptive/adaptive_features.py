@@ -50,8 +50,7 @@ NetworkFactory = Callable[[int, int, torch.Generator], nn.Module]
 
 STRUCTURES = ("layers", "diagonal", "none")
 
-_CHUNK = 500
-"""Samples predicted at a time, which bounds memory."""
+_CHUNK = 500  # samples predicted at a time, which bounds memory
 
 
 @dataclass(eq=False, repr=False)

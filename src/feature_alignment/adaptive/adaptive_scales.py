@@ -50,11 +50,6 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
 
     Raises:
         ValueError: if ω₁ or ω₂ is not a penalty, or some d is negative.
-
-    Example:
-        >>> found = adaptive_scales(SQUARE, SQUARE, np.array([0.0, 5.65685425]))
-        >>> found.first.round(6), found.second.round(6), found.penalty.round(6)
-        (array([1., 2.]), array([1., 2.]), array([0., 4.]))
     """
     d = np.asarray(d, dtype=float)
     if (d < 0).any():

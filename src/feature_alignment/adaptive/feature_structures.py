@@ -140,11 +140,9 @@ class LayerTransformation:
     def dense(self, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
         """M⁽¹⁾ (d, d) and M⁽²⁾ (k, k) of a layer."""
         side = self.sides[layer]
-        eyes = (torch.eye(len(vectors)).to(vectors) for vectors in (side.inputs, side.outputs))
-        return (
-            _scaled(next(eyes), side.inputs, side.input_scales, 1),
-            _scaled(next(eyes), side.outputs, side.output_scales, 1),
-        )
+        sides = (side.inputs, side.input_scales), (side.outputs, side.output_scales)
+        on_inputs, on_outputs = (_scaled(torch.eye(len(v)).to(v), v, s, 1) for v, s in sides)
+        return on_inputs, on_outputs
 
 
 Structure = Structureless | Diagonal | LayerStructure

@@ -25,7 +25,7 @@ class MatrixLayout:
         """Matrices (k, d) by layer, of values by parameter name."""
         return {
             layer: torch.cat(
-                [parameters[name].reshape(len(self._rows(name)), -1) for name in own], 1
+                [parameters[name].reshape(self.shapes[name][0], -1) for name in own], 1
             )
             for layer, own in self.layers.items()
         }
@@ -34,13 +34,10 @@ class MatrixLayout:
         """Values by parameter name, of matrices by layer."""
         found = {}
         for layer, own in self.layers.items():
-            columns = [self.shapes[name].numel() // len(self._rows(name)) for name in own]
+            columns = [self.shapes[name].numel() // self.shapes[name][0] for name in own]
             for name, part in zip(own, matrices[layer].split(columns, dim=1), strict=True):
                 found[name] = part.reshape(self.shapes[name])
         return found
-
-    def _rows(self, name: str) -> range:
-        return range(self.shapes[name][0])
 
 
 def matrix_layout(model: nn.Module) -> MatrixLayout:

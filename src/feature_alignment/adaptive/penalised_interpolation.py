@@ -18,15 +18,10 @@ from feature_alignment.adaptive.parameter_matrices import Matrices, combine, inn
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_kernel
 
-_MEMORY = 8
-"""Alternations that an extrapolation looks back on."""
-_MAX_STEPS = 50
-"""Conjugate-gradient steps per alternation."""
-_ENOUGH = 0.02
-"""Steps end when the last one gained less than this share of the alternation's gain."""
-
-_DAMPING = 1e-12
-"""Added to the Gram matrix of the moves, of largest diagonal entry 1."""
+_MEMORY = 8  # alternations that an extrapolation looks back on
+_MAX_STEPS = 50  # conjugate-gradient steps per alternation
+_ENOUGH = 0.02  # steps end when the last one gained less than this share of the alternation's gain
+_DAMPING = 1e-12  # added to the Gram matrix of the moves, of largest diagonal entry 1
 _TINY = 1e-300
 
 

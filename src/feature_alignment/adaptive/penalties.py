@@ -11,22 +11,18 @@ import numpy as np
 
 Penalty = Callable[[np.ndarray], np.ndarray]
 
-_CHUNK = 2048
-"""Values minimised at a time, which bounds memory when penalties are nested."""
+_CHUNK = 2048  # values minimised at a time, which bounds memory when penalties are nested
 _LARGEST_EXPONENT = 500
 """Scales up to 2^500 are searched; the square of a larger one would overflow."""
-_RESOLUTION = 1e-9
-"""The search is linear in z − 1 below this and logarithmic above."""
+_RESOLUTION = 1e-9  # the search is linear in z − 1 below this and logarithmic above
 
 _UNIT_GRID = np.linspace(0, 1, 257)
 # Points crowd at both ends, where the minimum of a joint penalty often is.
 _CROWDED_GRID = np.sin(np.pi * np.linspace(0, 1, 129) / 2) ** 2
 
 _GOLDEN = (np.sqrt(5) - 1) / 2
-_SECTIONS = 80
-"""0.618^80 < 1e-16: the bracket has shrunk to rounding."""
-_CANDIDATES = 3
-"""How many of a row's local minima on the grid are refined."""
+_SECTIONS = 80  # 0.618^80 < 1e-16: the bracket has shrunk to rounding
+_CANDIDATES = 3  # how many of a row's local minima on the grid are refined
 
 
 @dataclass(frozen=True)

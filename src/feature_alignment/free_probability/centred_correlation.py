@@ -49,10 +49,7 @@ def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> floa
 
 
 def velocity_correlation(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    kernel: torch.Tensor,
-    square: torch.Tensor | None = None,
+    x: torch.Tensor, y: torch.Tensor, kernel: torch.Tensor, square: torch.Tensor | None = None
 ) -> float:
     """ρ(XᵀY𝒦YX, XᵀY𝒦²YX), Y = diag(y): of the first non-zero derivatives of NFM and AGOP.
 

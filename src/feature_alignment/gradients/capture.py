@@ -111,9 +111,7 @@ def collect_signals(
 
 
 def refuse_reordered_samples(
-    recording: Recording,
-    calls: Mapping[int, OperationCall],
-    signals: Mapping[int, torch.Tensor],
+    recording: Recording, calls: Mapping[int, OperationCall], signals: Mapping[int, torch.Tensor]
 ) -> None:
     """Refuse operations on samples in another order than the model's, by one more backward pass.
 

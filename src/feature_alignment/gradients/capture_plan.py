@@ -66,8 +66,7 @@ log = logging.getLogger(__name__)
 # the gradients themselves, those between them, and copies in the layouts that convolutions need.
 _PASSING = 4
 
-# Bytes of one round of passes: memory of this size is soon used again.
-_AT_ONCE = 2**28
+_AT_ONCE = 2**28  # bytes of one round of passes: memory of this size is soon used again
 
 # Gradients in groups are held if they take at most this many times the memory of their factors,
 # since factors are worked on group by group.
@@ -325,10 +324,7 @@ def _summed_in(value: torch.Tensor) -> torch.dtype:
 
 
 def _can_be_batched(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    trial: Trial,
+    function: ModelFunction, values: Mapping[str, torch.Tensor], samples: Samples, trial: Trial
 ) -> bool:
     """Whether `torch.func.vmap` runs the model, and correctly for the first of two samples."""
     if not trial.unexplained:

@@ -3,6 +3,7 @@
 The rules' gradients of one sample are compared with automatic differentiation's.
 """
 
+import functools
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,8 +31,7 @@ from feature_alignment.gradients.parameter_gradients import (
 )
 from feature_alignment.gradients.samples import Samples
 
-# Rounding errors of a sum, in units of its terms' last place.
-_ROUNDINGS = 1000
+_ROUNDINGS = 1000  # rounding errors of a sum, in units of its terms' last place
 
 _FEW, _MORE = 2, 3
 
@@ -389,9 +389,7 @@ def _pulled_back(
 
 def _agrees(parts: Sequence[Part], expected: torch.Tensor, tolerance: float) -> bool:
     """Whether the gradients of one sample are the expected ones; for the others' see `_place`."""
-    found = parts[0].features(expected.numel())
-    for part in parts[1:]:
-        found = found + part.features(expected.numel())
+    found = functools.reduce(torch.add, (part.features(expected.numel()) for part in parts))
     # The bias of attention's keys has no gradient but rounding errors of large terms, which differ.
     biases = [
         use.deltas.abs().sum(2).max()

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-# An output of an operation: the operation's number and the output's.
-Source = tuple[int, int]
+Source = tuple[int, int]  # an output of an operation: the operation's number and the output's
 
 
 @dataclass(frozen=True)

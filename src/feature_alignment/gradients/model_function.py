@@ -27,8 +27,7 @@ _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
 _COARSE = 1e-2
 _OF_OUTPUTS = 0.1
 
-# Fewer samples than these are run one by one.
-_FEW = 4
+_FEW = 4  # fewer samples than these are run one by one
 
 _MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
 

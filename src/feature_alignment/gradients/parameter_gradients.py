@@ -6,6 +6,7 @@ products of a pre-activation gradient δ and an input a. n·c·P·k + n·P·d nu
 the gradient itself has n·c·k·d.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
@@ -183,7 +184,4 @@ def merged_uses(uses: Sequence[Gradients]) -> Sequence[Gradients]:
 
 def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:
     """Sum of several uses' gradients: (n, c, p)."""
-    total = uses[0].features(block)
-    for use in uses[1:]:
-        total = total + use.features(block)
-    return total
+    return functools.reduce(torch.add, (use.features(block) for use in uses))

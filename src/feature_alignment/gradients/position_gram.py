@@ -26,8 +26,7 @@ FORMS = ("pairs", "carrying", "gradients")
 _MOVE = 40
 _NARROW = 4
 
-# Numbers in one slice of gradients: memory of this size is soon used again.
-_SLICE = 2**22
+_SLICE = 2**22  # numbers in one slice of gradients: memory of this size is soon used again
 
 
 def add_position_gram(

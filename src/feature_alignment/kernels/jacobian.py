@@ -7,8 +7,7 @@ pass serves all products. Parameter vectors are dicts by parameter name, in the 
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +34,7 @@ Direction = dict[str, torch.Tensor]
 
 log = logging.getLogger(__name__)
 
-# Relative residual ‖K_c u − σ²u‖/σ_1² that Lanczos iterations are run to.
+# Relative residual ‖K u − σ²u‖/σ_1² that Lanczos iterations are run to.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -91,7 +90,7 @@ class Jacobian:
         with torch.inference_mode(False), torch.enable_grad():
             self._values = {name: own[name].detach().requires_grad_() for name in names}
             self._all = {**own, **self._values}
-            with self._installed() as run, differentiable_attention():
+            with self._function.installed(self._all) as run, differentiable_attention():
                 copies = self._function.copies(samples)
                 self._outputs = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
                 Graph(self._outputs, self._values)  # refuses what cannot be differentiated
@@ -122,7 +121,7 @@ class Jacobian:
         used = [name for name in direction if pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
             return torch.zeros_like(self.f)
-        with self._installed():
+        with self._function.installed(self._all):
             (product,) = torch.autograd.grad(
                 [pulled[name] for name in used],
                 self._weights,
@@ -131,9 +130,6 @@ class Jacobian:
                 materialize_grads=True,
             )
         return product
-
-    def _installed(self) -> AbstractContextManager[Callable[..., torch.Tensor]]:
-        return self._function.installed(self._all)
 
     def _twice_differentiable(self) -> Direction | None:
         """Jᵀu as a function of u, or None where an operation has no second derivative.
@@ -188,7 +184,7 @@ class Jacobian:
     def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
         if not self._outputs.requires_grad:
             return {name: torch.zeros_like(value) for name, value in self._values.items()}
-        with self._installed():
+        with self._function.installed(self._all):
             found = torch.autograd.grad(
                 self._outputs,
                 list(self._values.values()),
@@ -206,7 +202,6 @@ def top_singular_directions(
     x: ModelInput,
     number: int,
     generator: np.random.Generator,
-    centred: bool = False,
     tolerance: float | None = None,
 ) -> SingularDirections:
     """Leading singular values and vectors of the Jacobian, by Lanczos iterations on K u = J(Jᵀu).
@@ -215,7 +210,7 @@ def top_singular_directions(
     most; their number is less than n·c. Each iteration costs two passes over the graph of all
     samples. Residuals ‖K u_j − σ_j²u_j‖/σ_1² are at most the tolerance, by default 1e-5 in float32
     and 1e-10 in float64; singular values below √tolerance · σ_1 are not resolved. The generator
-    draws the first vector; `centred` centres J's rows over samples for each output.
+    draws the first vector.
 
     Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
 
@@ -232,16 +227,12 @@ def top_singular_directions(
         )
     tolerance = _TOLERANCE[jacobian.dtype] if tolerance is None else tolerance
 
-    def centre(u: torch.Tensor) -> torch.Tensor:
-        return u - u.mean(0) if centred else u
-
     def pull_back(u: np.ndarray) -> Direction:
         weights = torch.from_numpy(np.array(u, dtype=np.float64)).to(jacobian.f)
-        return jacobian.transpose_times(centre(weights.view(-1, jacobian.outputs)))
+        return jacobian.transpose_times(weights.view(-1, jacobian.outputs))
 
     def apply_kernel(u: np.ndarray) -> np.ndarray:
-        changes = centre(jacobian.times(pull_back(u.ravel())))
-        return changes.flatten().double().cpu().numpy()
+        return jacobian.times(pull_back(u.ravel())).flatten().double().cpu().numpy()
 
     # SciPy has no types, and those inferred from its source are wrong in two places.
     operator = scipy.sparse.linalg.LinearOperator(
@@ -251,7 +242,7 @@ def top_singular_directions(
     )
     start = generator.standard_normal(size)
     if not apply_kernel(start).any():
-        raise ValueError("the Jacobian is zero (once centred), so it has no singular directions.")
+        raise ValueError("the Jacobian is zero, so it has no singular directions.")
     eigenvalues, functions = scipy.sparse.linalg.eigsh(
         operator,
         number,

@@ -6,6 +6,7 @@ inputs and gradients `position_gram` contracts. Where memory does not hold the s
 samples, the passes are repeated for every pair of blocks of samples.
 """
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,11 +21,7 @@ from feature_alignment.gradients.capture_plan import (
     capture_gradients,
     plan_capture,
 )
-from feature_alignment.gradients.model_function import (
-    OutputChoice,
-    Selection,
-    checked_outputs,
-)
+from feature_alignment.gradients.model_function import OutputChoice, Selection, checked_outputs
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     MatrixGradients,
@@ -53,8 +50,7 @@ DEFAULT_BUDGET = 5 * 2**29
 # Share of the budget for the passes, and for intermediate results of the contractions.
 _WORKSPACE = 1 / 8
 
-# Numbers of one parameter's features that are formed at a time.
-_FEATURES = 2**25
+_FEATURES = 2**25  # numbers of one parameter's features that are formed at a time
 
 
 @dataclass(frozen=True, repr=False)
@@ -285,10 +281,8 @@ def _kernel(
 
 
 def _precision(plan: CapturePlan, names: Sequence[str]) -> torch.dtype:
-    dtype = torch.float32
-    for name in names:
-        dtype = torch.promote_types(dtype, plan.values[name].dtype)
-    return dtype
+    dtypes = (plan.values[name].dtype for name in names)
+    return functools.reduce(torch.promote_types, dtypes, torch.float32)
 
 
 def _parameters_by_layer(plan: CapturePlan) -> dict[str, list[str]]:

@@ -24,10 +24,7 @@ from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
 
 def tangent_trace(
-    model: nn.Module,
-    x: ModelInput,
-    memory_budget: int = 2**28,
-    plan: CapturePlan | None = None,
+    model: nn.Module, x: ModelInput, memory_budget: int = 2**28, plan: CapturePlan | None = None
 ) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
@@ -59,10 +56,7 @@ def tangent_trace(
 
 
 def layer_tangent_traces(
-    model: nn.Module,
-    x: ModelInput,
-    memory_budget: int = 2**28,
-    plan: CapturePlan | None = None,
+    model: nn.Module, x: ModelInput, memory_budget: int = 2**28, plan: CapturePlan | None = None
 ) -> dict[str, float]:
     """Trace Tr K^ℓ of each module's own tangent kernel by its name; they add up to `tangent_trace`.
 

@@ -1,18 +1,13 @@
 """Character-level transformer with explicit initial randomness."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
-from feature_alignment.models.initialisation import (
-    SCHEMES,
-    DrawOptions,
-    LayerOptions,
-    draw_normal,
-    new_linear,
-)
+from feature_alignment.models.initialisation import SCHEMES, draw_normal, new_linear
 
 INITS = ("nanogpt", *SCHEMES)
 OUTPUTS = ("every_position", "last_position")
@@ -21,7 +16,7 @@ OUTPUTS = ("every_position", "last_position")
 class CausalAttention(nn.Module):
     """Causal self-attention with separate query, key and value layers, so each can be measured."""
 
-    def __init__(self, n_embd: int, n_head: int, options: LayerOptions) -> None:
+    def __init__(self, n_embd: int, n_head: int, options: dict[str, Any]) -> None:
         super().__init__()
         self.n_head = n_head
         self.query = new_linear(n_embd, n_embd, **options)
@@ -46,7 +41,7 @@ class CausalAttention(nn.Module):
 class Block(nn.Module):
     """Pre-norm transformer block: x + attention(norm x), then the same with a 4d GELU layer."""
 
-    def __init__(self, n_embd: int, n_head: int, options: LayerOptions) -> None:
+    def __init__(self, n_embd: int, n_head: int, options: dict[str, Any]) -> None:
         super().__init__()
         bias, dtype = options["bias"], options["dtype"]
         self.norm1 = nn.LayerNorm(n_embd, bias=bias, dtype=dtype)
@@ -115,8 +110,8 @@ class GPT(nn.Module):
         if outputs not in OUTPUTS:
             raise ValueError(f"outputs: {outputs!r} is unknown; {suggestion(outputs, OUTPUTS)}.")
         scheme = "pytorch" if init == "nanogpt" else init
-        drawing: DrawOptions = {"scheme": scheme, "generator": generator, "dtype": dtype}
-        options: LayerOptions = {"bias": bias, **drawing}
+        drawing: dict[str, Any] = {"scheme": scheme, "generator": generator, "dtype": dtype}
+        options = {"bias": bias, **drawing}
         self.outputs = outputs
         self.token_embedding = _new_embedding(vocabulary, n_embd, generator, dtype)
         self.position_embedding = _new_embedding(block_size, n_embd, generator, dtype)

@@ -5,7 +5,6 @@ weights up to rounding.
 """
 
 import math
-from typing import TypedDict
 
 import torch
 from torch import nn
@@ -16,20 +15,6 @@ SCHEMES = ("pytorch", "kaiming", "kaiming_zero_bias", "lecun")
 
 _TRUNCATED_STD = 0.8796256610342398
 """Standard deviation of a standard normal distribution cut off at ±2."""
-
-
-class DrawOptions(TypedDict):
-    """How initial values are drawn, see `new_linear`."""
-
-    scheme: str
-    generator: torch.Generator
-    dtype: torch.dtype
-
-
-class LayerOptions(DrawOptions):
-    """Further arguments of `new_linear` and `new_conv2d`."""
-
-    bias: bool
 
 
 def new_linear(

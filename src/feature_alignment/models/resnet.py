@@ -1,14 +1,11 @@
 """ResNet18 for small images, with explicit initial randomness."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
-from feature_alignment.models.initialisation import (
-    DrawOptions,
-    LayerOptions,
-    new_conv2d,
-    new_linear,
-)
+from feature_alignment.models.initialisation import new_conv2d, new_linear
 
 # Channels in units of the base width, and stride, of the first block of each stage.
 STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))
@@ -23,7 +20,7 @@ class ResidualBlock(nn.Module):
     """
 
     def __init__(
-        self, d: int, k: int, stride: int, batch_norm: bool, options: LayerOptions
+        self, d: int, k: int, stride: int, batch_norm: bool, options: dict[str, Any]
     ) -> None:
         super().__init__()
         dtype = options["dtype"]
@@ -79,8 +76,8 @@ class ResNet18(nn.Module):
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name}: {size}; it must be at least 1.")
-        options: DrawOptions = {"scheme": init, "generator": generator, "dtype": dtype}
-        convolution: LayerOptions = {"bias": bias and not batch_norm, **options}
+        options: dict[str, Any] = {"scheme": init, "generator": generator, "dtype": dtype}
+        convolution = {"bias": bias and not batch_norm, **options}
         self.stem = new_conv2d(in_channels, base_width, 3, **convolution)
         self.stem_norm = _norm(base_width, batch_norm, dtype)
         stages: list[nn.Module] = []

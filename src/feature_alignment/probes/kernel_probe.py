@@ -24,11 +24,8 @@ from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
 """The k of the trace ratios T_k; the paper plots several, and speaks of T_40."""
-FORMS = {
-    LabelAlignmentForm.RELEASED: "label_alignment",
-    LabelAlignmentForm.EQUATION_7: "label_alignment_equation_7",
-    LabelAlignmentForm.EQUATION_7_RAW: "label_alignment_equation_7_raw",
-    LabelAlignmentForm.UNCENTRED: "label_alignment_uncentred",
+FORMS = {form: f"label_alignment_{form}" for form in LabelAlignmentForm} | {
+    LabelAlignmentForm.RELEASED: "label_alignment"
 }
 """The metric of each reading of the alignment."""
 FORMS_OF_LAYERS = {LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED}
@@ -128,14 +125,7 @@ class AdaptedKernelProbe:
         options: `output` and `only`, as for `tangent_kernel`.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        batch: Batch,
-        *,
-        points: int = 10,
-        **options: Any,
-    ) -> None:
+    def __init__(self, model: nn.Module, batch: Batch, *, points: int = 10, **options: Any) -> None:
         self._batch, self._points, self._options = batch, points, options
         self._start = copy_parameters(model)
         self._initial = tangent_kernel(model, batch.x, **options).total
@@ -162,11 +152,6 @@ class AdaptedKernelProbe:
 
 @contextmanager
 def _told(step: int, layer: str, split: str) -> Iterator[None]:
-    """Say of what a measure is not defined.
-
-    Raises:
-        TrainingDivergedError: if it is not.
-    """
     try:
         yield
     except ValueError as error:

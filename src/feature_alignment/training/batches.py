@@ -1,21 +1,14 @@
 """Mini-batches: epochs of random permutations, and random changes of their images."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch.nn import functional
 
-from feature_alignment.training.checkpoint import Stateful
-
-
-class Augmentation(Stateful, Protocol):
-    """Random change of a batch of inputs, which keeps its shape."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Changed inputs."""
-        ...
+Augmentation = Callable[[torch.Tensor], torch.Tensor]
+"""Random change of a batch of inputs, which keeps its shape; `Stateful` if it is random."""
 
 
 def steps_per_epoch(n: int, batch_size: int) -> int:

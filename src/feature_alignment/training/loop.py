@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -20,14 +19,6 @@ from feature_alignment.training.progress import Progress
 
 CHECK_EVERY = 100
 """Updates between two checks of the loss: reading it each time would stall a GPU."""
-
-
-class AfterUpdate(Stateful, Protocol):
-    """What is called after every update, for sums over the updates."""
-
-    def __call__(self, step: int, model: nn.Module) -> None:
-        """Take note of update `step`, which made `model` what it is, and leave it as it is."""
-        ...
 
 
 def train(
@@ -49,7 +40,7 @@ def train(
     metrics: Mapping[str, Loss] | None = None,
     probes: Sequence[Probe] = (),
     stop_when: Callable[[int, Recorder], bool] | None = None,
-    after_update: AfterUpdate | None = None,
+    after_update: Callable[[int, nn.Module], None] | None = None,
     progress: Progress | None = None,
     checkpoint: TrainingCheckpoint | None = None,
 ) -> Recorder:
@@ -86,7 +77,7 @@ def train(
         stop_when: asked after each measurement with the step and the record so far; True ends
             the run.
         after_update: called with t and the model after every update t, before any measurement;
-            for what is a sum over the updates. It must leave the model as it is.
+            for what is a sum over the updates. It must leave the model as it is, and be `Stateful`.
         progress: told about every update.
         checkpoint: where the state is saved, and taken from if it was saved before.
 

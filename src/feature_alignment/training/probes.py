@@ -1,9 +1,9 @@
 """Probes: what is measured of a model at a step, and the record of all measurements."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,12 +34,8 @@ class Measurement:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-class Probe(Protocol):
-    """Anything callable as `probe(step, model)`; it must not change the model's parameters."""
-
-    def __call__(self, step: int, model: nn.Module) -> Measurement:
-        """Measure `model` as it is after `step` updates; it is in eval mode."""
-        ...
+Probe = Callable[[int, nn.Module], Measurement]
+"""Measures a model, in eval mode, as it is after so many updates, and changes no parameter."""
 
 
 class Recorder:

@@ -23,10 +23,6 @@ def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
 
     Raises:
         UserError: if `first` is below 1 or `ratio` not above 1.
-
-    Example:
-        >>> geometric(12)
-        [0, 5, 6, 7, 8, 10, 11]
     """
     if first < 1 or ratio <= 1:
         raise UserError(
