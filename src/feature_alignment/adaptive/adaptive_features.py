@@ -77,8 +77,6 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         n_iter_: iterations of the start that was best.
         converged_: whether they ended by the tolerance.
         network_: the network at θ₀ in float64.
-        n_features_in_: the size of the samples' second axis.
-        feature_names_in_: names of a table's columns, if all are strings.
 
     Args:
         network: the network at θ₀, with outputs (n, c); it is not changed. Twice differentiable
@@ -136,7 +134,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         flat = targets.ndim == 1
         targets = targets[:, None] if flat else targets
         interpolation = Interpolation(network, x)
-        outputs = interpolation.outputs()
+        outputs = interpolation.outputs
         if outputs.shape != targets.shape:
             raise ValueError(
                 f"y: shape {tuple(targets.shape)}; the network's outputs have shape "

@@ -48,18 +48,12 @@ def factorised_flow(
     """
     shapes = [block.shape[1:] for block in features]
 
+    sides = [side for k, d in shapes for side in ((d, d), (k, d), (k, k))]
+    cuts = np.cumsum([rows * columns for rows, columns in sides])[:-1]
+
     def unpack(state: np.ndarray) -> list[FactorisedModel]:
-        models, begin = [], 0
-        for k, d in shapes:
-            ends = np.cumsum([d * d, k * d, k * k]) + begin
-            parts = np.split(state[begin : ends[-1]], [d * d, d * d + k * d])
-            models.append(
-                FactorisedModel(
-                    *(p.reshape(s) for p, s in zip(parts, [(d, d), (k, d), (k, k)], strict=True))
-                )
-            )
-            begin = ends[-1]
-        return models
+        parts = [p.reshape(s) for p, s in zip(np.split(state, cuts), sides, strict=True)]
+        return [FactorisedModel(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
 
     def velocity(_: float, state: np.ndarray) -> np.ndarray:
         models = unpack(state)

@@ -22,7 +22,6 @@ class JointMinimum:
     objective: float  # Ω(M) + ‖W‖² there
     transformations: list[tuple[torch.Tensor, torch.Tensor]]  # by block: M⁽¹⁾ (d, d), M⁽²⁾ (k, k)
     coefficients: list[torch.Tensor]  # by block: B = M⁽²⁾ W M⁽¹⁾, (k, d)
-    ends: list[float]  # the objectives where each descent ended
 
 
 def square_penalty(matrix: torch.Tensor) -> torch.Tensor:
@@ -109,4 +108,4 @@ def minimise_jointly(
         on_outputs @ torch.einsum("n,nkd->kd", alpha, block) @ on_inputs
         for block, (on_inputs, on_outputs) in zip(transformed(pairs), pairs, strict=True)
     ]
-    return JointMinimum(float(best.fun), pairs, coefficients, [float(end.fun) for end in found])
+    return JointMinimum(float(best.fun), pairs, coefficients)

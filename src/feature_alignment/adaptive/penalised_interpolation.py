@@ -50,10 +50,7 @@ class Interpolation:
             )
         del kernel
         self._jacobian = Jacobian(model, x)
-
-    def outputs(self) -> torch.Tensor:
-        """Initial outputs f_θ₀(x), (n, c)."""
-        return self._jacobian.f
+        self.outputs = self._jacobian.f  # f_θ₀(x), (n, c)
 
     def times(self, matrices: Matrices) -> torch.Tensor:
         """J B, (n, c)."""

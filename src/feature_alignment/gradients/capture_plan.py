@@ -159,17 +159,11 @@ def capture_gradients(
 ) -> dict[str, list[Part]]:
     """Gradients of every parameter, over its uses, from one forward and c backward passes.
 
-    The passes take a few samples at a time, so that what they leave behind is small.
-
-    Args:
-        plan: from `plan_capture` for inputs of the same kind.
-        samples: inputs.
-        workspace: bytes for the passes and for intermediate results, beyond two samples'.
-        ordered: whether it matters which sample a gradient belongs to: one more pass to check.
-
-    Returns:
-        Per-sample gradients by the parameter's name, in parts that share no entry; none for
-        parameters that the outputs do not depend on.
+    The passes take a few samples at a time, so that what they leave behind is small: `workspace`
+    bytes are for them and for intermediate results, beyond two samples'. One more pass checks that
+    samples are met in their order, unless it does not matter which one a gradient belongs to. A
+    parameter's gradients are in parts that share no entry; there are none of one that the outputs
+    do not depend on.
 
     Raises:
         OtherPathError: if these samples take another path through the model than the trial did.

@@ -145,10 +145,7 @@ def selected_entries(
 
     Views, transposes, slices and lookups of a parameter have each of their entries from one of the
     parameter's, none twice. A `transposed` tensor's entries are gone through with its last two axes
-    swapped.
-
-    Returns:
-        Indices into the flat parameter (p,), or None for any other function of it.
+    swapped. The result are indices into the flat parameter (p,), or None for any other function.
     """
     shape = graph.shape(source)
     size = math.prod(shape)

@@ -32,12 +32,8 @@ class _ByPosition:
     ) -> None:
         """Replace `out` by beta · out + rows of Σ_t δ_t a_tᵀ, with beta 0 or 1.
 
-        Args:
-            out: (b, c, number of rows, columns), contiguous.
-            loaded: inputs of b samples.
-            signal: δ (b, c, P, k).
-            rows: the units, or the group's output channels; of an embedding the tokens.
-            beta: 0 replaces, 1 adds.
+        `out` is (b, c, number of rows, columns) and contiguous, the signal δ (b, c, P, k); rows are
+        units, or the group's output channels, or of an embedding the tokens.
         """
         delta = signal[..., rows]  # (b, c, P, k)
         # All outputs in one product per sample, since they share the inputs; of the two layouts

@@ -31,10 +31,8 @@ class UnknownUseError(Exception):
 class OperationCall(ABC):
     """One operation: what the gradients by its operands are made of.
 
-    Args:
-        node: autograd's node.
-        operands: shapes of the wanted operands, by their number among the operation's inputs.
-        place: where the operation's output holds the samples.
+    It is made from autograd's node, the shapes of the wanted operands by their number among the
+    operation's inputs, and the place of the samples in its output.
 
     Raises:
         UnknownUseError: if the rule does not hold.

@@ -59,17 +59,13 @@ def kernel_alignment(a: Matrix, b: Matrix) -> float:
 
 
 def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
-    """CKA(K, K′) = Tr[K_c K′_c] / (‖K_c‖_F ‖K′_c‖_F).
+    """CKA(K, K′) = Tr[K_c K′_c] / (‖K_c‖_F ‖K′_c‖_F) of symmetric kernels (r, r).
 
-    With `outputs` = 1 it is eq. 7 to the letter, K_c = CKC with C = I − 11ᵀ/r. With c outputs
-    each one's features are centred with their own mean (Section 3.1): what the paper measures.
+    With `outputs` = 1 it is eq. 7 to the letter, K_c = CKC with C = I − 11ᵀ/r. With c outputs, of
+    which r is a multiple, each one's features are centred with their own mean (Section 3.1): what
+    the paper measures.
 
     Source: Baratin et al. 2021, eq. 7.
-
-    Args:
-        a: symmetric K (r, r).
-        b: symmetric K′ (r, r).
-        outputs: the c of the centring, a divisor of r.
 
     Raises:
         ValueError: if the shapes differ or do not fit, or a centred kernel is zero or not finite.
@@ -86,12 +82,9 @@ def label_alignment(
 ) -> float:
     """Alignment of a kernel with the labels, CKA(K, YYᵀ), without forming YYᵀ.
 
-    Source: Baratin et al. 2021, eq. 7 and Section 3.3; the forms: `LabelAlignmentForm`.
+    K is symmetric, (n·c, n·c); labels are (n, c), one-hot for classes, or class numbers (n,).
 
-    Args:
-        kernel: symmetric K (n·c, n·c).
-        y: labels (n, c), one-hot for classes, or the classes' numbers (n,).
-        form: which reading.
+    Source: Baratin et al. 2021, eq. 7 and Section 3.3; the forms: `LabelAlignmentForm`.
 
     Raises:
         ValueError: if shapes do not fit, the form is unknown, or the kernel or the labels are

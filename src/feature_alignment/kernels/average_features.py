@@ -39,12 +39,10 @@ def average_tangent_features(
     it by O(1/points). Holds n·c·p numbers: 240 MB in float32 for n = 500, c = 1, p = 1.2e5.
 
     `start` and `end` are θ₀ and θ by parameter name; the model's own parameters are not used. The
-    other arguments are as for `tangent_kernel`.
+    other arguments are as for `tangent_kernel`. The features of each parameter, by its name, are
+    (n·c, entries), with rows sample-major.
 
     Source: LeJeune & Alemohammad 2024, Section 2.1 and Appendix B.1 (50 points).
-
-    Returns:
-        The features (n·c, entries) by each parameter, by its name; rows sample-major.
 
     Raises:
         ValueError: if there are fewer than two points, or the model is not supported.

@@ -24,17 +24,13 @@ class Eigenfunctions:
 def eigenfunctions(
     kernel: torch.Tensor | np.ndarray, number: int | None = None, outputs: int = 1
 ) -> Eigenfunctions:
-    """Leading eigenfunctions u_j of a kernel: K u_j = λ_j u_j with mean over x of ‖u_j(x)‖² = 1.
+    """Leading m eigenfunctions u_j of a kernel: K u_j = λ_j u_j with mean over x of ‖u_j(x)‖² = 1.
 
-    Computed in float64, with the signs of `fixed_signs`. Within an eigenspace of several dimensions
-    the basis is arbitrary.
+    Of a symmetric Gram matrix (n·c, n·c), sample-major; all of them without m. Computed in float64,
+    with the signs of `fixed_signs`. Within an eigenspace of several dimensions the basis is
+    arbitrary.
 
     Source: Baratin et al. 2021, footnote 2 and Proposition 4.
-
-    Args:
-        kernel: symmetric Gram matrix (n·c, n·c), sample-major.
-        number: m, how many; None for all n·c.
-        outputs: c.
 
     Raises:
         ValueError: if the kernel is not square, finite and symmetric (to 1e-4 of its largest

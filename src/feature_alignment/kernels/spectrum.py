@@ -13,16 +13,13 @@ ROUNDING = 1e-5
 def kernel_eigenvalues(
     kernel: torch.Tensor | np.ndarray, tolerance: float = ROUNDING
 ) -> np.ndarray:
-    """Eigenvalues λ_1 ≥ … ≥ λ_r ≥ 0 of a kernel (r, r), computed in float64.
+    """Eigenvalues λ_1 ≥ … ≥ λ_r ≥ 0 of a symmetric positive semidefinite kernel (r, r), in float64.
 
-    Eigenvalues that rounding made negative are set to zero.
+    Eigenvalues that rounding made negative are set to zero. The tolerance is how asymmetric the
+    kernel may be, relative to its largest entry, and how negative an eigenvalue, relative to the
+    largest.
 
     Source: Baratin et al. 2021, Section 3.2.
-
-    Args:
-        kernel: symmetric positive semidefinite Gram matrix.
-        tolerance: how asymmetric the kernel may be, relative to its largest entry, and how
-            negative an eigenvalue, relative to the largest.
 
     Raises:
         ValueError: if the kernel is not square, finite, symmetric and positive semidefinite

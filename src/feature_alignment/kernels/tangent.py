@@ -182,9 +182,6 @@ def tangent_kernel(
             and the result. Checking the rules beforehand takes as much as the model's parameters.
         progress: called with the share of the work that is done, from 0 to 1.
 
-    Returns:
-        The Gram matrices (n·c, n₂·c).
-
     Raises:
         ValueError: if the model is not of that kind, or the budget does not hold one sample.
 

@@ -29,7 +29,8 @@ def tangent_trace(
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
     The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c backward passes, and sums
-    over what they give; benchmarks/tangent_trace.csv has times in units of a training step.
+    over what they give, in float64 and units of f² per parameter²; benchmarks/tangent_trace.csv has
+    times in units of a training step.
 
     Source: Baratin et al. 2021, eq. 18 (‖Φ_t‖_F).
 
@@ -38,12 +39,8 @@ def tangent_trace(
         x: inputs (n, …), numbers or tokens.
         memory_budget: bytes for the gradients of as many samples as are taken at a time; it does
             not change the result.
-        plan: from `plan_capture(model, x)`, which checks the model and takes a while for small
-            ones; it stays valid while an optimiser changes the parameters in place. None for a
-            new one.
-
-    Returns:
-        Tr K, summed in float64, in units of f² per parameter².
+        plan: from `plan_capture(model, x)`, which takes a while for small models; it stays valid
+            while an optimiser changes the parameters in place. None for a new one.
 
     Raises:
         ValueError: if the model is not supported, or the budget does not hold one sample.

@@ -150,7 +150,7 @@ def layer_feature_matrices(
     A layer is any product with a matrix of parameters, or a convolution, whatever module it is in:
     `nn.Linear`, the projections of attention, a parameter that the model multiplies by itself. Its
     name is that of the module that owns the matrix, or of the parameter if that is not called
-    `weight`, with a number in brackets if it is one of several parts.
+    `weight`, with a number in brackets if it is one of several parts. The matrices are detached.
 
     Source: Beaglehole et al. 2024, Section 2.2 and, for K̄, Appendix D; the released code
     differentiates by a perturbation of each pre-activation, one layer and one sample at a time.
@@ -163,7 +163,7 @@ def layer_feature_matrices(
             with a warning that names them.
         initial: all parameters of the start by name, e.g. from `copy_parameters`, for W₀; None
             where nothing is to be centred.
-        chunk_size: samples at a time; bounds the memory, does not change the result.
+        chunk_size: samples at a time, which bounds the memory; sums over chunks are in float64.
         output_samples: number m of random backward passes that estimate the sum over outputs
             without bias, by random signs v (n, c): E (Σ_y v_y δ_y)ᵀ(Σ_y v_y δ_y) = Σ_y δ_yᵀδ_y.
             None for the exact sum in c passes.
@@ -171,9 +171,6 @@ def layer_feature_matrices(
         centre_tangents: whether K̄ is wanted, by as many passes again, from signs of its own.
         inputs: as for `tangent_kernel`.
         output: as for `tangent_kernel`.
-
-    Returns:
-        The matrices by layer name, detached. Sums over chunks are taken in float64.
 
     Raises:
         ValueError: if a named layer is unknown, has groups, or is not used exactly once; if there
@@ -244,19 +241,12 @@ def features(
 ) -> Features:
     """NFM, AGOP and neural feature correlations of every layer, in all centrings.
 
-    The model is measured in evaluation mode, and put back into its own.
+    The model is measured in evaluation mode, and put back into its own. With the parameters of the
+    start as `initial`, as from `copy_parameters(model)`, come the centred, double-centred and
+    PTK-centred correlations. Further options are those of `layer_feature_matrices`. The result is a
+    mapping from layer names, whose `frame()` is a table of all correlations.
 
     Source: Beaglehole et al. 2024, Sections 2 and 3 and Appendix D.
-
-    Args:
-        model: see `layer_feature_matrices`.
-        x: inputs (n, …), as for `tangent_kernel`.
-        initial: all parameters of the start by name, as from `copy_parameters(model)`; with them
-            come the centred, double-centred and PTK-centred correlations.
-        options: further arguments of `layer_feature_matrices`: `layers`, `inputs`, `output`, …
-
-    Returns:
-        A mapping from layer names to their matrices, with `frame()`, a table of all correlations.
 
     Example:
         >>> features(nn.Linear(2, 1, bias=False), torch.ones(5, 2)).frame()["nfc"].tolist()

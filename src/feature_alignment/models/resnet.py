@@ -9,7 +9,6 @@ from feature_alignment.models.initialisation import new_conv2d, new_linear
 
 # Channels in units of the base width, and stride, of the first block of each stage.
 STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))
-BLOCKS_PER_STAGE = 2
 
 
 class ResidualBlock(nn.Module):
@@ -84,12 +83,9 @@ class ResNet18(nn.Module):
         d = base_width
         for multiple, stride in STAGES:
             k = multiple * base_width
-            blocks: list[nn.Module] = []
-            for block in range(BLOCKS_PER_STAGE):
-                first = stride if block == 0 else 1
-                blocks.append(ResidualBlock(d, k, first, batch_norm, convolution))
-                d = k
-            stages.append(nn.Sequential(*blocks))
+            first = ResidualBlock(d, k, stride, batch_norm, convolution)
+            stages.append(nn.Sequential(first, ResidualBlock(k, k, 1, batch_norm, convolution)))
+            d = k
         self.stages = nn.Sequential(*stages)
         self.head = new_linear(d, output_dim, bias=bias, **options)
 

@@ -21,11 +21,9 @@ class TangentModel(nn.Module):
     adaptive tangent features. Convolutions have one factor each for the window's positions, the
     input channels and the output channels. `updates` holds what is trained, by position.
 
-    Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code.
+    The network is made of Linear, Conv2d, ReLU, AvgPool2d and Flatten; it is copied.
 
-    Args:
-        network: made of Linear, Conv2d, ReLU, AvgPool2d and Flatten; it is copied.
-        mode: one of `MODES`.
+    Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code.
 
     Raises:
         ValueError: if the network has another kind of layer, or the mode is unknown.

@@ -71,8 +71,7 @@ class FeatureProbe:
         keep_matrices_at: Collection[int] = (),
         **options: Any,
     ) -> None:
-        self._x = x
-        self._layers = layers
+        self._x, self._layers = x, layers
         self._references = dict(references or {})
         self._keep_at = frozenset(keep_matrices_at)
         self._options = {"centre_tangents": centre_tangents, **options}

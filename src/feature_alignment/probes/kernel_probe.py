@@ -74,11 +74,8 @@ class TangentKernelProbe:
         uncentred: bool = False,
         **options: Any,
     ) -> None:
-        self._batches = dict(batches)
-        self._spectrum = spectrum
-        self._layers = layers
-        self._uncentred = uncentred
-        self._options = options
+        self._batches, self._options = dict(batches), options
+        self._spectrum, self._layers, self._uncentred = spectrum, layers, uncentred
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every batch, one after the other.
@@ -114,15 +111,11 @@ class AdaptedKernelProbe:
 
     For the whole network: `adapted_kernel_alignment`, centred as `label_alignment`, and
     `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which is 1 at first.
-    n·c·p numbers are held at each measurement.
+    θ₀ are the parameters of the model that is given first. Features are averaged over `points` of
+    the straight path; n·c·p numbers are held at each measurement. `options` are `output` and `only`
+    of `tangent_kernel`.
 
     Source: LeJeune & Alemohammad 2024, Sections 2.1 and 3 (K̄); Baratin et al. 2021, eq. 7.
-
-    Args:
-        model: the network before training; its parameters are θ₀.
-        batch: samples and labels.
-        points: points of the straight path from θ₀ to θ whose features are averaged, at least 2.
-        options: `output` and `only`, as for `tangent_kernel`.
     """
 
     def __init__(self, model: nn.Module, batch: Batch, *, points: int = 10, **options: Any) -> None:

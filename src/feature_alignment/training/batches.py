@@ -50,8 +50,7 @@ class RandomCropAndFlip:
     """
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
-        self._generator = generator
-        self._padding = padding
+        self._generator, self._padding = generator, padding
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """New images (b, channels, height, width)."""

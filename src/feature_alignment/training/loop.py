@@ -44,7 +44,7 @@ def train(
     progress: Progress | None = None,
     checkpoint: TrainingCheckpoint | None = None,
 ) -> Recorder:
-    """Train a model in place and measure it at chosen steps.
+    """Train a model in place, and return the record of what is measured at chosen steps.
 
     Step 0 is before the first update, step t after update t. At every measured step the loss over
     the training samples is recorded (layer "all", split "train", metric "loss"), then each probe
@@ -80,9 +80,6 @@ def train(
             for what is a sum over the updates. It must leave the model as it is, and be `Stateful`.
         progress: told about every update.
         checkpoint: where the state is saved, and taken from if it was saved before.
-
-    Returns:
-        The record of all measurements, and of the time that updates, losses and probes took.
 
     Raises:
         TrainingDivergedError: if a loss or a parameter is no longer finite. Losses are checked

@@ -41,11 +41,8 @@ Probe = Callable[[int, nn.Module], Measurement]
 class Recorder:
     """All measurements of one run, in the order they were made.
 
-    Attributes:
-        arrays: every measured array under "name/step{step}".
-        seconds: elapsed time of updates ("training"), of losses and metrics over the samples
-            ("evaluating") and of probes ("measuring"); never among the rows, since no two runs
-            take the same time.
+    `arrays` has every measured array under "name/step{step}", `seconds` the elapsed time of updates
+    ("training"), of losses and metrics over the samples ("evaluating") and of probes ("measuring").
     """
 
     def __init__(self) -> None:

@@ -30,10 +30,8 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         stream: TextIO | None = None,
     ) -> None:
-        self._steps = steps
-        self._label = label
-        self._interval = interval
-        self._clock = clock
+        self._steps, self._label = steps, label
+        self._interval, self._clock = interval, clock
         self._begin = self._last = clock()
         self._first = 0
         terminal: TextIO = sys.stderr if stream is None else stream

@@ -118,10 +118,8 @@ class SpeedLimited(torch.optim.Optimizer):
 def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> list[dict[str, Any]]:
     """A parameter group for each layer, a module with parameters of its own; "layer" is its name.
 
-    Args:
-        model: the network. A parameter of several modules belongs to the first of them.
-        speeds: C_ℓ of every layer, or by the names of modules; a layer without one has that of the
-            optimizer.
+    A parameter of several modules belongs to the first of them. `speeds` are C_ℓ of every layer, or
+    by the names of modules; a layer without one has that of the optimizer.
 
     Raises:
         ValueError: if a speed is that of no layer.
