@@ -76,7 +76,7 @@ class Monitor:
         every: a number of updates, the steps themselves, or "geometric" for steps that grow by
             15 %.
         loss: of outputs and `y`, recorded as the metric "loss"; None for none.
-        inputs, output, only: as for `tangent_kernel`; the last for the kernels.
+        inputs: as for `tangent_kernel`; so are `output` and, for the kernels, `only`.
         first: the step at which the record begins.
         state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
 
