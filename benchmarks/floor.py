@@ -12,10 +12,9 @@ import torch
 from measuring import cpu_seconds
 from torch import nn
 
-from feature_alignment.gradients.capture import backpropagate, recorded
+from feature_alignment.gradients.capture import backpropagate, one_hot_cotangents, recorded
 from feature_alignment.gradients.capture_plan import CapturePlan, plan_capture
 from feature_alignment.gradients.capture_probe import try_rules
-from feature_alignment.gradients.cotangents import one_hot_cotangents
 from feature_alignment.gradients.layer_inputs import TokenInputs
 from feature_alignment.gradients.model_function import checked_outputs
 from feature_alignment.gradients.parameter_gradients import (

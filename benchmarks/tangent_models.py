@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import configure, torch_stream
-from feature_alignment.models.feedforward import sequential_mlp, small_cnn
+from feature_alignment.models.mlp import sequential_mlp, small_cnn
 from feature_alignment.models.tangent_models import MODES, TangentModel
 
 BATCH, OUTPUTS = 50, 10

@@ -57,3 +57,16 @@ def overwrites_its_input():
         return f
 
     return Toy(forward, first=linear(3, 4), second=linear(4, 2))
+
+
+def mlp_inputs(model, x):
+    """Inputs (n, d) of each layer of an MLP."""
+    found = []
+    handles = [
+        layer.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].detach()))
+        for layer in model.layers
+    ]
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return found

@@ -15,10 +15,9 @@ _PLACES = {
     "l1_infinity_product margin_quantile pac_bayes_spectral path_norm spectral_complexity "
     "spectral_product unit_capacity unit_capacity_bound",
     "complexity.update_path": "UpdatePath",
-    "layer_features.by_layer": "Features features",
-    "layer_features.feature_covariance": "FeatureMatrices",
-    "free_probability.centred_correlation": "data_matrices predicted_correlation",
-    "free_probability.first_order_correlation": "velocity_correlation",
+    "layer_features.feature_covariance": "FeatureMatrices Features features",
+    "free_probability.centred_correlation": "data_matrices predicted_correlation "
+    "velocity_correlation",
     "free_probability.random_features": "limiting_moments",
     "free_probability.words": "free_trace matrix_trace moment_trace",
     "instrument.callbacks": "LightningMonitor TrainerMonitor",
@@ -31,9 +30,8 @@ _PLACES = {
     "kernels.spectrum": "effective_rank kernel_eigenvalues trace_ratio",
     "kernels.tangent": "TangentKernel tangent_features tangent_kernel",
     "kernels.tangent_trace": "tangent_trace",
-    "probes.adapted_kernel_probe": "AdaptedKernelProbe",
     "probes.feature_probe": "FeatureProbe",
-    "probes.kernel_probe": "Batch TangentKernelProbe",
+    "probes.kernel_probe": "AdaptedKernelProbe Batch TangentKernelProbe",
     "training.speed_limited": "SpeedLimited groups_by_layer",
 }
 _HOMES = {name: place for place, names in _PLACES.items() for name in names.split()}

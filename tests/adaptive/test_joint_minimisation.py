@@ -24,10 +24,13 @@ def test_the_best_end_interpolates():
     generator = torch.Generator().manual_seed(0)
     features = [torch.randn(3, k, d, generator=generator).double() for k, d in [(2, 3), (1, 2)]]
     targets = torch.randn(3, generator=generator).double()
-    found = minimise_jointly(
-        features, targets, square_penalty, np.random.default_rng(1), 3, [False, True]
+    first, found = (
+        minimise_jointly(
+            features, targets, square_penalty, np.random.default_rng(1), starts, [False, True]
+        )
+        for starts in (1, 3)
     )
-    assert found.objective == min(found.ends)
+    assert found.objective <= first.objective
     f = sum(
         torch.einsum("nkd,kd->n", block, b)
         for block, b in zip(features, found.coefficients, strict=True)

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from feature_alignment.adaptive.penalties import PowerPenalty, effective_penalty, joint_penalty
-from feature_alignment.adaptive.penalty_closed_forms import (
+from feature_alignment.adaptive.adaptive_scales import (
     EFFECTIVE_JOINT_THRESHOLD,
     effective_absolute_penalty,
     effective_joint_penalty,
     effective_square_penalty,
 )
+from feature_alignment.adaptive.penalties import PowerPenalty, effective_penalty, joint_penalty
 
 SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
 V = np.concatenate([[0, 1e-4, 1e-2], np.linspace(0.05, 6, 60), [30, 1e3]])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from feature_alignment.adaptive.scalar_minimum import minimise_rows
+from feature_alignment.adaptive.penalties import minimise_rows
 
 GRID = np.linspace(0, 1, 33)
 

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feature_alignment.complexity.minimum_norm import (
+from feature_alignment.complexity.rademacher import (
     interpolator_bound,
+    linear_class_bound,
     minimum_norm_interpolator,
     optimal_norm_scales,
 )
-from feature_alignment.complexity.rademacher import linear_class_bound
 from feature_alignment.determinism import stream
 
 

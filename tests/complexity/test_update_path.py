@@ -7,7 +7,7 @@ from torch import nn
 
 from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.determinism import torch_stream
-from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
+from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse

@@ -9,9 +9,11 @@ from feature_alignment.free_probability.centred_correlation import (
 )
 from feature_alignment.free_probability.random_features import matrix_moments, sample_r
 from feature_alignment.free_probability.words import matrix_trace
-from feature_alignment.layer_features.feature_matrices import cosine_similarity
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_feature_covariance
+from feature_alignment.layer_features.feature_covariance import preactivation_gradients
+from feature_alignment.layer_features.feature_matrices import (
+    cosine_similarity,
+    preactivation_feature_covariance,
+)
 from feature_alignment.models.mlp import MLP
 
 
@@ -29,7 +31,7 @@ def test_observed_is_the_correlation_of_the_weights_velocity():
     loss = torch.sum((outputs - outputs.detach() - y) ** 2) / 2
     weight = model.layers[0].weight
     (gradient,) = torch.autograd.grad(loss, weight)
-    covariance = preactivation_feature_covariance(layer_signals(model, x)["layers.0"].gradients)
+    covariance = preactivation_feature_covariance(preactivation_gradients(model, x)["layers.0"])
     expected = cosine_similarity(gradient.T @ gradient, gradient.T @ covariance @ gradient)
     scaled = model.layers[1].weight.detach().T * weight.detach()
     found = observed_correlation(data_matrices(x, y), scaled.T @ scaled)

@@ -4,8 +4,8 @@ import torch
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.free_probability.dual_kernels import DUALS, expected_preactivation_kernel
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
+from feature_alignment.layer_features.feature_covariance import preactivation_gradients
+from feature_alignment.layer_features.feature_matrices import preactivation_tangent_kernel
 from feature_alignment.models.mlp import MLP
 
 ACTIVATIONS = {
@@ -73,6 +73,6 @@ def test_sampled_networks_average_to_the_expected_kernel(activation, hidden_laye
     for _ in range(networks):
         widths = [400] * hidden_layers
         model = MLP(40, widths, 1, activation, False, generator, dtype=torch.float64)
-        gradients = layer_signals(model, x)["layers.0"].gradients
+        gradients = preactivation_gradients(model, x)["layers.0"]
         total += preactivation_tangent_kernel(gradients)
     assert (total / networks - expected).norm() < 0.05 * expected.norm()

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.free_probability.first_order_correlation import velocity_correlation
+from feature_alignment.free_probability.centred_correlation import velocity_correlation
 
 
 def test_the_square_is_the_default():

@@ -8,10 +8,11 @@ from feature_alignment.gradients.capture import (
     ReorderedSamplesError,
     backpropagate,
     collect_signals,
+    one_hot_cotangents,
+    random_sign_cotangents,
     recorded,
     refuse_reordered_samples,
 )
-from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
 from feature_alignment.gradients.graph import Place
 from feature_alignment.gradients.matrix_uses import matrix_uses
 from feature_alignment.gradients.model_function import ModelFunction, evaluation_point

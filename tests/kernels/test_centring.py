@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feature_alignment.kernels.centring import centre_kernel, centre_labels
+from feature_alignment.kernels.alignment import centre_kernel, centre_labels
 
 
 def features(n, c, p, seed):

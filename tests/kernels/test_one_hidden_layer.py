@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
-from feature_alignment.kernels.tangent_trace import tangent_trace
+from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace, tangent_trace
 
 
 @pytest.mark.parametrize("biases", [(True, True), (False, True), (True, False), (False, False)])

@@ -9,7 +9,6 @@ from feature_alignment.determinism import stream
 from feature_alignment.kernels.spectrum import (
     effective_rank,
     kernel_eigenvalues,
-    spectrum_size,
     trace_ratio,
 )
 from toys import gram
@@ -133,12 +132,3 @@ def test_trace_ratios_rise_to_one_at_or_above_the_uniform_share(values):
 def test_trace_ratios_out_of_range_are_refused(k):
     with pytest.raises(ValueError, match=f"k: {k} eigenvalues of 3"):
         trace_ratio(np.ones(3), k)
-
-
-def test_size_of_a_spectrum():
-    found = spectrum_size(np.array([5.0, 0.0, 1.0, 0.0]))
-    assert (found.maximum, found.mean, found.median) == (5.0, 1.5, 0.5)
-    kernel = gram()
-    assert spectrum_size(kernel_eigenvalues(kernel)).mean == pytest.approx(np.trace(kernel) / 12)
-    with pytest.raises(ValueError, match="empty spectrum"):
-        spectrum_size(np.array([]))

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feature_alignment.layer_features.correlation import feature_pair
+from feature_alignment.layer_features.feature_matrices import feature_pair
 
 
 def draw(k, d, seed):

@@ -8,11 +8,12 @@ from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.layer_features.feature_covariance import (
     layer_feature_matrices,
-    tangent_change_covariances,
+    preactivation_gradients,
 )
-from feature_alignment.layer_features.feature_matrices import cosine_similarity
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_feature_covariance
+from feature_alignment.layer_features.feature_matrices import (
+    cosine_similarity,
+    preactivation_feature_covariance,
+)
 from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
@@ -137,7 +138,7 @@ def test_vgg_and_resnet_layers(batch_norm):
 def test_wide_layers_are_summed_in_strips(width):
     model, x = MLP(3, [width], 2, "erf", True, stream(), dtype=DOUBLE), draw(6, 3)
     found = layer_feature_matrices(model, x)["layers.0"].covariance
-    expected = preactivation_feature_covariance(layer_signals(model, x)["layers.0"].gradients)
+    expected = preactivation_feature_covariance(preactivation_gradients(model, x)["layers.0"])
     torch.testing.assert_close(found, expected)
     assert torch.equal(found, found.T)
 
@@ -269,6 +270,7 @@ def twice():
         (nn.Sequential(nn.Linear(4, 4), nn.Dropout()), {}, "'1' .Dropout. is in training mode"),
         (nn.Linear(4, 2), {"chunk_size": 0}, "chunk_size: 0"),
         (nn.Linear(4, 2), {"output_samples": 3}, "go together"),
+        (nn.Linear(4, 2), {"centre_tangents": True}, "need the start"),
         (nn.Linear(4, 2), {"initial": {"weigth": torch.ones(2, 4)}}, "no value for 'weight'"),
         (nn.Linear(4, 2), {"initial": {"weight": torch.ones(4, 2)}}, r"shape \(4, 2\)"),
     ],
@@ -306,8 +308,9 @@ def test_covariance_of_the_change_of_tangents(kind):
         for parameter in network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     initial = dict(start.named_parameters())
-    found = tangent_change_covariances(network, x, initial, chunk_size=2)
+    found = layer_feature_matrices(network, x, initial=initial, chunk_size=2, centre_tangents=True)
     assert list(found) == names
     for name in names:
         expected = mean_outer_product(tangents(network, x, name) - tangents(start, x, name))
-        torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-12)
+        change = found[name].tangent_change
+        torch.testing.assert_close(change, expected, rtol=1e-10, atol=1e-12)

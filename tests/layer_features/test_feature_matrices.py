@@ -5,20 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.layer_features.correlation import feature_pair
+from feature_alignment.layer_features.feature_covariance import preactivation_gradients
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
     cosine_similarity,
+    feature_pair,
     neural_feature_matrix,
-    spectrum_preserving_rotation,
-)
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import (
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
+    spectrum_preserving_rotation,
 )
 from feature_alignment.models.mlp import MLP
-from toys import draw
+from toys import draw, mlp_inputs
 
 
 def model(activation="quadratic", outputs=1):
@@ -30,8 +28,8 @@ def model(activation="quadratic", outputs=1):
 @pytest.mark.parametrize("activation", ["relu", "quadratic", "erf"])
 def test_agop_from_the_ptk_is_the_agop_of_the_layers_inputs(activation, outputs):
     network, x = model(activation, outputs), draw(9, 4)
-    signals = layer_signals(network, x)
-    for depth, (name, signal) in enumerate(signals.items()):
+    deltas, inputs = preactivation_gradients(network, x), mlp_inputs(network, x)
+    for depth, (name, delta) in enumerate(deltas.items()):
 
         def tail(a, depth=depth):
             for layer in network.layers[depth:-1]:
@@ -40,9 +38,9 @@ def test_agop_from_the_ptk_is_the_agop_of_the_layers_inputs(activation, outputs)
             return network.layers[-1](a)
 
         gradients = torch.stack(
-            [torch.autograd.functional.jacobian(tail, signal.inputs[i]) for i in range(9)]
+            [torch.autograd.functional.jacobian(tail, inputs[depth][i]) for i in range(9)]
         )  # (n, c, d)
-        covariance = preactivation_feature_covariance(signal.gradients)
+        covariance = preactivation_feature_covariance(delta)
         found = average_gradient_outer_product(network.get_submodule(name).weight, covariance)
         flat = gradients.flatten(0, 1)
         torch.testing.assert_close(found, flat.T @ flat / 9)
@@ -53,7 +51,7 @@ def test_proposition_2_the_nfc_is_the_alignment_of_weights_and_ptk():
     leaf = x.clone().requires_grad_()
     (gradients,) = torch.autograd.grad(network(leaf).sum(), leaf)  # (n, d)
     weight = network.layers[0].weight
-    covariance = preactivation_feature_covariance(layer_signals(network, x)["layers.0"].gradients)
+    covariance = preactivation_feature_covariance(preactivation_gradients(network, x)["layers.0"])
     direct = cosine_similarity(neural_feature_matrix(weight), gradients.T @ gradients)
     assert feature_pair(weight, covariance).correlation() == pytest.approx(direct, abs=1e-12)
 
@@ -61,11 +59,10 @@ def test_proposition_2_the_nfc_is_the_alignment_of_weights_and_ptk():
 def test_proposition_3_second_derivatives_of_the_centred_matrices_under_gradient_flow():
     network, x = model(), draw(9, 4)
     y = x[:, :1] * x[:, 1:2]
-    layer, (f, signals) = network.layers[1], (network(x), layer_signals(network, x))
-    f = f.detach()
+    layer, f = network.layers[1], network(x).detach()
     slope = torch.diag(2 * (f - y)[:, 0] / len(x))  # 𝓛̇, diagonal of ∂𝓛/∂f
-    signal = signals["layers.1"]
-    a, ptk = signal.inputs, preactivation_tangent_kernel(signal.gradients)
+    a = mlp_inputs(network, x)[1]
+    ptk = preactivation_tangent_kernel(preactivation_gradients(network, x)["layers.1"])
     nfm = 2 * a.T @ slope @ ptk @ slope @ a
     agop = 2 * a.T @ slope @ ptk @ ptk @ slope @ a
 
@@ -79,7 +76,7 @@ def test_proposition_3_second_derivatives_of_the_centred_matrices_under_gradient
     change = layer.weight.detach() - start
     # The proposition's K has no factor 1/n.
     covariance = len(x) * preactivation_feature_covariance(
-        layer_signals(network, x)["layers.1"].gradients
+        preactivation_gradients(network, x)["layers.1"]
     )
     second = 2 / t**2
     torch.testing.assert_close(

@@ -3,12 +3,13 @@ import torch
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.tangent import tangent_kernel
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import (
+from feature_alignment.layer_features.feature_covariance import preactivation_gradients
+from feature_alignment.layer_features.feature_matrices import (
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
 )
 from feature_alignment.models.mlp import MLP
+from toys import mlp_inputs
 
 
 def model(activation="relu", outputs=1):
@@ -43,8 +44,7 @@ def test_for_one_output_kernel_and_covariance_share_their_spectrum_up_to_n():
 def test_proposition_12_each_layers_tangent_kernel_is_the_ptk_times_the_input_kernel(activation):
     network = model(activation)
     kernel = tangent_kernel(network, X)
-    for name, signal in layer_signals(network, X).items():
-        expected = preactivation_tangent_kernel(signal.gradients) * (
-            signal.inputs @ signal.inputs.T
-        )
+    gradients = preactivation_gradients(network, X)
+    for (name, delta), a in zip(gradients.items(), mlp_inputs(network, X), strict=True):
+        expected = preactivation_tangent_kernel(delta) * (a @ a.T)
         torch.testing.assert_close(kernel.layers[name], expected, rtol=1e-12, atol=1e-12)

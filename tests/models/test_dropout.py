@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 
-from feature_alignment.models.dropout import SeededDropout
+from feature_alignment.models.vgg import SeededDropout
 
 
 def dropout(p=0.25, seed=0):

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from feature_alignment.kernels.jacobian import Jacobian
-from feature_alignment.models.feedforward import sequential_mlp, small_cnn
+from feature_alignment.models.mlp import sequential_mlp, small_cnn
 from feature_alignment.models.tangent_models import TangentModel
 
 

@@ -5,8 +5,7 @@ from torch import nn
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.models.mlp import MLP
-from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
-from feature_alignment.probes.kernel_probe import Batch
+from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch
 from feature_alignment.training.errors import TrainingDivergedError
 
 N, C = 5, 3

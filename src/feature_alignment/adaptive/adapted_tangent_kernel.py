@@ -26,15 +26,11 @@ from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 def adapted_tangent_kernel(
     model: nn.Module, x: torch.Tensor, x2: torch.Tensor | None, transformation: Transformation
 ) -> torch.Tensor:
-    """Adapted kernel ∇f(x) M² ∇f(x₂)ᵀ, (n·c, n₂·c), at the model's own parameters.
+    """Adapted kernel ∇f(x) M² ∇f(x₂)ᵀ, (n·c, n₂·c), at the model's own parameters; x₂ None for x.
+
+    A diagonal M needs the features of all samples in memory.
 
     Source: LeJeune & Alemohammad 2024, Section 3; Theorem 1 and, with the double sum, Theorem 2.
-
-    Args:
-        model: outputs (n, c), each sample's depending on that sample only.
-        x: inputs (n, …) of the rows.
-        x2: inputs (n₂, …) of the columns; None for x.
-        transformation: M. A diagonal one needs the features of all samples in memory.
 
     Raises:
         ValueError: if M acts on layers and one with parameters is neither linear nor a plain

@@ -24,9 +24,12 @@ from feature_alignment.adaptive.feature_structures import (
     Structureless,
     Transformation,
 )
-from feature_alignment.adaptive.interpolation import Interpolation
 from feature_alignment.adaptive.parameter_matrices import Matrices, matrix_layout
-from feature_alignment.adaptive.penalised_interpolation import Solution, minimise_penalty
+from feature_alignment.adaptive.penalised_interpolation import (
+    Interpolation,
+    Solution,
+    minimise_penalty,
+)
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import suggestion
@@ -47,8 +50,7 @@ NetworkFactory = Callable[[int, int, torch.Generator], nn.Module]
 
 STRUCTURES = ("layers", "diagonal", "none")
 
-_CHUNK = 500
-"""Samples predicted at a time, which bounds memory."""
+_CHUNK = 500  # samples predicted at a time, which bounds memory
 
 
 @dataclass(eq=False, repr=False)
@@ -75,8 +77,6 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         n_iter_: iterations of the start that was best.
         converged_: whether they ended by the tolerance.
         network_: the network at θ₀ in float64.
-        n_features_in_: the size of the samples' second axis.
-        feature_names_in_: names of a table's columns, if all are strings.
 
     Args:
         network: the network at θ₀, with outputs (n, c); it is not changed. Twice differentiable
@@ -91,8 +91,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         starts: how often to start; first from M = I, then from random transformations. With
             structure "none" one is enough: Ω̃ rises with ‖B‖, so there is one minimiser, though Ω̃
             need not be convex (for |v − 1| it is not). With "diagonal" the problem is convex for
-            the square and the logarithmic penalty, and not for |v − 1|. With "layers" it is not
-            convex.
+            the square and the logarithmic penalty. With "layers" it is not convex.
         tolerance: relative change of the objective at which to stop.
         max_iter: iterations of each start.
         seed: seed of a network that is built, and of the random starts.
@@ -135,7 +134,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         flat = targets.ndim == 1
         targets = targets[:, None] if flat else targets
         interpolation = Interpolation(network, x)
-        outputs = interpolation.outputs()
+        outputs = interpolation.outputs
         if outputs.shape != targets.shape:
             raise ValueError(
                 f"y: shape {tuple(targets.shape)}; the network's outputs have shape "

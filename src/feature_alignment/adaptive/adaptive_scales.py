@@ -1,8 +1,8 @@
-"""Scales that the transformations before and after a coefficient take, given its singular value.
+"""Scales that the transformations before and after a coefficient take, given its singular value d.
 
-Lemma 5 of LeJeune & Alemohammad 2024 leaves, for each singular value d, the scalar problem
-min over s₁, s₂ ≥ 1 of ω₁(s₁) + ω₂(s₂) + d²/(s₁s₂)². Its solutions are exact where a closed form is
-known, and found by `penalties.adaptive_scale` otherwise.
+Lemma 5 of LeJeune & Alemohammad 2024 leaves the problem min over s₁, s₂ ≥ 1 of
+ω₁(s₁) + ω₂(s₂) + d²/(s₁s₂)². Where its closed form is an equation to be solved, that has the form
+t(1 + t)^a = c in the excess t = s − 1 of a scale, which keeps full precision near s = 1.
 """
 
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from feature_alignment.adaptive.penalties import (
     logarithmic_penalty,
     rigid_penalty,
 )
-from feature_alignment.adaptive.penalty_closed_forms import EFFECTIVE_JOINT_THRESHOLD, excess_root
 
 SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
+
+EFFECTIVE_JOINT_THRESHOLD = (1 + np.sqrt(3)) / (2 * np.sqrt(2))
+"""Below this v (0.96593) the effective joint penalty is the effective square penalty."""
+
+_NEWTON_STEPS = 60
+_NEWTON_PRECISION = 1e-9
+"""Relative change at which the steps end: the error squares, so the last step leaves rounding."""
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Solution of the scalar problem, each entry for one singular value d.
-
-    Attributes:
-        first: s₁ ≥ 1, any shape.
-        second: s₂ ≥ 1, the same shape.
-        penalty: the minimum, the effective penalty of ω₁ ⊕ ω₂ at d, the same shape.
-    """
+    """Scales s₁, s₂ ≥ 1 and the effective penalty of ω₁ ⊕ ω₂, each in the shape of d."""
 
     first: np.ndarray
     second: np.ndarray
@@ -43,22 +43,13 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
 
     Exact for the square, the absolute and the logarithmic penalty, alone (the other one rigid) or
     on both sides, and for square and absolute together; otherwise by scalar search, to about 1e-8.
+    d are singular values of the coefficients B, of any shape.
 
     Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are this
     project's.
 
-    Args:
-        first: ω₁.
-        second: ω₂.
-        d: singular values of the coefficients B, at least 0, any shape.
-
     Raises:
         ValueError: if ω₁ or ω₂ is not a penalty, or some d is negative.
-
-    Example:
-        >>> found = adaptive_scales(SQUARE, SQUARE, np.array([0.0, 5.65685425]))
-        >>> found.first.round(6), found.second.round(6), found.penalty.round(6)
-        (array([1., 2.]), array([1., 2.]), array([0., 4.]))
     """
     d = np.asarray(d, dtype=float)
     if (d < 0).any():
@@ -113,3 +104,50 @@ def _square_absolute_scales(d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         np.where(joined, 1 + t, _single_scale(SQUARE, d)),
         np.where(joined, 2 * t * (1 + t), 1.0),
     )
+
+
+def effective_square_penalty(v: np.ndarray) -> np.ndarray:
+    """ω̃₁(v) = (z − 1)(2z − 1) with z³(z − 1) = v², for v ≥ 0; ~2v for large v.
+
+    Source: LeJeune & Alemohammad 2024, Figure 2 (ω₁ = (v − 1)²); the closed form is this project's.
+    """
+    t = excess_root(3, np.asarray(v, dtype=float) ** 2)
+    return t * (2 * t + 1)
+
+
+def effective_absolute_penalty(v: np.ndarray) -> np.ndarray:
+    """ω̃₂(v) = v² where 2v² ≤ 1, else (3/2)(2v²)^{1/3} − 1, for v ≥ 0.
+
+    Source: LeJeune & Alemohammad 2024, Figure 2 (ω₂ = |v − 1|); the closed form is this project's.
+    """
+    square = np.asarray(v, dtype=float) ** 2
+    return np.where(2 * square <= 1, square, 1.5 * np.cbrt(2 * square) - 1)
+
+
+def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
+    """ω̃₃(v), v ≥ 0: ω̃₁ up to 0.96593, then (s − 1)(4s − 1) − 1 with v = 2 s^{5/2} (s − 1)^{3/2}.
+
+    ~2√(2v) for large v.
+
+    Source: LeJeune & Alemohammad 2024, Figure 2 (ω̃₃); the closed form is this project's.
+    """
+    v = np.asarray(v, dtype=float)
+    t = excess_root(5 / 3, np.cbrt(v**2 / 4))
+    return np.where(
+        v <= EFFECTIVE_JOINT_THRESHOLD, effective_square_penalty(v), t * (4 * t + 3) - 1
+    )
+
+
+def excess_root(a: float, c: np.ndarray) -> np.ndarray:
+    """Root t ≥ 0 of t(1 + t)^a = c, for a ≥ 1 and any c ≥ 0, by Newton's method.
+
+    The left side is convex and increasing, and the start is not below the root: the iteration
+    falls monotonically onto it.
+    """
+    t = np.minimum(c, c ** (1 / (1 + a)))
+    for _ in range(_NEWTON_STEPS):
+        power, before = (1 + t) ** (a - 1), t
+        t = t - (t * (1 + t) * power - c) / (power * (1 + (1 + a) * t))
+        if np.allclose(t, before, rtol=_NEWTON_PRECISION, atol=0):
+            break
+    return t

@@ -15,13 +15,7 @@ import scipy.integrate
 
 @dataclass(frozen=True)
 class FactorisedModel:
-    """The three factors of one block.
-
-    Attributes:
-        on_inputs: M⁽¹⁾, (d, d).
-        weight: W, (k, d).
-        on_outputs: M⁽²⁾, (k, k).
-    """
+    """The three factors of one block: M⁽¹⁾ (d, d), W (k, d) and M⁽²⁾ (k, k)."""
 
     on_inputs: np.ndarray
     weight: np.ndarray
@@ -42,33 +36,24 @@ class FactorisedModel:
 def factorised_flow(
     features: Sequence[np.ndarray], targets: np.ndarray, duration: float
 ) -> list[FactorisedModel]:
-    """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0.
+    """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0, at learning rate 1.
+
+    Of features Φ_ℓ, for each block (N, k, d), and targets r (N,).
 
     Source: LeJeune & Alemohammad 2024, Model A (item 2), and the released code's adaptive model;
     the conserved quantities are this project's.
-
-    Args:
-        features: Φ_ℓ, for each block (N, k, d).
-        targets: r, (N,).
-        duration: time of the flow, in units in which the learning rate is 1.
 
     Raises:
         RuntimeError: if the integration fails.
     """
     shapes = [block.shape[1:] for block in features]
 
+    sides = [side for k, d in shapes for side in ((d, d), (k, d), (k, k))]
+    cuts = np.cumsum([rows * columns for rows, columns in sides])[:-1]
+
     def unpack(state: np.ndarray) -> list[FactorisedModel]:
-        models, begin = [], 0
-        for k, d in shapes:
-            ends = np.cumsum([d * d, k * d, k * k]) + begin
-            parts = np.split(state[begin : ends[-1]], [d * d, d * d + k * d])
-            models.append(
-                FactorisedModel(
-                    *(p.reshape(s) for p, s in zip(parts, [(d, d), (k, d), (k, k)], strict=True))
-                )
-            )
-            begin = ends[-1]
-        return models
+        parts = [p.reshape(s) for p, s in zip(np.split(state, cuts), sides, strict=True)]
+        return [FactorisedModel(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
 
     def velocity(_: float, state: np.ndarray) -> np.ndarray:
         models = unpack(state)

@@ -34,17 +34,11 @@ class Structureless:
 
 @dataclass(frozen=True)
 class RankOneTransformation:
-    """M = I + (s − 1)uuᵀ.
+    """M = I + (s − 1)uuᵀ."""
 
-    Attributes:
-        penalty: Ω̃(B).
-        direction: u by layer, of norm 1 over all layers together (zero if B is).
-        scale: s.
-    """
-
-    penalty: float
-    direction: Matrices
-    scale: float
+    penalty: float  # Ω̃(B)
+    direction: Matrices  # u by layer, of norm 1 over all layers together (zero if B is)
+    scale: float  # s
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
         """M^power applied to matrices by layer; the power may be negative."""
@@ -76,18 +70,13 @@ class Diagonal:
 
 @dataclass(frozen=True)
 class DiagonalTransformation:
-    """M = diag(m).
-
-    Attributes:
-        penalty: Ω̃(B).
-        scales: m by layer, in the matrices' shapes.
-    """
+    """M = diag(m), with `penalty` Ω̃(B) and `scales` m by layer, in the matrices' shapes."""
 
     penalty: float
     scales: Matrices
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
-        """M^power applied to matrices by layer; the power may be negative."""
+        """See `RankOneTransformation.apply`."""
         return {layer: matrix * self.scales[layer] ** power for layer, matrix in matrices.items()}
 
 
@@ -96,14 +85,9 @@ class LayerStructure:
     """M multiplies each layer's matrix from both sides, with a penalty for each side.
 
     Ω(M) = Σ_ℓ Σ_j ω⁽¹⁾(σ_j(M_ℓ⁽¹⁾)) + ω⁽²⁾(σ_j(M_ℓ⁽²⁾)); M⁽¹⁾ acts on a layer's inputs, M⁽²⁾ on its
-    outputs.
+    outputs, but is fixed at I for the layer `readout` (Model A, item 4).
 
     Source: LeJeune & Alemohammad 2024, Model A and Theorem 2.
-
-    Attributes:
-        input_penalty: ω⁽¹⁾.
-        output_penalty: ω⁽²⁾.
-        readout: the layer whose M⁽²⁾ is fixed at I (Model A, item 4); None for none.
     """
 
     input_penalty: Penalty
@@ -129,35 +113,23 @@ class LayerStructure:
 
 @dataclass(frozen=True)
 class Sides:
-    """Both transformations of one layer, M⁽¹⁾ = V S⁽¹⁾Vᵀ + (I − VVᵀ) and M⁽²⁾ alike with U.
+    """Both transformations of one layer, M⁽¹⁾ = V S⁽¹⁾Vᵀ + (I − VVᵀ) and M⁽²⁾ alike with U."""
 
-    Attributes:
-        inputs: V as columns, (d, r) orthonormal.
-        input_scales: s⁽¹⁾, (r,).
-        outputs: U as columns, (k, r) orthonormal.
-        output_scales: s⁽²⁾, (r,).
-    """
-
-    inputs: torch.Tensor
-    input_scales: torch.Tensor
-    outputs: torch.Tensor
-    output_scales: torch.Tensor
+    inputs: torch.Tensor  # V as columns, (d, r) orthonormal
+    input_scales: torch.Tensor  # s⁽¹⁾, (r,)
+    outputs: torch.Tensor  # U as columns, (k, r) orthonormal
+    output_scales: torch.Tensor  # s⁽²⁾, (r,)
 
 
 @dataclass(frozen=True)
 class LayerTransformation:
-    """W_ℓ ↦ M_ℓ⁽²⁾ W_ℓ M_ℓ⁽¹⁾ in PyTorch's orientation (outputs, inputs).
-
-    Attributes:
-        penalty: Ω̃(B).
-        sides: both transformations by layer.
-    """
+    """W_ℓ ↦ M_ℓ⁽²⁾ W_ℓ M_ℓ⁽¹⁾ in PyTorch's orientation (outputs, inputs); `penalty` is Ω̃(B)."""
 
     penalty: float
     sides: dict[str, Sides]
 
     def apply(self, matrices: Matrices, power: int) -> Matrices:
-        """M^power applied to matrices by layer; the power may be negative."""
+        """See `RankOneTransformation.apply`."""
         found = {}
         for layer, matrix in matrices.items():
             side = self.sides[layer]
@@ -168,11 +140,9 @@ class LayerTransformation:
     def dense(self, layer: str) -> tuple[torch.Tensor, torch.Tensor]:
         """M⁽¹⁾ (d, d) and M⁽²⁾ (k, k) of a layer."""
         side = self.sides[layer]
-        eyes = (torch.eye(len(vectors)).to(vectors) for vectors in (side.inputs, side.outputs))
-        return (
-            _scaled(next(eyes), side.inputs, side.input_scales, 1),
-            _scaled(next(eyes), side.outputs, side.output_scales, 1),
-        )
+        sides = (side.inputs, side.input_scales), (side.outputs, side.output_scales)
+        on_inputs, on_outputs = (_scaled(torch.eye(len(v)).to(v), v, s, 1) for v, s in sides)
+        return on_inputs, on_outputs
 
 
 Structure = Structureless | Diagonal | LayerStructure

@@ -17,19 +17,11 @@ SingularPenalty = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class JointMinimum:
-    """The best end of several descents.
+    """The best end of several descents."""
 
-    Attributes:
-        objective: Ω(M) + ‖W‖² there.
-        transformations: for each block the pair M⁽¹⁾ (d, d), M⁽²⁾ (k, k).
-        coefficients: for each block B = M⁽²⁾ W M⁽¹⁾, (k, d).
-        ends: the objectives where each descent ended.
-    """
-
-    objective: float
-    transformations: list[tuple[torch.Tensor, torch.Tensor]]
-    coefficients: list[torch.Tensor]
-    ends: list[float]
+    objective: float  # Ω(M) + ‖W‖² there
+    transformations: list[tuple[torch.Tensor, torch.Tensor]]  # by block: M⁽¹⁾ (d, d), M⁽²⁾ (k, k)
+    coefficients: list[torch.Tensor]  # by block: B = M⁽²⁾ W M⁽¹⁾, (k, d)
 
 
 def square_penalty(matrix: torch.Tensor) -> torch.Tensor:
@@ -57,18 +49,12 @@ def minimise_jointly(
     For given M the best W is known, ‖W‖² = rᵀ K_M⁻¹ r with the kernel K_M of the transformed
     features; over the entries of all M the rest is minimised by a quasi-Newton method.
 
+    The features are (N, k, d) in float64 for each block, the targets r (N,); `fixed_outputs` tells
+    for each block whether M⁽²⁾ stays I. With `identity_first` the first start is M = I: a descent
+    from there can keep symmetries of the problem that one from elsewhere would have to find.
+
     Source: LeJeune & Alemohammad 2024, eq. 1 under Model A; with one block of k = 1 and fixed
     outputs, eq. 1 under Theorem 1.
-
-    Args:
-        features: for each block the features (N, k, d) in float64.
-        targets: r, (N,).
-        penalty: Ω of one matrix.
-        generator: stream of the random starts.
-        starts: number of descents.
-        fixed_outputs: for each block whether M⁽²⁾ stays I.
-        identity_first: whether the first start is M = I. A descent from there can keep symmetries
-            of the problem that one from elsewhere would have to find.
     """
     sizes: list[int] = []
     for block, fixed in zip(features, fixed_outputs, strict=True):
@@ -122,4 +108,4 @@ def minimise_jointly(
         on_outputs @ torch.einsum("n,nkd->kd", alpha, block) @ on_inputs
         for block, (on_inputs, on_outputs) in zip(transformed(pairs), pairs, strict=True)
     ]
-    return JointMinimum(float(best.fun), pairs, coefficients, [float(end.fun) for end in found])
+    return JointMinimum(float(best.fun), pairs, coefficients)

@@ -16,22 +16,16 @@ Matrices = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class MatrixLayout:
-    """Which parameters make up which matrix.
+    """Which parameters make up which matrix: a weight and perhaps a bias, or any single one."""
 
-    Attributes:
-        shapes: the shape of each parameter by its name.
-        layers: names of the parameters of each matrix, by the layer's name, input to output: a
-            weight and perhaps a bias, or any single parameter.
-    """
-
-    shapes: Mapping[str, torch.Size]
-    layers: Mapping[str, tuple[str, ...]]
+    shapes: Mapping[str, torch.Size]  # the shape of each parameter by its name
+    layers: Mapping[str, tuple[str, ...]]  # parameters of each matrix by layer, input to output
 
     def join(self, parameters: Mapping[str, torch.Tensor]) -> Matrices:
         """Matrices (k, d) by layer, of values by parameter name."""
         return {
             layer: torch.cat(
-                [parameters[name].reshape(len(self._rows(name)), -1) for name in own], 1
+                [parameters[name].reshape(self.shapes[name][0], -1) for name in own], 1
             )
             for layer, own in self.layers.items()
         }
@@ -40,27 +34,19 @@ class MatrixLayout:
         """Values by parameter name, of matrices by layer."""
         found = {}
         for layer, own in self.layers.items():
-            columns = [self.shapes[name].numel() // len(self._rows(name)) for name in own]
+            columns = [self.shapes[name].numel() // self.shapes[name][0] for name in own]
             for name, part in zip(own, matrices[layer].split(columns, dim=1), strict=True):
                 found[name] = part.reshape(self.shapes[name])
         return found
-
-    def _rows(self, name: str) -> range:
-        return range(self.shapes[name][0])
 
 
 def matrix_layout(model: nn.Module) -> MatrixLayout:
     """The layout of a model: [W b] for a module that owns both, else each parameter by itself.
 
-    Returns:
-        The layout; layers are named by module, or by parameter where a module owns others.
+    Layers are named by module, or by parameter where a module owns others.
 
     Raises:
         ValueError: if a parameter is a scalar without an axis, or there is none.
-
-    Example:
-        >>> matrix_layout(nn.Linear(3, 2)).join(dict(nn.Linear(3, 2).named_parameters()))[""].shape
-        torch.Size([2, 4])
     """
     shapes = {name: value.shape for name, value in model.named_parameters()}
     if not shapes:

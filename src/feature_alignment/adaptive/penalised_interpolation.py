@@ -11,38 +11,77 @@ where it lowers the objective further.
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from feature_alignment.adaptive.feature_structures import Structure, Transformation
-from feature_alignment.adaptive.interpolation import Interpolation
-from feature_alignment.adaptive.parameter_matrices import Matrices, combine, inner
+from feature_alignment.adaptive.parameter_matrices import Matrices, combine, inner, matrix_layout
+from feature_alignment.kernels.jacobian import Jacobian
+from feature_alignment.kernels.tangent import tangent_kernel
 
-_MEMORY = 8
-"""Alternations that an extrapolation looks back on."""
-_MAX_STEPS = 50
-"""Conjugate-gradient steps per alternation."""
-_ENOUGH = 0.02
-"""Steps end when the last one gained less than this share of the alternation's gain."""
-
-_DAMPING = 1e-12
-"""Added to the Gram matrix of the moves, of largest diagonal entry 1."""
+_MEMORY = 8  # alternations that an extrapolation looks back on
+_MAX_STEPS = 50  # conjugate-gradient steps per alternation
+_ENOUGH = 0.02  # steps end when the last one gained less than this share of the alternation's gain
+_DAMPING = 1e-12  # added to the Gram matrix of the moves, of largest diagonal entry 1
 _TINY = 1e-300
+
+
+class Interpolation:
+    """Coefficients B with J B = r, for the tangent features of a network at its own parameters.
+
+    J (n·c × p) is never formed: both products with it are passes through the network. What is
+    stored is the tangent kernel K₀ = JJᵀ, as its Cholesky factor (n·c × n·c), and the `layout` of
+    parameters in B. The network, of outputs (n, c), is twice differentiable in PyTorch, and its
+    precision is that of all results.
+
+    Raises:
+        ValueError: if the tangent features of the samples are linearly dependent, so that not all
+            targets can be interpolated.
+    """
+
+    def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
+        self.layout = matrix_layout(model)
+        kernel = tangent_kernel(model, x).total
+        self._factor, failed = torch.linalg.cholesky_ex(kernel)
+        if failed:
+            raise ValueError(
+                f"x: the tangent features of {len(x)} samples are linearly dependent (from row "
+                f"{int(failed)} of {len(kernel)} of the kernel), so they cannot interpolate all "
+                "targets; remove repeated samples or use a larger network."
+            )
+        del kernel
+        self._jacobian = Jacobian(model, x)
+        self.outputs = self._jacobian.f  # f_θ₀(x), (n, c)
+
+    def times(self, matrices: Matrices) -> torch.Tensor:
+        """J B, (n, c)."""
+        return self._jacobian.times(self.layout.split(matrices))
+
+    def transpose_times(self, weights: torch.Tensor) -> Matrices:
+        """Jᵀα for α (n, c)."""
+        return self.layout.join(self._jacobian.transpose_times(weights))
+
+    def minimum_norm(self, targets: torch.Tensor) -> Matrices:
+        """The interpolating B of least norm, Jᵀ K₀⁻¹ r for targets r (n, c)."""
+        solved = torch.cholesky_solve(targets.reshape(-1, 1), self._factor)
+        return self.transpose_times(solved.view(targets.shape))
+
+    def within(self, matrices: Matrices) -> Matrices:
+        """The part of B that leaves the outputs unchanged: (I − JᵀK₀⁻¹J) B."""
+        return combine(matrices, -1.0, self.minimum_norm(self.times(matrices)))
+
+    def corrected(self, matrices: Matrices, targets: torch.Tensor) -> Matrices:
+        """The interpolating coefficients nearest to B."""
+        return combine(matrices, 1.0, self.minimum_norm(targets - self.times(matrices)))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Where the alternation ended.
+    """Where the alternation ended."""
 
-    Attributes:
-        coefficients: B by layer.
-        transformation: the best M for it.
-        objectives: Ω̃(B) at the start and after each alternation, nonincreasing.
-        converged: whether the last alternation lowered it by no more than the tolerance.
-    """
-
-    coefficients: Matrices
-    transformation: Transformation
-    objectives: list[float]
-    converged: bool
+    coefficients: Matrices  # B by layer
+    transformation: Transformation  # the best M for it
+    objectives: list[float]  # Ω̃(B) at the start and after each alternation, nonincreasing
+    converged: bool  # whether the last alternation lowered it by no more than the tolerance
 
 
 def minimise_penalty(
@@ -54,18 +93,13 @@ def minimise_penalty(
     tolerance: float = 1e-6,
     max_iterations: int = 500,
 ) -> Solution:
-    """A local minimum of Ω̃(B) subject to JB = r.
+    """A local minimum of Ω̃(B) subject to JB = r, the targets (n, c) less the initial outputs.
+
+    It starts from the transformation `start`, None for I, and stops when the relative change of
+    the objective is no more than the tolerance.
 
     Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm is this project's
     (iteratively reweighted least squares).
-
-    Args:
-        interpolation: J and the set of interpolating coefficients.
-        targets: r, what is to be added to the initial outputs, (n, c).
-        structure: the allowed transformations and their penalty.
-        start: M to start from; None for I.
-        tolerance: relative change of the objective at which to stop.
-        max_iterations: alternations.
     """
     coefficients = interpolation.minimum_norm(targets)
     if start is not None:
@@ -130,7 +164,6 @@ class _History:
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Matrices, Matrices]] = []
-        self._stretch = 1.0
 
     def add(self, before: Matrices, after: Matrices) -> None:
         self._pairs = [*self._pairs[1 - _MEMORY :], (before, after)]

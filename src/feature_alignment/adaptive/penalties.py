@@ -1,7 +1,7 @@
 """Penalties on singular values of feature transformations, joined and made effective numerically.
 
-A penalty is a function ω on [1, ∞), increasing from ω(1) = 0, that takes and returns arrays. The
-closed forms of the paper's examples are in `penalty_closed_forms`.
+A penalty is a function ω on [1, ∞), increasing from ω(1) = 0, that takes and returns arrays.
+Closed forms for the paper's examples are in `adaptive_scales`.
 """
 
 from collections.abc import Callable
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from feature_alignment.adaptive.scalar_minimum import minimise_rows
-
 Penalty = Callable[[np.ndarray], np.ndarray]
 
-_CHUNK = 2048
-"""Values minimised at a time, which bounds memory when penalties are nested."""
+_CHUNK = 2048  # values minimised at a time, which bounds memory when penalties are nested
 _LARGEST_EXPONENT = 500
 """Scales up to 2^500 are searched; the square of a larger one would overflow."""
-_RESOLUTION = 1e-9
-"""The search is linear in z − 1 below this and logarithmic above."""
+_RESOLUTION = 1e-9  # the search is linear in z − 1 below this and logarithmic above
 
 _UNIT_GRID = np.linspace(0, 1, 257)
 # Points crowd at both ends, where the minimum of a joint penalty often is.
 _CROWDED_GRID = np.sin(np.pi * np.linspace(0, 1, 129) / 2) ** 2
+
+_GOLDEN = (np.sqrt(5) - 1) / 2
+_SECTIONS = 80  # 0.618^80 < 1e-16: the bracket has shrunk to rounding
+_CANDIDATES = 3  # how many of a row's local minima on the grid are refined
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,6 @@ class PowerPenalty:
     """Penalty ω(v) = |v − 1|^p.
 
     Source: LeJeune & Alemohammad 2024, Section 3; p = 2 and p = 1 are ω₁ and ω₂ of Figure 2.
-
-    Attributes:
-        p: exponent, above 0.
 
     Raises:
         ValueError: if p is not positive.
@@ -81,10 +78,9 @@ def rigid_penalty(v: np.ndarray) -> np.ndarray:
 def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
     """Joint penalty (ω₁ ⊕ ω₂)(v) = min over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z).
 
-    Source: LeJeune & Alemohammad 2024, Section 3.2.
+    It is itself a penalty, and raises ValueError for v below 1.
 
-    Returns:
-        ω₁ ⊕ ω₂, itself a penalty; it raises ValueError for v below 1.
+    Source: LeJeune & Alemohammad 2024, Section 3.2.
 
     Raises:
         ValueError: if ω₁ or ω₂ is not 0 at 1.
@@ -102,22 +98,12 @@ def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
 def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> np.ndarray:
     """Share z = argmin over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z) that the first transformation takes of v.
 
+    Joint scales v are at least 1, of any shape; of several minimisers one is returned.
+
     Source: LeJeune & Alemohammad 2024, Section 3.2 (joint penalty) and Lemma 5.
-
-    Args:
-        first: ω₁.
-        second: ω₂.
-        v: joint scales, at least 1, any shape.
-
-    Returns:
-        z, the shape of v; of several minimisers one.
 
     Raises:
         ValueError: if a penalty is not 0 at 1, or a scale is below 1.
-
-    Example:
-        >>> joint_split(PowerPenalty(2), PowerPenalty(2), np.array([1.0, 9.0])).round(6)
-        array([1., 3.])
     """
     _check_zero_at_one(first)
     _check_zero_at_one(second)
@@ -147,15 +133,13 @@ def _minimise_over_split(
 
 
 def effective_penalty(omega: Penalty) -> Penalty:
-    """Effective penalty ω̃(v) = min over z ≥ 1 of ω(z) + v²/z².
+    """Effective penalty ω̃(v) = min over z ≥ 1 of ω(z) + v²/z², a function of v ≥ 0.
 
-    It is increasing and concave in v², and v² + o(v²) near 0.
+    It is increasing and concave in v², and v² + o(v²) near 0; unlike ω it is 0 at v = 0. It raises
+    ValueError for negative v and where ω grows too slowly for the minimum to be attained below
+    z = 2^500.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 and Proposition 3.
-
-    Returns:
-        ω̃ as a function of v ≥ 0; unlike ω it is 0 at v = 0. It raises ValueError for negative v
-        and where ω grows too slowly for the minimum to be attained below z = 2^500.
 
     Raises:
         ValueError: if ω is not 0 at 1 or decreases somewhere.
@@ -176,16 +160,10 @@ def effective_penalty(omega: Penalty) -> Penalty:
 def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
     """Scale s = argmin over z ≥ 1 of ω(z) + ‖β‖²/z² by which features along β grow.
 
-    1/s² is the slope of ω̃ with respect to ‖β‖². Of several minimisers one is returned.
+    1/s² is the slope of ω̃ with respect to ‖β‖². Of several minimisers one is returned, in the shape
+    of `norm`, to about 1e-8 relative: the objective is flat at its minimum.
 
     Source: LeJeune & Alemohammad 2024, Theorem 1.
-
-    Args:
-        omega: ω.
-        norm: ‖β‖ ≥ 0, any shape.
-
-    Returns:
-        s, the shape of `norm`, to about 1e-8 relative: the objective is flat at its minimum.
 
     Raises:
         ValueError: if ω is not a penalty, a norm is negative, or the minimum is not attained
@@ -233,6 +211,59 @@ def _minimise_over_scale(
 
     found = _by_chunks(v, minimise)
     return found[0], found[1]
+
+
+def minimise_rows(
+    objective: Callable[[np.ndarray, np.ndarray], np.ndarray], grid: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Global minimum of u ↦ objective(u, row) for every row, u in [0, 1]: u (m,) and it (m,).
+
+    A grid (g,), ascending from 0 to 1, then golden sections in the best three valleys of each row.
+    The grid decides which valleys are seen: one between two neighbouring points can be missed. A
+    minimum at a grid point, an end of the interval included, is found exactly; of several that are
+    equally good the first. The objective takes u (m, q) and rows (m, 1) and returns (m, q), finite
+    or not.
+
+    Raises:
+        ValueError: if the objective is NaN somewhere on the grid.
+    """
+    rows = rows[:, None]  # (m, 1)
+    points = np.broadcast_to(grid, (len(rows), len(grid)))  # (m, g)
+    values = objective(points, rows)  # (m, g)
+    if np.isnan(values).any():
+        raise ValueError("the penalty is not a number somewhere; it must be defined on v ≥ 1.")
+    padded = np.pad(values, ((0, 0), (1, 1)), constant_values=np.inf)
+    valley = (values <= padded[:, :-2]) & (values <= padded[:, 2:])
+    order = np.argsort(np.where(valley, values, np.inf), axis=1, kind="stable")
+    best = order[:, :_CANDIDATES]  # (m, q)
+    low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
+    refined = _golden_section(lambda u: objective(u, rows), low, high)
+    candidates = np.concatenate([grid[best], refined], axis=1)  # (m, 2q)
+    found = np.concatenate([np.take_along_axis(values, best, 1), objective(refined, rows)], axis=1)
+    first = found.argmin(axis=1)[:, None]
+    return (
+        np.take_along_axis(candidates, first, 1)[:, 0],
+        np.take_along_axis(found, first, 1)[:, 0],
+    )
+
+
+def _golden_section(
+    objective: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Middle of the last bracket, for brackets [low, high] of any shape."""
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = objective(left), objective(right)
+    for _ in range(_SECTIONS):
+        keep_left = at_left <= at_right
+        low, high = np.where(keep_left, low, left), np.where(keep_left, right, high)
+        inner = np.where(keep_left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
+        at_inner = objective(inner)
+        left, right = np.where(keep_left, inner, right), np.where(keep_left, left, inner)
+        at_left, at_right = (
+            np.where(keep_left, at_inner, at_right),
+            np.where(keep_left, at_left, at_inner),
+        )
+    return (low + high) / 2
 
 
 def _by_chunks(v: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -17,13 +17,10 @@ Matrices = Sequence[torch.Tensor]
 
 
 def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
-    """Weights of the linear and convolutional layers as float64 matrices, input to output.
+    """Weights of linear and convolutional layers as float64 matrices, in the order of the modules.
 
     A convolution's weight (k, d, size, size) becomes (k, d·size²), the matrix that acts on one
     patch. Its norms are not those of the convolution as a map between whole images.
-
-    Args:
-        model: a network whose modules are in the order in which they act.
 
     Raises:
         ValueError: if there is no such layer.
@@ -101,14 +98,10 @@ def pac_bayes_spectral(weights: Matrices, initial: Matrices) -> float:
 
 
 def unit_capacity(weights: Matrices, initial: Matrices) -> float:
-    """Unit-wise capacity of a network with one hidden layer, ‖V‖_F (‖U − U⁰‖_F + ‖U⁰‖₂).
+    """Unit-wise capacity ‖V‖_F (‖U − U⁰‖_F + ‖U⁰‖₂) of a network of weights U (h, d) and V (c, h).
 
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076 (2018; ICLR 2019),
     Table 1, but for the term √h, which stands beside the margin; see `unit_capacity_bound`.
-
-    Args:
-        weights: U (h, d) and V (c, h).
-        initial: U⁰ and V⁰.
 
     Raises:
         ValueError: if there are not two layers.
@@ -122,13 +115,9 @@ def unit_capacity_bound(
 ) -> float:
     """The same with the data in it, √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h.
 
-    Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
+    For training inputs x (n, …) of d entries each, and a margin γ above 0.
 
-    Args:
-        weights: U (h, d) and V (c, h).
-        initial: U⁰ and V⁰.
-        x: training inputs (n, …), d entries each.
-        margin: γ, above 0.
+    Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 
     Raises:
         ValueError: if there are not two layers, or the margin is not positive.
@@ -154,14 +143,10 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     """ℓ2 path norm: the root of the sum over paths of the product of their squared weights.
 
     Paths lead from an input or a bias to an output. Computed as the outputs of the network with
-    squared parameters at an input of ones, which holds for ReLU networks; a max pool passes on
-    the largest of its inputs' sums.
+    squared parameters at an input of ones, which holds for ReLU networks without batch norm or
+    dropout; a max pool passes on the largest of its inputs' sums. One input has `input_shape`.
 
     Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
-
-    Args:
-        model: a ReLU network without batch norm or dropout; it is left as it is.
-        input_shape: shape of one input.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -182,18 +167,13 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 def fisher_rao_norm(
     model: nn.Module, x: torch.Tensor, y: torch.Tensor, chunk_size: int = 500
 ) -> float:
-    """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the observed labels.
+    """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the labels y (n,).
 
     ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the change of f(x_i) as all
     parameters, biases included, are scaled up together. It vanishes as the labels are fitted.
+    `chunk_size` samples at a time bound the memory, and do not change the result.
 
     Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
-
-    Args:
-        model: the network.
-        x: inputs (n, …).
-        y: class indices (n,).
-        chunk_size: samples at a time; bounds the memory, does not change the result.
     """
     squares = [
         _scaling_gradients(model, inputs, labels).square()
@@ -218,14 +198,11 @@ def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> to
 
 
 def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> float:
-    """Quantile over samples of the margin f_y(x) − max over other classes of f.
+    """Quantile q over samples of the margin f_y(x) − max over other classes of f.
+
+    Of outputs f (n, c), c ≥ 2, and class indices y (n,).
 
     Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
-
-    Args:
-        outputs: f (n, c), of at least two classes.
-        y: class indices (n,).
-        q: the quantile, from 0 to 1.
 
     Example:
         >>> margin_quantile(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), 0.0)

@@ -1,35 +1,26 @@
-"""Empirical Rademacher complexities, exactly over all sign vectors, and the paper's bounds.
+"""Rademacher complexities, exactly over all sign vectors, and bounds for classes of linear models.
 
-Axes: s sign vectors, n samples, c classes, p parameters, m members of a finite class.
+Axes: s sign vectors, n samples, c classes, p parameters, m members of a finite class. Φ (n, p) are
+features, A (p, p), invertible, the matrix of the norm ‖w‖_A = ‖Aᵀw‖ ≤ M.
 """
 
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 
 def all_signs(n: int) -> np.ndarray:
-    """All 2ⁿ sign vectors σ, (2ⁿ, n), so that expectations over σ are exact.
-
-    Example:
-        >>> all_signs(1).tolist()
-        [[-1.0], [1.0]]
-    """
+    """All 2ⁿ sign vectors σ, (2ⁿ, n), so that expectations over σ are exact."""
     return np.array(list(product((-1.0, 1.0), repeat=n)))
 
 
 def finite_class_complexity(values: np.ndarray, signs: np.ndarray) -> float:
-    """Rademacher complexity E_σ max_f (1/n) Σ_i σ_i f(x_i) of a finite class of functions.
+    """Rademacher complexity E_σ max_f (1/n) Σ_i σ_i f(x_i) of a finite class of functions (m, n).
+
+    Over signs σ (s, n): all of them, or a Monte-Carlo sample.
 
     Source: Baratin et al. 2021, eqs. 8 and 52.
-
-    Args:
-        values: f(x_i), (m, n).
-        signs: σ, (s, n); all of them, or a Monte-Carlo sample.
-
-    Example:
-        >>> finite_class_complexity(np.array([[1.0], [-1.0]]), all_signs(1))
-        1.0
     """
     return float((signs @ values.T).max(axis=1).mean() / signs.shape[1])
 
@@ -37,17 +28,11 @@ def finite_class_complexity(values: np.ndarray, signs: np.ndarray) -> float:
 def linear_class_maximisers(
     features: np.ndarray, transform: np.ndarray, radius: float, signs: np.ndarray
 ) -> np.ndarray:
-    """Weights (s, p) that maximise Σ_i σ_i ⟨w, Φ(x_i)⟩ subject to ‖w‖_A = ‖Aᵀw‖ ≤ M, for each σ.
+    """Weights (s, p) that maximise Σ_i σ_i ⟨w, Φ(x_i)⟩ subject to ‖w‖_A ≤ M, for each σ of (s, n).
 
     w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ.
 
     Source: Baratin et al. 2021, eq. 61.
-
-    Args:
-        features: Φ, (n, p).
-        transform: A, (p, p), invertible.
-        radius: M.
-        signs: σ, (s, n).
     """
     z = np.linalg.solve(transform, features.T @ signs.T)  # (p, s)
     return radius * np.linalg.solve(transform.T, z / np.linalg.norm(z, axis=0)).T
@@ -59,32 +44,15 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
     For learning flows, sums of updates with ‖δw_t‖_{A_t} ≤ m_t, the bounds of the updates add up.
 
     Source: Baratin et al. 2021, eqs. 10 and 60 (Proposition 10); eq. 12 (Theorem 2).
-
-    Args:
-        features: Φ, (n, p).
-        transform: A, (p, p), invertible.
-        radius: M.
-
-    Example:
-        >>> linear_class_bound(np.ones((4, 1)), np.eye(1), 1.0)
-        0.5
     """
     rescaled = np.linalg.solve(transform, features.T)
     return float(radius / len(features) * np.linalg.norm(rescaled))
 
 
 def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'], (…, n).
+    """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'], (…, n), of scores (…, n, c), c ≥ 2, and y (n,).
 
     Source: Baratin et al. 2021, eq. 54.
-
-    Args:
-        scores: f(x), (…, n, c), c ≥ 2.
-        labels: y, (n,), integers from 0.
-
-    Example:
-        >>> margin(np.array([[3.0, 1.0, 2.0]]), np.array([0])).tolist()
-        [1.0]
     """
     own = np.eye(scores.shape[-1], dtype=bool)[labels]  # (n, c)
     best_other = np.where(own, -np.inf, scores).max(axis=-1)
@@ -95,10 +63,6 @@ def ramp_loss(margins: np.ndarray, gamma: float) -> np.ndarray:
     """Ramp φ_γ(u): 1 for u ≤ 0, 0 for u > γ, 1 − u/γ between.
 
     Source: Baratin et al. 2021, eq. 55.
-
-    Example:
-        >>> ramp_loss(np.array([-1.0, 0.5, 3.0]), 2.0).tolist()
-        [1.0, 0.75, 0.0]
     """
     return np.clip(1 - margins / gamma, 0.0, 1.0)
 
@@ -108,18 +72,61 @@ def multiclass_bound(
 ) -> float:
     """Bound (c^{3/2} M/(γ n)) √Tr K_A on the margin loss of linear classifiers with ‖w‖_A ≤ M.
 
+    Of features Φ(x_i)[y], (n, c, p), and the margin γ.
+
     Source: Baratin et al. 2021, Theorem 13 (eq. 78).
-
-    Args:
-        features: Φ(x_i)[y], (n, c, p).
-        transform: A, (p, p), invertible.
-        radius: M.
-        gamma: γ, the margin.
-
-    Example:
-        >>> multiclass_bound(np.ones((1, 4, 1)), np.eye(1), 1.0, 1.0)
-        16.0
     """
     n, c, p = features.shape
     flat = linear_class_bound(features.reshape(n * c, p), transform, radius)  # has 1/(nc)
     return c * c**1.5 * flat / gamma
+
+
+@dataclass(frozen=True)
+class MinimumNorm:
+    """Minimum-norm interpolator w* (p,) and the modes j < r it is made of."""
+
+    weights: np.ndarray  # w*
+    eigenvalues: np.ndarray  # λ, (r,), of the kernel matrix, largest first
+    coefficients: np.ndarray  # u_jᵀy, (r,)
+
+
+def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNorm:
+    """Weights w* = Φᵀ K⁻¹ y = Σ_j (u_jᵀy/√λ_j) v_j of least norm with Φw = y, for Φ of rank n.
+
+    Source: Baratin et al. 2021, eq. 81.
+
+    Raises:
+        ValueError: if the rank is below n within float64, so that not all labels can be fitted.
+    """
+    left, singular_values, right = np.linalg.svd(features, full_matrices=False)
+    rounding = singular_values[0] * max(features.shape) * np.finfo(np.float64).eps
+    rank = int(np.count_nonzero(singular_values > rounding))
+    if rank < len(y):
+        raise ValueError(f"features: rank {rank} for {len(y)} labels; they cannot all be fitted.")
+    coefficients = left.T @ y
+    return MinimumNorm((coefficients / singular_values) @ right, singular_values**2, coefficients)
+
+
+def optimal_norm_scales(
+    eigenvalues: np.ndarray, coefficients: np.ndarray, kappa: float = 1.0
+) -> np.ndarray:
+    """Scales ν_j = κ λ_j/|u_jᵀy|, the minimisers of `interpolator_bound`, for u_jᵀy ≠ 0, κ > 0.
+
+    Source: Baratin et al. 2021, Proposition 14.
+    """
+    return kappa * eigenvalues / np.abs(coefficients)
+
+
+def interpolator_bound(
+    eigenvalues: np.ndarray, coefficients: np.ndarray, scales: np.ndarray
+) -> float:
+    """Bound (‖w*‖_A/n) √Tr K_A on the Rademacher complexity of the ball with w* on its surface.
+
+    (1/n) √(Σ_j ν_j (u_jᵀy)²/λ_j) · √(Σ_j λ_j/ν_j), with A = Σ_j √ν_j v_j v_jᵀ on the span of the
+    v_j; ν = 1 gives A = Id. Of full rank: n = r.
+
+    Source: Baratin et al. 2021, eqs. 60 and 83.
+    """
+    norm = np.sum(scales * coefficients**2 / eigenvalues)
+    trace = np.sum(eigenvalues / scales)
+    return float(np.sqrt(norm) * np.sqrt(trace) / len(eigenvalues))

@@ -43,8 +43,7 @@ class UpdatePath:
     def __init__(
         self, model: nn.Module, trace: Callable[[nn.Module], float], every: int = 1
     ) -> None:
-        self.length = 0.0
-        self.complexity = 0.0
+        self.length, self.complexity = 0.0, 0.0
         self._trace, self._every = trace, every
         self._parameters = _copy(model)
         self._features = self._feature_norm(model)

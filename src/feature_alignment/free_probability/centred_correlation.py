@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from feature_alignment.free_probability.words import Trace, free_trace, matrix_trace, moment_trace
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
 NUMERATOR, NFM_WORD, AGOP_WORD = "ARARBR", "ARAR", "ARBRARBR"
 
@@ -26,13 +27,9 @@ def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
-    """ρ if R is free of the data, from traces of data words and the first four moments of R.
+    """ρ if R is free of the data, from traces of words in A and B and the moments tr(R), …, tr(R⁴).
 
     Source: Beaglehole et al. 2024, eq. 11 and Appendix F.
-
-    Args:
-        data_trace: traces of words in A and B, see `free_probability.matrix_trace`.
-        moments: tr(R), …, tr(R⁴).
     """
     families = {"R": moment_trace(moments), "AB": data_trace}
     numerator, nfm, agop = (free_trace(word, families) for word in (NUMERATOR, NFM_WORD, AGOP_WORD))
@@ -49,3 +46,27 @@ def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> floa
     """
     trace = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
     return trace("PPQ") * trace("PP") ** -0.5 * trace("PQPQ") ** -0.5
+
+
+def velocity_correlation(
+    x: torch.Tensor, y: torch.Tensor, kernel: torch.Tensor, square: torch.Tensor | None = None
+) -> float:
+    """ρ(XᵀY𝒦YX, XᵀY𝒦²YX), Y = diag(y): of the first non-zero derivatives of NFM and AGOP.
+
+    Of a layer's inputs X (n, d), residuals y (n,), which are the labels where the outputs are
+    zero, and 𝒦 (n, n). With the PTK of one network it is the observed value. With E[𝒦] it is the
+    paper's first-order prediction; with E[𝒦²] as `square` as well, instead of the product of 𝒦
+    with itself, only the covariance of both factors is left out.
+
+    Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
+
+    Example:
+        >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+        >>> round(velocity_correlation(torch.eye(2), torch.ones(2), projection), 6)
+        1.0
+    """
+    weighted = y[:, None] * x  # YX, (n, d)
+    image = kernel @ weighted
+    # In the second case 𝒦² need not be formed.
+    agop = image.T @ image if square is None else weighted.T @ square @ weighted
+    return cosine_similarity(weighted.T @ image, agop)

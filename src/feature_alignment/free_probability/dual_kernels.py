@@ -1,7 +1,6 @@
 """Dual kernels E[φ(u)φ(v)] and E[φ′(u)φ′(v)] of activations, for jointly Gaussian u and v.
 
-Those of ReLU are the arc-cosine kernels. All take S_uu, S_vv and S_uv, tensors that broadcast, and
-compute in their precision.
+All take S_uu, S_vv and S_uv, tensors that broadcast, and compute in their precision.
 """
 
 from collections.abc import Callable
@@ -15,12 +14,7 @@ DualKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Dual:
-    """The dual kernels of one activation φ.
-
-    Attributes:
-        value: E[φ(u)φ(v)] from E[u²], E[v²] and E[uv].
-        derivative: E[φ′(u)φ′(v)] from the same.
-    """
+    """E[φ(u)φ(v)] and E[φ′(u)φ′(v)] of one activation φ, from E[u²], E[v²] and E[uv]."""
 
     value: DualKernel
     derivative: DualKernel
@@ -74,32 +68,19 @@ Source: Cho and Saul 2009 (ReLU, orders 1 and 0); Williams 1997 (erf); Gaussian 
 def expected_preactivation_kernel(
     x: torch.Tensor, activation: str, hidden_layers: int, weight_variance: float
 ) -> torch.Tensor:
-    """Expected PTK E[𝒦] of the first layer at initialisation, in the limit of infinite width.
+    """Expected PTK E[𝒦], (n, n), of the first layer at initialisation, for infinite width.
 
     For independent weights of variance v/fan_in, with S₀ = v XXᵀ/d and S_ℓ = v E[φφ](S_{ℓ−1}),
 
         E[𝒦(x, z)] = Π_ℓ v E[φ′φ′](S_ℓ)(x, z),
 
     one factor for each hidden layer: the weights above it have variance v/k, so that sums over its
-    k units become averages.
+    k units become averages. For one hidden layer and Gaussian weights exact at any width. The
+    activation is a key of `DUALS`, and no row of the inputs (n, d) is zero; PyTorch's default is
+    v = 1/3.
 
     Source: Beaglehole et al. 2024, Appendix E; the recursion is that of the NTK (Jacot et al.
     2018).
-
-    Args:
-        x: inputs, (n, d), none of them zero.
-        activation: a key of `DUALS`.
-        hidden_layers: number of hidden layers, at least 1.
-        weight_variance: v; 1/3 for PyTorch's default.
-
-    Returns:
-        (n, n); for one hidden layer and Gaussian weights exact at any width.
-
-    Example:
-        >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-        >>> expected_preactivation_kernel(x, "relu", 1, 1.0)
-        tensor([[0.5000, 0.2500],
-                [0.2500, 0.5000]])
     """
     dual = DUALS[activation]
     covariance = weight_variance * (x @ x.T) / x.shape[1]  # S_0, (n, n)

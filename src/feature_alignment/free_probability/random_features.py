@@ -15,12 +15,7 @@ from feature_alignment.free_probability.words import moments_from_cumulants
 
 
 def gaussian_even_moments(order: int) -> list[int]:
-    """E[a²], E[a⁴], …, E[a^(2·order)] of a ~ N(0, 1): the double factorials (2n − 1)!!.
-
-    Example:
-        >>> gaussian_even_moments(4)
-        [1, 3, 15, 105]
-    """
+    """E[a²], E[a⁴], …, E[a^(2·order)] of a ~ N(0, 1): the double factorials (2n − 1)!!."""
     return [prod(range(2 * n - 1, 0, -2)) for n in range(1, order + 1)]
 
 
@@ -28,14 +23,11 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
     """Moments tr(R^n) as k, d → ∞ with d/k = c: R is a compound free Poisson element.
 
     R = (1/k) Σ_s a_s² g_s g_sᵀ with g_s ~ N(0, I) has the free cumulants κ_n = c^(n−1) E[a^(2n)].
-    For a ~ N(0, 1) this gives 1, 1 + 3c, 1 + 9c + 15c² and 1 + 18c + 78c² + 105c³.
+    For a ~ N(0, 1) this gives 1, 1 + 3c, 1 + 9c + 15c² and 1 + 18c + 78c² + 105c³. The ratio c is
+    a number or a symbol.
 
     Source: Mingo and Speicher, Free Probability and Random Matrices, Section 4; for R see
     Beaglehole et al. 2024, eq. 16.
-
-    Args:
-        ratio: c = d/k, a number or a symbol.
-        even_moments: E[a²], E[a⁴], …
 
     Raises:
         UserError: if c is a number and not positive.
@@ -56,10 +48,6 @@ def second_moment_at_finite_size(d: int, k: int, even_moments: Sequence[float]) 
     limit E[a²]² + c E[a⁴] by (2 E[a⁴] − E[a²]²)/k: 5/k for a ~ N(0, 1).
 
     Source: this project's.
-
-    Example:
-        >>> second_moment_at_finite_size(10, 10, [1, 3])
-        4.5
     """
     second, fourth = even_moments[:2]
     return (1 - 1 / k) * second**2 + fourth * (d + 2) / k
@@ -70,13 +58,9 @@ def sample_r(
 ) -> torch.Tensor:
     """R = Wᵀ diag(a²) W, (d, d), of a network with a ~ N(0, I) and W ~ N(0, I/k), in float64.
 
-    Source: Beaglehole et al. 2024, eq. 16 and Proposition 16.
+    The generator, on the CPU, draws W, then a.
 
-    Args:
-        d: input dimension.
-        k: width.
-        generator: CPU generator of W, then of a.
-        device: where to compute.
+    Source: Beaglehole et al. 2024, eq. 16 and Proposition 16.
     """
     weight = torch.randn(k, d, generator=generator, dtype=torch.float64) / k**0.5
     readout = torch.randn(k, 1, generator=generator, dtype=torch.float64)
@@ -85,12 +69,7 @@ def sample_r(
 
 
 def matrix_moments(matrix: torch.Tensor) -> list[float]:
-    """tr(R), tr(R²), tr(R³) and tr(R⁴) of a symmetric matrix (d, d), normalised.
-
-    Example:
-        >>> matrix_moments(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
-        [1.0, 2.0, 4.0, 8.0]
-    """
+    """tr(R), tr(R²), tr(R³) and tr(R⁴) of a symmetric matrix (d, d), normalised."""
     square = matrix @ matrix
     powers = matrix.diagonal().sum(), (matrix**2).sum(), (matrix * square).sum(), (square**2).sum()
     return [float(power) / len(matrix) for power in powers]

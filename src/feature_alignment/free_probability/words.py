@@ -86,10 +86,6 @@ def moments_from_cumulants(cumulants: Sequence[Any]) -> list[Any]:
     """Moments of one element from its free cumulants, m_n = Σ_s κ_s Σ_{i_1+…+i_s=n−s} Π_j m_{i_j}.
 
     Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2.
-
-    Example:
-        >>> moments_from_cumulants([0, 1, 0, 0])  # semicircle
-        [0, 1, 0, 2]
     """
     moments: list[Any] = [1]
     for n in range(1, len(cumulants) + 1):
@@ -137,12 +133,7 @@ def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
 
 
 def canonical_rotation(word: str) -> str:
-    """The first in the alphabet of a word's rotations, which all have the same trace.
-
-    Example:
-        >>> canonical_rotation("BAA")
-        'AAB'
-    """
+    """The first in the alphabet of a word's rotations, which all have the same trace."""
     return min(word[i:] + word[:i] for i in range(len(word)))
 
 

@@ -7,11 +7,6 @@ BLOCK = 2**21
 
 
 def spans(total: int, step: int) -> Iterator[slice]:
-    """Slices of at most `step` that cover range(total).
-
-    Example:
-        >>> list(spans(5, 3))
-        [slice(0, 3, None), slice(3, 5, None)]
-    """
+    """Slices of at most `step` that cover range(total): (5, 3) gives 0:3 and 3:5."""
     for start in range(0, total, step):
         yield slice(start, min(start + step, total))

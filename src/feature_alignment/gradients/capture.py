@@ -1,7 +1,4 @@
-"""One forward pass whose graph is kept, and backward passes to the operations on parameters.
-
-Everything this package computes from gradients inside a network starts here.
-"""
+"""One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +7,6 @@ from dataclasses import dataclass
 import torch
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.gradients.cotangents import one_hot_cotangents
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, rounding
 from feature_alignment.gradients.operation_rules import OperationCall
@@ -23,19 +19,12 @@ class ReorderedSamplesError(ValueError):
 
 @dataclass(frozen=True)
 class Recording:
-    """What one forward pass leaves behind.
+    """What one forward pass leaves behind."""
 
-    Attributes:
-        f: the model's outputs (n, c) with their graph.
-        leaves: the parameters to differentiate by, by name: leaves of the graph.
-        graph: the graph.
-        copies: how often each sample went through the model; f has the first outputs.
-    """
-
-    f: torch.Tensor
-    leaves: Mapping[str, torch.Tensor]
+    f: torch.Tensor  # the model's outputs (n, c) with their graph
+    leaves: Mapping[str, torch.Tensor]  # the parameters to differentiate by: leaves of the graph
     graph: Graph
-    copies: int = 1
+    copies: int = 1  # how often each sample went through the model; f has the first outputs
 
 
 @contextmanager
@@ -45,16 +34,9 @@ def recorded(
     samples: Samples,
     names: Collection[str],
 ) -> Iterator[Recording]:
-    """Run the model forward; backward passes belong in here.
+    """Run the model forward at `values`, all parameters by name; backward passes belong in here.
 
-    Args:
-        function: the model.
-        values: all parameters by name, detached.
-        samples: inputs.
-        names: the parameters to differentiate by, whether or not they require a gradient.
-
-    Raises:
-        ValueError: if the outputs do not have one row for each sample.
+    `names` are the parameters to differentiate by, whether or not they require a gradient.
     """
     with torch.inference_mode(False), torch.no_grad():
         leaves = {name: values[name].detach().requires_grad_() for name in names}
@@ -65,15 +47,30 @@ def recorded(
             yield Recording(f, leaves, Graph(f, leaves), copies)
 
 
+def one_hot_cotangents(f: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The c cotangents (n, c) that pick one output each, for all samples, in order."""
+    for y in range(f.shape[1]):
+        cotangent = torch.zeros_like(f)
+        cotangent[:, y] = 1
+        yield cotangent
+
+
+def random_sign_cotangents(
+    f: torch.Tensor, number: int, generator: torch.Generator
+) -> Iterator[torch.Tensor]:
+    """Cotangents (n, c) of independent ±1/√number: Σ v vᵀ is the identity in expectation."""
+    for _ in range(number):
+        # Drawn on the CPU, so that every device sees the same signs.
+        signs = 2 * torch.randint(2, f.shape, generator=generator) - 1
+        yield signs.to(f) / number**0.5
+
+
 def backpropagate(
     recording: Recording, numbers: Collection[int], cotangents: Iterator[torch.Tensor]
 ) -> Iterator[dict[int, torch.Tensor]]:
-    """Gradients of ⟨cotangent, f⟩ by operations' outputs, one backward pass for each cotangent.
+    """Gradients of ⟨cotangent, f⟩ by outputs of operations, which are given by their number.
 
-    Args:
-        recording: from `recorded`.
-        numbers: the operations, by their number in the graph.
-        cotangents: each (n, c).
+    One backward pass for each cotangent (n, c).
     """
     edges = [recording.graph.edge(number) for number in numbers]
     for cotangent in cotangents:
@@ -100,13 +97,7 @@ def collect_signals(
 ) -> dict[int, torch.Tensor]:
     """Signals of all outputs by call, each (n, c, …), from c backward passes.
 
-    Args:
-        recording: from `recorded`.
-        calls: operations by their number in the graph.
-        spaces: tensors to write the signals of some calls to, from `OperationCall.new_signals`.
-
-    Returns:
-        The signals: the given tensors and new ones.
+    They are written to `spaces`, from `OperationCall.new_signals`, where given.
     """
     f = recording.f
     signals = dict(spaces or {})
@@ -120,9 +111,7 @@ def collect_signals(
 
 
 def refuse_reordered_samples(
-    recording: Recording,
-    calls: Mapping[int, OperationCall],
-    signals: Mapping[int, torch.Tensor],
+    recording: Recording, calls: Mapping[int, OperationCall], signals: Mapping[int, torch.Tensor]
 ) -> None:
     """Refuse operations on samples in another order than the model's, by one more backward pass.
 

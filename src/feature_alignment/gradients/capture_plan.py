@@ -1,8 +1,7 @@
 """Planning how to capture the gradients of a model's parameters, and capturing them.
 
-Parameters whose uses have rules that a trial confirms are captured by these, the others by
-automatic differentiation. What the trial on few samples cannot show is seen when it happens:
-another path through the model, or another order of the samples.
+By rules that a trial on few samples confirms, else by automatic differentiation. What the trial
+cannot show is seen when it happens: another path through the model, another order of samples.
 """
 
 import logging
@@ -67,8 +66,7 @@ log = logging.getLogger(__name__)
 # the gradients themselves, those between them, and copies in the layouts that convolutions need.
 _PASSING = 4
 
-# Bytes of one round of passes: memory of this size is soon used again.
-_AT_ONCE = 2**28
+_AT_ONCE = 2**28  # bytes of one round of passes: memory of this size is soon used again
 
 # Gradients in groups are held if they take at most this many times the memory of their factors,
 # since factors are worked on group by group.
@@ -77,35 +75,20 @@ _LARGER = 4
 
 @dataclass(frozen=True)
 class CapturePlan:
-    """How to capture the gradients of one model at one point.
-
-    Attributes:
-        function: the model.
-        values: all parameters by name, detached.
-        names: the parameters to differentiate by.
-        outputs: c.
-        signature: of the graph that the model leaves.
-        calls: operations that rules explain, by their number in the graph.
-        held: those whose inputs and signals are held.
-        formed: parameters captured by rule whose gradients are held, not their factors.
-        generic: parameters without rules that fit.
-        batched: whether the generic ones are differentiated for several samples at a time.
-        held_bytes: memory for the captured gradients of one sample.
-        passing_bytes: memory for one sample's graph and backward passes.
-    """
+    """How to capture the gradients of one model at one point."""
 
     function: ModelFunction
-    values: Mapping[str, torch.Tensor]
-    names: tuple[str, ...]
-    outputs: int
-    signature: object
-    calls: Mapping[int, CallPlan]
-    held: frozenset[int]
-    formed: frozenset[str]
-    generic: tuple[str, ...]
-    batched: bool
-    held_bytes: int
-    passing_bytes: int
+    values: Mapping[str, torch.Tensor]  # all parameters by name, detached
+    names: tuple[str, ...]  # the parameters to differentiate by
+    outputs: int  # c
+    signature: object  # of the graph that the model leaves
+    calls: Mapping[int, CallPlan]  # operations that rules explain, by their number in the graph
+    held: frozenset[int]  # those whose inputs and signals are held
+    formed: frozenset[str]  # captured by rule, with gradients held and not their factors
+    generic: tuple[str, ...]  # parameters without rules that fit
+    batched: bool  # whether the generic ones are differentiated for several samples at a time
+    held_bytes: int  # memory for the captured gradients of one sample
+    passing_bytes: int  # memory for one sample's graph and backward passes
 
 
 class OtherPathError(Exception):
@@ -122,12 +105,8 @@ def plan_capture(
 ) -> CapturePlan:
     """Check the model, and plan how to capture its gradients, by a trial on a few samples.
 
-    Args:
-        model: see `tangent_kernel`; so are `parameters`, `output` and `only`.
-        x: inputs, at least one; the outputs of all of them are checked.
-        parameters: values by parameter name; None for the model's own.
-        output: which entry of what the model returns is the output.
-        only: the parameters to differentiate by.
+    The outputs of all samples `x` are checked. `parameters`, `output` and `only` are as for
+    `tangent_kernel`.
 
     Raises:
         ValueError: if the model is not supported, or the given parameters are not the model's.
@@ -180,18 +159,11 @@ def capture_gradients(
 ) -> dict[str, list[Part]]:
     """Gradients of every parameter, over its uses, from one forward and c backward passes.
 
-    The passes take a few samples at a time, so that what they leave behind is small.
-
-    Args:
-        plan: from `plan_capture` for inputs of the same kind.
-        samples: inputs.
-        workspace: bytes for the passes and for intermediate results, beyond two samples'.
-        ordered: whether it matters which sample a gradient belongs to, which is checked by one
-            more pass.
-
-    Returns:
-        Per-sample gradients by the parameter's name, in parts that share no entry; none for
-        parameters that the outputs do not depend on.
+    The passes take a few samples at a time, so that what they leave behind is small: `workspace`
+    bytes are for them and for intermediate results, beyond two samples'. One more pass checks that
+    samples are met in their order, unless it does not matter which one a gradient belongs to. A
+    parameter's gradients are in parts that share no entry; there are none of one that the outputs
+    do not depend on.
 
     Raises:
         OtherPathError: if these samples take another path through the model than the trial did.
@@ -346,10 +318,7 @@ def _summed_in(value: torch.Tensor) -> torch.dtype:
 
 
 def _can_be_batched(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    trial: Trial,
+    function: ModelFunction, values: Mapping[str, torch.Tensor], samples: Samples, trial: Trial
 ) -> bool:
     """Whether `torch.func.vmap` runs the model, and correctly for the first of two samples."""
     if not trial.unexplained:

@@ -1,9 +1,9 @@
 """A trial of a model on few samples: how its parameters are used, and which uses rules explain.
 
-The gradients that the rules give on one sample are compared with automatic differentiation's before
-they are trusted.
+The rules' gradients of one sample are compared with automatic differentiation's.
 """
 
+import functools
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,40 +31,27 @@ from feature_alignment.gradients.parameter_gradients import (
 )
 from feature_alignment.gradients.samples import Samples
 
-# Rounding errors of a sum, in units of its terms' last place.
-_ROUNDINGS = 1000
+_ROUNDINGS = 1000  # rounding errors of a sum, in units of its terms' last place
 
 _FEW, _MORE = 2, 3
 
 
 @dataclass(frozen=True)
 class Operand:
-    """What a rule gives gradients by: made of parameters only.
+    """What a rule gives gradients by: made of parameters only."""
 
-    Attributes:
-        source: where in the graph it comes from.
-        names: the parameters that it is made of.
-        derived: whether it is another function of them than a selection of one's entries.
-        entries: which entries of the parameter it has, None for all in their order.
-    """
-
-    source: Source
-    names: tuple[str, ...]
-    derived: bool = False
-    entries: torch.Tensor | None = None
+    source: Source  # where in the graph it comes from
+    names: tuple[str, ...]  # the parameters that it is made of
+    derived: bool = False  # whether it is no selection of one parameter's entries
+    entries: torch.Tensor | None = None  # the parameter's that it has; None for all in their order
 
 
 @dataclass(frozen=True)
 class CallPlan:
-    """An operation that a rule explains.
+    """An operation that a rule explains."""
 
-    Attributes:
-        place: where its output holds the samples.
-        operands: by their number among the operation's inputs.
-    """
-
-    place: Place
-    operands: Mapping[int, Operand]
+    place: Place  # where its output holds the samples
+    operands: Mapping[int, Operand]  # by their number among the operation's inputs
 
     def call(self, graph: Graph, number: int, n: int) -> OperationCall:
         """The operation of this number in a recording of n samples.
@@ -81,31 +68,18 @@ class CallPlan:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial on few samples shows.
+    """What a trial on few samples shows."""
 
-    Attributes:
-        outputs: c.
-        signature: of the graph.
-        plans: the operations that rules explain, by their number in the graph.
-        parts: of each explained parameter the gradients of one sample, of one cotangent.
-        numbers: of each operation, numbers per sample: inputs, output, and signal of one output.
-        saved: bytes that the graph saves for one sample.
-        unexplained: parameters with other uses.
-        expected: gradients of the first sample by these, for one cotangent.
-        cotangent: that cotangent, (1, c).
-        unused: parameters that the outputs do not depend on.
-    """
-
-    outputs: int
-    signature: object
-    plans: Mapping[int, CallPlan]
-    parts: Mapping[str, Sequence[Part]]
-    numbers: Mapping[int, tuple[int, int, int]]
-    saved: int
-    unexplained: tuple[str, ...]
-    expected: Mapping[str, torch.Tensor]
-    cotangent: torch.Tensor
-    unused: tuple[str, ...]
+    outputs: int  # c
+    signature: object  # of the graph
+    plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
+    parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
+    numbers: Mapping[int, tuple[int, int, int]]  # per sample: inputs, output, one signal
+    saved: int  # bytes that the graph saves for one sample
+    unexplained: tuple[str, ...]  # parameters with other uses
+    expected: Mapping[str, torch.Tensor]  # the first sample's, for one cotangent
+    cotangent: torch.Tensor  # that cotangent, (1, c)
+    unused: tuple[str, ...]  # parameters that the outputs do not depend on
 
 
 def try_rules(
@@ -118,13 +92,8 @@ def try_rules(
 ) -> Trial:
     """Record the model on two and on three samples, and check what the rules say about the first.
 
-    Args:
-        function: the model.
-        values: all parameters by name, detached.
-        samples: inputs, at least one.
-        names: the parameters to differentiate by.
-        outputs: of all samples, (n, c), as the model gave them before.
-        tolerance: their rounding errors.
+    `names` are the parameters to differentiate by; `outputs` (n, c) of all samples are what the
+    model gave before, to the given rounding errors.
 
     Raises:
         ValueError: if it gives others now.
@@ -193,14 +162,10 @@ def gradients_by_parameter(
     signals: Mapping[int, torch.Tensor],
     names: Collection[str],
 ) -> dict[str, list[Part]]:
-    """Every use of the parameters in the calls, each as a part of its own.
+    """Every use of the named parameters in the calls, each as a part of its own.
 
-    Args:
-        recording: what the calls were found in; needed where an operand is derived.
-        plans: of the calls.
-        calls: operations by number.
-        signals: of each call, (n, c, …).
-        names: the parameters.
+    `plans`, `calls` and `signals`, each (n, c, …), are by operation; `recording` is what the calls
+    were found in, needed where an operand is derived.
     """
     parts: dict[str, list[Part]] = {}
     for number, call in calls.items():
@@ -244,9 +209,7 @@ def can_be_held(parts: Sequence[Part]) -> bool:
 class _Border:
     """The operations that combine parameters with samples, and what their rules give.
 
-    Args:
-        recording: of three samples.
-        cotangents: each (3, c), of one sample only.
+    The recording is of three samples, and each cotangent (3, c) of one sample only.
     """
 
     def __init__(self, recording: Recording, cotangents: Sequence[torch.Tensor]) -> None:
@@ -425,13 +388,8 @@ def _pulled_back(
 
 
 def _agrees(parts: Sequence[Part], expected: torch.Tensor, tolerance: float) -> bool:
-    """Whether the gradients of one sample are the expected ones.
-
-    Those of the others are zero, since their signals are: see `_place`.
-    """
-    found = parts[0].features(expected.numel())
-    for part in parts[1:]:
-        found = found + part.features(expected.numel())
+    """Whether the gradients of one sample are the expected ones; for the others' see `_place`."""
+    found = functools.reduce(torch.add, (part.features(expected.numel()) for part in parts))
     # The bias of attention's keys has no gradient but rounding errors of large terms, which differ.
     biases = [
         use.deltas.abs().sum(2).max()

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping
 import torch
 
 from feature_alignment.gradients.blocks import spans
-from feature_alignment.gradients.capture import recorded
-from feature_alignment.gradients.cotangents import one_hot_cotangents
+from feature_alignment.gradients.capture import one_hot_cotangents, recorded
 from feature_alignment.gradients.model_function import ModelFunction, differentiable_attention
 from feature_alignment.gradients.samples import Samples
 
@@ -19,17 +18,9 @@ def batched_gradients(
     names: Collection[str],
     chunk: int,
 ) -> dict[str, torch.Tensor]:
-    """Gradients ∇_w f_y(x_i) by vmap of jacrev over samples; not every module can be run so.
+    """Gradients ∇_w f_y(x_i), (n, c, p) by name, by vmap of jacrev over `chunk` samples at a time.
 
-    Args:
-        function: the model.
-        values: all parameters by name, detached.
-        samples: inputs.
-        names: the parameters to differentiate by, at least one.
-        chunk: samples at a time.
-
-    Returns:
-        Gradients (n, c, p) by parameter name.
+    `values` are all parameters, `names` those to differentiate by. Not every module can be run so.
     """
     moving = {name: values[name] for name in names}
     sampled = {key: samples.entries[key] for key in samples.sampled}
@@ -58,10 +49,7 @@ def looped_gradients(
     samples: Samples,
     names: Collection[str],
 ) -> dict[str, torch.Tensor]:
-    """Gradients ∇_w f_y(x_i) by one backward pass for each sample and output: for any model.
-
-    Arguments and result are as of `batched_gradients`.
-    """
+    """As `batched_gradients`, by one backward pass for each sample and output: for any model."""
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for i in range(len(samples)):
         with recorded(function, values, samples[i : i + 1], names) as recording:

@@ -1,8 +1,8 @@
 """The autograd graph of a forward pass: where parameters meet samples, and how they get there.
 
-A tensor depends on the samples if its shape grows with their number, which two recordings of the
-same model on different numbers of samples show. Along the border of this part of the graph lie the
-operations that combine parameters, or what is computed of parameters alone, with samples.
+A tensor depends on the samples if its shape grows with their number from one recording to another.
+Along the border of that part of the graph, operations combine parameters, or what is computed of
+parameters alone, with samples.
 """
 
 import math
@@ -14,23 +14,16 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-# An output of an operation: the operation's number and the output's.
-Source = tuple[int, int]
+Source = tuple[int, int]  # an output of an operation: the operation's number and the output's
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor holds its samples: an axis that runs over (before, n, after).
-
-    Attributes:
-        axis: the axis.
-        before: positions that run slower than the samples.
-        after: positions that run faster.
-    """
+    """Where a tensor holds its samples: an axis that runs over (before, n, after)."""
 
     axis: int
-    before: int = 1
-    after: int = 1
+    before: int = 1  # positions that run slower than the samples
+    after: int = 1  # positions that run faster
 
     def split(self, t: torch.Tensor) -> torch.Tensor:
         """The axis in three: (…, before, n, after, …)."""
@@ -63,10 +56,6 @@ class Graph:
         nodes: autograd's nodes; the output's is the first.
         names: their names; a parameter's node is called by the parameter's name after a colon.
         inputs: of each node, where each input of its operation comes from, None for constants.
-
-    Args:
-        f: the output.
-        leaves: the parameters that it was made with, by name.
 
     Raises:
         ValueError: if the graph hides operations in re-entrant checkpoints.
@@ -125,9 +114,7 @@ class Graph:
 
 
 def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple[int, int] | None:
-    """The axis that grows with the samples and its positions for each, from two recordings' shapes.
-
-    None where nothing grows.
+    """The axis that grows with the samples and its positions for each, None where nothing grows.
 
     Raises:
         ArithmeticError: if the shapes do not grow in proportion along one axis.
@@ -157,16 +144,8 @@ def selected_entries(
     """Which entry of a parameter each entry of a tensor is, if it is made of these alone.
 
     Views, transposes, slices and lookups of a parameter have each of their entries from one of the
-    parameter's, none twice.
-
-    Args:
-        graph: the recording.
-        source: the tensor, computed of this parameter only.
-        leaf: the parameter.
-        transposed: whether to go through the tensor's entries with its last two axes swapped.
-
-    Returns:
-        Indices into the flat parameter (p,), or None for any other function of it.
+    parameter's, none twice. A `transposed` tensor's entries are gone through with its last two axes
+    swapped. The result are indices into the flat parameter (p,), or None for any other function.
     """
     shape = graph.shape(source)
     size = math.prod(shape)

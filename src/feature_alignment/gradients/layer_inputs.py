@@ -1,8 +1,4 @@
-"""Inputs of matrix-shaped parameters at every position: vectors, patches of images, tokens.
-
-A module's weight (k, d) has the gradient Σ_t δ_t a_tᵀ for each sample and output: a sum over the
-positions t (one for a vector input, tokens of a sequence, output pixels of a convolution).
-"""
+"""Inputs of matrix-shaped parameters at every position: vectors, patches of images, tokens."""
 
 from dataclasses import dataclass
 
@@ -34,14 +30,10 @@ class _ByPosition:
     def add_gradient_rows(
         self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
     ) -> None:
-        """Replace `out` by beta · out + rows of Σ_t δ_t a_tᵀ.
+        """Replace `out` by beta · out + rows of Σ_t δ_t a_tᵀ, with beta 0 or 1.
 
-        Args:
-            out: (b, c, number of rows, columns), contiguous.
-            loaded: inputs of b samples.
-            signal: δ (b, c, P, k).
-            rows: the units, or the group's output channels; of an embedding the tokens.
-            beta: 0 or 1.
+        `out` is (b, c, number of rows, columns) and contiguous, the signal δ (b, c, P, k); rows are
+        units, or the group's output channels, or of an embedding the tokens.
         """
         delta = signal[..., rows]  # (b, c, P, k)
         # All outputs in one product per sample, since they share the inputs; of the two layouts
@@ -59,15 +51,10 @@ class _ByPosition:
 
 @dataclass(frozen=True)
 class VectorInputs(_ByPosition):
-    """Inputs of a linear layer at every position.
+    """Inputs of a linear layer at every position."""
 
-    Attributes:
-        values: a, (n, P, groups·d).
-        groups: matrices side by side, each with inputs of its own.
-    """
-
-    values: torch.Tensor
-    groups: int = 1
+    values: torch.Tensor  # a, (n, P, groups·d)
+    groups: int = 1  # matrices side by side, each with inputs of its own
 
     @property
     def columns(self) -> int:
@@ -87,24 +74,16 @@ class VectorInputs(_ByPosition):
 class PatchInputs(_ByPosition):
     """Inputs of a convolution, unfolded into one patch per output position when loaded.
 
-    A patch's entries run over the window first and the channels last, which copies fastest.
-
-    Attributes:
-        values: the layer's input (n, images, channels, …), one axis per spatial dimension; a
-            sample may consist of several images.
-        kernel: window size per spatial dimension; so are stride, dilation and padding.
-        stride: step between windows.
-        dilation: step within a window.
-        padding: zeros added on either side.
-        groups: groups of channels.
+    A patch's entries run over the window first and the channels last, which copies fastest. A
+    sample may consist of several images.
     """
 
-    values: torch.Tensor
-    kernel: tuple[int, ...]
+    values: torch.Tensor  # (n, images, channels, …): one axis per spatial dimension
+    kernel: tuple[int, ...]  # window size per spatial dimension; so are the next three
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[int, ...]
-    groups: int
+    padding: tuple[int, ...]  # zeros on either side
+    groups: int  # groups of channels
 
     @property
     def positions(self) -> int:
@@ -157,16 +136,11 @@ class TokenInputs(_ByPosition):
     """Inputs of an embedding: token t stands for the unit vector e_t, its gradient for e_t δᵀ.
 
     The roles are swapped: rows of the weight (V, k) belong to tokens, columns to δ.
-
-    Attributes:
-        values: tokens (n, P).
-        vocabulary: V.
-        columns: k, the embedding's width.
     """
 
-    values: torch.Tensor
-    vocabulary: int
-    columns: int
+    values: torch.Tensor  # tokens (n, P)
+    vocabulary: int  # V
+    columns: int  # k, the embedding's width
     groups: int = 1
 
     def load(self, group: int, samples: slice) -> torch.Tensor:

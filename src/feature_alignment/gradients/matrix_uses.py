@@ -21,25 +21,15 @@ _VIEWS = frozenset(
 
 @dataclass(frozen=True)
 class MatrixUse:
-    """A product h = Wa, of inputs a at any number of positions, with a matrix of parameters.
+    """A product h = Wa, of inputs a at any number of positions, with a matrix of parameters."""
 
-    Attributes:
-        number: of the operation in the graph.
-        operand: which of its inputs is W.
-        name: the parameter that W is, or is a part of.
-        entries: the flat entries of the parameter that W (k, …) consists of; None for all.
-        shape: of W: (k, d), or of a convolution (k, channels, …).
-        groups: groups of a convolution, or matrices that are multiplied side by side.
-        left: whether columns of the operation's result are positions, rows otherwise.
-    """
-
-    number: int
-    operand: int
-    name: str
-    entries: torch.Tensor | None
-    shape: tuple[int, ...]
-    groups: int
-    left: bool
+    number: int  # of the operation in the graph
+    operand: int  # which of its inputs is W
+    name: str  # the parameter that W is, or is a part of
+    entries: torch.Tensor | None  # of the flat parameter, which W consists of; None for all
+    shape: tuple[int, ...]  # of W: (k, d), or of a convolution (k, channels, …)
+    groups: int  # groups of a convolution, or matrices that are multiplied side by side
+    left: bool  # whether columns of the operation's result are positions, rows otherwise
 
     def matrix(self, parameter: torch.Tensor) -> torch.Tensor:
         """W (k, d) of a value of the parameter: a detached copy."""

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.backends import mha
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from feature_alignment.errors import suggestion
@@ -25,10 +27,12 @@ _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
 _COARSE = 1e-2
 _OF_OUTPUTS = 0.1
 
-# Fewer samples than these are run one by one.
-_FEW = 4
+_FEW = 4  # fewer samples than these are run one by one
 
 _MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+
+# Attention by plain operations, whose gradients can be differentiated and batched.
+differentiable_attention = partial(sdpa_kernel, SDPBackend.MATH)
 
 # Models are changed while they run on other values, so one thread at a time.
 _RUNNING = threading.RLock()
@@ -36,23 +40,17 @@ _RUNNING = threading.RLock()
 
 @dataclass(frozen=True)
 class ModelFunction:
-    """f(values, samples) of a model: (n, c), every axis of the output but the first flattened.
-
-    Attributes:
-        model: the model.
-        output: see `OutputChoice`; None where the model returns a tensor.
-        emptied: names of modules whose dictionaries of tensors are empty when the model runs.
-    """
+    """f(values, samples) of a model: (n, c), every axis of the output but the first flattened."""
 
     model: nn.Module
-    output: OutputChoice | None = None
-    emptied: frozenset[str] = frozenset()
+    output: OutputChoice | None = None  # see `OutputChoice`; None where the model returns a tensor
+    emptied: frozenset[str] = frozenset()  # modules whose dictionaries of tensors are emptied
 
     def copies(self, samples: Samples) -> int:
         """How often to run each sample, so that its gradients are right.
 
-        For a single image, PyTorch's batch normalisation in evaluation mode may give wrong ones
-        (2.15 on CPUs, where the gradient comes back transposed).
+        PyTorch's batch normalisation in evaluation mode may give wrong ones for a single image:
+        2.15 does on CPUs, where the gradient comes back transposed.
         """
         normalised = any(
             isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules()
@@ -63,16 +61,11 @@ class ModelFunction:
     def installed(
         self, values: Mapping[str, torch.Tensor], differentiable: bool = True
     ) -> Iterator[Callable[..., Any]]:
-        """Give the model other values for its parameters in here, and undo all that it changes.
+        """Give the model other values for all of its parameters in here; yields f of the samples.
 
-        Backward passes belong in here, too: checkpointed modules run again in them.
-
-        Args:
-            values: by first parameter name, all parameters.
-            differentiable: whether each use of a parameter must be seen in the autograd graph.
-
-        Yields:
-            The function of the samples.
+        All that the model changes is undone. Backward passes belong in here, since checkpointed
+        modules run again in them. `differentiable` is whether each use of a parameter must be seen
+        in the autograd graph.
         """
         with _RUNNING, _put_back(self.model), ExitStack() as stack:
             by_identity = {id(p): values[name] for name, p in self.model.named_parameters()}
@@ -91,7 +84,8 @@ class ModelFunction:
                     table.clear()
             if differentiable:
                 stack.enter_context(_without_fused_recurrence(self.model))
-            stack.enter_context(_without_fast_path())
+            stack.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+            mha.set_fastpath_enabled(False)
             if "torch._dynamo" in sys.modules:  # compiled code hides how parameters are used
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield self._run
@@ -145,10 +139,8 @@ def tensor_tables(module: nn.Module) -> dict[str, dict[Any, torch.Tensor]]:
 def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
     """First names of the parameters to differentiate by, in the model's order.
 
-    Args:
-        model: the model.
-        only: "trainable" for those that require a gradient, or names of parameters and modules;
-            None for all. Integers and empty ones, which have no gradient, are left out.
+    `only` is "trainable" for those that require a gradient, names of parameters and modules, or
+    None for all. Integers and empty ones, which have no gradient, are left out.
 
     Raises:
         ValueError: if a name is unknown, nothing is selected, or a parameter is complex.
@@ -194,7 +186,7 @@ def evaluation_point(
     """Detached values of all parameters by name: the given ones, or the model's own.
 
     Raises:
-        ValueError: if a name is given that the model does not have, or the other way round.
+        ValueError: if the given names are not those of the model's parameters.
     """
     with _RUNNING:
         own = dict(model.named_parameters())
@@ -337,8 +329,8 @@ def _change(
 def _companies(n: int) -> Iterator[list[int]]:
     """Parts of n samples: the rows and the columns of a square that holds them.
 
-    Two samples are in different rows or in different columns. A part of one sample has it twice,
-    since some models squeeze the outputs of one; of few samples each is by itself.
+    Two samples are in different rows or columns. A part of one sample has it twice, since some
+    models squeeze the outputs of one; of few samples each is by itself.
     """
     if n < _FEW:
         yield from ([i] for i in range(n))
@@ -347,13 +339,6 @@ def _companies(n: int) -> Iterator[list[int]]:
     square = [range(start, min(start + side, n)) for start in range(0, n, side)]
     for part in (*square, *(range(start, n, side) for start in range(side))):
         yield list(part) * (1 + (len(part) == 1))
-
-
-@contextmanager
-def differentiable_attention() -> Iterator[None]:
-    """Attention by plain operations, whose gradients can be differentiated and batched."""
-    with sdpa_kernel(SDPBackend.MATH):
-        yield
 
 
 def _entries(returned: Any) -> Sequence[Any]:
@@ -420,16 +405,6 @@ def _put_back(model: nn.Module) -> Iterator[None]:
                     value.update(before)
                 else:
                     value.extend(before)
-
-
-@contextmanager
-def _without_fast_path() -> Iterator[None]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 @contextmanager

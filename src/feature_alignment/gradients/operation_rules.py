@@ -1,10 +1,9 @@
 """Which parameter gradients follow from an operation's inputs and its output's gradient.
 
 One rule per kind of operation, found by its name in the autograd graph. A rule sees one operation
-that combines something computed of parameters alone (its operand, often the parameter itself) with
-samples: what autograd saved of the latter, then the gradient of each model output with respect to
-the operation's output. It keeps a signal of each of these, and the signals of all outputs give the
-gradients by the operand.
+that combines an operand, computed of parameters alone and often the parameter itself, with samples:
+what autograd saved of the latter, and each model output's gradient by the operation's result. It
+keeps a signal of each of these, and the signals of all outputs give the gradients by the operand.
 """
 
 from abc import ABC, abstractmethod
@@ -32,10 +31,8 @@ class UnknownUseError(Exception):
 class OperationCall(ABC):
     """One operation: what the gradients by its operands are made of.
 
-    Args:
-        node: autograd's node.
-        operands: shapes of the wanted operands, by their number among the operation's inputs.
-        place: where the operation's output holds the samples.
+    It is made from autograd's node, the shapes of the wanted operands by their number among the
+    operation's inputs, and the place of the samples in its output.
 
     Raises:
         UnknownUseError: if the rule does not hold.
@@ -64,23 +61,19 @@ class OperationCall(ABC):
     def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
         """Gradients by operand, from all outputs' signals (n, c, …)."""
 
-    @abstractmethod
     def input_numbers(self) -> int:
         """How many numbers the call holds, apart from the signals."""
+        return 0
 
 
 class FactorsCall(OperationCall):
-    """A call with an operand of gradient Σ_t δ_t a_tᵀ.
-
-    Attributes:
-        inputs: a.
-    """
+    """A call with an operand of gradient Σ_t δ_t a_tᵀ, where `inputs` are a."""
 
     inputs: Inputs
 
     def input_numbers(self) -> int:
-        """See `OperationCall`."""
-        return self.inputs.values.numel()
+        """See `OperationCall`; only a bias may be wanted, which needs no inputs."""
+        return self.inputs.values.numel() if hasattr(self, "inputs") else 0
 
 
 def first_samples(call: FactorsCall, n: int) -> FactorsCall:
@@ -156,10 +149,6 @@ class ProductCall(FactorsCall):
             deltas = weight.deltas if self._alpha == 1 else signals
         return found | {i: BiasGradients(deltas) for i in self._bias}
 
-    def input_numbers(self) -> int:
-        """See `OperationCall`."""
-        return self.inputs.values.numel() if self._matrices else 0
-
 
 class ConvolutionCall(FactorsCall):
     """Convolutions of inputs (n·images, channels, …), not transposed ones."""
@@ -196,10 +185,6 @@ class ConvolutionCall(FactorsCall):
         if 1 in self._operands:
             found[1] = MatrixGradients(self.inputs, deltas)
         return {i: found[i] for i in self._operands}
-
-    def input_numbers(self) -> int:
-        """See `OperationCall`."""
-        return self.inputs.values.numel() if 1 in self._operands else 0
 
 
 class LookupCall(FactorsCall):
@@ -286,10 +271,6 @@ class BroadcastCall(OperationCall):
         parts = signals.split([operand.numel() for operand in self._operands.values()], dim=2)
         return {i: VectorGradients(part) for i, part in zip(self._operands, parts, strict=True)}
 
-    def input_numbers(self) -> int:
-        """See `OperationCall`."""
-        return 0
-
 
 class ProductByEntryCall(BroadcastCall):
     """`mul`: the gradient times the other factor."""
@@ -334,38 +315,17 @@ class NormalisationCall(BroadcastCall):
         return 0 if self._normalised is None else self._normalised.numel()
 
 
-RULES: dict[str, type[OperationCall]] = {
-    **dict.fromkeys(("MmBackward0", "AddmmBackward0", "BmmBackward0"), ProductCall),
-    "ConvolutionBackward0": ConvolutionCall,
-    **dict.fromkeys(("EmbeddingBackward0", "IndexBackward0", "IndexSelectBackward0"), LookupCall),
-    **dict.fromkeys(
-        (
-            "NativeLayerNormBackward0",
-            "NativeGroupNormBackward0",
-            "NativeBatchNormBackward0",
-            "FusedRmsNormBackward0",
-        ),
-        NormalisationCall,
-    ),
-    "MulBackward0": ProductByEntryCall,
-    **dict.fromkeys(("AddBackward0", "ExpandBackward0", "RepeatBackward0"), CopyCall),
-    **dict.fromkeys(
-        (
-            "AddcmulBackward0",
-            "AddcdivBackward0",
-            "Atan2Backward0",
-            "DivBackward0",
-            "LerpBackward1",
-            "MaximumBackward0",
-            "MinimumBackward0",
-            "PowBackward1",
-            "PreluKernelBackward0",
-            "SubBackward0",
-            "WhereBackward0",
-        ),
-        BroadcastCall,
-    ),
+_KINDS: dict[type[OperationCall], str] = {
+    ProductCall: "Mm Addmm Bmm",
+    ConvolutionCall: "Convolution",
+    LookupCall: "Embedding Index IndexSelect",
+    NormalisationCall: "NativeLayerNorm NativeGroupNorm NativeBatchNorm FusedRmsNorm",
+    ProductByEntryCall: "Mul",
+    CopyCall: "Add Expand Repeat",
+    BroadcastCall: "Addcdiv Addcmul Atan2 Div Maximum Minimum PreluKernel Sub Where",
 }
+RULES = {f"{kind}Backward0": rule for rule, kinds in _KINDS.items() for kind in kinds.split()}
+RULES |= {"LerpBackward1": BroadcastCall, "PowBackward1": BroadcastCall}
 
 
 def _normalised(name: str, node: Any, x: torch.Tensor) -> torch.Tensor:

@@ -6,6 +6,7 @@ products of a pre-activation gradient δ and an input a. n·c·P·k + n·P·d nu
 the gradient itself has n·c·k·d.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
@@ -18,15 +19,10 @@ from feature_alignment.gradients.layer_inputs import Inputs, PatchInputs, TokenI
 
 @dataclass(frozen=True)
 class MatrixGradients:
-    """Per-sample gradients Σ_t δ_t a_tᵀ of a matrix-shaped parameter, as their factors.
+    """Per-sample gradients Σ_t δ_t a_tᵀ of a matrix-shaped parameter, as their factors."""
 
-    Attributes:
-        inputs: a.
-        deltas: δ, (n, c, P, groups·k).
-    """
-
-    inputs: Inputs
-    deltas: torch.Tensor
+    inputs: Inputs  # a
+    deltas: torch.Tensor  # δ, (n, c, P, groups·k)
 
     @property
     def rows(self) -> int:
@@ -54,12 +50,7 @@ class MatrixGradients:
     ) -> None:
         """Replace `out` (n, c, number of rows, columns) by beta · out + rows of the gradients.
 
-        Args:
-            out: contiguous.
-            group: the group.
-            rows: rows of the group's weight.
-            beta: 0 or 1.
-            block: about how many numbers to load at a time.
+        `out` is contiguous, beta 0 or 1, and about `block` numbers are loaded at a time.
         """
         loaded = self.inputs.positions * self.inputs.columns
         for samples in spans(len(out), max(1, min(block, BLOCK) // loaded)):
@@ -89,9 +80,9 @@ class MatrixGradients:
         return inputs.weight_order(torch.cat(found)).flatten(2)
 
     def without_silent_positions(self) -> "MatrixGradients":
-        """The same gradients without positions where δ is zero for all samples and outputs.
+        """The same gradients of vector inputs without positions where δ is zero throughout.
 
-        There are some where the outputs are those of a sequence's last token. Vector inputs only.
+        There are some where the outputs are those of a sequence's last token.
         """
         if len(self.deltas) == 0 or self.deltas[0, 0].any(1).all():
             return self  # the usual case: nothing to look for
@@ -103,11 +94,7 @@ class MatrixGradients:
 
 @dataclass(frozen=True)
 class VectorGradients:
-    """Per-sample gradients of a parameter with few entries, in full.
-
-    Attributes:
-        values: (n, c, p), entries in the parameter's order.
-    """
+    """Per-sample gradients (n, c, p) of a parameter with few entries, in full and in its order."""
 
     values: torch.Tensor
 
@@ -118,11 +105,7 @@ class VectorGradients:
 
 @dataclass(frozen=True)
 class BiasGradients:
-    """Per-sample gradients Σ_t δ_t of a bias.
-
-    Attributes:
-        deltas: δ, (n, c, P, k).
-    """
+    """Per-sample gradients Σ_t δ_t of a bias, with δ (n, c, P, k)."""
 
     deltas: torch.Tensor
 
@@ -136,15 +119,10 @@ Gradients = MatrixGradients | VectorGradients | BiasGradients
 
 @dataclass(frozen=True)
 class Part:
-    """Gradients of some entries of a parameter, as sums over uses.
+    """Gradients of some entries of a parameter, as sums over uses."""
 
-    Attributes:
-        uses: gradients to be added, of one kind.
-        entries: which entries of the flat parameter they are; None for all in their order.
-    """
-
-    uses: Sequence[Gradients]
-    entries: torch.Tensor | None = None
+    uses: Sequence[Gradients]  # gradients to be added, of one kind
+    entries: torch.Tensor | None = None  # of the flat parameter; None for all in their order
 
     def to(self, dtype: torch.dtype) -> "Part":
         """The same in a precision."""
@@ -206,7 +184,4 @@ def merged_uses(uses: Sequence[Gradients]) -> Sequence[Gradients]:
 
 def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:
     """Sum of several uses' gradients: (n, c, p)."""
-    total = uses[0].features(block)
-    for use in uses[1:]:
-        total = total + use.features(block)
-    return total
+    return functools.reduce(torch.add, (use.features(block) for use in uses))

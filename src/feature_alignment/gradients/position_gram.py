@@ -26,8 +26,7 @@ FORMS = ("pairs", "carrying", "gradients")
 _MOVE = 40
 _NARROW = 4
 
-# Numbers in one slice of gradients: memory of this size is soon used again.
-_SLICE = 2**22
+_SLICE = 2**22  # numbers in one slice of gradients: memory of this size is soon used again
 
 
 def add_position_gram(
@@ -96,19 +95,8 @@ def form_costs(
 ) -> dict[str, float]:
     """Cost of each form in multiplications, including that of moving numbers.
 
-    Args:
-        samples: n and n₂.
-        outputs: c.
-        positions: P and P₂.
-        weight: rows and columns of one group's weight.
-        symmetric: whether only one triangle is computed.
-        groups: number of groups.
-        tokens: whether the parameter is an embedding, whose inputs are compared, not multiplied.
-
-    Example:
-        >>> costs = form_costs((10, 10), 1, (1, 1), (100, 100), symmetric=False)
-        >>> min(costs, key=costs.get)
-        'pairs'
+    For n and n₂ samples, P and P₂ positions, and the rows and columns of one group's weight. With
+    `tokens` it is an embedding, whose inputs are compared, not multiplied.
     """
     (n, n2), c, (t, s), (k, d) = samples, outputs, positions, weight
     share = 0.5 if symmetric else 1.0
@@ -135,14 +123,8 @@ def add_gradient_gram(
 ) -> None:
     """Add the Gram matrix of a weight's gradients, summed over uses of the weight, to `out`.
 
-    A few rows of the weight at a time, for all samples.
-
-    Args:
-        out: (n·c, n₂·c); see `add_position_gram`.
-        first: one or more uses of the weight; they have the same groups, rows and columns.
-        second: the same uses for the columns' samples.
-        symmetric: whether `second` is `first`.
-        workspace: numbers that intermediate results may hold.
+    A few rows of the weight at a time, for all samples. `first` and `second` are the same uses for
+    the rows' and the columns' samples; the rest is as for `add_position_gram`.
     """
     columns, rows = first[0].inputs.columns, first[0].rows
     held = out.shape[0] if symmetric else sum(out.shape)

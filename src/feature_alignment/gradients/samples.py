@@ -12,17 +12,11 @@ Index = slice | Sequence[int]
 
 @dataclass(frozen=True)
 class Samples:
-    """Arguments of a model, and which of them hold samples along their first axis.
+    """Arguments of a model, and which of them hold samples along their first axis."""
 
-    Attributes:
-        entries: the arguments by position (an integer) or keyword.
-        sampled: the entries that hold samples.
-        n: number of samples.
-    """
-
-    entries: Mapping[int | str, Any]
-    sampled: frozenset[int | str]
-    n: int
+    entries: Mapping[int | str, Any]  # the arguments by position (an integer) or keyword
+    sampled: frozenset[int | str]  # the entries that hold samples
+    n: int  # how many
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -72,10 +66,6 @@ def as_samples(
 
     Raises:
         ValueError: if there are no samples, or entries differ in their number.
-
-    Example:
-        >>> len(as_samples({"tokens": torch.zeros(3, 4), "scale": 2.0}))
-        3
     """
     if isinstance(x, Samples):
         return x

@@ -23,16 +23,9 @@ FOLDER = "alignment"
 
 
 class _Watching:
-    """A monitor that is made when training begins.
+    """A monitor that is made when training begins, None before, with the options of `Monitor`.
 
-    Attributes:
-        monitor: the monitor, None before training.
-
-    Args:
-        x: inputs to measure on, as for `Monitor`.
-        y: labels, as for `Monitor`.
-        folder: where the record is saved at the training's end; None for nowhere.
-        options: further arguments of `Monitor`, such as `every`.
+    Its record is saved to `folder`, if there is one, at the training's end.
     """
 
     def __init__(

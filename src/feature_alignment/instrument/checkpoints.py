@@ -36,17 +36,10 @@ def measure_checkpoints(
     out: Path,
     **options: Any,
 ) -> Monitor:
-    """Measure a model at each of its checkpoints, and save the record after each.
+    """Measure a model at each of its checkpoints, and save the record to `out` after each.
 
-    A record that is in `out` already goes on: what it has is not measured again.
-
-    Args:
-        model: the architecture.
-        x: inputs to measure on.
-        y: labels, or None.
-        files: checkpoints by step; the first is the start W₀.
-        out: the folder of the record.
-        options: further arguments of `Monitor`.
+    A record that is there already goes on: what it has is not measured again. `files` are by step,
+    the first the start W₀; `options` are further arguments of `Monitor`.
 
     Raises:
         UserError: if a checkpoint cannot be read or is not of this model.

@@ -21,9 +21,8 @@ from feature_alignment.gradients.model_function import ModelFunction, OutputChoi
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
 from feature_alignment.kernels.average_features import copy_parameters
-from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
 from feature_alignment.training.checkpoint import Stateful
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.evaluation import undisturbed
@@ -77,9 +76,7 @@ class Monitor:
         every: a number of updates, the steps themselves, or "geometric" for steps that grow by
             15 %.
         loss: of outputs and `y`, recorded as the metric "loss"; None for none.
-        inputs: as for `tangent_kernel`.
-        output: as for `tangent_kernel`.
-        only: the parameters that the kernels are of, as for `tangent_kernel`.
+        inputs: as for `tangent_kernel`; so are `output` and, for the kernels, `only`.
         first: the step at which the record begins.
         state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
 
@@ -141,14 +138,7 @@ class Monitor:
         return self._recorder.seconds["measuring"]
 
     def step(self, step: int | None = None) -> bool:
-        """Take note of an update, and measure if it is due.
-
-        Args:
-            step: how many updates have been made; None for one more than before.
-
-        Returns:
-            Whether it was measured.
-        """
+        """Take note of update `step`, None for one more; returns whether it was measured."""
         self._step = self._step + 1 if step is None else step
         due = self._due(self._step)
         if due:

@@ -32,10 +32,7 @@ COLUMNS = 3
 
 
 def draw_record(frame: "pd.DataFrame") -> "Figure":
-    """Draw the metrics of a record that have a panel; the whole network in blue, layers by depth.
-
-    Args:
-        frame: tidy rows: step, layer, split, metric, value.
+    """Draw a record's metrics that have a panel; the whole network in blue, layers by depth.
 
     Raises:
         UserError: if there is nothing to draw.

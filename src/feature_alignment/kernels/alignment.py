@@ -11,8 +11,6 @@ from enum import StrEnum
 import numpy as np
 import torch
 
-from feature_alignment.kernels.centring import centre_kernel, centre_labels
-
 Matrix = torch.Tensor | np.ndarray
 
 
@@ -61,17 +59,13 @@ def kernel_alignment(a: Matrix, b: Matrix) -> float:
 
 
 def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
-    """CKA(K, K′) = Tr[K_c K′_c] / (‖K_c‖_F ‖K′_c‖_F).
+    """CKA(K, K′) = Tr[K_c K′_c] / (‖K_c‖_F ‖K′_c‖_F) of symmetric kernels (r, r).
 
-    With `outputs` = 1 it is eq. 7 to the letter, K_c = CKC with C = I − 11ᵀ/r. With c outputs
-    each one's features are centred with their own mean (Section 3.1): what the paper measures.
+    With `outputs` = 1 it is eq. 7 to the letter, K_c = CKC with C = I − 11ᵀ/r. With c outputs, of
+    which r is a multiple, each one's features are centred with their own mean (Section 3.1): what
+    the paper measures.
 
     Source: Baratin et al. 2021, eq. 7.
-
-    Args:
-        a: symmetric K (r, r).
-        b: symmetric K′ (r, r).
-        outputs: the c of the centring, a divisor of r.
 
     Raises:
         ValueError: if the shapes differ or do not fit, or a centred kernel is zero or not finite.
@@ -88,12 +82,9 @@ def label_alignment(
 ) -> float:
     """Alignment of a kernel with the labels, CKA(K, YYᵀ), without forming YYᵀ.
 
-    Source: Baratin et al. 2021, eq. 7 and Section 3.3; the forms: `LabelAlignmentForm`.
+    K is symmetric, (n·c, n·c); labels are (n, c), one-hot for classes, or class numbers (n,).
 
-    Args:
-        kernel: symmetric K (n·c, n·c).
-        y: labels (n, c), one-hot for classes, or the classes' numbers (n,).
-        form: which reading.
+    Source: Baratin et al. 2021, eq. 7 and Section 3.3; the forms: `LabelAlignmentForm`.
 
     Raises:
         ValueError: if shapes do not fit, the form is unknown, or the kernel or the labels are
@@ -146,6 +137,34 @@ def label_alignments(
             )
         found[form] = float(square / size**2 / norm(outputs))
     return found
+
+
+def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
+    """Gram matrix (n·c, n·c) of the centred features Φ − mean over x of Φ, from the raw ones'.
+
+    The features of each of the c outputs are centred with their own mean: K_c = CKC with
+    C = (I_n − 11ᵀ/n) ⊗ I_c.
+
+    Source: Baratin et al. 2021, Section 3.1.
+
+    Raises:
+        ValueError: if the kernel is not square or its size is not a multiple of c.
+    """
+    size = kernel.shape[0]
+    if kernel.shape != (size, size) or size % outputs:
+        raise ValueError(
+            f"kernel of shape {tuple(kernel.shape)} with {outputs} outputs; "
+            "it must be (n·c, n·c) with c outputs."
+        )
+    blocks = kernel.reshape(size // outputs, outputs, size // outputs, outputs)
+    blocks = blocks - blocks.mean(dim=0, keepdim=True)
+    blocks -= blocks.mean(dim=2, keepdim=True)  # in place, now that it is a copy
+    return blocks.reshape(size, size)
+
+
+def centre_labels(y: torch.Tensor) -> torch.Tensor:
+    """Labels minus their mean over samples, for each output: (n, c) → (n, c)."""
+    return y - y.mean(dim=0, keepdim=True)
 
 
 def _centred(gram: torch.Tensor, outputs: int | None) -> torch.Tensor:

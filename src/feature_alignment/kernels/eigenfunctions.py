@@ -6,7 +6,8 @@ import numpy as np
 import scipy.linalg
 import torch
 
-from feature_alignment.kernels.centring import centre_labels
+from feature_alignment.kernels.alignment import centre_labels
+from feature_alignment.kernels.spectrum import symmetric_gram
 
 # Below this share of the spectrum, LAPACK's subset driver is faster than the full one.
 _SUBSET_SHARE = 0.25
@@ -14,33 +15,22 @@ _SUBSET_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Eigenfunctions:
-    """Leading eigenfunctions of a kernel, sampled.
+    """Leading eigenfunctions of a kernel, sampled."""
 
-    Attributes:
-        eigenvalues: (m,), of the Gram matrix, in nonincreasing order. Those of the integral
-            operator are these divided by n.
-        functions: (n·c, m); column j holds u_j(x_i)[y] at index i·c + y.
-    """
-
-    eigenvalues: np.ndarray
-    functions: np.ndarray
+    eigenvalues: np.ndarray  # (m,), of the Gram matrix, nonincreasing: n times the operator's
+    functions: np.ndarray  # (n·c, m); column j holds u_j(x_i)[y] at index i·c + y
 
 
 def eigenfunctions(
     kernel: torch.Tensor | np.ndarray, number: int | None = None, outputs: int = 1
 ) -> Eigenfunctions:
-    """Leading eigenfunctions u_j of a kernel: K u_j = λ_j u_j with mean over x of ‖u_j(x)‖² = 1.
+    """Leading m eigenfunctions u_j of a kernel: K u_j = λ_j u_j with mean over x of ‖u_j(x)‖² = 1.
 
-    Computed in float64. The sign is fixed: the first entry among the largest in magnitude is
-    positive (entries within 1e-6 of the largest count as equally large). Within an eigenspace of
-    several dimensions the basis is arbitrary.
+    Of a symmetric Gram matrix (n·c, n·c), sample-major; all of them without m. Computed in float64,
+    with the signs of `fixed_signs`. Within an eigenspace of several dimensions the basis is
+    arbitrary.
 
     Source: Baratin et al. 2021, footnote 2 and Proposition 4.
-
-    Args:
-        kernel: symmetric Gram matrix (n·c, n·c), sample-major.
-        number: m, how many; None for all n·c.
-        outputs: c.
 
     Raises:
         ValueError: if the kernel is not square, finite and symmetric (to 1e-4 of its largest
@@ -51,21 +41,13 @@ def eigenfunctions(
         array([[1.4142],
                [0.    ]])
     """
-    gram = _float64(kernel)
+    gram = symmetric_gram(kernel, 1e-4)
     size = len(gram)
-    if gram.shape != (size, size) or size % outputs:
-        raise ValueError(
-            f"kernel of shape {gram.shape} with {outputs} outputs; "
-            "it must be (n·c, n·c) with c outputs."
-        )
-    if not np.isfinite(gram).all():
-        raise ValueError("the kernel holds values that are not finite.")
-    if np.abs(gram - gram.T).max() > 1e-4 * np.abs(gram).max():
-        raise ValueError("the kernel is not symmetric; its eigenfunctions are not defined.")
+    if size % outputs:
+        raise ValueError(f"kernel of {size} rows with {outputs} outputs; it must be (n·c, n·c).")
     number = size if number is None else number
     if not 1 <= number <= size:
         raise ValueError(f"number: {number} eigenfunctions of a kernel of size {size}.")
-    gram = (gram + gram.T) / 2
     if number <= _SUBSET_SHARE * size:
         values, vectors = scipy.linalg.eigh(gram, subset_by_index=[size - number, size - 1])
     else:
@@ -78,26 +60,18 @@ def eigenfunctions(
 def label_energy(
     functions: np.ndarray, y: torch.Tensor | np.ndarray, k: int | None = None
 ) -> float:
-    """Share of the centred labels' squared norm that the first k eigenfunctions hold.
+    """Share of the centred labels' squared norm that the first k eigenfunctions hold; None for all.
 
-    Σ_{j≤k} ⟨u_j/‖u_j‖, Y⟩² / ‖Y‖² with Y the labels centred over samples for each output.
+    Σ_{j≤k} ⟨u_j/‖u_j‖, Y⟩² / ‖Y‖² with Y the labels, (n, c) or (n,), centred over samples for each
+    output, and u_j orthogonal columns (n·c, m) as `eigenfunctions` gives them.
 
     Source: Baratin et al. 2021, Section 2 (the modes of Figure 1); the number itself is this
     project's.
 
-    Args:
-        functions: orthogonal columns (n·c, m), as `eigenfunctions` gives them.
-        y: labels (n, c), or (n,) for one output.
-        k: how many columns; None for all.
-
     Raises:
         ValueError: if the labels do not fit, are the same for all samples, or k is out of range.
-
-    Example:
-        >>> round(label_energy(np.array([[1.0], [-1.0]]), np.array([3.0, 1.0])), 6)
-        1.0
     """
-    labels = torch.as_tensor(_float64(y))
+    labels = torch.as_tensor(y).detach().cpu().double()
     size = float(labels.norm())
     labels = centre_labels(labels.reshape(len(labels), -1)).flatten().numpy()  # (n·c,)
     if len(labels) != len(functions):
@@ -113,14 +87,8 @@ def label_energy(
     return float(((labels @ leading) ** 2).sum() / norm)
 
 
-def _float64(values: torch.Tensor | np.ndarray) -> np.ndarray:
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    return np.asarray(values, dtype=np.float64)
-
-
 def fixed_signs(vectors: np.ndarray) -> np.ndarray:
-    """±1 for each column, so that its first largest entry becomes positive."""
+    """±1 for each column: the first of its entries that are largest, to 1e-6, becomes positive."""
     magnitude = np.abs(vectors)
     first = np.argmax(magnitude >= (1 - 1e-6) * magnitude.max(axis=0), axis=0)
     return np.sign(vectors[first, np.arange(vectors.shape[1])])

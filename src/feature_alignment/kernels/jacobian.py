@@ -7,8 +7,7 @@ pass serves all products. Parameter vectors are dicts by parameter name, in the 
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,36 +34,25 @@ Direction = dict[str, torch.Tensor]
 
 log = logging.getLogger(__name__)
 
-# Relative residual ‖K_c u − σ²u‖/σ_1² that Lanczos iterations are run to.
+# Relative residual ‖K u − σ²u‖/σ_1² that Lanczos iterations are run to.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
 @dataclass(frozen=True)
 class SingularDirections:
-    """Leading singular triples of a Jacobian: J v_j = σ_j u_j, Jᵀu_j = σ_j v_j.
+    """Leading singular triples of a Jacobian: J v_j = σ_j u_j, Jᵀu_j = σ_j v_j."""
 
-    The sign of each pair is fixed: the first entry of u_j among the largest in magnitude is
-    positive (entries within 1e-6 of the largest count as equally large).
-
-    Attributes:
-        values: σ, (m,) float64, in nonincreasing order; σ² are eigenvalues of the kernel.
-        functions: u as columns, (n·c, m) float64, orthonormal.
-        directions: v by parameter name, (m, …) with the parameter's shape, orthonormal over all
-            parameters together.
-        residuals: ‖K u_j − σ_j²u_j‖/σ_1², (m,), as checked.
-    """
-
-    values: np.ndarray
-    functions: np.ndarray
-    directions: Direction
-    residuals: np.ndarray
+    values: np.ndarray  # σ, (m,) float64, in nonincreasing order; σ² are eigenvalues of the kernel
+    functions: np.ndarray  # u as columns, (n·c, m) float64, orthonormal, with `fixed_signs`
+    directions: Direction  # v by parameter, (m, …), orthonormal over all together
+    residuals: np.ndarray  # ‖K u_j − σ_j²u_j‖/σ_1², (m,), as checked
 
 
 class Jacobian:
     """J at a model's own parameters, as two products from one forward pass.
 
     Jv is the change of the outputs per unit step of the parameters along v; −η Jᵀ∇L is the step of
-    gradient descent, and K u = J(Jᵀu).
+    gradient descent, and K u = J(Jᵀu). The model and further arguments are as for `tangent_kernel`.
 
     Source: Baratin et al. 2021, eqs. 2 and 3, Appendix A.1 (Figure 7).
 
@@ -73,12 +61,6 @@ class Jacobian:
         samples: n.
         outputs: c.
         dtype: precision of the outputs and products.
-
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …).
-        inputs: see `tangent_kernel`; so is `output`.
-        output: which entry of what the model returns is the output.
 
     Raises:
         ValueError: if the model is not supported.
@@ -108,7 +90,7 @@ class Jacobian:
         with torch.inference_mode(False), torch.enable_grad():
             self._values = {name: own[name].detach().requires_grad_() for name in names}
             self._all = {**own, **self._values}
-            with self._installed() as run, differentiable_attention():
+            with self._function.installed(self._all) as run, differentiable_attention():
                 copies = self._function.copies(samples)
                 self._outputs = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
                 Graph(self._outputs, self._values)  # refuses what cannot be differentiated
@@ -132,15 +114,14 @@ class Jacobian:
                 )
         if self._pulled is None:
             return self._times_by_rows(direction)
-        pulled = self._pulled
-        return self._derivative(pulled, direction)
+        return self._derivative(self._pulled, direction)
 
     def _derivative(self, pulled: Direction, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Jv as the derivative of Jᵀu by u."""
         used = [name for name in direction if pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
             return torch.zeros_like(self.f)
-        with self._installed():
+        with self._function.installed(self._all):
             (product,) = torch.autograd.grad(
                 [pulled[name] for name in used],
                 self._weights,
@@ -149,9 +130,6 @@ class Jacobian:
                 materialize_grads=True,
             )
         return product
-
-    def _installed(self) -> AbstractContextManager[Callable[..., torch.Tensor]]:
-        return self._function.installed(self._all)
 
     def _twice_differentiable(self) -> Direction | None:
         """Jᵀu as a function of u, or None where an operation has no second derivative.
@@ -206,7 +184,7 @@ class Jacobian:
     def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
         if not self._outputs.requires_grad:
             return {name: torch.zeros_like(value) for name, value in self._values.items()}
-        with self._installed():
+        with self._function.installed(self._all):
             found = torch.autograd.grad(
                 self._outputs,
                 list(self._values.values()),
@@ -224,39 +202,22 @@ def top_singular_directions(
     x: ModelInput,
     number: int,
     generator: np.random.Generator,
-    centred: bool = False,
     tolerance: float | None = None,
 ) -> SingularDirections:
     """Leading singular values and vectors of the Jacobian, by Lanczos iterations on K u = J(Jᵀu).
 
     The right singular vectors are the directions of the parameters in which the outputs change
-    most. Each iteration costs two passes over the graph of all samples.
+    most; their number is less than n·c. Each iteration costs two passes over the graph of all
+    samples. Residuals ‖K u_j − σ_j²u_j‖/σ_1² are at most the tolerance, by default 1e-5 in float32
+    and 1e-10 in float64; singular values below √tolerance · σ_1 are not resolved. The generator
+    draws the first vector.
 
     Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
 
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …), all at once.
-        number: m, how many, less than n·c.
-        generator: stream of the first vector.
-        centred: whether J's rows are first centred over samples for each output.
-        tolerance: largest residual ‖K u_j − σ_j²u_j‖/σ_1²; None for 1e-5 in float32 and 1e-10 in
-            float64.
-
-    Returns:
-        The m leading triples. Singular values below √tolerance · σ_1 are not resolved.
-
     Raises:
-        ValueError: if the model is not supported, the number is out
-            of range, a singular value is zero to the tolerance, or the residual check fails.
+        ValueError: if the model is not supported, the number is out of range, a singular value is
+            zero to the tolerance, or the residual check fails.
         scipy.sparse.linalg.ArpackNoConvergence: if the iterations do not converge.
-
-    Example:
-        >>> model = nn.Linear(1, 2, bias=False)  # J is x for each output
-        >>> x = torch.tensor([[3.0], [4.0]], dtype=torch.float64)
-        >>> found = top_singular_directions(model.double(), x, 2, np.random.default_rng(0))
-        >>> found.values.round(6).tolist()
-        [5.0, 5.0]
     """
     jacobian = Jacobian(model, x)
     size = jacobian.samples * jacobian.outputs
@@ -266,16 +227,12 @@ def top_singular_directions(
         )
     tolerance = _TOLERANCE[jacobian.dtype] if tolerance is None else tolerance
 
-    def centre(u: torch.Tensor) -> torch.Tensor:
-        return u - u.mean(0) if centred else u
-
     def pull_back(u: np.ndarray) -> Direction:
         weights = torch.from_numpy(np.array(u, dtype=np.float64)).to(jacobian.f)
-        return jacobian.transpose_times(centre(weights.view(-1, jacobian.outputs)))
+        return jacobian.transpose_times(weights.view(-1, jacobian.outputs))
 
     def apply_kernel(u: np.ndarray) -> np.ndarray:
-        changes = centre(jacobian.times(pull_back(u.ravel())))
-        return changes.flatten().double().cpu().numpy()
+        return jacobian.times(pull_back(u.ravel())).flatten().double().cpu().numpy()
 
     # SciPy has no types, and those inferred from its source are wrong in two places.
     operator = scipy.sparse.linalg.LinearOperator(
@@ -285,7 +242,7 @@ def top_singular_directions(
     )
     start = generator.standard_normal(size)
     if not apply_kernel(start).any():
-        raise ValueError("the Jacobian is zero (once centred), so it has no singular directions.")
+        raise ValueError("the Jacobian is zero, so it has no singular directions.")
     eigenvalues, functions = scipy.sparse.linalg.eigsh(
         operator,
         number,

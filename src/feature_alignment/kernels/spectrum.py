@@ -1,9 +1,4 @@
-"""How a kernel's eigenvalues are spread: effective rank, trace ratios, and their size.
-
-Every measure takes the eigenvalues, so that a kernel is decomposed once.
-"""
-
-from dataclasses import dataclass
+"""How a kernel's eigenvalues are spread: effective rank and trace ratios."""
 
 import numpy as np
 import scipy.linalg
@@ -15,34 +10,16 @@ import torch
 ROUNDING = 1e-5
 
 
-@dataclass(frozen=True)
-class SpectrumSize:
-    """Size of a spectrum, in the kernel's units.
-
-    Attributes:
-        maximum: λ_1.
-        mean: Tr K / r.
-        median: the middle one of all r eigenvalues, zeros included.
-    """
-
-    maximum: float
-    mean: float
-    median: float
-
-
 def kernel_eigenvalues(
     kernel: torch.Tensor | np.ndarray, tolerance: float = ROUNDING
 ) -> np.ndarray:
-    """Eigenvalues λ_1 ≥ … ≥ λ_r ≥ 0 of a kernel, computed in float64.
+    """Eigenvalues λ_1 ≥ … ≥ λ_r ≥ 0 of a symmetric positive semidefinite kernel (r, r), in float64.
 
-    Eigenvalues that rounding made negative are set to zero.
+    Eigenvalues that rounding made negative are set to zero. The tolerance is how asymmetric the
+    kernel may be, relative to its largest entry, and how negative an eigenvalue, relative to the
+    largest.
 
     Source: Baratin et al. 2021, Section 3.2.
-
-    Args:
-        kernel: symmetric positive semidefinite Gram matrix (r, r), e.g. r = n·c.
-        tolerance: how asymmetric the kernel may be, relative to its largest entry, and how
-            negative an eigenvalue, relative to the largest.
 
     Raises:
         ValueError: if the kernel is not square, finite, symmetric and positive semidefinite
@@ -51,6 +28,17 @@ def kernel_eigenvalues(
     Example:
         >>> kernel_eigenvalues(np.array([[2.0, 1.0], [1.0, 2.0]])).round(6).tolist()
         [3.0, 1.0]
+    """
+    eigenvalues = scipy.linalg.eigvalsh(symmetric_gram(kernel, tolerance))[::-1]
+    return _without_rounding(eigenvalues, tolerance)
+
+
+def symmetric_gram(kernel: torch.Tensor | np.ndarray, tolerance: float) -> np.ndarray:
+    """The kernel (r, r) in float64, its asymmetry averaged out.
+
+    Raises:
+        ValueError: if it is not square, finite, and symmetric to the tolerance times its largest
+            entry.
     """
     if isinstance(kernel, torch.Tensor):
         kernel = kernel.detach().cpu().numpy()
@@ -61,20 +49,16 @@ def kernel_eigenvalues(
         raise ValueError("the kernel holds values that are not finite.")
     if np.abs(gram - gram.T).max() > tolerance * np.abs(gram).max():
         raise ValueError("the kernel is not symmetric; its eigenvalues need not be real.")
-    eigenvalues = scipy.linalg.eigvalsh((gram + gram.T) / 2)[::-1]
-    return _without_rounding(eigenvalues, tolerance)
+    return (gram + gram.T) / 2
 
 
 def effective_rank(eigenvalues: np.ndarray) -> float:
-    """Effective rank exp(H(μ)), H(μ) = −Σ_j μ_j log μ_j with μ_j = λ_j / Σ_i λ_i.
+    """Effective rank exp(H(μ)), H(μ) = −Σ_j μ_j log μ_j with μ_j = λ_j / Σ_i λ_i, of λ (r,).
 
     As printed the normalisation sums λ_j over i, a misprint: μ must sum to one. Zero eigenvalues
     add nothing, 0 log 0 = 0. Between 1 and the rank of the kernel.
 
     Source: Baratin et al. 2021, eq. 5.
-
-    Args:
-        eigenvalues: λ (r,), in any order.
 
     Raises:
         ValueError: if an eigenvalue is more negative than rounding can make it or not finite, or
@@ -90,19 +74,15 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
 
 
 def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
-    """Trace ratio T_k = Σ_{j≤k} λ_j / Σ_j λ_j: the share of the k largest eigenvalues.
+    """Trace ratio T_k = Σ_{j≤k} λ_j / Σ_j λ_j: the share of the k largest eigenvalues, of λ (r,).
 
     The paper prints j < k, and its released code reads index k of a cumulative sum, which adds
     k + 1 eigenvalues. The text says "the first top 40 eigenvalues": so the first k here.
 
     Source: Baratin et al. 2021, eq. 6.
 
-    Args:
-        eigenvalues: λ (r,), in any order.
-        k: how many, from 1 to r.
-
     Raises:
-        ValueError: if k is out of range, or `effective_rank` would refuse the eigenvalues.
+        ValueError: if k is not from 1 to r, or `effective_rank` would refuse the eigenvalues.
 
     Example:
         >>> trace_ratio(np.array([4.0, 2.0, 2.0]), 2)
@@ -113,23 +93,6 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
         raise ValueError(f"k: {k} eigenvalues of {len(shares)} given.")
     # Partial sums of one sum, so that rounding never makes T_k fall with k.
     return float(min(1.0, np.cumsum(np.sort(shares)[::-1])[k - 1]))
-
-
-def spectrum_size(eigenvalues: np.ndarray) -> SpectrumSize:
-    """Largest, mean and median of eigenvalues in any order.
-
-    Source: Baratin et al. 2021, Figure 2 (second row).
-
-    Raises:
-        ValueError: if there are none.
-    """
-    if not len(eigenvalues):
-        raise ValueError("an empty spectrum has no size.")
-    return SpectrumSize(
-        maximum=float(np.max(eigenvalues)),
-        mean=float(np.mean(eigenvalues)),
-        median=float(np.median(eigenvalues)),
-    )
 
 
 def _shares(eigenvalues: np.ndarray) -> np.ndarray:

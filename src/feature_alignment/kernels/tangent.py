@@ -1,14 +1,12 @@
 """The tangent kernel, in total and by layer, and the tangent features themselves.
 
 Rows of everything here run over samples and outputs with the sample first: the entry of sample i
-and output y has index i·c + y.
-
-The kernel comes from one forward and c backward passes. They give, for every module, its inputs a
-and the gradients δ of the outputs by what it returns; `position_gram` contracts the two. Where
-memory does not hold the signals of all samples, samples are taken in blocks, and the passes are
-repeated for every pair of blocks.
+and output y has index i·c + y. The kernel comes from one forward and c backward passes, whose
+inputs and gradients `position_gram` contracts. Where memory does not hold the signals of all
+samples, the passes are repeated for every pair of blocks of samples.
 """
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,11 +21,7 @@ from feature_alignment.gradients.capture_plan import (
     capture_gradients,
     plan_capture,
 )
-from feature_alignment.gradients.model_function import (
-    OutputChoice,
-    Selection,
-    checked_outputs,
-)
+from feature_alignment.gradients.model_function import OutputChoice, Selection, checked_outputs
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     MatrixGradients,
@@ -42,8 +36,12 @@ from feature_alignment.gradients.position_gram import (
     mirror_lower_triangle,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
-from feature_alignment.kernels.alignment import LabelAlignmentForm, Matrix, label_alignment
-from feature_alignment.kernels.centring import centre_kernel
+from feature_alignment.kernels.alignment import (
+    LabelAlignmentForm,
+    Matrix,
+    centre_kernel,
+    label_alignment,
+)
 from feature_alignment.kernels.spectrum import effective_rank, kernel_eigenvalues
 
 # A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
@@ -52,8 +50,7 @@ DEFAULT_BUDGET = 5 * 2**29
 # Share of the budget for the passes, and for intermediate results of the contractions.
 _WORKSPACE = 1 / 8
 
-# Numbers of one parameter's features that are formed at a time.
-_FEATURES = 2**25
+_FEATURES = 2**25  # numbers of one parameter's features that are formed at a time
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,9 +58,8 @@ class TangentKernel:
     """Gram matrix of tangent features between two sets of samples.
 
     Attributes:
-        layers: the Gram matrix of each layer's features by layer name, each (n·c, n₂·c), in
-            units of f² per parameter².
-        outputs: c, the number of outputs.
+        layers: the Gram matrix (n·c, n₂·c) of each layer's features, in units of f² per parameter².
+        outputs: c.
 
     Example:
         >>> tangent_kernel(nn.Linear(2, 3), torch.eye(2))
@@ -143,33 +139,8 @@ class TangentKernel:
     def alignment(
         self, y: Matrix, form: LabelAlignmentForm | str = LabelAlignmentForm.RELEASED
     ) -> float:
-        """Alignment with the labels: see `kernels.alignment.label_alignment`.
-
-        Args:
-            y: class numbers (n,), or labels (n, c) such as one-hot ones.
-            form: which reading of the formula; by default centred for each output.
-        """
+        """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`."""
         return label_alignment(self.total, y, form)
-
-    def by_block(self, depth: int = 1) -> "TangentKernel":
-        """Layers summed that share the first `depth` parts of their names.
-
-        Raises:
-            ValueError: if the depth is not positive.
-
-        Example:
-            >>> block = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-            >>> kernel = tangent_kernel(nn.Sequential(block, nn.Linear(2, 1)), torch.eye(2))
-            >>> list(kernel.layers), list(kernel.by_block(1).layers)
-            (['0.0', '0.1', '1'], ['0', '1'])
-        """
-        if depth < 1:
-            raise ValueError(f"depth: {depth}; it must be at least 1.")
-        blocks: dict[str, torch.Tensor] = {}
-        for layer, gram in self.layers.items():
-            block = ".".join(layer.split(".")[:depth])
-            blocks[block] = blocks[block] + gram if block in blocks else gram.clone()
-        return TangentKernel(blocks, self.outputs)
 
 
 def tangent_kernel(
@@ -211,9 +182,6 @@ def tangent_kernel(
             and the result. Checking the rules beforehand takes as much as the model's parameters.
         progress: called with the share of the work that is done, from 0 to 1.
 
-    Returns:
-        The Gram matrices (n·c, n₂·c).
-
     Raises:
         ValueError: if the model is not of that kind, or the budget does not hold one sample.
 
@@ -236,20 +204,12 @@ def tangent_kernel(
 def tangent_features(
     model: nn.Module, x: ModelInput, parameters: Mapping[str, torch.Tensor] | None = None
 ) -> torch.Tensor:
-    """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly.
+    """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly: (n, c, p), in units of f per parameter.
 
-    n·c·p numbers: for small networks. The kernel does not need them.
+    n·c·p numbers, parameters in the order of `model.parameters()`: for small networks. The kernel
+    does not need them. Arguments are as for `tangent_kernel`.
 
     Source: Baratin et al. 2021, eq. 1.
-
-    Args:
-        model: see `tangent_kernel` for the models that are supported.
-        x: inputs (n, …).
-        parameters: values by parameter name to evaluate the model at; None for its own.
-
-    Returns:
-        Features (n, c, p), parameters in the order of `model.parameters()`, units of f per
-        parameter.
 
     Raises:
         ValueError: if the model is not supported.
@@ -263,10 +223,7 @@ def tangent_features(
 def add_features(
     plan: CapturePlan, samples: Samples, sums: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """The sums (n, c, entries) by the parameter's name, if there are any, with the features added.
-
-    It adds in place.
-    """
+    """The features added in place to the sums (n, c, entries) by the parameter's name, if any."""
     shape = len(samples), plan.outputs
     sums = sums or {
         name: plan.values[name].new_zeros(
@@ -321,10 +278,8 @@ def _kernel(
 
 
 def _precision(plan: CapturePlan, names: Sequence[str]) -> torch.dtype:
-    dtype = torch.float32
-    for name in names:
-        dtype = torch.promote_types(dtype, plan.values[name].dtype)
-    return dtype
+    dtypes = (plan.values[name].dtype for name in names)
+    return functools.reduce(torch.promote_types, dtypes, torch.float32)
 
 
 def _parameters_by_layer(plan: CapturePlan) -> dict[str, list[str]]:

@@ -1,14 +1,11 @@
-"""Trace of the tangent kernel without the kernel.
-
-`tangent_trace` is what a complexity measure can afford at every step of training: it forms neither
-the kernel (n·c × n·c) nor, but for small layers, the features (n·c × p).
-"""
+"""Trace of the tangent kernel without the kernel and, but for small layers, the features."""
 
 import math
 from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from feature_alignment.gradients.blocks import BLOCK, spans
 from feature_alignment.gradients.capture_plan import (
@@ -27,15 +24,13 @@ from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
 
 def tangent_trace(
-    model: nn.Module,
-    x: ModelInput,
-    memory_budget: int = 2**28,
-    plan: CapturePlan | None = None,
+    model: nn.Module, x: ModelInput, memory_budget: int = 2**28, plan: CapturePlan | None = None
 ) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
     The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c backward passes, and sums
-    over what they give; benchmarks/tangent_trace.csv has times in units of a training step.
+    over what they give, in float64 and units of f² per parameter²; benchmarks/tangent_trace.csv has
+    times in units of a training step.
 
     Source: Baratin et al. 2021, eq. 18 (‖Φ_t‖_F).
 
@@ -44,12 +39,8 @@ def tangent_trace(
         x: inputs (n, …), numbers or tokens.
         memory_budget: bytes for the gradients of as many samples as are taken at a time; it does
             not change the result.
-        plan: from `plan_capture(model, x)`, which checks the model and takes a while for small
-            ones; it stays valid while an optimiser changes the parameters in place. None for a
-            new one.
-
-    Returns:
-        Tr K, summed in float64, in units of f² per parameter².
+        plan: from `plan_capture(model, x)`, which takes a while for small models; it stays valid
+            while an optimiser changes the parameters in place. None for a new one.
 
     Raises:
         ValueError: if the model is not supported, or the budget does not hold one sample.
@@ -62,30 +53,40 @@ def tangent_trace(
 
 
 def layer_tangent_traces(
-    model: nn.Module,
-    x: ModelInput,
-    memory_budget: int = 2**28,
-    plan: CapturePlan | None = None,
+    model: nn.Module, x: ModelInput, memory_budget: int = 2**28, plan: CapturePlan | None = None
 ) -> dict[str, float]:
-    """Trace Tr K^ℓ of each module's own tangent kernel; they add up to Tr K.
+    """Trace Tr K^ℓ of each module's own tangent kernel by its name; they add up to `tangent_trace`.
 
-    Arguments are those of `tangent_trace`.
-
-    A weight (k, d) with inputs a and gradients δ at P positions takes the cheaper of two forms,
-    Σ_{t,s} (a_t·a_s)(δ_t·δ_s) and ‖Σ_t δ_t a_tᵀ‖², all outputs in one product.
+    A shared parameter counts with the first module that has it. A weight (k, d) with inputs a and
+    gradients δ at P positions takes the cheaper of two forms, Σ_{t,s} (a_t·a_s)(δ_t·δ_s) and
+    ‖Σ_t δ_t a_tᵀ‖², all outputs in one product.
 
     Source: Baratin et al. 2021, Section 3.3 (sum over layers).
-
-    Returns:
-        Traces by module name, in the order of `model.named_parameters()`; a shared parameter
-        counts with the first module that has it.
-
-    Raises:
-        ValueError: as `tangent_trace`.
     """
     plan = plan_capture(model, x) if plan is None else plan
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
     return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, memory_budget))
+
+
+def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tensor) -> float:
+    """Trace Tr K of the tangent kernel of f(x) = V relu(Ux + b) + b', from a forward pass.
+
+    With h = Ux + b and a = relu(h): ∂f_y/∂V_yj = a_j and ∂f_y/∂U_jk = V_yj 1[h_j > 0] x_k, so
+    Tr K = Σ_i { c (‖a_i‖² + 1) + (‖x_i‖² + 1) Σ_j 1[h_ij > 0] ‖V_{·j}‖² }, where each 1 is a bias,
+    if there is one. Inputs are (n, …) with d entries each. Summed in float64, in units of f² per
+    parameter².
+
+    Source: Baratin et al. 2021, footnote 11 (‖Φ_t‖_F² = Tr K_t); the closed form is ours.
+    """
+    with torch.no_grad():
+        x = x.flatten(1)  # (n, d)
+        h = hidden(x)  # (n, k)
+        a = F.relu(h)
+        biases = int(readout.bias is not None), int(hidden.bias is not None)
+        by_readout = len(readout.weight) * (_squares(a) + biases[0])  # (n,)
+        columns = readout.weight.double().square().sum(0)  # (k,): ‖V_{·j}‖²
+        by_hidden = (_squares(x) + biases[1]) * ((h > 0).double() @ columns)  # (n,)
+        return float((by_readout + by_hidden).sum())
 
 
 def _layer_traces(plan: CapturePlan, samples: Samples, memory_budget: int) -> dict[str, float]:
@@ -129,3 +130,7 @@ def _squared_norm(uses: Sequence[Gradients]) -> float:
 
 def _sum_of_squares(values: torch.Tensor) -> float:
     return float(values.square().sum(dtype=torch.float64))
+
+
+def _squares(rows: torch.Tensor) -> torch.Tensor:
+    return rows.square().sum(1, dtype=torch.float64)

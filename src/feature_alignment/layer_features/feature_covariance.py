@@ -6,16 +6,23 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import tee
+from typing import Any
 
+import pandas as pd
 import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
 from feature_alignment.gradients.blocks import spans
-from feature_alignment.gradients.capture import Recording, backpropagate, recorded
-from feature_alignment.gradients.cotangents import one_hot_cotangents, random_sign_cotangents
+from feature_alignment.gradients.capture import (
+    Recording,
+    backpropagate,
+    one_hot_cotangents,
+    random_sign_cotangents,
+    recorded,
+)
 from feature_alignment.gradients.graph import grows
 from feature_alignment.gradients.matrix_uses import MatrixUse, matrix_uses
 from feature_alignment.gradients.model_function import (
@@ -25,13 +32,16 @@ from feature_alignment.gradients.model_function import (
     refuse_dependent_samples,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
-from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
+    feature_pair,
     neural_feature_matrix,
 )
+from feature_alignment.training.evaluation import evaluation_mode
 
 log = logging.getLogger(__name__)
+
+_NOTHING = "no layer to measure, no product with a matrix of parameters."
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,8 @@ class FeatureMatrices:
             positions, the sum over outputs. Times `positions` it is the sum over positions.
         positions: P.
         initial_weight: W₀, (k, d), or None where it was not given.
-        tangent_change: K̄ of the changes δ − δ₀, (k, k), or None where it was not asked for.
+        tangent_change: K̄ = 1/(n·P) Σ_i Σ_positions Σ_y (δ − δ₀)ᵀ(δ − δ₀), (k, k) in float64, with
+            δ₀ at the initial parameters (Appendix D), or None where it was not asked for.
     """
 
     weight_matrix: torch.Tensor
@@ -130,6 +141,7 @@ def layer_feature_matrices(
     output_samples: int | None = None,
     generator: torch.Generator | None = None,
     *,
+    centre_tangents: bool = False,
     inputs: str | Collection[str | int] | None = None,
     output: OutputChoice | None = None,
 ) -> dict[str, FeatureMatrices]:
@@ -138,10 +150,10 @@ def layer_feature_matrices(
     A layer is any product with a matrix of parameters, or a convolution, whatever module it is in:
     `nn.Linear`, the projections of attention, a parameter that the model multiplies by itself. Its
     name is that of the module that owns the matrix, or of the parameter if that is not called
-    `weight`, with a number in brackets if it is one of several parts.
+    `weight`, with a number in brackets if it is one of several parts. The matrices are detached.
 
-    Source: Beaglehole et al. 2024, Section 2.2; the released code differentiates by a perturbation
-    of each pre-activation instead, one layer and one sample at a time.
+    Source: Beaglehole et al. 2024, Section 2.2 and, for K̄, Appendix D; the released code
+    differentiates by a perturbation of each pre-activation, one layer and one sample at a time.
 
     Args:
         model: any model in evaluation mode; outputs (n, c) or (n, …), then every entry is an
@@ -149,154 +161,180 @@ def layer_feature_matrices(
         x: inputs (n, …), as for `tangent_kernel`.
         layers: names of layers that are used once; None for all of them, others being left out
             with a warning that names them.
-        initial: W₀ by parameter name ("layers.0.weight"), e.g. from `copy_parameters`; None
-            where no centred matrix is wanted.
-        chunk_size: samples at a time; bounds the memory, does not change the result.
+        initial: all parameters of the start by name, e.g. from `copy_parameters`, for W₀; None
+            where nothing is to be centred.
+        chunk_size: samples at a time, which bounds the memory; sums over chunks are in float64.
         output_samples: number m of random backward passes that estimate the sum over outputs
             without bias, by random signs v (n, c): E (Σ_y v_y δ_y)ᵀ(Σ_y v_y δ_y) = Σ_y δ_yᵀδ_y.
             None for the exact sum in c passes.
         generator: CPU generator of the signs; needed with `output_samples` only.
+        centre_tangents: whether K̄ is wanted, by as many passes again, from signs of its own.
         inputs: as for `tangent_kernel`.
         output: as for `tangent_kernel`.
 
-    Returns:
-        The matrices by layer name, detached. Sums over chunks are taken in float64.
-
     Raises:
         ValueError: if a named layer is unknown, has groups, or is not used exactly once; if there
-            is no layer; if the model is in training mode; if a size is not positive, or the
-            generator and `output_samples` are not given together.
+            is no layer; if the model is in training mode; if a size is not positive; if the
+            generator and `output_samples` are not given together, or K̄ without `initial`.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
         >>> layer_feature_matrices(layer, torch.ones(5, 2))[""].covariance
         tensor([[1.]])
     """
-    values = evaluation_point(model)
-    found = _Sums(ModelFunction(model, output), [values], layers, output_samples, generator)
-    found.add(as_samples(x, inputs), chunk_size)
+    if centre_tangents and initial is None:
+        raise ValueError("centre_tangents: changes of tangents need the start: give `initial`.")
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")
+    if output_samples is not None and output_samples < 1:
+        raise ValueError(f"output_samples: {output_samples}; it must be at least 1.")
+    if (output_samples is None) != (generator is None):
+        raise ValueError("output_samples and generator go together: give both or neither.")
+    refuse_dependent_samples(model)
+    function, values = ModelFunction(model, output), evaluation_point(model)
+    samples, signs = as_samples(x, inputs), (output_samples, generator)
+    found = _Sums(function, [values], layers, *signs)
+    covariances = found.means(samples, chunk_size)
     matrices = {}
     for name, use in found.uses.items():
-        positions = found.counts[name]
-        covariance = _mirrored(found.sums[name] / (found.samples * positions))
+        own = values[use.name]
         matrices[name] = FeatureMatrices(
-            weight_matrix=use.matrix(values[use.name]),
-            covariance=covariance.to(values[use.name].dtype),
-            positions=positions,
-            initial_weight=_initial_weight(initial, use, values[use.name].shape),
+            weight_matrix=use.matrix(own),
+            covariance=covariances[name].to(own.dtype),
+            positions=found.counts[name],
+            initial_weight=_initial_weight(initial, use, own.shape),
         )
+    if centre_tangents:
+        points = [values, evaluation_point(model, initial)]
+        changes = _Sums(function, points, layers, *signs).means(samples, chunk_size)
+        for name, change in changes.items():
+            matrices[name] = replace(matrices[name], tangent_change=change)
     return matrices
 
 
-def tangent_change_covariances(
+class Features(dict[str, FeatureMatrices]):
+    """NFM, AGOP and their correlations by layer name."""
+
+    def frame(self) -> pd.DataFrame:
+        """One row per layer, one column per correlation; empty where one is not defined."""
+        rows = {name: layer.correlations() for name, layer in self.items()}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("layer")
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{name}: W {layer.weight_matrix.shape[0]} × {layer.weight_matrix.shape[1]}, "
+            + ", ".join(
+                f"{metric} {value:.3g}"
+                for metric, value in layer.correlations().items()
+                if not metric.endswith("_mean_subtracted")
+            )
+            for name, layer in self.items()
+        ]
+        return "\n".join([f"Features of {len(self)} layer{'s' * (len(self) > 1)}", *lines])
+
+
+def features(
     model: nn.Module,
     x: ModelInput,
-    initial: Mapping[str, torch.Tensor],
+    initial: Mapping[str, torch.Tensor] | None = None,
+    **options: Any,
+) -> Features:
+    """NFM, AGOP and neural feature correlations of every layer, in all centrings.
+
+    The model is measured in evaluation mode, and put back into its own. With the parameters of the
+    start as `initial`, as from `copy_parameters(model)`, come the centred, double-centred and
+    PTK-centred correlations. Further options are those of `layer_feature_matrices`. The result is a
+    mapping from layer names, whose `frame()` is a table of all correlations.
+
+    Source: Beaglehole et al. 2024, Sections 2 and 3 and Appendix D.
+
+    Example:
+        >>> features(nn.Linear(2, 1, bias=False), torch.ones(5, 2)).frame()["nfc"].tolist()
+        [1.0]
+    """
+    centred = initial is not None
+    with evaluation_mode(model):
+        return Features(
+            layer_feature_matrices(model, x, initial=initial, centre_tangents=centred, **options)
+        )
+
+
+def preactivation_gradients(
+    model: nn.Module,
+    x: ModelInput,
     layers: Sequence[str] | None = None,
-    chunk_size: int = 500,
-    output_samples: int | None = None,
-    generator: torch.Generator | None = None,
-    *,
-    inputs: str | Collection[str | int] | None = None,
-    output: OutputChoice | None = None,
+    parameters: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """K̄ = mean over samples and positions of (δ − δ₀)ᵀ(δ − δ₀), of the pre-activation gradients.
+    """Gradients δ = ∂f_y(x_i)/∂h_ℓ of layers on inputs (n, d), each (n, c, k), by layer name.
 
-    δ are those of the model, δ₀ those of the same network with the initial parameters; as
-    `preactivation_feature_covariance` of their difference, but for any layer.
+    From c backward passes, detached. Arguments and layers are those of `layer_feature_matrices`;
+    `parameters` are values by name to evaluate the model at, None for its own.
 
-    Source: Beaglehole et al. 2024, Appendix D (double-centred and PTK-centred NFC).
-
-    Args:
-        model: as for `layer_feature_matrices`, of its current parameters.
-        x: inputs (n, …).
-        initial: all parameters of the start by name, e.g. from `copy_parameters`.
-        layers: as for `layer_feature_matrices`.
-        chunk_size: samples at a time.
-        output_samples: number of random backward passes, the same signs for δ and δ₀.
-        generator: CPU generator of the signs.
-        inputs: as for `tangent_kernel`.
-        output: as for `tangent_kernel`.
-
-    Returns:
-        K̄ (k, k) by layer name, detached, float64.
+    Source: Beaglehole et al. 2024, eq. 1 and Section 2.2.
 
     Raises:
-        ValueError: as `layer_feature_matrices`, or if a parameter is missing.
+        ValueError: as `layer_feature_matrices`, or if a layer has several positions.
     """
-    points = [evaluation_point(model), evaluation_point(model, initial)]
-    found = _Sums(ModelFunction(model, output), points, layers, output_samples, generator)
-    found.add(as_samples(x, inputs), chunk_size)
-    return {
-        name: _mirrored(found.sums[name] / (found.samples * found.counts[name]))
-        for name in found.uses
+    refuse_dependent_samples(model)
+    values, owners = evaluation_point(model, parameters), _owners(model, layers)
+    rows: list[list[torch.Tensor]] = []
+    with recorded(ModelFunction(model), values, as_samples(x), owners) as recording:
+        f, (uses, problems) = recording.f, _layers_of(recording, owners)
+        numbers = [use.number for use in uses.values()]
+        for found in backpropagate(recording, numbers, one_hot_cotangents(f)):
+            rows.append([use.rows(found[use.number]) for use in uses.values()])
+    for name, delta in zip(uses, rows[0], strict=True):
+        if len(delta) != recording.copies * len(f):
+            problems[name] = "sees other inputs than (n, d)"
+    if problems or not uses:
+        raise ValueError(_told(problems)[0] if problems else _NOTHING)
+    stacked = {
+        name: torch.stack([delta[: len(f)] for delta in of_outputs], dim=1)
+        for name, of_outputs in zip(uses, zip(*rows, strict=True), strict=True)
     }
+    return stacked if layers is None else {name: stacked[name] for name in layers}
 
 
+@dataclass
 class _Sums:
     """Sums over samples, positions and outputs of δᵀδ by layer, upper triangles in float64.
 
     δ are the gradients at the first point, less those at the second if there are two.
-
-    Attributes:
-        uses: where each layer is used.
-        sums: by layer, (k, k).
-        counts: positions of a sample by layer.
-        samples: how many were added.
-
-    Raises:
-        ValueError: see `layer_feature_matrices`.
     """
 
-    def __init__(
-        self,
-        function: ModelFunction,
-        points: Sequence[Mapping[str, torch.Tensor]],
-        layers: Sequence[str] | None,
-        output_samples: int | None,
-        generator: torch.Generator | None,
-    ) -> None:
-        if output_samples is not None and output_samples < 1:
-            raise ValueError(f"output_samples: {output_samples}; it must be at least 1.")
-        if (output_samples is None) != (generator is None):
-            raise ValueError("output_samples and generator go together: give both or neither.")
-        refuse_dependent_samples(function.model)
-        self._function, self._points, self._layers = function, points, layers
-        self._output_samples, self._generator = output_samples, generator
-        self._owners = _owners(function.model, layers)
-        self._shared: set[str] = set()
-        self.uses: dict[str, MatrixUse] = {}
-        self.sums: dict[str, torch.Tensor] = {}
-        self.counts: dict[str, int] = {}
-        self.samples = 0
+    function: ModelFunction
+    points: Sequence[Mapping[str, torch.Tensor]]
+    layers: Sequence[str] | None
+    output_samples: int | None
+    generator: torch.Generator | None
+    uses: dict[str, MatrixUse] = field(default_factory=dict)  # where each layer is used
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # positions of a sample
 
-    def add(self, samples: Samples, chunk_size: int) -> None:
-        """Add all samples, some at a time.
-
-        Raises:
-            ValueError: see `layer_feature_matrices`.
-        """
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")
-        self._shared = self._layers_on_shared_inputs(samples)
+    def means(self, samples: Samples, chunk_size: int) -> dict[str, torch.Tensor]:
+        """Whole means over samples and positions by layer, some samples at a time."""
+        owners = _owners(self.function.model, self.layers)
+        shared = self._layers_on_shared_inputs(samples, owners)
         for span in spans(len(samples), chunk_size):
             with ExitStack() as stack:
                 recordings = [
-                    stack.enter_context(
-                        recorded(self._function, point, samples[span], self._owners)
-                    )
-                    for point in self._points
+                    stack.enter_context(recorded(self.function, point, samples[span], owners))
+                    for point in self.points
                 ]
+                self.uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
                 self._add(recordings)
-            self.samples += span.stop - span.start
+        return {
+            name: _mirrored(self.sums[name] / (len(samples) * self.counts[name]))
+            for name in self.uses
+        }
 
-    def _layers_on_shared_inputs(self, samples: Samples) -> set[str]:
+    def _layers_on_shared_inputs(self, samples: Samples, owners: Mapping[str, str]) -> set[str]:
         """The layers whose results do not grow with the samples."""
         shapes: list[dict[str, torch.Size]] = []
         for n in (2, 3):
             some = samples[[i % len(samples) for i in range(n)]]
-            with recorded(self._function, self._points[0], some, self._owners) as recording:
-                uses, _ = _layers_of(recording, self._owners)
+            with recorded(self.function, self.points[0], some, owners) as recording:
+                uses, _ = _layers_of(recording, owners)
                 shape = recording.graph.shape
                 shapes.append({name: shape((use.number, 0)) for name, use in uses.items()})
         return {
@@ -307,11 +345,10 @@ class _Sums:
 
     def _add(self, recordings: Sequence[Recording]) -> None:
         f, n = recordings[0].f, len(recordings[0].f)
-        self.uses = self._measured(recordings[0])  # they may differ for n = 1
         cotangents = (
             one_hot_cotangents(f)
-            if self._output_samples is None or self._generator is None
-            else random_sign_cotangents(f, self._output_samples, self._generator)
+            if self.output_samples is None or self.generator is None
+            else random_sign_cotangents(f, self.output_samples, self.generator)
         )
         products: dict[str, torch.Tensor] = {}
         numbers = [use.number for use in self.uses.values()]
@@ -331,21 +368,25 @@ class _Sums:
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()
 
-    def _measured(self, recording: Recording) -> dict[str, MatrixUse]:
-        layers, problems = _layers_of(recording, self._owners)
-        for name in self._shared & layers.keys():
+    def _measured(
+        self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
+    ) -> dict[str, MatrixUse]:
+        layers, problems = _layers_of(recording, owners)  # which may differ for n = 1
+        for name in shared & layers.keys():
             del layers[name]
             problems[name] = "is used on inputs that the samples share, or not on all of them"
-        told = [f"layer {name!r} {problem}" for name, problem in sorted(problems.items())]
-        if told and self._layers is not None:
+        told = _told(problems)
+        if told and self.layers is not None:
             raise ValueError(f"{told[0]}; leave it out of `layers`.")
         if not layers:
-            why = f": {'; '.join(told)}" if told else ", no product with a matrix of parameters"
-            raise ValueError(f"no layer to measure{why}.")
-        if not self.samples:
-            for problem in told:
-                log.warning("%s; it is not measured.", problem)
-        return layers if self._layers is None else {name: layers[name] for name in self._layers}
+            raise ValueError(f"no layer to measure: {'; '.join(told)}." if told else _NOTHING)
+        for problem in told if tell else ():
+            log.warning("%s; it is not measured.", problem)
+        return layers if self.layers is None else {name: layers[name] for name in self.layers}
+
+
+def _told(problems: Mapping[str, str]) -> list[str]:
+    return [f"layer {name!r} {problem}" for name, problem in sorted(problems.items())]
 
 
 def _owners(model: nn.Module, layers: Sequence[str] | None) -> dict[str, str]:

@@ -1,18 +1,37 @@
-"""Neural feature matrix (NFM), average gradient outer product (AGOP), and their correlations."""
+"""PTK, neural feature matrix (NFM), average gradient outer product (AGOP), and correlations."""
+
+from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 import torch
+
+
+def preactivation_tangent_kernel(gradients: torch.Tensor) -> torch.Tensor:
+    """PTK 𝒦(x_i, x_j) = ∂f(x_i)/∂h_ℓ · ∂f(x_j)/∂h_ℓ, (n, n), of δ = ∂f/∂h_ℓ (n, c, k).
+
+    Source: Beaglehole et al. 2024, Section 2.2 (PTK), which has one output; a sum over them here.
+    """
+    flat = gradients.flatten(1)  # (n, c·k)
+    return flat @ flat.T
+
+
+def preactivation_feature_covariance(gradients: torch.Tensor) -> torch.Tensor:
+    """Covariance of the PTK's features, (k, k): K = (1/n) Σ_i (∂f(x_i)/∂h_ℓ)ᵀ (∂f(x_i)/∂h_ℓ).
+
+    From δ = ∂f/∂h_ℓ (n, c, k), summed over outputs and not centred. The paper also defines it
+    without 1/n (Section 2.2, and the proof of Proposition 3). Cosine similarities do not care.
+
+    Source: Beaglehole et al. 2024, eq. 3.
+    """
+    flat = gradients.flatten(0, 1)  # (n·c, k)
+    return flat.T @ flat / gradients.shape[0]
 
 
 def neural_feature_matrix(weight: torch.Tensor) -> torch.Tensor:
     """NFM F = WᵀW, (d, d), of a layer's W (k, d).
 
     Source: Beaglehole et al. 2024, Section 2.1.
-
-    Example:
-        >>> neural_feature_matrix(torch.tensor([[1.0, 2.0]]))
-        tensor([[1., 2.],
-                [2., 4.]])
     """
     return weight.T @ weight
 
@@ -21,11 +40,6 @@ def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tenso
     """AGOP Ḡ = WᵀKW, (d, d), of W (k, d) and K (k, k) of `preactivation_feature_covariance`.
 
     Source: Beaglehole et al. 2024, Section 2.2.
-
-    Example:
-        >>> average_gradient_outer_product(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]]))
-        tensor([[ 3.,  6.],
-                [ 6., 12.]])
     """
     return weight.T @ covariance @ weight
 
@@ -34,10 +48,6 @@ def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
     """Diagonal (d,) of the NFM of W (k, d), without the matrix.
 
     Source: Beaglehole et al. 2024, Figures 16 and 17.
-
-    Example:
-        >>> nfm_diagonal(torch.tensor([[1.0, 2.0]]))
-        tensor([1., 4.])
     """
     return (weight**2).sum(0)
 
@@ -46,10 +56,6 @@ def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tenso
     """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), without the matrix.
 
     Source: Beaglehole et al. 2024, Figures 16 and 17.
-
-    Example:
-        >>> agop_diagonal(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]]))
-        tensor([ 3., 12.])
     """
     return (weight * (covariance @ weight)).sum(0)
 
@@ -65,10 +71,6 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
 
     Raises:
         ValueError: if the shapes differ, or a matrix is zero (after its mean is subtracted).
-
-    Example:
-        >>> round(cosine_similarity(torch.eye(2), torch.ones(2, 2)), 6)
-        0.707107
     """
     if a.shape != b.shape:
         raise ValueError(
@@ -77,6 +79,65 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
     first, second = a.detach().double().flatten(), b.detach().double().flatten()
     units = [_unit(entries, subtract_mean) for entries in (first, second)]
     return float(units[0] @ units[1])
+
+
+@dataclass(frozen=True)
+class FeaturePair:
+    """What it takes to compare F = WᵀW with G = WᵀKW, which are (d, d)."""
+
+    inner: float  # tr(FG)
+    norms: tuple[float, float]  # ‖F‖ and ‖G‖ in the Frobenius norm
+    means: tuple[float, float]  # the means of their entries
+    entries: int  # d²
+
+    def correlation(self, subtract_mean: bool = False) -> float:
+        """ρ(F, G), or Pearson's correlation of their entries; see `cosine_similarity`.
+
+        Raises:
+            ValueError: if F or G is zero, once its mean is subtracted.
+        """
+        inner, squares = self.inner, [norm * norm for norm in self.norms]
+        if subtract_mean:
+            inner -= self.entries * self.means[0] * self.means[1]
+            squares = [
+                square - self.entries * mean**2
+                for square, mean in zip(squares, self.means, strict=True)
+            ]
+        if min(squares) <= 0:
+            raise ValueError(
+                "the correlation with a zero matrix, or one of equal entries, is not defined; "
+                "changes of weights are zero before training, so measure them from step 1."
+            )
+        return inner / sqrt(squares[0] * squares[1])
+
+
+def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
+    """Compare F = WᵀW with G = WᵀKW in float64, for W (k, d) or its change, and symmetric K (k, k).
+
+    With no fewer inputs than units, from C = WWᵀ (k, k): tr(FG) = tr(C²K), ‖F‖ = ‖C‖ and
+    ‖G‖² = tr((KC)²). Images have thousands of inputs, and F is then the largest matrix by far.
+
+    Source: Beaglehole et al. 2024, Section 2.1 (NFC) and Proposition 2.
+    """
+    weight, covariance = weight.detach().double(), covariance.detach().double()
+    k, d = weight.shape
+    if d < k:
+        nfm = weight.T @ weight
+        agop = weight.T @ covariance @ weight
+        inner, squares = (nfm * agop).sum(), ((nfm**2).sum(), (agop**2).sum())
+    else:
+        gram = weight @ weight.T
+        product = covariance @ gram
+        inner = (gram * product).sum()
+        squares = (gram**2).sum(), (product * product.T).sum()
+    total = weight.sum(1)  # W1, (k,)
+    sums = total @ total, total @ covariance @ total
+    return FeaturePair(
+        inner=float(inner),
+        norms=(sqrt(squares[0]), sqrt(squares[1])),
+        means=(float(sums[0]) / d**2, float(sums[1]) / d**2),
+        entries=d**2,
+    )
 
 
 def spectrum_preserving_rotation(

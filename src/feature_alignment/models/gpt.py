@@ -1,33 +1,22 @@
 """Character-level transformer with explicit initial randomness."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
-from feature_alignment.models.initialisation import (
-    SCHEMES,
-    DrawOptions,
-    LayerOptions,
-    draw_normal,
-    new_linear,
-)
+from feature_alignment.models.initialisation import SCHEMES, draw_normal, new_linear
 
 INITS = ("nanogpt", *SCHEMES)
 OUTPUTS = ("every_position", "last_position")
 
 
 class CausalAttention(nn.Module):
-    """Causal self-attention with separate query, key and value layers, so each can be measured.
+    """Causal self-attention with separate query, key and value layers, so each can be measured."""
 
-    Args:
-        n_embd: d, size of a token's vector.
-        n_head: number of heads, a divisor of d.
-        options: the further arguments of `new_linear`.
-    """
-
-    def __init__(self, n_embd: int, n_head: int, options: LayerOptions) -> None:
+    def __init__(self, n_embd: int, n_head: int, options: dict[str, Any]) -> None:
         super().__init__()
         self.n_head = n_head
         self.query = new_linear(n_embd, n_embd, **options)
@@ -52,7 +41,7 @@ class CausalAttention(nn.Module):
 class Block(nn.Module):
     """Pre-norm transformer block: x + attention(norm x), then the same with a 4d GELU layer."""
 
-    def __init__(self, n_embd: int, n_head: int, options: LayerOptions) -> None:
+    def __init__(self, n_embd: int, n_head: int, options: dict[str, Any]) -> None:
         super().__init__()
         bias, dtype = options["bias"], options["dtype"]
         self.norm1 = nn.LayerNorm(n_embd, bias=bias, dtype=dtype)
@@ -73,14 +62,9 @@ class GPT(nn.Module):
     The initialisation `nanogpt` draws every weight from N(0, 0.02²), the residual projections
     from N(0, 0.02²/(2·n_layer)), with zero biases. Under `pytorch` and `kaiming` linear layers
     follow `new_linear` and embeddings N(0, 1), as `nn.Embedding`; a tied readout is then the
-    embedding.
+    embedding. Layers are called as in "blocks.0.attention.query" and "readout".
 
     Source: Beaglehole et al. 2024, Appendix J and Figure 2D (nanoGPT, 3 layers, no dropout).
-
-    Attributes:
-        token_embedding, position_embedding: the two embeddings.
-        blocks: transformer blocks; e.g. "blocks.0.attention.query".
-        readout: the last linear layer.
 
     Args:
         vocabulary: V, the number of characters.
@@ -93,16 +77,10 @@ class GPT(nn.Module):
         tie_weights: whether the readout's weight is the token embedding's.
         outputs: "every_position", or "last_position" for the kernels' outputs of (n, c).
         init: one of `INITS`.
-        dtype: precision of the parameters.
 
     Raises:
         ValueError: if a size is not positive, the heads do not divide the width, or a name is
             unknown.
-
-    Example:
-        >>> model = GPT(5, 2, 2, 8, 4, torch.Generator().manual_seed(0))
-        >>> model(torch.tensor([[0, 4, 2]])).shape
-        torch.Size([1, 3, 5])
     """
 
     def __init__(
@@ -132,8 +110,8 @@ class GPT(nn.Module):
         if outputs not in OUTPUTS:
             raise ValueError(f"outputs: {outputs!r} is unknown; {suggestion(outputs, OUTPUTS)}.")
         scheme = "pytorch" if init == "nanogpt" else init
-        drawing: DrawOptions = {"scheme": scheme, "generator": generator, "dtype": dtype}
-        options: LayerOptions = {"bias": bias, **drawing}
+        drawing: dict[str, Any] = {"scheme": scheme, "generator": generator, "dtype": dtype}
+        options = {"bias": bias, **drawing}
         self.outputs = outputs
         self.token_embedding = _new_embedding(vocabulary, n_embd, generator, dtype)
         self.position_embedding = _new_embedding(block_size, n_embd, generator, dtype)

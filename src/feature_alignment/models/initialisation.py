@@ -5,7 +5,6 @@ weights up to rounding.
 """
 
 import math
-from typing import TypedDict
 
 import torch
 from torch import nn
@@ -18,38 +17,16 @@ _TRUNCATED_STD = 0.8796256610342398
 """Standard deviation of a standard normal distribution cut off at ±2."""
 
 
-class DrawOptions(TypedDict):
-    """How initial values are drawn, see `new_linear`."""
-
-    scheme: str
-    generator: torch.Generator
-    dtype: torch.dtype
-
-
-class LayerOptions(DrawOptions):
-    """Further arguments of `new_linear` and `new_conv2d`."""
-
-    bias: bool
-
-
 def new_linear(
     d: int, k: int, *, bias: bool, scheme: str, generator: torch.Generator, dtype: torch.dtype
 ) -> nn.Linear:
-    """Linear layer x ↦ Wx + b on the CPU, with initial values drawn from `generator`.
+    """Linear layer x ↦ Wx + b of d inputs and k outputs on the CPU; `generator` draws W, then b.
 
     `pytorch`: W and b from U(±1/√d), the distribution of `nn.Linear` itself.
     `kaiming`: W from N(0, 2/d), b from U(±1/√d).
     `kaiming_zero_bias`: W from N(0, 2/d), b = 0, as the released code of Baratin et al. 2021.
     `lecun`: W from a normal distribution cut off at two standard deviations, of variance 1/d after
     that, b = 0: JAX's default, as the released code of LeJeune & Alemohammad 2024.
-
-    Args:
-        d: inputs of the layer (its fan-in).
-        k: outputs of the layer.
-        bias: whether the layer has b.
-        scheme: one of `SCHEMES`.
-        generator: CPU generator; the weight is drawn before the bias.
-        dtype: precision of the parameters.
 
     Raises:
         ValueError: if the scheme is unknown.

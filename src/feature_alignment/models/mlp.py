@@ -1,4 +1,4 @@
-"""Multi-layer perceptron with explicit initial randomness."""
+"""Plain feed-forward networks with explicit initial randomness."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
-from feature_alignment.models.initialisation import new_linear
+from feature_alignment.models.initialisation import new_conv2d, new_linear
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
@@ -20,14 +20,10 @@ class MLP(nn.Module):
     """Fully connected network f(x) = W_L φ(W_{L−1} … φ(W_0 x)), with biases if asked for.
 
     h_ℓ = W_ℓ x_ℓ + b_ℓ and x_{ℓ+1} = φ(h_ℓ), with no activation after the last layer; a scalar
-    output keeps its axis.
+    output keeps its axis. Layers are called "layers.0", "layers.1", … from the input.
 
     Source: Beaglehole et al. 2024, eq. 1 (bias=False); the networks of Baratin et al. 2021 and
     LeJeune & Alemohammad 2024 are the same with biases.
-
-    Attributes:
-        layers: the linear layers, input to output; their names are "layers.0", "layers.1", ...
-        activation: name of φ.
 
     Args:
         input_dim: d, the size of one flattened input.
@@ -36,18 +32,13 @@ class MLP(nn.Module):
         activation: φ: "relu", "quadratic" (h²) or "erf" (erf(h), unscaled).
         bias: whether every layer has a bias.
         generator: CPU generator of the initial weights, layer by layer from the input.
-        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
+        init: see `models.initialisation.new_linear`.
         layer_scales: one factor per layer for its initial weight and bias; None for all ones.
         dtype: precision of the parameters.
 
     Raises:
         ValueError: if a size is not positive, a name is unknown, or the number of scales is not
             the number of layers.
-
-    Example:
-        >>> model = MLP(3, [5, 5], 1, "relu", True, torch.Generator().manual_seed(0))
-        >>> model(torch.ones(2, 3)).shape
-        torch.Size([2, 1])
     """
 
     def __init__(
@@ -96,3 +87,48 @@ class MLP(nn.Module):
         for layer in self.layers[:-1]:
             h = phi(layer(h))  # (n, k)
         return self.layers[-1](h)  # (n, c)
+
+
+def sequential_mlp(
+    input_dim: int, widths: Sequence[int], output_dim: int, generator: torch.Generator, init: str
+) -> nn.Sequential:
+    """ReLU network with biases on flattened inputs, with hidden layers of the given widths.
+
+    The CPU generator draws the initial weights, layer by layer from the input; `init` is as for
+    `models.initialisation.new_linear`.
+
+    Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 (depth 5, width 128).
+    """
+    layers: list[nn.Module] = [nn.Flatten()]
+    for d, k in itertools.pairwise([input_dim, *widths]):
+        layers += [_linear(d, k, generator, init), nn.ReLU()]
+    return nn.Sequential(*layers, _linear([input_dim, *widths][-1], output_dim, generator, init))
+
+
+def small_cnn(
+    side: int, in_channels: int, width: int, output_dim: int, generator: torch.Generator, init: str
+) -> nn.Sequential:
+    """Four 3×3 convolutions with ReLU and average pools, two hidden dense layers and a readout.
+
+    Channels are 1, 2, 4 and 8 times the width, the dense layers 8 times the width; the images have
+    `side` pixels in height and width. `generator` and `init` are as for `sequential_mlp`.
+
+    Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code (width 16).
+
+    Raises:
+        ValueError: if the images are too small for four pools.
+    """
+    if side < 16:
+        raise ValueError(f"side: {side}; four pools need images of at least 16 pixels.")
+    layers: list[nn.Module] = []
+    for d, k in itertools.pairwise([in_channels, *(width * 2**i for i in range(4))]):
+        draw = {"bias": True, "scheme": init, "generator": generator, "dtype": torch.float32}
+        layers += [new_conv2d(d, k, 3, **draw), nn.ReLU(), nn.AvgPool2d(2)]
+    hidden = 8 * width
+    for d in (hidden * (side // 16) ** 2, hidden):
+        layers += [nn.Flatten(), _linear(d, hidden, generator, init), nn.ReLU()]
+    return nn.Sequential(*layers, _linear(hidden, output_dim, generator, init))
+
+
+def _linear(d: int, k: int, generator: torch.Generator, init: str) -> nn.Linear:
+    return new_linear(d, k, bias=True, scheme=init, generator=generator, dtype=torch.float32)

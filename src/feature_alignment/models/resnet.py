@@ -1,18 +1,14 @@
 """ResNet18 for small images, with explicit initial randomness."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
-from feature_alignment.models.initialisation import (
-    DrawOptions,
-    LayerOptions,
-    new_conv2d,
-    new_linear,
-)
+from feature_alignment.models.initialisation import new_conv2d, new_linear
 
 # Channels in units of the base width, and stride, of the first block of each stage.
 STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))
-BLOCKS_PER_STAGE = 2
 
 
 class ResidualBlock(nn.Module):
@@ -23,7 +19,7 @@ class ResidualBlock(nn.Module):
     """
 
     def __init__(
-        self, d: int, k: int, stride: int, batch_norm: bool, options: LayerOptions
+        self, d: int, k: int, stride: int, batch_norm: bool, options: dict[str, Any]
     ) -> None:
         super().__init__()
         dtype = options["dtype"]
@@ -46,14 +42,10 @@ class ResidualBlock(nn.Module):
 class ResNet18(nn.Module):
     """ResNet18 in its CIFAR form: a 3×3 stem without pool, four stages of two residual blocks.
 
-    With batch norm, convolutions have no biases: the norm's shift takes their place.
+    With batch norm, convolutions have no biases: the norm's shift takes their place. Layers are
+    called "stem", "stages.0.0.conv1", …, and "head", the readout from the mean over positions.
 
     Source: Baratin et al. 2021, Section 3.1 and Figure 11.
-
-    Attributes:
-        stem: the first convolution.
-        stages: the eight blocks by stage and position: "stages.0.0", ...
-        head: the readout from the mean over positions.
 
     Args:
         base_width: channels of the stem; 64 is the published size.
@@ -61,17 +53,10 @@ class ResNet18(nn.Module):
         generator: CPU generator of the initial weights, in the order of the layers.
         bias: whether the readout has a bias and, without batch norm, the convolutions.
         batch_norm: whether a batch norm with scale and shift follows every convolution.
-        in_channels: channels of the images.
-        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
-        dtype: precision of the parameters.
+        init: see `models.initialisation.new_linear`.
 
     Raises:
         ValueError: if a size is not positive or the scheme is unknown.
-
-    Example:
-        >>> model = ResNet18(4, 10, torch.Generator().manual_seed(0)).eval()
-        >>> model(torch.ones(2, 3, 32, 32)).shape
-        torch.Size([2, 10])
     """
 
     def __init__(
@@ -90,20 +75,17 @@ class ResNet18(nn.Module):
         for name, size in sizes.items():
             if size < 1:
                 raise ValueError(f"{name}: {size}; it must be at least 1.")
-        options: DrawOptions = {"scheme": init, "generator": generator, "dtype": dtype}
-        convolution: LayerOptions = {"bias": bias and not batch_norm, **options}
+        options: dict[str, Any] = {"scheme": init, "generator": generator, "dtype": dtype}
+        convolution = {"bias": bias and not batch_norm, **options}
         self.stem = new_conv2d(in_channels, base_width, 3, **convolution)
         self.stem_norm = _norm(base_width, batch_norm, dtype)
         stages: list[nn.Module] = []
         d = base_width
         for multiple, stride in STAGES:
             k = multiple * base_width
-            blocks: list[nn.Module] = []
-            for block in range(BLOCKS_PER_STAGE):
-                first = stride if block == 0 else 1
-                blocks.append(ResidualBlock(d, k, first, batch_norm, convolution))
-                d = k
-            stages.append(nn.Sequential(*blocks))
+            first = ResidualBlock(d, k, stride, batch_norm, convolution)
+            stages.append(nn.Sequential(first, ResidualBlock(k, k, 1, batch_norm, convolution)))
+            d = k
         self.stages = nn.Sequential(*stages)
         self.head = new_linear(d, output_dim, bias=bias, **options)
 

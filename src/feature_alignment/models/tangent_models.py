@@ -19,25 +19,14 @@ class TangentModel(nn.Module):
     `linearised`: δ itself is trained, from 0: fixed tangent features.
     `factorised`: each δ_W = M₂ W M₁ and δ_b = M₂ b, all of them trained, from M = I, W = 0, b = 0:
     adaptive tangent features. Convolutions have one factor each for the window's positions, the
-    input channels and the output channels.
+    input channels and the output channels. `updates` holds what is trained, by position.
+
+    The network is made of Linear, Conv2d, ReLU, AvgPool2d and Flatten; it is copied.
 
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code.
 
-    Attributes:
-        network: the network at θ₀.
-        updates: what is trained, by the layer's position.
-
-    Args:
-        network: made of Linear, Conv2d, ReLU, AvgPool2d and Flatten; it is copied.
-        mode: one of `MODES`.
-
     Raises:
         ValueError: if the network has another kind of layer, or the mode is unknown.
-
-    Example:
-        >>> model = TangentModel(nn.Sequential(nn.Linear(2, 1)), "linearised")
-        >>> [name for name, p in model.named_parameters() if p.requires_grad]
-        ['updates.0.weight', 'updates.0.bias']
     """
 
     def __init__(self, network: nn.Sequential, mode: str) -> None:

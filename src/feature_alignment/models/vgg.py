@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import suggestion
-from feature_alignment.models.dropout import SeededDropout
 from feature_alignment.models.initialisation import new_conv2d, new_linear
 
 # Channels of each convolution in units of the base width; 0 stands for a 2×2 max pool.
@@ -16,20 +15,59 @@ HEADS = ("linear", "two_hidden")
 SMALLEST_SIDE = 32
 
 
+class SeededDropout(nn.Dropout):
+    """Dropout with masks drawn from its own generator instead of PyTorch's global one.
+
+    In training mode each entry is zeroed with probability p, in [0, 1), and the others are divided
+    by 1 − p; in evaluation mode nothing changes. A copy of the module begins again with the first
+    mask. The `seed` of the masks is drawn from the given CPU generator.
+
+    Raises:
+        ValueError: if p is not in [0, 1).
+    """
+
+    def __init__(self, p: float, generator: torch.Generator) -> None:
+        if not 0 <= p < 1:
+            raise ValueError(f"p: {p} is not a probability in [0, 1).")
+        super().__init__(p)
+        self.seed = int(torch.randint(2**62, (), generator=generator))
+        self._masks = torch.Generator().manual_seed(self.seed)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Inputs of any shape → the same shape, thinned in training mode."""
+        if not self.training:
+            return input
+        # Drawn on the CPU, so that every device sees the same masks.
+        kept = torch.rand(input.shape, generator=self._masks, dtype=torch.float64) >= self.p
+        return input * kept.to(input) / (1 - self.p)
+
+    def get_extra_state(self) -> torch.Tensor:
+        """The state of the masks' generator, as part of `state_dict`."""
+        return self._masks.get_state()
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Continue the masks from a state."""
+        self._masks.set_state(state)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_masks"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        super().__setstate__(state)
+        self._masks = torch.Generator().manual_seed(self.seed)
+
+
 class VGG(nn.Module):
     """VGG11 or VGG19: 3×3 convolutions with ReLU and max pools, then a head on their mean.
 
     The head `linear` is one Linear(8·base_width, c), as for CIFAR-10 in the released code of
     Baratin et al. 2021 (512 units at full width). The head `two_hidden` has two ReLU layers of
     64·base_width units with dropout before the readout, torchvision's layout (4096 units at full
-    width) on features pooled to 1×1, as in the released code of Beaglehole et al. 2024.
+    width) on features pooled to 1×1, as in the released code of Beaglehole et al. 2024. Layers are
+    called by position: "features.0", …, "head.0", …
 
     Source: Baratin et al. 2021, Section 3.1 (VGG19) and Figure 7 (VGG11); Beaglehole et al. 2024,
     Appendix J and Figure 2 (VGG11 without batch norm).
-
-    Attributes:
-        features: convolutions, batch norms, ReLUs and pools, by position: "features.0", ...
-        head: the linear layers at the end: "head.0", ...
 
     Args:
         depth: 11 or 19.
@@ -40,18 +78,11 @@ class VGG(nn.Module):
         batch_norm: whether a batch norm with scale and shift follows every convolution.
         head: one of `HEADS`.
         dropout: probability of the head `two_hidden`'s dropout, in [0, 1).
-        in_channels: channels of the images.
-        init: "pytorch" or "kaiming", see `models.initialisation.new_linear`.
-        dtype: precision of the parameters.
+        init: see `models.initialisation.new_linear`.
 
     Raises:
         ValueError: if the depth or a name is unknown, a size is not positive, or dropout is not
             a probability.
-
-    Example:
-        >>> model = VGG(11, 4, 10, torch.Generator().manual_seed(0))
-        >>> model(torch.ones(2, 3, 32, 32)).shape
-        torch.Size([2, 10])
     """
 
     def __init__(

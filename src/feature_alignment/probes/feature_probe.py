@@ -1,23 +1,22 @@
 """A probe of the neural feature correlations of each layer, uncentred and centred."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.layer_features.feature_covariance import (
     FeatureMatrices,
     layer_feature_matrices,
-    tangent_change_covariances,
+    preactivation_gradients,
 )
-from feature_alignment.layer_features.feature_matrices import cosine_similarity
-from feature_alignment.layer_features.layer_signals import LayerSignals, layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_feature_covariance
+from feature_alignment.layer_features.feature_matrices import (
+    cosine_similarity,
+    preactivation_feature_covariance,
+)
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import Measurement, Row
@@ -58,11 +57,7 @@ class FeatureProbe:
             taken anew at every measurement.
         keep_matrices_at: steps after which F and G of the first layer are kept as arrays
             "nfm" and "agop".
-        chunk_size: samples at a time, see `layer_feature_matrices`.
-        output_samples: random backward passes instead of one for each output; see there.
-        generator: source of those passes' random signs.
-        inputs: as for `tangent_kernel`.
-        output: as for `tangent_kernel`.
+        options: further arguments of `layer_feature_matrices`, such as `output_samples`.
     """
 
     def __init__(
@@ -74,28 +69,16 @@ class FeatureProbe:
         references: Mapping[str, torch.Tensor] | None = None,
         centre_tangents: bool = False,
         keep_matrices_at: Collection[int] = (),
-        chunk_size: int = 500,
-        output_samples: int | None = None,
-        generator: torch.Generator | None = None,
-        inputs: str | Collection[str | int] | None = None,
-        output: OutputChoice | None = None,
+        **options: Any,
     ) -> None:
-        self._x = x
-        self._layers = layers
+        self._x, self._layers = x, layers
         self._references = dict(references or {})
         self._keep_at = frozenset(keep_matrices_at)
-        self._options = {
-            "chunk_size": chunk_size,
-            "output_samples": output_samples,
-            "generator": generator,
-            "inputs": inputs,
-            "output": output,
-        }
+        self._options = {"centre_tangents": centre_tangents, **options}
         self._initial = copy_parameters(model)
-        self._centre_tangents = centre_tangents
-        plain = output is None and isinstance(x, torch.Tensor) and isinstance(model, MLP)
-        keep = centre_tangents and plain
-        self._initial_signals = self._signals(model) if keep else None
+        plain = isinstance(x, torch.Tensor) and isinstance(model, MLP)
+        keep = centre_tangents and plain and options.get("output") is None
+        self._initial_tangents = preactivation_gradients(model, x, layers) if keep else None
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every layer.
@@ -103,22 +86,14 @@ class FeatureProbe:
         Raises:
             TrainingDivergedError: if no gradient reaches a layer any more.
         """
-        if self._initial_signals is None:
+        if self._initial_tangents is None:
             matrices = layer_feature_matrices(
                 model, self._x, self._layers, self._initial, **self._options
             )
-            if self._centre_tangents:
-                changes = tangent_change_covariances(
-                    model, self._x, self._initial, self._layers, **self._options
-                )
-                matrices = {
-                    name: replace(layer, tangent_change=changes[name])
-                    for name, layer in matrices.items()
-                }
         else:
             matrices = {
-                name: self._matrices(name, model, now, self._initial_signals[name])
-                for name, now in self._signals(model).items()
+                name: self._matrices(name, model, now, self._initial_tangents[name])
+                for name, now in preactivation_gradients(model, self._x, self._layers).items()
             }
         measurement = Measurement()
         for position, (name, layer) in enumerate(matrices.items()):
@@ -140,7 +115,7 @@ class FeatureProbe:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the generator, if there is one, for a checkpoint."""
-        generator = self._options["generator"]
+        generator = self._options.get("generator")
         return {} if generator is None else {"generator": generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -148,21 +123,15 @@ class FeatureProbe:
         if "generator" in state:
             self._options["generator"].set_state(state["generator"])
 
-    def _signals(self, model: nn.Module) -> dict[str, LayerSignals]:
-        assert isinstance(self._x, torch.Tensor)
-        found = layer_signals(model, self._x)
-        return {name: found[name] for name in self._layers or found}
-
     def _matrices(
-        self, name: str, model: nn.Module, signals: LayerSignals, initial: LayerSignals
+        self, name: str, model: nn.Module, tangents: torch.Tensor, initial: torch.Tensor
     ) -> FeatureMatrices:
-        change = (signals.gradients - initial.gradients).double()
         return FeatureMatrices(
             weight_matrix=model.get_parameter(f"{name}.weight").detach(),
-            covariance=preactivation_feature_covariance(signals.gradients),
+            covariance=preactivation_feature_covariance(tangents),
             positions=1,
             initial_weight=self._initial[f"{name}.weight"],
-            tangent_change=preactivation_feature_covariance(change),
+            tangent_change=preactivation_feature_covariance((tangents - initial).double()),
         )
 
     def _compare(self, layer: FeatureMatrices) -> dict[str, float]:

@@ -5,23 +5,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from feature_alignment.gradients.samples import ModelInput
-from feature_alignment.kernels.alignment import LabelAlignmentForm, label_alignments
-from feature_alignment.kernels.spectrum import effective_rank, spectrum_size, trace_ratio
+from feature_alignment.kernels.alignment import (
+    LabelAlignmentForm,
+    kernel_alignment,
+    label_alignment,
+    label_alignments,
+)
+from feature_alignment.kernels.average_features import adapted_kernel, copy_parameters
+from feature_alignment.kernels.spectrum import effective_rank, trace_ratio
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
 """The k of the trace ratios T_k; the paper plots several, and speaks of T_40."""
-FORMS = {
-    LabelAlignmentForm.RELEASED: "label_alignment",
-    LabelAlignmentForm.EQUATION_7: "label_alignment_equation_7",
-    LabelAlignmentForm.EQUATION_7_RAW: "label_alignment_equation_7_raw",
-    LabelAlignmentForm.UNCENTRED: "label_alignment_uncentred",
+FORMS = {form: f"label_alignment_{form}" for form in LabelAlignmentForm} | {
+    LabelAlignmentForm.RELEASED: "label_alignment"
 }
 """The metric of each reading of the alignment."""
 FORMS_OF_LAYERS = {LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED}
@@ -70,11 +74,8 @@ class TangentKernelProbe:
         uncentred: bool = False,
         **options: Any,
     ) -> None:
-        self._batches = dict(batches)
-        self._spectrum = spectrum
-        self._layers = layers
-        self._uncentred = uncentred
-        self._options = options
+        self._batches, self._options = dict(batches), options
+        self._spectrum, self._layers, self._uncentred = spectrum, layers, uncentred
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every batch, one after the other.
@@ -105,13 +106,45 @@ class TangentKernelProbe:
         return Measurement(rows=rows)
 
 
+class AdaptedKernelProbe:
+    """Label alignment of the adapted kernel K̄ from θ₀ to θ_step, and its change from K₀.
+
+    For the whole network: `adapted_kernel_alignment`, centred as `label_alignment`, and
+    `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which is 1 at first.
+    θ₀ are the parameters of the model that is given first. Features are averaged over `points` of
+    the straight path; n·c·p numbers are held at each measurement. `options` are `output` and `only`
+    of `tangent_kernel`.
+
+    Source: LeJeune & Alemohammad 2024, Sections 2.1 and 3 (K̄); Baratin et al. 2021, eq. 7.
+    """
+
+    def __init__(self, model: nn.Module, batch: Batch, *, points: int = 10, **options: Any) -> None:
+        self._batch, self._points, self._options = batch, points, options
+        self._start = copy_parameters(model)
+        self._initial = tangent_kernel(model, batch.x, **options).total
+
+    def __call__(self, step: int, model: nn.Module) -> Measurement:
+        """Measure the kernel of the path so far.
+
+        Raises:
+            TrainingDivergedError: if an alignment is not defined, as where all units died.
+        """
+        end = copy_parameters(model)
+        kernel = adapted_kernel(
+            model, self._start, end, self._batch.x, self._points, **self._options
+        ).total
+        try:
+            values = {}
+            if self._batch.y is not None:
+                values["adapted_kernel_alignment"] = label_alignment(kernel, self._batch.y)
+            values["adapted_kernel_change"] = kernel_alignment(kernel, self._initial)
+        except ValueError as error:
+            raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
+        return Measurement([Row(WHOLE_NETWORK, "train", *pair) for pair in values.items()])
+
+
 @contextmanager
 def _told(step: int, layer: str, split: str) -> Iterator[None]:
-    """Say of what a measure is not defined.
-
-    Raises:
-        TrainingDivergedError: if it is not.
-    """
     try:
         yield
     except ValueError as error:
@@ -123,11 +156,10 @@ def _told(step: int, layer: str, split: str) -> Iterator[None]:
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:
     eigenvalues = kernel.spectrum()
-    size = spectrum_size(eigenvalues)
     values = {
-        "largest_eigenvalue": size.maximum,
-        "mean_eigenvalue": size.mean,
-        "median_eigenvalue": size.median,
+        "largest_eigenvalue": np.max(eigenvalues),
+        "mean_eigenvalue": np.mean(eigenvalues),
+        "median_eigenvalue": np.median(eigenvalues),
         "effective_rank": effective_rank(eigenvalues),
         **{
             f"trace_ratio_{k}": trace_ratio(eigenvalues, k)

@@ -1,50 +1,28 @@
-"""Mini-batches: epochs of random permutations, and random changes of their images.
-
-All randomness is drawn from an explicit generator.
-"""
+"""Mini-batches: epochs of random permutations, and random changes of their images."""
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch.nn import functional
 
-from feature_alignment.training.checkpoint import Stateful
-
-
-class Augmentation(Stateful, Protocol):
-    """Random change of a batch of inputs, which keeps its shape."""
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Changed inputs."""
-        ...
+Augmentation = Callable[[torch.Tensor], torch.Tensor]
+"""Random change of a batch of inputs, which keeps its shape; `Stateful` if it is random."""
 
 
 def steps_per_epoch(n: int, batch_size: int) -> int:
-    """Updates in one epoch of n examples.
-
-    Example:
-        >>> steps_per_epoch(10, 4)
-        3
-    """
+    """Updates in one epoch of n examples."""
     return math.ceil(n / batch_size)
 
 
 def epoch_batches(
     n: int, batch_size: int, generator: torch.Generator, drop_incomplete: bool = False
 ) -> Iterator[torch.Tensor]:
-    """Endless mini-batches: every epoch visits all examples in a new random order.
+    """Endless mini-batches, indices (b,): every epoch visits all n examples in a new random order.
 
-    Args:
-        n: number of examples.
-        batch_size: examples per batch.
-        generator: CPU generator of the permutations, one per epoch.
-        drop_incomplete: leave out the last batch of an epoch when it has fewer examples;
-            otherwise it is used as it is, so that every example is seen once per epoch.
-
-    Yields:
-        Indices (b,) of one batch.
+    The generator, on the CPU, draws one permutation for each epoch. `drop_incomplete` leaves out
+    the last batch of an epoch when it has fewer examples; otherwise it is used as it is.
 
     Raises:
         ValueError: if no batch of that size can be made.
@@ -63,20 +41,16 @@ def epoch_batches(
 class RandomCropAndFlip:
     """Shift images at random and mirror half of them, the usual augmentation of CIFAR-10.
 
-    Each image is padded by zeros, the mean colour of standardised images, cut back to its size
-    at a place drawn uniformly, and mirrored left to right with probability ½.
+    Each image is padded by zeros, the mean colour of standardised images, `padding` pixels on each
+    side, cut back to its size at a place drawn uniformly, and mirrored left to right with
+    probability ½. The generator, on the CPU, draws both for each image.
 
     Source: Baratin et al. 2021, released code, which pads by black; the paper's text has no
     augmentation.
-
-    Args:
-        generator: CPU generator of places and mirrorings, drawn anew for each image.
-        padding: pixels on each side.
     """
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
-        self._generator = generator
-        self._padding = padding
+        self._generator, self._padding = generator, padding
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """New images (b, channels, height, width)."""

@@ -1,8 +1,7 @@
 """Checkpoints: a run that was killed goes on near where it was, and ends with the same numbers.
 
-A run saves each seed that is finished, and each `training.loop.train` that is given a checkpoint
-saves its own state within. The files hold tensors, numbers, texts and containers of them, and are
-read as such: a folder of results may be one that others can write to, and no code of theirs is run.
+The files hold tensors, numbers, texts and containers of them, and are read as such: a folder of
+results may be one that others can write to, and no code of theirs is run.
 """
 
 import logging
@@ -10,6 +9,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -35,18 +35,13 @@ class Stateful(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Any:
         """Put a state back."""
-        ...
 
 
 class Checkpoints:
     """The saved states of one run, in a folder that holds nothing else.
 
-    Args:
-        folder: made when something is saved.
-        identity: what else the states depend on, such as settings, code and data; states that
-            were saved with another identity are not used.
-        interval: seconds between two checkpoints of a training.
-        clock: returns seconds; monotonic.
+    States that were saved with another identity, as of other settings, code or data, are not used.
+    `interval` is the number of seconds between two checkpoints of a training, by a monotonic clock.
     """
 
     def __init__(
@@ -58,9 +53,7 @@ class Checkpoints:
     ) -> None:
         self._folder = folder
         self._identity = f"{identity} torch {torch.__version__}"
-        self._interval = interval
-        self._clock = clock
-        self._last = clock()
+        self._interval, self._clock, self._last = interval, clock, clock()
 
     def load(self, name: str) -> Any:
         """What was saved under a name, or None.
@@ -116,23 +109,19 @@ def _unpacked(value: Any) -> Any:
     return type(value)(map(_unpacked, value)) if type(value) in (list, tuple) else value
 
 
+@dataclass(frozen=True)
 class TrainingCheckpoint:
-    """The saved state of one training.
+    """The saved state of one training, by a name that tells it from the run's other trainings.
 
     Besides the parts it holds PyTorch's global random state, which dropout draws from.
-
-    Args:
-        checkpoints: where it is saved.
-        name: tells it from the run's other trainings.
     """
 
-    def __init__(self, checkpoints: Checkpoints, name: str) -> None:
-        self._checkpoints = checkpoints
-        self._name = name
+    checkpoints: Checkpoints
+    name: str
 
     def restore(self, parts: Mapping[str, Stateful]) -> int:
         """Put the parts back as they were saved; returns the updates made before, 0 for none."""
-        saved = self._checkpoints.load(self._name)
+        saved = self.checkpoints.load(self.name)
         if saved is None:
             return 0
         for name, part in parts.items():
@@ -140,12 +129,12 @@ class TrainingCheckpoint:
         torch.set_rng_state(saved["random"])
         if saved["random_cuda"]:
             torch.cuda.set_rng_state_all(saved["random_cuda"])
-        log.info("%s goes on after step %d", self._name, saved["step"])
+        log.info("%s goes on after step %d", self.name, saved["step"])
         return saved["step"]
 
     def save_if_due(self, step: int, parts: Mapping[str, Stateful]) -> None:
         """Save after `step` updates, if the last time is long enough ago."""
-        if self._checkpoints.due():
+        if self.checkpoints.due():
             self.save(step, parts)
 
     def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
@@ -156,4 +145,4 @@ class TrainingCheckpoint:
             "random": torch.get_rng_state(),
             "random_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
-        self._checkpoints.save(self._name, content)
+        self.checkpoints.save(self.name, content)

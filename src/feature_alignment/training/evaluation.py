@@ -37,10 +37,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 1024) -> torch.Tensor:
-    """Outputs f(x) without gradients, `chunk` samples at a time to bound memory: (n, …) → (n, c).
-
-    The model is used in the mode it is in.
-    """
+    """Outputs f(x) without gradients, `chunk` samples at a time, in the model's mode: (n, c)."""
     with torch.no_grad():
         return torch.cat([model(part) for part in x.split(chunk)])
 

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -20,14 +19,6 @@ from feature_alignment.training.progress import Progress
 
 CHECK_EVERY = 100
 """Updates between two checks of the loss: reading it each time would stall a GPU."""
-
-
-class AfterUpdate(Stateful, Protocol):
-    """What is called after every update, for sums over the updates."""
-
-    def __call__(self, step: int, model: nn.Module) -> None:
-        """Take note of update `step`, which made `model` what it is, and leave it as it is."""
-        ...
 
 
 def train(
@@ -49,18 +40,17 @@ def train(
     metrics: Mapping[str, Loss] | None = None,
     probes: Sequence[Probe] = (),
     stop_when: Callable[[int, Recorder], bool] | None = None,
-    after_update: AfterUpdate | None = None,
+    after_update: Callable[[int, nn.Module], None] | None = None,
     progress: Progress | None = None,
     checkpoint: TrainingCheckpoint | None = None,
 ) -> Recorder:
-    """Train a model in place and measure it at chosen steps.
+    """Train a model in place, and return the record of what is measured at chosen steps.
 
     Step 0 is before the first update, step t after update t. At every measured step the loss over
     the training samples is recorded (layer "all", split "train", metric "loss"), then each probe
-    is called.
-    Measurements happen in eval mode with cleared gradients and leave training as it would have
-    been without them. A model with dropout draws from PyTorch's global generator: seed that
-    before.
+    is called. Measurements happen in eval mode with cleared gradients and leave training as it
+    would have been without them. A model with dropout draws from PyTorch's global generator: seed
+    that before.
 
     With a checkpoint, all that training changes is saved now and then, and a training that was
     killed goes on from there. A probe that changes while it is used must be `Stateful`.
@@ -74,12 +64,10 @@ def train(
         steps: number of updates.
         batch_size: examples per update; None for the full batch.
         batches: CPU generator of the epoch permutations, needed with mini-batches.
-        drop_incomplete: leave out the last batch of an epoch when it is smaller; by default it
-            is used.
+        drop_incomplete: leave out the last batch of an epoch when it is smaller.
         augment: random change of the inputs of each update; measurements see them unchanged.
         schedule: factor on the learning rate of update t = 0, 1, …
-        largest_gradient: norm of the whole gradient above which it is scaled down to that norm;
-            None for no limit.
+        largest_gradient: norm of the whole gradient above which it is scaled down to that norm.
         measure_at: measured steps, see `training.schedule`.
         evaluate_on: inputs and targets by split, over which the loss is recorded; None for the
             training samples as the split "train".
@@ -89,12 +77,9 @@ def train(
         stop_when: asked after each measurement with the step and the record so far; True ends
             the run.
         after_update: called with t and the model after every update t, before any measurement;
-            for what is a sum over the updates. It must leave the model as it is.
+            for what is a sum over the updates. It must leave the model as it is, and be `Stateful`.
         progress: told about every update.
         checkpoint: where the state is saved, and taken from if it was saved before.
-
-    Returns:
-        The record of all measurements, and of the time that updates, losses and probes took.
 
     Raises:
         TrainingDivergedError: if a loss or a parameter is no longer finite. Losses are checked

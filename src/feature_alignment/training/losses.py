@@ -15,13 +15,6 @@ def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Mean squared error (1/nc) Σ_{i,y} (f_iy − y_iy)² of f and y, both (n, c), without a factor ½.
 
     Source: Beaglehole et al. 2024, Section 4 (MSE); LeJeune & Alemohammad 2024, Appendix B.1.
-
-    Raises:
-        ValueError: if the shapes differ.
-
-    Example:
-        >>> float(mse(torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0], [1.0]])))
-        2.0
     """
     _check_same_shape(f, y)
     return functional.mse_loss(f, y)
@@ -31,13 +24,6 @@ def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Binary cross-entropy, mean of log(1 + exp(−y f)) in nats, of log-odds f for y = ±1, (n, c).
 
     Source: Baratin et al. 2021, Appendix C.1 (the disk experiment).
-
-    Raises:
-        ValueError: if the shapes differ.
-
-    Example:
-        >>> round(float(bce(torch.zeros(2, 1), torch.tensor([[1.0], [-1.0]]))), 6)
-        0.693147
     """
     _check_same_shape(f, y)
     return functional.softplus(-y * f).mean()
@@ -46,18 +32,12 @@ def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of class labels: mean of log Σ_k exp(f_ik) − f_{i y_i}, in nats.
 
-    Source: Baratin et al. 2021, Section 3.1.
+    Of outputs f (n, c) and class indices y (n,), int64 in 0 … c−1.
 
-    Args:
-        f: outputs (n, c).
-        y: class indices (n,), int64 in 0 … c−1.
+    Source: Baratin et al. 2021, Section 3.1.
 
     Raises:
         ValueError: if the labels are not one index per sample.
-
-    Example:
-        >>> round(float(cross_entropy(torch.zeros(1, 10), torch.tensor([3]))), 6)
-        2.302585
     """
     if y.shape != f.shape[:1] or y.dtype != torch.int64:
         raise ValueError(
@@ -70,18 +50,12 @@ def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of the next character, mean over samples and positions, in nats.
 
-    Source: Beaglehole et al. 2024, Appendix J (the loss of nanoGPT).
+    Of logits f (n, T, V) and the characters y (n, T) that follow, int64 in 0 … V−1.
 
-    Args:
-        f: logits (n, T, V).
-        y: the characters that follow (n, T), int64 in 0 … V−1.
+    Source: Beaglehole et al. 2024, Appendix J (the loss of nanoGPT).
 
     Raises:
         ValueError: if the labels are not one index per sample and position.
-
-    Example:
-        >>> round(float(sequence_cross_entropy(torch.zeros(1, 2, 10), torch.tensor([[3, 4]]))), 6)
-        2.302585
     """
     if y.shape != f.shape[:2]:
         raise ValueError(
@@ -94,19 +68,11 @@ def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Share of samples that are classified correctly: those whose largest output is their class's.
 
-    With a single output its sign is the prediction, and zero is wrong for both labels.
-
-    Args:
-        f: outputs (n, c).
-        y: class indices (n,), int64; or targets (n, c), largest at the class; for one output
-            labels −1 or 1.
+    Of outputs f (n, c) and class indices y (n,), int64, or targets y (n, c), largest at the class.
+    For a single output, with labels −1 or 1, its sign is the prediction; zero is wrong for both.
 
     Raises:
         ValueError: if the targets fit none of these.
-
-    Example:
-        >>> float(accuracy(torch.eye(2), torch.tensor([0, 0])))
-        0.5
     """
     indices = y.dtype == torch.int64
     if f.ndim != 2 or y.shape != (f.shape[:1] if indices else f.shape):

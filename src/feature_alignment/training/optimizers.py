@@ -23,17 +23,8 @@ def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
 
     Source: LeJeune & Alemohammad 2024, Appendix B.1 ("a cosine annealing schedule").
 
-    Args:
-        steps: updates of the whole run.
-        steps_per_epoch: updates during which the factor stays the same.
-
     Raises:
         ValueError: if a number is not positive.
-
-    Example:
-        >>> rate = cosine_rate(steps=4)
-        >>> [round(rate(t), 3) for t in range(5)]
-        [1.0, 0.854, 0.5, 0.146, 0.0]
     """
     if steps < 1 or steps_per_epoch < 1:
         raise ValueError(
@@ -54,18 +45,8 @@ def warmup_cosine_rate(steps: int, warmup: int, floor: float) -> LearningRateSch
 
     Source: Beaglehole et al. 2024, Appendix J (nanoGPT's default settings).
 
-    Args:
-        steps: updates of the whole run.
-        warmup: updates of the rise, fewer than `steps`.
-        floor: the factor that would be reached after the last update.
-
     Raises:
         UserError: if the rise takes the whole run.
-
-    Example:
-        >>> rate = warmup_cosine_rate(steps=5, warmup=1, floor=0.0)
-        >>> [round(rate(t), 3) for t in range(6)]
-        [0.5, 1.0, 0.854, 0.5, 0.146, 0.0]
     """
     if not 0 <= warmup < steps:
         raise UserError(
@@ -84,10 +65,5 @@ def slow_start_rate(updates: int, start: float) -> LearningRateSchedule:
     """Factor `start` for the first updates and 1 afterwards.
 
     Source: Beaglehole et al. 2024, released code (a first epoch at learning rate 1e-4).
-
-    Example:
-        >>> rate = slow_start_rate(updates=2, start=0.1)
-        >>> [rate(t) for t in range(4)]
-        [0.1, 0.1, 1.0, 1.0]
     """
     return lambda t: start if t < updates else 1.0

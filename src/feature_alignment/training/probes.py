@@ -1,9 +1,9 @@
 """Probes: what is measured of a model at a step, and the record of all measurements."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,22 +34,15 @@ class Measurement:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-class Probe(Protocol):
-    """Anything callable as `probe(step, model)`; it must not change the model's parameters."""
-
-    def __call__(self, step: int, model: nn.Module) -> Measurement:
-        """Measure `model` as it is after `step` updates; it is in eval mode."""
-        ...
+Probe = Callable[[int, nn.Module], Measurement]
+"""Measures a model, in eval mode, as it is after so many updates, and changes no parameter."""
 
 
 class Recorder:
     """All measurements of one run, in the order they were made.
 
-    Attributes:
-        arrays: every measured array under "name/step{step}".
-        seconds: elapsed time of updates ("training"), of losses and metrics over the samples
-            ("evaluating") and of probes ("measuring"); never among the rows, since no two runs
-            take the same time.
+    `arrays` has every measured array under "name/step{step}", `seconds` the elapsed time of updates
+    ("training"), of losses and metrics over the samples ("evaluating") and of probes ("measuring").
     """
 
     def __init__(self) -> None:

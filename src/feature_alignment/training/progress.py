@@ -15,17 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """Reports steps done, loss and remaining time of one training run.
+    """Reports steps done, loss and remaining time of one training run, by its label.
 
-    The loss is read from the device only when a line is due, so that reporting does not slow
-    training down. The bar is drawn on a terminal only, and where tqdm is installed.
-
-    Args:
-        steps: updates of the whole run.
-        label: name of the training, with which every line begins.
-        interval: seconds between two lines.
-        clock: returns seconds; monotonic.
-        stream: where the bar goes.
+    The loss is read from the device only when a line is due, after `interval` seconds by the clock,
+    so that reporting does not slow training down. The bar is drawn on a terminal only, to `stream`
+    or standard error, and where tqdm is installed.
     """
 
     def __init__(
@@ -36,10 +30,8 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         stream: TextIO | None = None,
     ) -> None:
-        self._steps = steps
-        self._label = label
-        self._interval = interval
-        self._clock = clock
+        self._steps, self._label = steps, label
+        self._interval, self._clock = interval, clock
         self._begin = self._last = clock()
         self._first = 0
         terminal: TextIO = sys.stderr if stream is None else stream

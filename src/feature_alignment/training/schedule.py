@@ -1,7 +1,4 @@
-"""Measurement schedules: the steps after which a run is measured.
-
-Step 0 is before the first update; step t is after update t.
-"""
+"""Measurement schedules: the steps, 0 before the first update, after which a run is measured."""
 
 from collections.abc import Iterable
 
@@ -13,10 +10,6 @@ def every(k: int, steps: int) -> list[int]:
 
     Raises:
         UserError: if k is not positive.
-
-    Example:
-        >>> every(4, 10)
-        [0, 4, 8, 10]
     """
     if k < 1:
         raise UserError(f"measure_at: every {k} steps is not possible; give at least 1.")
@@ -26,15 +19,10 @@ def every(k: int, steps: int) -> list[int]:
 def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
     """Step 0 and the distinct integer parts of first · ratioʲ, j = 0, 1, …, up to `steps`.
 
-    Source: Baratin et al. 2021, released code; it measures nothing before the first update, here
-    step 0 is measured as well.
+    Source: Baratin et al. 2021, released code, which measures nothing before the first update.
 
     Raises:
         UserError: if `first` is below 1 or `ratio` not above 1.
-
-    Example:
-        >>> geometric(12)
-        [0, 5, 6, 7, 8, 10, 11]
     """
     if first < 1 or ratio <= 1:
         raise UserError(

@@ -1,7 +1,4 @@
-"""Speed Limited Optimization: every layer moves at a speed of its own, not at its gradient's.
-
-Needs PyTorch only, and works on any model whose parameters are grouped by layer.
-"""
+"""Speed Limited Optimization: every layer moves at a speed of its own, not at its gradient's."""
 
 import functools
 import math
@@ -121,10 +118,8 @@ class SpeedLimited(torch.optim.Optimizer):
 def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> list[dict[str, Any]]:
     """A parameter group for each layer, a module with parameters of its own; "layer" is its name.
 
-    Args:
-        model: the network. A parameter of several modules belongs to the first of them.
-        speeds: C_ℓ of every layer, or by the names of modules; a layer without one has that of the
-            optimizer.
+    A parameter of several modules belongs to the first of them. `speeds` are C_ℓ of every layer, or
+    by the names of modules; a layer without one has that of the optimizer.
 
     Raises:
         ValueError: if a speed is that of no layer.
@@ -149,18 +144,12 @@ def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> li
 def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
     """Speeds that let the least aligned layer catch up: s for it, 1/s for every other layer.
 
-    Source: Beaglehole et al. 2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
+    From one correlation per layer; of equal ones the first counts as the smallest.
 
-    Args:
-        correlations: one number per layer; of equal ones the first counts as the smallest.
-        s: the speed of the layer with the smallest number; above 1 for it to move faster.
+    Source: Beaglehole et al. 2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
 
     Raises:
         ValueError: if there is no layer or s is not positive.
-
-    Example:
-        >>> adaptive_speeds([0.9, 0.4, 0.8], s=20.0)
-        [0.05, 20.0, 0.05]
     """
     if not correlations or not s > 0:
         raise ValueError(

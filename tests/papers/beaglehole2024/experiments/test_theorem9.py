@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from feature_alignment.data.synthetic import uniform_sphere
+from feature_alignment.free_probability.centred_correlation import velocity_correlation
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
-from feature_alignment.free_probability.first_order_correlation import velocity_correlation
 from feature_alignment.papers.beaglehole2024.checks import theorem9 as check
 from feature_alignment.papers.beaglehole2024.experiments.theorem9 import run_seed
 from feature_alignment.papers.beaglehole2024.parameters import Theorem9

@@ -5,7 +5,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
-from feature_alignment.models.feedforward import sequential_mlp
+from feature_alignment.models.mlp import sequential_mlp
 from feature_alignment.papers.lejeune2024.experiments import low_rank
 from feature_alignment.papers.lejeune2024.figures.fig2b import MODELS
 from feature_alignment.papers.lejeune2024.parameters import LowRank

@@ -8,18 +8,16 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
-from feature_alignment.complexity.minimum_norm import (
-    interpolator_bound,
-    minimum_norm_interpolator,
-    optimal_norm_scales,
-)
 from feature_alignment.complexity.rademacher import (
     all_signs,
     finite_class_complexity,
+    interpolator_bound,
     linear_class_bound,
     linear_class_maximisers,
     margin,
+    minimum_norm_interpolator,
     multiclass_bound,
+    optimal_norm_scales,
     ramp_loss,
 )
 from feature_alignment.papers.baratin2021.checks.check import equation, inequality, misprint

@@ -11,8 +11,7 @@ from torch import nn
 
 from feature_alignment.complexity import measures as complexity
 from feature_alignment.complexity.update_path import UpdatePath
-from feature_alignment.kernels.one_hidden_layer import one_hidden_layer_trace
-from feature_alignment.kernels.tangent_trace import tangent_trace
+from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace, tangent_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.baratin2021.experiments.labelled_images import (

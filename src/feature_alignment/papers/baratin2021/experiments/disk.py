@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from feature_alignment.data.synthetic import disk, disk_labels, grid
-from feature_alignment.kernels.centring import centre_kernel
+from feature_alignment.kernels.alignment import centre_kernel
 from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP

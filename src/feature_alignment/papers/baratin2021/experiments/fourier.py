@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 
 from feature_alignment.data.synthetic import grid_1d
-from feature_alignment.kernels.centring import centre_kernel
+from feature_alignment.kernels.alignment import centre_kernel
 from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import spearmanr
 from sklearn.kernel_approximation import RBFSampler
 
-from feature_alignment.complexity.minimum_norm import (
+from feature_alignment.complexity.rademacher import (
     interpolator_bound,
     minimum_norm_interpolator,
     optimal_norm_scales,

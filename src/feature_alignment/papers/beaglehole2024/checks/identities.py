@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import torch
 
-from feature_alignment.free_probability.first_order_correlation import velocity_correlation
-from feature_alignment.layer_features.correlation import feature_pair
-from feature_alignment.layer_features.feature_matrices import average_gradient_outer_product
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import (
+from feature_alignment.free_probability.centred_correlation import velocity_correlation
+from feature_alignment.layer_features.feature_covariance import preactivation_gradients
+from feature_alignment.layer_features.feature_matrices import (
+    average_gradient_outer_product,
+    feature_pair,
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
 )
@@ -32,30 +32,29 @@ def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, f
     printed, with the gradients by h_ℓ and the inputs x_0.
     """
     errors: dict[str, float] = {}
-    input_gradients = _input_gradients(model, x)
-    for (name, signal), gradients in zip(
-        layer_signals(model, x).items(), input_gradients, strict=True
-    ):
+    inputs = _inputs(model, x)
+    input_gradients = torch.autograd.grad(model.layers[-1](inputs[-1]).sum(), inputs)
+    tangents = preactivation_gradients(model, x)
+    for (name, delta), a, gradients in zip(tangents.items(), inputs, input_gradients, strict=True):
+        a = a.detach()
         weight = model.get_parameter(f"{name}.weight")
-        covariance = preactivation_feature_covariance(signal.gradients)
+        covariance = preactivation_feature_covariance(delta)
         agop = average_gradient_outer_product(weight.detach(), covariance)
-        kernel = preactivation_tangent_kernel(signal.gradients)
+        kernel = preactivation_tangent_kernel(delta)
         weight_gradients = torch.stack(
             [torch.autograd.grad(model(row).sum(), weight)[0].flatten() for row in x.split(1)]
         )  # (n, k·d)
-        by_h = signal.gradients[:, 0]  # (n, k)
+        by_h = delta[:, 0]  # (n, k)
         found = {
             "proposition_2": _relative(agop, gradients.T @ gradients / len(x)),
-            "proposition_12": _relative(
-                kernel * (signal.inputs @ signal.inputs.T), weight_gradients @ weight_gradients.T
-            ),
-            "proposition_12_gradient": _relative(_outer(by_h, signal.inputs), weight_gradients),
+            "proposition_12": _relative(kernel * (a @ a.T), weight_gradients @ weight_gradients.T),
+            "proposition_12_gradient": _relative(_outer(by_h, a), weight_gradients),
             "proposition_12_gradient_as_printed": _relative(_outer(by_h, x), weight_gradients),
             "equation_4": max(
                 _decomposition_error(weight.detach(), middle)
                 for middle in (torch.eye(len(covariance)).to(covariance), covariance)
             ),
-            **_second_derivative_errors(model, name, x, y),
+            **_second_derivative_errors(model, name, x, y, a, delta),
         }
         if covariance.shape == agop.shape:
             found["glossary_agop_as_printed"] = _relative(covariance, agop)
@@ -91,17 +90,17 @@ def _decomposition_error(weight: torch.Tensor, middle: torch.Tensor) -> float:
     return _relative(products, weight.T @ middle @ weight)
 
 
-def _input_gradients(model: MLP, x: torch.Tensor) -> list[torch.Tensor]:
-    """∂f/∂x_ℓ for every layer by automatic differentiation, (n, d_ℓ) each."""
+def _inputs(model: MLP, x: torch.Tensor) -> list[torch.Tensor]:
+    """x_ℓ (n, d_ℓ) of every layer, with their graph."""
     phi = ACTIVATIONS[model.activation]
     inputs = [x.clone().requires_grad_()]
     for layer in model.layers[:-1]:
         inputs.append(phi(layer(inputs[-1])))
-    return list(torch.autograd.grad(model.layers[-1](inputs[-1]).sum(), inputs))
+    return inputs
 
 
 def _second_derivative_errors(
-    model: MLP, name: str, x: torch.Tensor, y: torch.Tensor
+    model: MLP, name: str, x: torch.Tensor, y: torch.Tensor, a: torch.Tensor, delta: torch.Tensor
 ) -> dict[str, float]:
     """Proposition 3 at one layer, for the loss ½ Σ (f − y)²; K and 𝒦 without the factor 1/n."""
 
@@ -109,16 +108,15 @@ def _second_derivative_errors(
         return torch.sum((network(x) - y) ** 2) / 2
 
     weight = model.get_parameter(f"{name}.weight").detach()
-    signal = layer_signals(model, x)[name]
-    kernel = preactivation_tangent_kernel(signal.gradients)
-    weighted = (model(x) - y).detach() * signal.inputs  # L̇X, (n, d)
+    kernel = preactivation_tangent_kernel(delta)
+    weighted = (model(x) - y).detach() * a  # L̇X, (n, d)
     stated = {
         "nfm": weighted.T @ kernel @ weighted,
         "agop": weighted.T @ kernel @ kernel @ weighted,
     }
-    gradient = signal.gradients[:, 0].T @ weighted  # of the loss; the flow goes against it
-    covariance = preactivation_feature_covariance(signal.gradients)
-    by_traces = velocity_correlation(signal.inputs, (model(x) - y).detach()[:, 0], kernel)
+    gradient = delta[:, 0].T @ weighted  # of the loss; the flow goes against it
+    covariance = preactivation_feature_covariance(delta)
+    by_traces = velocity_correlation(a, (model(x) - y).detach()[:, 0], kernel)
     step = float(RELATIVE_STEP * weight.norm() / gradient.norm())
     before, after = (_centred(model, name, x, loss, time) for time in (-step, step))
     velocity = (after["change"] - before["change"]) / (2 * step)
@@ -148,7 +146,7 @@ def _centred(
     """W̄, W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, K that of the time."""
     parameters = flow(model, loss, time)
     change = parameters[f"{name}.weight"] - model.get_parameter(f"{name}.weight").detach()
-    gradients = layer_signals(model, x, parameters)[name].gradients
+    gradients = preactivation_gradients(model, x, [name], parameters)[name]
     covariance = preactivation_feature_covariance(gradients) * len(x)
     matrices = {"nfm": change.T @ change, "agop": change.T @ covariance @ change}
     return {"change": change, **matrices}

@@ -5,8 +5,8 @@ Source: beaglehole2024, Figure 12 and Appendix K.
 
 import torch
 
-from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_matrices import feature_pair
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
     chain_network,

@@ -11,17 +11,17 @@ from feature_alignment.data.synthetic import high_rank_quadratic, isotropic_gaus
 from feature_alignment.free_probability.centred_correlation import (
     data_matrices,
     predicted_correlation,
+    velocity_correlation,
 )
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
-from feature_alignment.free_probability.first_order_correlation import velocity_correlation
 from feature_alignment.free_probability.random_features import (
     gaussian_even_moments,
     limiting_moments,
     matrix_moments,
 )
 from feature_alignment.free_probability.words import matrix_trace
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
+from feature_alignment.layer_features.feature_covariance import preactivation_gradients
+from feature_alignment.layer_features.feature_matrices import preactivation_tangent_kernel
 from feature_alignment.models.initialisation import draw_normal
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
@@ -55,7 +55,7 @@ def run_seed(run: SeedRun[AspectRatios]) -> SeedResult:
             generator = run.torch_stream(f"networks/{psi2:g}")
             for network in range(p.networks):
                 model = _network(x, max(round(psi2 * d), 1), phi, variance, generator)
-                gradients = layer_signals(model, x)["layers.0"].gradients
+                gradients = preactivation_gradients(model, x)["layers.0"]
                 kernel = preactivation_tangent_kernel(gradients)
                 add("observed", velocity_correlation(x, y, kernel), network=network)
                 if phi == "quadratic":

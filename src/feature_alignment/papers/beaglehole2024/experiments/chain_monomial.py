@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
-from feature_alignment.layer_features.correlation import feature_pair
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
+    feature_pair,
     spectrum_preserving_rotation,
 )
 from feature_alignment.models.mlp import MLP

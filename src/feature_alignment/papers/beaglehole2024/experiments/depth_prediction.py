@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from feature_alignment.data import synthetic
+from feature_alignment.free_probability.centred_correlation import velocity_correlation
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
-from feature_alignment.free_probability.first_order_correlation import velocity_correlation
-from feature_alignment.layer_features.feature_matrices import cosine_similarity
-from feature_alignment.layer_features.layer_signals import layer_signals
-from feature_alignment.layer_features.preactivation import preactivation_tangent_kernel
+from feature_alignment.layer_features.feature_covariance import preactivation_gradients
+from feature_alignment.layer_features.feature_matrices import (
+    cosine_similarity,
+    preactivation_tangent_kernel,
+)
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -52,7 +54,7 @@ def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
             generator = run.torch_stream(f"networks of width {width}")
             for network in range(p.networks):
                 model = _network(x, width, p, generator)
-                kernel = preactivation_tangent_kernel(layer_signals(model, x)["layers.0"].gradients)
+                kernel = preactivation_tangent_kernel(preactivation_gradients(model, x)["layers.0"])
                 square += kernel @ kernel / p.networks
                 residuals = y if p.residuals == "labels" else y - model(x).detach()[:, 0]
                 observed = velocity_correlation(x, residuals, kernel)

@@ -14,7 +14,7 @@ from feature_alignment.adaptive.adaptive_features import AdaptiveTangentFeatures
 from feature_alignment.kernels.spectrum import effective_rank
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
-from feature_alignment.models.feedforward import sequential_mlp
+from feature_alignment.models.mlp import sequential_mlp
 from feature_alignment.models.tangent_models import TangentModel
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
 from feature_alignment.papers.lejeune2024.parameters import LowRank

@@ -15,7 +15,7 @@ from torch import nn
 
 from feature_alignment.data.canonical import to_float
 from feature_alignment.errors import UserError
-from feature_alignment.models.feedforward import sequential_mlp, small_cnn
+from feature_alignment.models.mlp import sequential_mlp, small_cnn
 from feature_alignment.models.tangent_models import TangentModel
 from feature_alignment.papers.lejeune2024.parameters import SampleComplexity
 from feature_alignment.pipeline.run import SeedResult, SeedRun

@@ -3,16 +3,16 @@
 import numpy as np
 import pandas as pd
 
+from feature_alignment.adaptive.adaptive_scales import (
+    effective_absolute_penalty,
+    effective_joint_penalty,
+    effective_square_penalty,
+)
 from feature_alignment.adaptive.penalties import (
     Penalty,
     PowerPenalty,
     effective_penalty,
     joint_penalty,
-)
-from feature_alignment.adaptive.penalty_closed_forms import (
-    effective_absolute_penalty,
-    effective_joint_penalty,
-    effective_square_penalty,
 )
 from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure

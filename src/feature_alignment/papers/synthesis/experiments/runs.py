@@ -22,9 +22,8 @@ from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
 from feature_alignment.pipeline.run import SeedResult, SeedRun
-from feature_alignment.probes.adapted_kernel_probe import AdaptedKernelProbe
 from feature_alignment.probes.feature_probe import FeatureProbe
-from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
+from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import Loss, accuracy, cross_entropy, sequence_cross_entropy
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Recorder, Row
