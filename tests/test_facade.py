@@ -80,6 +80,15 @@ class TestTangentKernel:
         rank = float(torch.special.entr(shares).sum().exp())
         assert kernel.effective_rank(centred=False) == pytest.approx(rank)
 
+    def test_blocks_add_up(self, kernel):
+        assert list(kernel.layers) == ["0.0", "0.2", "1"]
+        blocks = kernel.by_block()
+        assert list(blocks.layers) == ["0", "1"]
+        torch.testing.assert_close(blocks.total, kernel.total)
+        torch.testing.assert_close(blocks.layers["0"], kernel.layers["0.0"] + kernel.layers["0.2"])
+        with pytest.raises(ValueError, match="depth: 0"):
+            kernel.by_block(0)
+
     def test_a_kernel_between_two_sets_has_no_spectrum(self, kernel):
         other = fa.tangent_kernel(self.model, self.x.double(), self.x.double().flip(0))
         with pytest.raises(ValueError, match="between two sets of samples"):
@@ -154,6 +163,7 @@ def test_models_of_transformers_are_measured_as_they_are(name):
     model, output = tiny(name)
     kernel = fa.tangent_kernel(model, TOKENS, output=output)
     assert kernel.effective_rank() > 1
+    assert len(kernel.by_block(2).layers) < len(kernel.layers)
     frame = fa.features(model, TOKENS, output=output).frame()
     assert frame["nfc"].between(0, 1 + 1e-9).all()
     assert len(frame) > 4

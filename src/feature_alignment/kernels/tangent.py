@@ -142,6 +142,26 @@ class TangentKernel:
         """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`."""
         return label_alignment(self.total, y, form)
 
+    def by_block(self, depth: int = 1) -> "TangentKernel":
+        """Layers summed that share the first `depth` parts of their names.
+
+        Raises:
+            ValueError: if the depth is not positive.
+
+        Example:
+            >>> block = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+            >>> kernel = tangent_kernel(nn.Sequential(block, nn.Linear(2, 1)), torch.eye(2))
+            >>> list(kernel.layers), list(kernel.by_block(1).layers)
+            (['0.0', '0.1', '1'], ['0', '1'])
+        """
+        if depth < 1:
+            raise ValueError(f"depth: {depth}; it must be at least 1.")
+        blocks: dict[str, torch.Tensor] = {}
+        for layer, gram in self.layers.items():
+            block = ".".join(layer.split(".")[:depth])
+            blocks[block] = blocks[block] + gram if block in blocks else gram.clone()
+        return TangentKernel(blocks, self.outputs)
+
 
 def tangent_kernel(
     model: nn.Module,
