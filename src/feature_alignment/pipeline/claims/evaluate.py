@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 
@@ -97,26 +97,24 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
     except MissingRowsError as error:
         # With settings of one's own, such as fewer steps or one dataset less.
         return Verdict(Outcome.NOT_TESTABLE, f"{NO_ROWS}: {error.problem}")
-    ours, sd, by_seed = _summary(claim, values)
-    low, high = (end if math.isfinite(end) else None for end in _zone(claim, values))
-    return Verdict(
-        **{**vars(finding), "reason": "; ".join([finding.reason, *claim_remarks(claim, table)])},
-        ours=ours,
-        sd=sd,
-        seeds=len(by_seed),
-        low=low,
-        high=high,
-        least=float(values.min()),
-        most=float(values.max()),
-        by_seed=by_seed,
-    )
+    reason = "; ".join([finding.reason, *claim_remarks(claim, table)])
+    return Verdict(**{**vars(finding), "reason": reason}, **_numbers(claim, values))
 
 
-def _summary(claim: Claim, values: pd.Series) -> tuple[float, float | None, tuple[float, ...]]:
+def _numbers(claim: Claim, values: pd.Series) -> dict[str, Any]:
     per_seed = values.groupby(level="seed", sort=True).mean()
     spread = values if _by_draw(claim) else per_seed
-    sd = float(spread.std(ddof=1)) if len(spread) > 1 else None
-    return float(per_seed.mean()), sd, tuple(map(float, per_seed))
+    low, high = _zone(claim, values)
+    return {
+        "ours": float(per_seed.mean()),
+        "sd": float(spread.std(ddof=1)) if len(spread) > 1 else None,
+        "seeds": len(per_seed),
+        "low": low if math.isfinite(low) else None,
+        "high": high if math.isfinite(high) else None,
+        "least": float(values.min()),
+        "most": float(values.max()),
+        "by_seed": tuple(map(float, per_seed)),
+    }
 
 
 def _by_draw(claim: Claim) -> bool:
@@ -133,7 +131,7 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
     if claim.criterion.comparator == "near":
         number, single = cast(float, claim.paper_value), claim.single_network
         return judge_number(values, number, claim.half_unit, claim.from_one, single)
-    mean, _, _ = _summary(claim, values)
+    mean = float(values.groupby(level="seed").mean().mean())
     nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
     return judge_size(mean, _holds(claim, mean), nearer, claim.from_one, demand)
 

@@ -16,12 +16,12 @@ from feature_alignment.pipeline.report.page import KINDS, SYMBOLS
 from feature_alignment.pipeline.report.pictures import inline_picture
 from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.strips import strip
-from feature_alignment.pipeline.report.wording import NOTHING, measured_text, number_text
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 _PER_CLAIM = ["id", "kind", "figure", "statement", "paper_value", "unit"]
 _NUMBERS = ["ours", "sd", "low", "high", "least", "most"]
 _PER_RESULT = [*_NUMBERS, "seeds", "verdict", "changed", "by_seed"]
+_COLUMNS = [*_PER_CLAIM, *_PER_RESULT]
 _SIDES = ("here", "there")
 
 
@@ -48,6 +48,7 @@ def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFr
         claims=rows,
         figures=_figures(name, other, rows),
         kinds=KINDS,
+        symbols=SYMBOLS,
     )
     page.write_text(text, encoding="utf-8")
     return claims
@@ -61,20 +62,20 @@ def compared_claims(name: str, other: str) -> pd.DataFrame:
     Raises:
         UserError: if one of them is not finished, or of an older version.
     """
-    sides = (_verdicts(side).set_index(_PER_CLAIM)[_PER_RESULT] for side in (name, other))
-    here, there = sides
-    joined = here.join(there, how="outer", lsuffix="_here", rsuffix="_there", sort=False)
+    here, there = (_verdicts(side)[_COLUMNS] for side in (name, other))
+    suffixes = [f"_{side}" for side in _SIDES]
+    joined = here.merge(there, how="outer", on=_PER_CLAIM, suffixes=suffixes)
     joined["difference"] = joined["ours_there"] - joined["ours_here"]
     squares = [joined[f"sd_{side}"] ** 2 / joined[f"seeds_{side}"] for side in _SIDES]
     joined["error"] = np.sqrt(squares[0] + squares[1])
-    return joined.fillna({f"verdict_{side}": "not judged" for side in _SIDES}).reset_index()
+    return joined.fillna({f"verdict_{side}": "not judged" for side in _SIDES})
 
 
 def _verdicts(name: str) -> pd.DataFrame:
     file = verdicts_file(name)
     blank = dict.fromkeys(("paper_value", *_NUMBERS), "")
     found = pd.read_csv(file, keep_default_na=False, na_values=blank, dtype={"by_seed": str})
-    if missing := {*_PER_CLAIM, *_PER_RESULT} - {*found}:
+    if missing := {*_COLUMNS} - {*found}:
         raise UserError(
             f"{file}: it has no column {min(missing)!r}, since an older version wrote it; make it "
             f"again: snakemake --cores all --config name={name}."
@@ -117,20 +118,9 @@ def _flat(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _claim_row(row: dict[Any, Any]) -> dict[str, Any]:
-    sides = [{key: row.get(f"{key}_{side}", row[key]) for key in row} for side in _SIDES]
-    return {
-        **row,
-        "paper": paper_of(row["figure"]),
-        "paper_value": number_text(row["paper_value"]),
-        "values": [measured_text(row[f"ours_{side}"], row[f"sd_{side}"]) for side in _SIDES],
-        "verdicts": [
-            (row[f"verdict_{side}"], SYMBOLS.get(row[f"verdict_{side}"], NOTHING))
-            for side in _SIDES
-        ],
-        "differs": row["verdict_here"] != row["verdict_there"],
-        "difference": measured_text(row["difference"], row["error"]),
-        "strip": strip(*sides),
-    }
+    sides = [{key: row.get(f"{key}_{side}", row.get(key)) for key in _COLUMNS} for side in _SIDES]
+    differs = sides[0]["verdict"] != sides[1]["verdict"]
+    return {**row, "sides": sides, "differs": differs, "strip": strip(*sides)}
 
 
 def _figures(name: str, other: str, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:

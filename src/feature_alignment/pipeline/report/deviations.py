@@ -1,11 +1,13 @@
 """A paper's `deviations.md` in the report: its sections, beside the figures that they are about."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from markdown_it import MarkdownIt
+
+COMMENT = r"<!-- figures: (.*?) -->"
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,7 @@ class Section:
 
     title: str
     html: str
-    figures: tuple[str, ...]
+    figures: Sequence[str]
 
 
 def sections(file: Path) -> Iterator[Section]:
@@ -22,16 +24,12 @@ def sections(file: Path) -> Iterator[Section]:
 
     What stands before the first section is one, too, titled as the page is.
     """
-    if not file.exists():
-        return
     write = MarkdownIt("commonmark", {"html": False}).enable("table")
-    for part in re.split(r"^(?=## )", file.read_text(encoding="utf-8"), flags=re.MULTILINE):
+    written = file.read_text(encoding="utf-8") if file.exists() else ""
+    for part in re.split(r"^(?=## )", written, flags=re.MULTILINE):
         heading, _, text = part.partition("\n")
-        named = re.search(r"<!-- figures: (.*?) -->", text)
-        text = text.replace(named[0], "") if named else text
-        if text.strip():
-            html = write.render(text).replace("h3>", "h4>")
-            html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
-            html = html.replace("</table>", "</table></div>").replace("<th></th>", "<td></td>")
-            figures = tuple(named[1].split()) if named else ()
-            yield Section(heading.strip("# "), html, figures)
+        html = write.render(re.sub(COMMENT, "", text)).replace("<th></th>", "<td></td>")
+        html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
+        html = html.replace("</table>", "</table></div>").replace("h3>", "h4>")
+        if html:
+            yield Section(heading.strip("# "), html, " ".join(re.findall(COMMENT, text)).split())

@@ -79,9 +79,7 @@
     const picture = event.target.closest(".zoom");
     if (!picture || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    const image = large.querySelector("img");
-    const small = picture.querySelector("img");
-    [image.src, image.alt] = [small.src, small.alt];
+    large.replaceChildren(large.querySelector("button"), picture.querySelector("img").cloneNode());
     large.showModal();
   });
   large.addEventListener("click", () => large.close());

@@ -6,7 +6,7 @@ filters and enlarges, is in it, and without scripts all of it can be read.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,7 @@ from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.strips import strip
 from feature_alignment.pipeline.report.wording import (
     MINUS,
-    count_text,
     duration_text,
-    measured_text,
     memory_text,
     number_text,
     share_text,
@@ -126,21 +124,17 @@ def render_report(report: Report, folder: Path) -> str:
     rows = _claim_rows(report)
     return render(
         TEMPLATE,
-        name=report.name,
-        preset=report.preset,
-        changes=report.changes,
-        git=report.git,
+        report=report,
         other_commits=_other_commits(report),
         versions=_versions(report),
-        sources=report.sources,
         stand_ins=[source for source in report.sources if source["stand_in"]],
-        counts=_tally(rows),
-        total=count_text(sum(row["kind"] != "ours" for row in rows), "claim"),
-        ours=count_text(sum(row["kind"] == "ours" for row in rows), "question"),
+        ours=sum(row["kind"] == "ours" for row in rows),
+        total=sum(row["kind"] != "ours" for row in rows),
         not_counted=sum(row["changed"] for row in rows),
         papers=_papers(report, rows, folder),
         multiverse=_link(report.multiverse, folder) if report.multiverse else None,
-        costs=list(_costs(report.runs)),
+        experiments=_by_experiment(report.runs),
+        cost=lambda names: _cost([report.runs[name] for name in names]),
         kinds=KINDS,
         signs=_SIGNS,
         verdicts=list(Outcome),
@@ -149,39 +143,32 @@ def render_report(report: Report, folder: Path) -> str:
 
 def _claim_rows(report: Report) -> list[dict[str, Any]]:
     by_id = {claim.id: claim for claim in report.ledger}
-    shown = {figure.name for figure in report.figures}
-    changed = {figure.name for figure in report.figures if figure.changed}
+    figures = {figure.name: figure for figure in report.figures}
     rows = []
     for verdict in report.verdicts.to_dict("records"):
         if verdict["id"] not in by_id:
             raise ValueError(f"the verdict on {verdict['id']} has no claim in the ledger")
-        if verdict["figure"] not in shown:
+        if verdict["figure"] not in figures:
             raise ValueError(f"claim {verdict['id']} is about {verdict['figure']}, not on the page")
         claim = by_id[verdict["id"]]
-        outcome = Outcome(verdict["verdict"])
         rows.append(
             {
+                **verdict,
                 **dict(claim),
+                "asked": verdict["criterion"],
                 "why": claim.criterion.why,
-                "unit": "" if claim.unit == "1" else claim.unit,
-                "citation": claim.paper,
-                "paper": _paper_text(claim),
-                "ours": measured_text(verdict["ours"], verdict["sd"]),
+                "number": _paper_number(claim),
                 "quantity": report.quantities.get(claim.id, ""),
                 "strip": strip(verdict),
-                "seeds": count_text(verdict["seeds"], "seed") if verdict["seeds"] else "",
-                "asked": verdict["criterion"],
-                "verdict": str(outcome),
-                "symbol": SYMBOLS[outcome],
-                "reason": verdict["reason"][0].upper() + verdict["reason"][1:],
-                "changed": verdict["figure"] in changed,
-                "robustness": report.robustness.get(verdict["id"]),
+                "symbol": SYMBOLS[Outcome(verdict["verdict"])],
+                "changed": bool(figures[claim.figure].changed),
+                "robustness": report.robustness.get(claim.id),
             }
         )
     return rows
 
 
-def _paper_text(claim: Claim) -> str:
+def _paper_number(claim: Claim) -> str:
     if claim.paper_value is None or claim.decimals is None:
         return number_text(claim.paper_value)
     return f"{claim.paper_value:.{claim.decimals}f}".replace("-", MINUS)
@@ -203,57 +190,29 @@ def _papers(report: Report, rows: list[dict[str, Any]], folder: Path) -> list[di
             raise ValueError(f"{figure.name} is of paper {figure.paper}, which is not on the page")
     papers = []
     for key, paper in report.papers.items():
-        told: set[str] = set()
+        claims = [row for row in rows if row["paper"] == key]
         figures = [
-            _figure_row(figure, [row for row in rows if row["figure"] == figure.name], folder)
-            | _made_by(figure, report)
-            | {"deviations": _deviations(figure.name, report.deviations.get(key, ()), told)}
+            _figure_row(figure, [row for row in claims if row["figure"] == figure.name], folder)
             for figure in report.figures
             if figure.paper == key
         ]
         if figures:
-            claims = [row for figure in figures for row in figure["claims"]]
-            further = [part for part in report.deviations.get(key, ()) if part.title not in told]
-            papers.append(
-                {"key": key, **vars(paper), "figures": figures, "counts": _tally(claims)}
-                | {"findings": [row for row in claims if row["finding"]], "further": further}
-            )
+            about = {"key": key, "figures": figures, "claims": claims, "counts": _tally(claims)}
+            papers.append({**vars(paper), **about, "deviations": report.deviations.get(key, ())})
     return papers
 
 
 def _figure_row(figure: ReportFigure, claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    signs = {sign: [row for row in claims if row["symbol"] == sign] for sign in _SIGNS}
+    files = (figure.pdf, figure.png, figure.table, figure.table.with_suffix(".npz"))
     return {
         **vars(figure),
         "label": figure_label(figure.name),
+        "own": figure.name.partition("_")[2],
         "picture": inline_picture(figure.png),
-        "files": [
-            (file.suffix[1:].upper(), _link(file, folder))
-            for file in (figure.pdf, figure.png, figure.table, figure.table.with_suffix(".npz"))
-        ],
+        "files": {file.suffix[1:].upper(): _link(file, folder) for file in files},
         "claims": claims,
-        "signs": signs,
+        "signs": {sign: [row for row in claims if row["symbol"] == sign] for sign in _SIGNS},
     }
-
-
-def _made_by(figure: ReportFigure, report: Report) -> dict[str, Any]:
-    runs = {name: report.runs[name] for name in figure.runs}
-    own = "" if report.name == report.preset else f" name={report.name}"
-    command = f"snakemake --cores all {figure.name} --config preset={report.preset}{own}"
-    return {"runs": _run_rows(runs), "cost": _cost(runs.values()), "command": command}
-
-
-def _deviations(
-    figure: str, sections: Sequence[Section], told: set[str]
-) -> list[tuple[str, str, str]]:
-    """Title, anchor and text of the sections about a figure; of those told before, no text."""
-    found = []
-    for number, section in enumerate(sections):
-        if figure.partition("_")[2] in section.figures:
-            anchor = f"{figure.partition('_')[0]}-deviations-{number}"
-            found.append((section.title, anchor, "" if section.title in told else section.html))
-            told.add(section.title)
-    return found
 
 
 def _link(path: Path, folder: Path) -> str:
@@ -276,32 +235,22 @@ def _versions(report: Report) -> list[tuple[str, str]]:
     return [(name, " and ".join(sorted(found[name]))) for name in sorted(found)]
 
 
-def _run_rows(runs: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    return [
-        {"name": name, "threads": str(run["threads"]), **_cost([run])}
-        for name, run in sorted(runs.items())
-    ]
+def _by_experiment(runs: Iterable[str]) -> dict[str, list[str]]:
+    """The runs of each experiment, and all of them under an empty name."""
+    found: dict[str, list[str]] = {}
+    for run in sorted(runs):
+        found.setdefault(run.partition("/")[0], []).append(run)
+    return found | ({"": sorted(runs)} if found else {})
 
 
-def _costs(runs: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    """A row for each experiment, and the total last."""
-    experiments = sorted({name.partition("/")[0] for name in runs})
-    for name in experiments:
-        own = [run for key, run in runs.items() if key.partition("/")[0] == name]
-        yield {"name": name, "number": str(len(own)), **_cost(own)}
-    if runs:
-        yield {"name": "all", "number": str(len(runs)), **_cost(runs.values())}
-
-
-def _cost(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Time together, the share of it that went into measurements, the largest memory, devices."""
-    runs = list(runs)
     parts = sum((Counter(run["seconds_by_part"]) for run in runs), Counter())
     gpu = [run["peak_gpu_memory_mib"] for run in runs if run["peak_gpu_memory_mib"] is not None]
     return {
+        "device": " and ".join(sorted({run["machine"]["device"] for run in runs})),
         "time": duration_text(sum(run["wall_seconds"] for run in runs)),
         "measuring": share_text(parts, "measuring"),
         "memory": memory_text(max((run["peak_memory_mib"] for run in runs), default=None)),
         "gpu_memory": memory_text(max(gpu, default=None)),
-        "device": " and ".join(sorted({run["machine"]["device"] for run in runs})),
     }
