@@ -63,8 +63,9 @@ def compared_claims(name: str, other: str) -> pd.DataFrame:
         UserError: if one of them is not finished, or of an older version.
     """
     here, there = (_verdicts(side)[_COLUMNS] for side in (name, other))
-    suffixes = [f"_{side}" for side in _SIDES]
-    joined = here.merge(there, how="outer", on=_PER_CLAIM, suffixes=suffixes)
+    joined = here.merge(there, how="outer", on=_PER_CLAIM, suffixes=("_here", "_there"))
+    order = dict.fromkeys([*here["id"], *there["id"]])  # that of the ledgers
+    joined = joined.set_index("id").loc[list(order)].reset_index()
     joined["difference"] = joined["ours_there"] - joined["ours_here"]
     squares = [joined[f"sd_{side}"] ** 2 / joined[f"seeds_{side}"] for side in _SIDES]
     joined["error"] = np.sqrt(squares[0] + squares[1])
@@ -141,5 +142,5 @@ def _figures(name: str, other: str, claims: list[dict[str, Any]]) -> list[dict[s
 
 def _picture(folder: Path, figure: str) -> dict[str, Any]:
     record = read_provenance(folder / f"{figure}.provenance.json")
-    shown = inline_picture(folder / f"{figure}.png")
+    shown = inline_picture(folder / f"{figure}.png", widest=800)
     return {**shown, "changed": ", ".join(record["spec"]["changed"])}

@@ -83,7 +83,11 @@
     large.showModal();
   });
   large.addEventListener("click", () => large.close());
-  if (window.innerWidth < 1024) document.querySelector(".contents details").open = false;
+  const contents = document.querySelector(".contents details");
+  const fold = () => { if (window.innerWidth < 1024) contents.open = false; };
+  contents.addEventListener("click", (event) => { if (event.target.closest("a")) fold(); });
+  window.addEventListener("beforeprint", () => all("details").forEach((e) => { e.open = true; }));
+  fold();
   filter();
   arrive();
 })();

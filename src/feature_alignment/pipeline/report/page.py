@@ -6,8 +6,9 @@ filters and enlarges, is in it, and without scripts all of it can be read.
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,10 +24,8 @@ from feature_alignment.pipeline.report.pictures import inline_picture
 from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.strips import strip
 from feature_alignment.pipeline.report.wording import (
-    MINUS,
     duration_text,
     memory_text,
-    number_text,
     share_text,
 )
 
@@ -133,7 +132,10 @@ def render_report(report: Report, folder: Path) -> str:
         not_counted=sum(row["changed"] for row in rows),
         papers=_papers(report, rows, folder),
         multiverse=_link(report.multiverse, folder) if report.multiverse else None,
-        experiments=_by_experiment(report.runs),
+        experiments={
+            name: list(runs)
+            for name, runs in groupby(sorted(report.runs), key=lambda run: run.partition("/")[0])
+        },
         cost=lambda names: _cost([report.runs[name] for name in names]),
         kinds=KINDS,
         signs=_SIGNS,
@@ -157,7 +159,6 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
                 **dict(claim),
                 "asked": verdict["criterion"],
                 "why": claim.criterion.why,
-                "number": _paper_number(claim),
                 "quantity": report.quantities.get(claim.id, ""),
                 "strip": strip(verdict),
                 "symbol": SYMBOLS[Outcome(verdict["verdict"])],
@@ -166,12 +167,6 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _paper_number(claim: Claim) -> str:
-    if claim.paper_value is None or claim.decimals is None:
-        return number_text(claim.paper_value)
-    return f"{claim.paper_value:.{claim.decimals}f}".replace("-", MINUS)
 
 
 def _tally(rows: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, str, int]]]]:
@@ -233,14 +228,6 @@ def _versions(report: Report) -> list[tuple[str, str]]:
         for name, version in run["versions"].items():
             found.setdefault(name, set()).add(version)
     return [(name, " and ".join(sorted(found[name]))) for name in sorted(found)]
-
-
-def _by_experiment(runs: Iterable[str]) -> dict[str, list[str]]:
-    """The runs of each experiment, and all of them under an empty name."""
-    found: dict[str, list[str]] = {}
-    for run in sorted(runs):
-        found.setdefault(run.partition("/")[0], []).append(run)
-    return found | ({"": sorted(runs)} if found else {})
 
 
 def _cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -6,10 +6,8 @@ from pathlib import Path
 
 from PIL import Image
 
-_WIDEST = 1024
 
-
-def inline_picture(file: Path) -> dict[str, str | int]:
+def inline_picture(file: Path, widest: int = 1024) -> dict[str, str | int]:
     """A PNG's `data` in base64 with its `width` and `height`, small enough for a page of many.
 
     Raises:
@@ -20,7 +18,7 @@ def inline_picture(file: Path) -> dict[str, str | int]:
             picture = opened.convert("RGB")
     except OSError:
         raise ValueError(f"{file} is not a PNG file") from None
-    picture.thumbnail((_WIDEST, 2 * _WIDEST))
+    picture.thumbnail((widest, 2 * widest))
     written = io.BytesIO()
     palette = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     palette.save(written, "PNG", optimize=True)
