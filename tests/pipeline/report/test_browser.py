@@ -90,6 +90,7 @@ def test_claims_are_filtered_and_the_filter_is_in_the_address(found):
     assert found["again"] == found["verdict"]
     assert found["none"] == []
     assert found["reset"] == found["all"]
+    assert found["untested"] == ["second2021.fig1.fourth"]  # else folded
 
 
 def test_links_keys_and_enlarging_work(found):

@@ -23,6 +23,10 @@
       const empty = own.length === 0 && !fits(asked, figure, text.get(figure));
       figure.hidden = empty || (own.length > 0 && own.every((claim) => claim.hidden));
     }
+    for (const fold of all("details.untested")) {
+      fold.hidden = all(".claim:not([hidden])", fold).length === 0;
+      fold.open = Object.values(asked).some(Boolean);
+    }
     for (const paper of all("section.of-paper"))
       paper.hidden = all("section.figure", paper).every((figure) => figure.hidden);
     for (const link of all(".contents li[data-for]"))

@@ -21,7 +21,7 @@ async function open(hash = "") {
   await page.goto("about:blank");
   await page.goto(address + hash);
 }
-const shown = () => page.$$eval(".claim", (all) => all.filter((e) => e.checkVisibility()).map((e) => e.id));
+const shown = () => page.$$eval(".claim", (all) => all.filter((e) => !e.closest("[hidden]")).map((e) => e.id));
 const inside = (element) => {
   const { top, bottom } = element.getBoundingClientRect();
   return bottom > 0 && top < innerHeight;
@@ -57,6 +57,9 @@ found.none = await shown();
 await page.keyboard.press("Escape");
 await new Promise((done) => setTimeout(done, 100));
 found.reset = await shown();
+await page.select("#filter [name=verdict]", "not testable here");
+found.untested = await page.$$eval(".claim", (all) => all.filter((e) => e.checkVisibility()).map((e) => e.id));
+await open();
 found.dead = await page.$$eval("a[href^='#']", (all) =>
   all.map((e) => e.getAttribute("href")).filter((to) => !document.getElementById(decodeURIComponent(to.slice(1)))));
 await page.keyboard.press("j");
