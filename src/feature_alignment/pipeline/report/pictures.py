@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 
-def inline_picture(file: Path, widest: int = 1024) -> dict[str, str | int]:
+def inline_picture(file: Path, widest: int = 960) -> dict[str, str | int]:
     """A PNG's `data` in base64 with its `width` and `height`, small enough for a page of many.
 
     Raises:
