@@ -11,7 +11,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 UV_VERSION := 0.13.8
 
-.PHONY: figures test fast-test portable-test lint docs lock clean
+.PHONY: figures test fast-test portable-test browser lint docs lock clean
 
 figures: .venv/.ready
 	$(BIN)/snakemake --cores $(CORES) $(if $(PRESET),--config preset=$(PRESET))
@@ -27,6 +27,11 @@ fast-test: .venv/.ready
 portable-test: .venv/.ready
 	ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow"
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem $(PYTEST) -m "not slow"
+
+# What the tests need to open the report in a headless Chromium, which is not among it; without
+# it they are skipped.
+browser:
+	npm ci --prefix tests/pipeline/report/browser --ignore-scripts --no-audit --no-fund
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

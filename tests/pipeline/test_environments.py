@@ -15,6 +15,7 @@ DISTRIBUTIONS = {
     "pydantic_core": "pydantic-core",
     "yaml": "pyyaml",
     "PIL": "pillow",
+    "markdown_it": "markdown-it-py",
     "sklearn": "scikit-learn",
 }
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))

@@ -40,7 +40,7 @@ rule comparison:
         library=library(
             "compare_results.py", "feature_alignment.pipeline.report.compare"
         ),
-        texts=content(ROOT / "src/feature_alignment/pipeline/report/compare.html.jinja"),
+        texts=content(*PAGE_PARTS),
         other=verdicts_of_other,
     message:
         "Setting {wildcards.name} beside {wildcards.other}"

@@ -26,6 +26,7 @@ from feature_alignment.pipeline.papers import (
     experiment_module,
     figure_module,
     ledgers,
+    paper_files,
     paper_of,
     papers,
 )
@@ -70,6 +71,11 @@ TYPED = one_sentence(read_entries, workflow.config_settings.config_args or ())
 one_sentence(add_papers, {**config, **TYPED}.get("papers_path"))
 CONFIG = configuration(config)
 PLAN = plan_of(CONFIG.result)
+PAGE_PARTS = [
+    file
+    for file in sorted((ROOT / "src/feature_alignment/pipeline/report").iterdir())
+    if file.suffix in (".jinja", ".css", ".js")
+]
 EVERYTHING = PLAN.figures == all_figures()
 atexit.register(remember)
 atexit.register(identity.remember)

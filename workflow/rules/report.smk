@@ -6,6 +6,7 @@ rule report:
         pngs=chosen_files("figures/{name}/{figure}.png"),
         pdfs=chosen_files("figures/{name}/{figure}.pdf"),
         tables=chosen_files("results/{name}/tables/{figure}.csv"),
+        made=chosen_files("figures/{name}/{figure}.provenance.json"),
         provenances=chosen_runs,
         data=chosen_data,
         robustness=robustness_of,
@@ -24,11 +25,7 @@ rule report:
         spec=chosen_spec,
         library=report_library,
         texts=content(
-            *(
-                ROOT / f"src/feature_alignment/pipeline/report/{name}.html.jinja"
-                for name in ("base", "page")
-            ),
-            *ledgers(),
+            *PAGE_PARTS, *ledgers(), *dictionaries(), *paper_files("deviations.md")
         ),
     message:
         "Writing the report ({wildcards.name})"
@@ -41,6 +38,7 @@ use rule report as selected_report with:
         pngs=chosen_files("figures/{name}/{figure}.png"),
         pdfs=chosen_files("figures/{name}/{figure}.pdf"),
         tables=chosen_files("results/{name}/tables/{figure}.csv"),
+        made=chosen_files("figures/{name}/{figure}.provenance.json"),
         provenances=chosen_runs,
         data=chosen_data,
         robustness=robustness_of,

@@ -12,6 +12,7 @@ with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
         pngs=job.input.pngs,
         pdfs=job.input.pdfs,
         tables=job.input.tables,
+        made=job.input.made,
         provenances=job.input.provenances,
         data=job.input.data,
         verdicts=job.input.claims,

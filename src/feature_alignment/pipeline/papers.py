@@ -117,7 +117,12 @@ def paper_folder(paper: str) -> Path:
 
 def ledgers() -> list[Path]:
     """The files with the papers' claims; a paper need not have one."""
-    files = [paper_folder(paper) / "claims.yaml" for paper in papers()]
+    return paper_files("claims.yaml")
+
+
+def paper_files(name: str) -> list[Path]:
+    """The files of this name in the papers' folders, of those papers that have one."""
+    files = [paper_folder(paper) / name for paper in papers()]
     return [file for file in files if file.exists()]
 
 

@@ -138,6 +138,40 @@ def test_a_verdict_tells_mean_spread_and_seeds():
     assert verdict(NEAR, [1.0]).sd is None
 
 
+@pytest.mark.parametrize(
+    ("rule", "changes", "zone"),
+    [
+        (NEAR, {}, (0.837, 1.023)),
+        (NEAR, {"from_one": True}, (0.923, 0.937)),
+        (NEAR, {"from_one": True, "decimals": 0}, (0.43, 1.43)),
+        # Two standard errors of the difference, the seeds' deviation being 2.
+        (NEAR, {"single_network": True}, (0.93 - 4 * (4 / 3) ** 0.5, 0.93 + 4 * (4 / 3) ** 0.5)),
+        (EXACT, {}, (0.91, 0.95)),
+        (ABOVE, {}, (0.5, None)),
+        (criterion("below", high=0.5, each=True), {}, (None, 0.5)),
+        (criterion("between", low=0.2, high=0.5), {}, (0.2, 0.5)),
+    ],
+)
+def test_a_verdict_tells_the_zone_of_its_criterion(rule, changes, zone):
+    found = verdict(rule, [1.0, 3.0, 5.0], **changes)
+    assert (found.low, found.high) == tuple(end and pytest.approx(end) for end in zone)
+
+
+def test_a_verdict_tells_each_seed_and_the_range_of_all_draws(tmp_path):
+    rows = [
+        {"seed": s, "draw": d, "metric": "number", "value": float(s + d)}
+        for s in (0, 10)
+        for d in (0, 1, 2)
+    ]
+    drawn = claim(ABOVE, over="draw", id="somebody2020.fig1.drawn")
+    about = {"datasets": [], "changed": []}
+    spec = {"name": "quick", "preset": "quick", "figures": {"somebody2020_fig1": about}}
+    frame = evaluate_all([drawn], {"somebody2020_fig1": pd.DataFrame(rows)}, spec)
+    told = ["by_seed", "least", "most", "low"]
+    assert frame.loc[0, told].tolist() == ["1 11", 0.0, 12.0, 0.5]
+    assert math.isnan(frame.loc[0, "high"])
+
+
 def test_a_comparison_tells_its_test():
     found = verdict(criterion("above", low=0.0, each=True), [1.0, 2.0, -1.0, 3.0, 4.0, 5.0])
     assert (found.agreeing, found.units, found.p_value) == (5, 6, 7 / 64)
@@ -267,7 +301,8 @@ def test_the_file_reads_back(tmp_path):
     frame = all_verdicts(table(0.93, 0.94))
     write_verdicts(frame, tmp_path / "claims.csv")
     assert b"\r" not in (tmp_path / "claims.csv").read_bytes()
-    numbers = dict.fromkeys(("paper_value", "ours", "sd", "p_value", "agreeing", "units"), "")
+    numbers = frame.select_dtypes("number").columns
+    numbers = dict.fromkeys(numbers, "")
     read = pd.read_csv(
         tmp_path / "claims.csv", keep_default_na=False, na_values=numbers, dtype={"unit": str}
     )

@@ -1,127 +1,23 @@
 import base64
 import datetime
 from dataclasses import replace
-from html.parser import HTMLParser
 from io import BytesIO
 
 import pandas as pd
 import pytest
 from PIL import Image
 
-import toy_claims
+import toy_report
 from feature_alignment.pipeline.claims.evaluate import evaluate_all
 from feature_alignment.pipeline.claims.ledger import Criterion
-from feature_alignment.pipeline.report.page import Report, ReportFigure, render_report
-
-VOID = {"meta", "img", "br", "hr", "link", "input"}
-
-
-class Page(HTMLParser):
-    """A page's elements, text and outline; complains about tags that do not pair."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.elements, self.words = [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        assert len({name for name, _ in attrs}) == len(attrs), f"repeated attribute in {tag}"
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if not {"style", "script"} & set(self.open):
-            self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.words).split())
-
-    def all(self, tag):
-        return [attributes for name, attributes in self.elements if name == tag]
-
-
-def claim(name, value, criterion=None, *, figure="second2021_fig1", **changes):
-    return toy_claims.claim(
-        criterion,
-        id=f"second2021.{figure.partition('_')[2]}.{name}",
-        paper="second2021",
-        statement=f"The {name} is <small> & {value}.",
-        paper_value=value,
-        figure=figure,
-        lowest_preset="smoke",
-        **{"select": {"metric": name}, **changes},
-    )
-
-
-LEDGER = (
-    claim("first", 0.9, note="A finding."),
-    claim("second", 0.75),
-    claim("third", 0.0, decimals=1),
-    claim("fourth", 0.9, data="real"),
-)
-RUN = {
-    "git": {"commit": "0123abc", "dirty": False},
-    "versions": {"python": "3.11.2", "torch": "2.9.0"},
-    "machine": {"device": "cpu"},
-    "threads": 1,
-    "wall_seconds": 125.2,
-    "seconds_by_part": {"training": 80.0, "measuring": 20.0},
-    "peak_memory_mib": 640.2,
-    "peak_gpu_memory_mib": None,
-}
-
-
-def source(name, stand_in, notes=(), warnings=()):
-    counts = {"train": 60, "test": 10}
-    told = {"title": "MNIST", "source": name, "stand_in": stand_in, "sha256": "0123456789abcdef"}
-    return told | {"counts": counts, "notes": notes, "warnings": warnings}
+from feature_alignment.pipeline.report.deviations import Section
+from feature_alignment.pipeline.report.page import render_report
+from toy_report import LEDGER, RUN, Page, claim, source
 
 
 @pytest.fixture
 def report(tmp_path):
-    figures = []
-    for name in ("second2021_fig1", "second2021_fig2"):
-        Image.new("RGB", (40, 30), "white").save(tmp_path / f"{name}.png")
-        figures.append(
-            ReportFigure(
-                name=name,
-                paper="second2021",
-                title="Harder tasks align more",
-                caption="Kernels & labels.",
-                png=tmp_path / f"{name}.png",
-                pdf=tmp_path / "figures" / "quick" / f"{name}.pdf",
-                table=tmp_path / "results" / "quick" / "tables" / f"{name}.csv",
-            )
-        )
-    values = {"first": (0.85, 0.95), "second": (0.85, 0.95), "third": (0.3, 0.3)}
-    rows = [
-        {"seed": seed, "metric": metric, "value": value}
-        for metric, pair in values.items()
-        for seed, value in enumerate(pair)
-    ]
-    tables = {"second2021_fig1": pd.DataFrame(rows)}
-    about = {"datasets": [["mnist", "embedded"]], "changed": []}
-    spec = {"name": "quick", "preset": "quick", "figures": {"second2021_fig1": about}}
-    return Report(
-        name="quick",
-        preset="quick",
-        changes=[],
-        papers={"second2021": "An Adaptive Perspective", "other2020": "Another paper"},
-        figures=figures,
-        sources=[source("embedded", "scikit-learn digits")],
-        ledger=LEDGER,
-        verdicts=evaluate_all(LEDGER, tables, spec),
-        git={"commit": "0123abc", "dirty": False},
-        runs={"second2021_digit_regression/linear": RUN},
-    )
+    return toy_report.report(tmp_path)
 
 
 @pytest.fixture
@@ -160,12 +56,13 @@ def test_pictures_are_inline_sized_and_described(report, folder):
 def test_nothing_is_fetched_links_are_relative_and_text_is_escaped(report, folder):
     text = render_report(report, folder)
     page = Page(text)
-    assert not page.all("script")
-    assert not page.all("link")
-    assert not [way for way in ("http", "url(", "@import") if way in text]
+    assert page.all("script") == [{}]
+    assert page.all("link") == [{"rel": "icon", "href": "data:,"}]
+    assert not [way for way in ("url(", "@import", "fetch(", "import(") if way in text]
     links = {a["href"] for a in page.all("a")}
-    assert "../../figures/quick/second2021_fig1.pdf" in links
-    assert "tables/second2021_fig1.csv" in links
+    assert {link for link in links if "//" in link} == {"https://example.org"}  # the paper's
+    for folder_of, kind in (("../../figures/quick", "pdf"), ("tables", "csv"), ("tables", "npz")):
+        assert f"{folder_of}/second2021_fig1.{kind}" in links
     assert "The first is &lt;small&gt; &amp; 0.9." in text
     assert "Kernels &amp; labels." in text
 
@@ -180,11 +77,15 @@ def test_every_verdict_is_shown_in_words_with_its_reason(report, folder):
     }
     assert sorted(report.verdicts["verdict"]) == sorted(counts)
     for words in counts.values():
-        assert page.text.count(words) == 2  # of all papers, and of this paper
+        assert page.text.count(words) == 1
+    cells = [a["href"] for a in page.all("a") if a.get("class") in {"partly", "not-reproduced"}]
+    assert cells == ["#second2021.fig1.second", "#second2021.fig1.third"]
+    assert "What was found. claim: ✓ reproduced , second2021.fig1.first" in page.text
     for reason in report.verdicts["reason"]:
         assert f"{reason[0].upper()}{reason[1:]}." in page.text
-    assert "0.9 ± 0.071 2 seeds" in page.text
-    assert "Note: A finding." in page.text
+    assert "ours 0.900 ± 0.071 2 seeds" in page.text
+    assert "paper 0.0 , ours 0.3 ± 0 2 seeds" in page.text
+    assert "Note: A note." in page.text
     assert "Needs the real data" in page.text
 
 
@@ -211,7 +112,8 @@ def test_kinds_are_tallied_apart_and_a_changed_criterion_tells_what_it_was(repor
         "Numbers ✓ 1 reproduced Directions and comparisons ? 1 undecided "
         "Mathematics ✎ 1 holds as corrected Ours, not the papers' ? 1 undecided"
     )
-    assert text.count(tally) == 2  # of all papers, and of this paper
+    assert text.count(tally) == 1
+    assert "ours 1 ± 0 2 seeds, as printed" in text
     assert "3 claims of the papers and 1 question of our own" in text
     assert "Until 2026-11-22: From 1 on. Changed because: A typo." in text
     assert text.count("Changed because") == 1
@@ -225,11 +127,11 @@ def test_papers_and_figures_without_content_are_left_out_or_said_to_be_empty(rep
 
 def test_stand_ins_are_announced_and_real_data_are_not(report, folder):
     page = Page(render_report(report, folder))
-    assert {"class": "banner", "role": "note"} in page.all("div")
+    assert {"class": "banner"} in page.all("details")
     assert "in place of MNIST: scikit-learn digits" in page.text
     real = replace(report, sources=[source("torchvision", None)])
     page = Page(render_report(real, folder))
-    assert {"class": "banner", "role": "note"} not in page.all("div")
+    assert {"class": "banner"} not in page.all("details")
     assert "MNIST (torchvision)" in page.text
     assert "Data synthetic" in Page(render_report(replace(report, sources=[]), folder)).text
 
@@ -263,10 +165,13 @@ def test_versions_and_costs_are_told(report, folder):
     runs = {**report.runs, "a_gpu_run/default": newer}
     text = Page(render_report(replace(report, runs=runs), folder)).text
     assert "python 3.11.2, torch 2.10.0 and 2.9.0" in text
-    assert "a_gpu_run/default cpu 1 2 min 5 s – 640 MiB 3.0 GiB" in text
-    assert "second2021_digit_regression/linear cpu 1 2 min 5 s 20 % 640 MiB –" in text
-    assert text.index("a_gpu_run") < text.index("second2021_digit_regression")
-    assert "No runs." in Page(render_report(replace(report, runs={}), folder)).text
+    assert "second2021_digit_regression/linear 1 cpu 2 min 5 s 20 % 640 MiB –" in text
+    assert "made: 1 run, 2 min 5 s on cpu To make it again: snakemake" in text
+    assert "a_gpu_run 1 cpu 2 min 5 s – 640 MiB 3.0 GiB" in text
+    assert "all 2 cpu 4 min 10 s 20 % 640 MiB 3.0 GiB" in text
+    figures = [replace(figure, runs=()) for figure in report.figures]
+    without = replace(report, runs={}, figures=figures)
+    assert "No runs." in Page(render_report(without, folder)).text
 
 
 def test_verdicts_read_back_from_their_file_give_the_same_page(report, folder, tmp_path):
@@ -313,3 +218,27 @@ def test_robustness_stands_beside_the_verdict_and_leads_to_its_page(report, fold
     assert text.count("<meter") == 1
     assert "holds in 12 of 16 readings: depends on width" in text
     assert 'href="../multiverse.html"' in text
+
+
+def test_a_claim_is_drawn_with_its_zone_the_papers_number_and_each_seed(report, folder):
+    page = Page(render_report(report, folder))
+    drawn = [path for path in page.all("path") if path.get("class")]
+    assert len(page.all("svg")) == 3  # one claim is not testable
+    zone, number, ranged, mean, seeds = [path["d"] for path in drawn[:5]]
+    # 0.9 within 10 %: 0.81 to 0.99, drawn from 6.9 % to 93.1 % of the width.
+    assert (zone, number, mean) == ("M6.9 1H93.1v22H6.9z", "M50.0 0v24", "M50.0 4v16")
+    assert (ranged, seeds) == ("M26.1 12H73.9", "M26.1 12h0M73.9 12h0")
+    assert page.all("svg")[0]["aria-label"] == "asked for 0.81 to 0.99, found 0.85 to 0.95"
+
+
+def test_deviations_stand_at_their_first_figure_and_are_linked_from_the_others(report, folder):
+    told = [
+        Section("The page", "<p>All.</p>", []),
+        Section("Figures 1 and 2: noise", "<p>Both.</p>", ["fig0", "fig1", "fig2"]),
+    ]
+    text = render_report(replace(report, deviations={"second2021": told}), folder)
+    assert text.count("<p>Both.</p>") == text.count("<p>All.</p>") == 1
+    first, second = (text.index(f'<section class="figure" id="second2021_fig{n}"') for n in (1, 2))
+    assert first < text.index("<p>Both.</p>") < second < text.index("<p>All.</p>")
+    assert 'href="#second2021-Figures-1-and-2%3A-noise"' in text[second:]
+    assert 'id="second2021-Figures-1-and-2:-noise"' in text

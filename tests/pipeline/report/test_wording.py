@@ -30,8 +30,20 @@ def test_numbers_have_three_significant_digits(value, text):
     assert number_text(value) == text
 
 
-def test_a_spread_has_two():
-    assert measured_text(0.5, 0.01234) == "0.5 ± 0.012"
+@pytest.mark.parametrize(
+    ("mean", "sd", "text"),
+    [
+        (0.5, 0.01234, "0.500 ± 0.012"),
+        (-0.3832, 0.161, "−0.38 ± 0.16"),
+        (0.00001, 0.5, "0.00 ± 0.50"),
+        (12345.6, 120.0, "12350 ± 120"),
+        (1.5, 0.0, "1.5 ± 0"),
+        (9.6e-16, 1.1e-15, "9.60e−16 ± 1.1e−15"),
+        (3e7, 2e6, "3.00e+07 ± 2000000"),
+    ],
+)
+def test_a_mean_ends_where_the_second_digit_of_its_spread_does(mean, sd, text):
+    assert measured_text(mean, sd) == text
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ kind, the claim is not testable: neither is a pass.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 
@@ -26,6 +26,7 @@ from feature_alignment.pipeline.claims.rules import (
     judge_cases,
     judge_number,
     judge_size,
+    near_reach,
 )
 from feature_alignment.pipeline.claims.selection import (
     MissingRowsError,
@@ -42,7 +43,8 @@ _OF_CLAIM = ("id", "kind", "paper", "place", "figure", "statement", "paper_value
 _OF_VERDICT = ("verdict", "reason", "agreeing", "units", "p_value", "ours", "sd", "seeds")
 _OF_RESULT = ("name", "preset", "changed")
 _FURTHER = ("unit", "criterion", "data", "spread")
-COLUMNS = (*_OF_CLAIM, *_OF_VERDICT, *_OF_RESULT, *_FURTHER)
+_TO_DRAW = ("low", "high", "least", "most", "by_seed")
+COLUMNS = (*_OF_CLAIM, *_OF_VERDICT, *_OF_RESULT, *_FURTHER, *_TO_DRAW)
 """Of claims.csv; what they mean is in the data dictionary, `pipeline/metrics.yaml`."""
 
 
@@ -55,11 +57,21 @@ class Verdict(Finding):
         sd: standard deviation (n − 1) over seeds, or over all draws if the paper's number is one;
             None for a single value.
         seeds: number of seeds.
+        low: where the criterion's zone begins; None where it has no such end.
+        high: where it ends.
+        least: the smallest of all values, of each draw of each seed.
+        most: the largest.
+        by_seed: the mean of each seed's values.
     """
 
     ours: float | None = None
     sd: float | None = None
     seeds: int = 0
+    low: float | None = None
+    high: float | None = None
+    least: float | None = None
+    most: float | None = None
+    by_seed: tuple[float, ...] = ()
 
 
 def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:
@@ -85,16 +97,24 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
     except MissingRowsError as error:
         # With settings of one's own, such as fewer steps or one dataset less.
         return Verdict(Outcome.NOT_TESTABLE, f"{NO_ROWS}: {error.problem}")
-    ours, sd, seeds = _summary(claim, values)
     reason = "; ".join([finding.reason, *claim_remarks(claim, table)])
-    return Verdict(**{**vars(finding), "reason": reason}, ours=ours, sd=sd, seeds=seeds)
+    return Verdict(**{**vars(finding), "reason": reason}, **_numbers(claim, values))
 
 
-def _summary(claim: Claim, values: pd.Series) -> tuple[float, float | None, int]:
+def _numbers(claim: Claim, values: pd.Series) -> dict[str, Any]:
     per_seed = values.groupby(level="seed", sort=True).mean()
     spread = values if _by_draw(claim) else per_seed
-    sd = float(spread.std(ddof=1)) if len(spread) > 1 else None
-    return float(per_seed.mean()), sd, len(per_seed)
+    low, high = _zone(claim, values)
+    return {
+        "ours": float(per_seed.mean()),
+        "sd": float(spread.std(ddof=1)) if len(spread) > 1 else None,
+        "seeds": len(per_seed),
+        "low": low if math.isfinite(low) else None,
+        "high": high if math.isfinite(high) else None,
+        "least": float(values.min()),
+        "most": float(values.max()),
+        "by_seed": tuple(map(float, per_seed)),
+    }
 
 
 def _by_draw(claim: Claim) -> bool:
@@ -111,7 +131,7 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
     if claim.criterion.comparator == "near":
         number, single = cast(float, claim.paper_value), claim.single_network
         return judge_number(values, number, claim.half_unit, claim.from_one, single)
-    mean, _, _ = _summary(claim, values)
+    mean = float(values.groupby(level="seed").mean().mean())
     nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
     return judge_size(mean, _holds(claim, mean), nearer, claim.from_one, demand)
 
@@ -128,6 +148,14 @@ def _judge_corrected(
     reason = f"{printed.reason} as printed, {found.reason} as corrected"
     mended = found.outcome is Outcome.HOLDS
     return Finding(Outcome.HOLDS_AS_CORRECTED if mended else Outcome.FAILS, reason)
+
+
+def _zone(claim: Claim, values: pd.Series) -> tuple[float, float]:
+    if claim.criterion.comparator != "near" or claim.criterion.tolerance is not None:
+        return _band(claim)
+    number = cast(float, claim.paper_value)
+    reach, _ = near_reach(values, number, claim.half_unit, claim.from_one, claim.single_network)
+    return number - reach, number + reach
 
 
 def _band(claim: Claim) -> tuple[float, float]:
@@ -212,13 +240,21 @@ def evaluate_all(
         about = spec["figures"][claim.figure]
         real = all(source != EMBEDDED for _, source in about["datasets"])
         verdict = evaluate(claim, tables[claim.figure], spec["preset"], real)
-        found = (str(verdict.outcome), *astuple(verdict)[1:])
-        made = (spec["name"], spec["preset"], "; ".join(about["changed"]))
-        further = (claim.unit, describe_criterion(claim), _describe_data(about["datasets"]))
-        row = (*(getattr(claim, key) for key in _OF_CLAIM), *found, *made, *further)
-        rows.append((*row, _describe_spread(claim, verdict)))
+        rows.append(
+            {key: getattr(claim, key) for key in (*_OF_CLAIM, "unit")}
+            | vars(verdict)
+            | {key: spec[key] for key in ("name", "preset")}
+            | {
+                "verdict": str(verdict.outcome),
+                "changed": "; ".join(about["changed"]),
+                "criterion": describe_criterion(claim),
+                "data": _describe_data(about["datasets"]),
+                "spread": _describe_spread(claim, verdict),
+                "by_seed": " ".join(f"{value:.6g}" for value in verdict.by_seed),
+            }
+        )
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    numbers = ("paper_value", "ours", "sd", "p_value")
+    numbers = ("paper_value", "ours", "sd", "p_value", "low", "high", "least", "most")
     others = {"seeds": int, "agreeing": "Int64", "units": "Int64"}
     return frame.astype(dict.fromkeys(numbers, float) | others)
 

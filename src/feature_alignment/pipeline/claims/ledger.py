@@ -91,6 +91,7 @@ class Claim(Section):
             number or bound itself: of cosines, correlations, shares, and ratios said to be 1.
         unit: unit of the number and of the selected values; 1 for a pure number.
         note: a finding about the claim, or how our measurement differs from the paper's.
+        finding: a sentence for the first screen of the report, where few claims have one.
         relative_to: the rows to compare with, written as what differs from `select`. They are
             compared seed by seed, by the means over a seed's draws; or draw by draw where each
             value counts and both sides have the same draws.
@@ -123,6 +124,7 @@ class Claim(Section):
     from_one: bool = False
     unit: str = "1"
     note: str = ""
+    finding: str = ""
     relative_to: Annotated[Select, Field(min_length=1)] | None = None
     combine: Literal["ratio", "difference"] | None = None
     over: str | None = None

@@ -132,21 +132,28 @@ def judge_number(
 
     The keys of the claim are those of `Claim`; `half_unit` is that of the paper's last digit.
     """
+    mean = float(values.groupby(level="seed").mean().mean())
+    reach, of = near_reach(values, paper, half_unit, from_one, single_network)
+    distance = abs(mean - paper)
+    reason = f"the mean {mean:.4g} is {distance:.2g} from the paper's {paper:g}"
+    if at_most(distance, reach):
+        return Finding(Outcome.REPRODUCED, f"{reason}, within {reach:.2g} ({of})")
+    partly = at_most(distance, PARTLY * _scale(paper, from_one))
+    reason += f", beyond {reach:.2g} ({of})" + (f", within {100 * PARTLY:g} %" if partly else "")
+    return Finding(Outcome.PARTLY if partly else Outcome.NOT_REPRODUCED, reason)
+
+
+def near_reach(
+    values: pd.Series, paper: float, half_unit: float, from_one: bool, single_network: bool
+) -> tuple[float, str]:
+    """How far from the paper's number a mean counts as near, and by which rule, in words."""
     seeds = values.groupby(level="seed").mean()
-    scale = _scale(paper, from_one)
     errors = STANDARD_ERRORS * math.sqrt(_variance(seeds) / len(seeds) + _variance(values))
-    reach, of = max(
-        (NEAR * scale, f"{100 * NEAR:g} %"),
+    return max(
+        (NEAR * _scale(paper, from_one), f"{100 * NEAR:g} %"),
         (half_unit, "half a unit in its last digit"),
         (errors if single_network else 0.0, "two standard errors"),
     )
-    distance = abs(float(seeds.mean()) - paper)
-    reason = f"the mean {seeds.mean():.4g} is {distance:.2g} from the paper's {paper:g}"
-    if at_most(distance, reach):
-        return Finding(Outcome.REPRODUCED, f"{reason}, within {reach:.2g} ({of})")
-    partly = at_most(distance, PARTLY * scale)
-    reason += f", beyond {reach:.2g} ({of})" + (f", within {100 * PARTLY:g} %" if partly else "")
-    return Finding(Outcome.PARTLY if partly else Outcome.NOT_REPRODUCED, reason)
 
 
 def judge_size(mean: float, holds: bool, bound: float, from_one: bool, demand: str) -> Finding:

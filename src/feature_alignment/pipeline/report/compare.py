@@ -1,22 +1,28 @@
 """Two results side by side: settings that differ, verdicts that changed, pictures, values."""
 
-import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_order, paper_of
 from feature_alignment.pipeline.proof import read_provenance, verdicts_file
+from feature_alignment.pipeline.report.page import KINDS, SYMBOLS
+from feature_alignment.pipeline.report.pictures import inline_picture
 from feature_alignment.pipeline.report.rendering import render
-from feature_alignment.pipeline.report.wording import measured_text, number_text
+from feature_alignment.pipeline.report.strips import strip
 
 TEMPLATE = Path(__file__).with_name("compare.html.jinja")
-_PER_CLAIM = ["id", "figure", "statement", "paper_value"]
-_PER_RESULT = ["ours", "sd", "seeds", "verdict", "changed"]
+_PER_CLAIM = ["id", "kind", "figure", "statement", "paper_value", "unit"]
+_NUMBERS = ["ours", "sd", "low", "high", "least", "most"]
+_PER_RESULT = [*_NUMBERS, "seeds", "verdict", "changed", "by_seed"]
+_COLUMNS = [*_PER_CLAIM, *_PER_RESULT]
+_SIDES = ("here", "there")
 
 
 def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFrame:
@@ -33,31 +39,49 @@ def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFr
     """
     claims = compared_claims(name, other)
     claims.to_csv(table, index=False, float_format="%.6g")
-    differ = claims[claims["verdict_here"] != claims["verdict_there"]]
+    rows = [_claim_row(row) for row in claims.to_dict("records")]
     text = render(
         TEMPLATE,
         name=name,
         other=other,
         settings=list(different_settings(name, other)),
-        differ=_claim_rows(differ),
-        claims=_claim_rows(claims),
-        figures=_figures(name, other),
+        claims=rows,
+        figures=_figures(name, other, rows),
+        kinds=KINDS,
+        symbols=SYMBOLS,
     )
     page.write_text(text, encoding="utf-8")
     return claims
 
 
 def compared_claims(name: str, other: str) -> pd.DataFrame:
-    """Values and verdicts of the claims of both results, `…_here` and `…_there`."""
-    sides = [
-        pd.read_csv(verdicts_file(side), keep_default_na=False, na_values={"ours": "", "sd": ""})
-        for side in (name, other)
-    ]
-    here, there = (side.set_index(_PER_CLAIM)[_PER_RESULT] for side in sides)
-    joined = here.join(there, how="outer", lsuffix="_here", rsuffix="_there", sort=False)
-    return joined.fillna(
-        {f"verdict_{side}": "not judged" for side in ("here", "there")}
-    ).reset_index()
+    """Values and verdicts of the claims of both results, `…_here` and `…_there`.
+
+    `difference` is the second's mean less the first's, `error` its standard error.
+
+    Raises:
+        UserError: if one of them is not finished, or of an older version.
+    """
+    here, there = (_verdicts(side)[_COLUMNS] for side in (name, other))
+    joined = here.merge(there, how="outer", on=_PER_CLAIM, suffixes=("_here", "_there"))
+    order = dict.fromkeys([*here["id"], *there["id"]])  # that of the ledgers
+    joined = joined.set_index("id").loc[list(order)].reset_index()
+    joined["difference"] = joined["ours_there"] - joined["ours_here"]
+    squares = [joined[f"sd_{side}"] ** 2 / joined[f"seeds_{side}"] for side in _SIDES]
+    joined["error"] = np.sqrt(squares[0] + squares[1])
+    return joined.fillna({f"verdict_{side}": "not judged" for side in _SIDES})
+
+
+def _verdicts(name: str) -> pd.DataFrame:
+    file = verdicts_file(name)
+    blank = dict.fromkeys(("paper_value", *_NUMBERS), "")
+    found = pd.read_csv(file, keep_default_na=False, na_values=blank, dtype={"by_seed": str})
+    if missing := {*_COLUMNS} - {*found}:
+        raise UserError(
+            f"{file}: it has no column {min(missing)!r}, since an older version wrote it; make it "
+            f"again: snakemake --cores all --config name={name}."
+        )
+    return found
 
 
 def different_settings(name: str, other: str) -> Iterator[tuple[str, str, str, str]]:
@@ -94,36 +118,29 @@ def _flat(spec: dict[str, Any]) -> dict[str, Any]:
     return {**spec["parameters"], **data, "threads": spec["threads"], "device": spec["device"]}
 
 
-def _claim_rows(claims: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {
-            **{str(key): value for key, value in row.items()},
-            "paper_value": number_text(_number(row["paper_value"])),
-            "here": measured_text(_number(row["ours_here"]), _number(row["sd_here"])),
-            "there": measured_text(_number(row["ours_there"]), _number(row["sd_there"])),
-        }
-        for row in claims.to_dict("records")
-    ]
+def _claim_row(row: dict[Any, Any]) -> dict[str, Any]:
+    sides = [{key: row.get(f"{key}_{side}", row.get(key)) for key in _COLUMNS} for side in _SIDES]
+    differs = sides[0]["verdict"] != sides[1]["verdict"]
+    return {**row, "sides": sides, "differs": differs, "strip": strip(*sides)}
 
 
-def _number(value: Any) -> float | None:
-    return None if value == "" or pd.isna(value) else float(value)
-
-
-def _figures(name: str, other: str) -> list[dict[str, Any]]:
-    """The figures that both results have, their pictures beside each other."""
+def _figures(name: str, other: str, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The figures of either result, with the pictures where both have them, and their claims."""
     folders = [Path("figures") / side for side in (name, other)]
-    names = [{path.stem for path in folder.glob("*.png")} for folder in folders]
+    both = set.intersection(*({path.stem for path in folder.glob("*.png")} for folder in folders))
     return [
         {
+            "name": figure,
             "label": f"{paper_of(figure)}, {figure_label(figure)}",
-            "pictures": [_picture(folder, figure) for folder in folders],
+            "paper": paper_of(figure),
+            "pictures": [_picture(folder, figure) for folder in folders] if figure in both else [],
+            "claims": [claim for claim in claims if claim["figure"] == figure],
         }
-        for figure in sorted(names[0] & names[1], key=figure_order)
+        for figure in sorted(both | {claim["figure"] for claim in claims}, key=figure_order)
     ]
 
 
-def _picture(folder: Path, figure: str) -> dict[str, str]:
+def _picture(folder: Path, figure: str) -> dict[str, Any]:
     record = read_provenance(folder / f"{figure}.provenance.json")
-    picture = base64.b64encode((folder / f"{figure}.png").read_bytes()).decode("ascii")
-    return {"data": picture, "changed": ", ".join(record["spec"]["changed"])}
+    shown = inline_picture(folder / f"{figure}.png", widest=800)
+    return {**shown, "changed": ", ".join(record["spec"]["changed"])}

@@ -8,10 +8,12 @@ from typing import Any
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.pipeline.claims.ledger import load_ledger
-from feature_alignment.pipeline.papers import figure_named, paper_of, papers
+from feature_alignment.pipeline.claims.ledger import Claim, load_ledger
+from feature_alignment.pipeline.dictionary import describe
+from feature_alignment.pipeline.papers import figure_named, paper_folder, paper_of, papers
 from feature_alignment.pipeline.proof import read_provenance
 from feature_alignment.pipeline.provenance import git_state
+from feature_alignment.pipeline.report.deviations import sections
 from feature_alignment.pipeline.report.page import Report, ReportFigure, render_report
 from feature_alignment.pipeline.spec import Spec
 
@@ -24,6 +26,7 @@ def make_report(
     pngs: Sequence[PathLike],
     pdfs: Sequence[PathLike],
     tables: Sequence[PathLike],
+    made: Sequence[PathLike],
     provenances: Sequence[PathLike],
     data: Sequence[PathLike],
     verdicts: PathLike,
@@ -39,6 +42,7 @@ def make_report(
         pngs: the figures' pictures, in the order of `figures`.
         pdfs: the same as PDF.
         tables: the figures' tables, in the same order.
+        made: the figures' provenance, in the same order.
         provenances: provenance.json of each run.
         data: the provenance of each dataset.
         verdicts: the CSV of verdicts.
@@ -55,17 +59,22 @@ def make_report(
             figure_named(name).caption,
             *map(Path, files),
             changed=spec["figures"][name]["changed"],
+            runs=[
+                f"{point['experiment']}/{point['name']}"
+                for point in read_provenance(Path(record))["spec"]["points"]
+            ],
         )
-        for name, *files in zip(spec["figures"], pngs, pdfs, tables, strict=True)
+        for name, *files, record in zip(spec["figures"], pngs, pdfs, tables, made, strict=True)
     ]
+    ledger = load_ledger(ledgers)
     report = Report(
         name=spec["name"],
         preset=spec["preset"],
         changes=[(key, json.dumps(own), json.dumps(here)) for key, own, here in spec["changes"]],
-        papers={key: paper.title for key, paper in papers().items()},
+        papers=papers(),
         figures=figures,
         sources=[_data_source(Path(path)) for path in data],
-        ledger=load_ledger(ledgers),
+        ledger=ledger,
         verdicts=pd.read_csv(verdicts),
         git=git_state(),
         robustness=_robustness(robustness),
@@ -73,8 +82,19 @@ def make_report(
         runs={
             "/".join(path.parts[-3:-1]): read_provenance(path) for path in map(Path, provenances)
         },
+        quantities={claim.id: _quantity(claim) for claim in ledger},
+        deviations={key: list(sections(paper_folder(key) / "deviations.md")) for key in papers()},
     )
     page.write_text(render_report(report, folder), encoding="utf-8")
+
+
+def _quantity(claim: Claim) -> str:
+    """What a claim's numbers are: its metrics, and how two of them are compared."""
+    metric = claim.select.get("metric", [])
+    names = map(str, metric if isinstance(metric, list) else [metric])
+    entries = [describe(claim.paper, "metrics", name) for name in names]
+    words = "; ".join(entry.meaning.rstrip(".") for entry in entries if entry is not None)
+    return f"{claim.combine}: {words}" if claim.combine else words
 
 
 def _robustness(file: PathLike | None) -> dict[str, Any]:

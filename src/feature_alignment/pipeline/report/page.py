@@ -1,14 +1,14 @@
 """The report's page: figures inline, claims with their verdicts, what made them and at what cost.
 
-One file that needs nothing else: no scripts, no fonts, no addresses outside.
+One file that needs nothing else: no fonts, no addresses that it would fetch; its one script, which
+filters and enlarges, is in it, and without scripts all of it can be read.
 """
 
-import base64
 import os
-import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,19 +18,20 @@ import pandas as pd
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.figures.figure import figure_label
+from feature_alignment.pipeline.papers import Paper
+from feature_alignment.pipeline.report.deviations import Section
+from feature_alignment.pipeline.report.pictures import inline_picture
 from feature_alignment.pipeline.report.rendering import render
+from feature_alignment.pipeline.report.strips import strip
 from feature_alignment.pipeline.report.wording import (
-    count_text,
     duration_text,
-    measured_text,
     memory_text,
-    number_text,
     share_text,
 )
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
 
-_SYMBOLS = {
+SYMBOLS = {
     Outcome.REPRODUCED: "✓",
     Outcome.PARTLY: "◐",
     Outcome.NOT_REPRODUCED: "✗",
@@ -40,20 +41,28 @@ _SYMBOLS = {
     Outcome.FAILS: "✗",
     Outcome.NOT_TESTABLE: "○",
 }
-_KINDS = {
+_SIGNS = {
+    "✓": "reproduced or holding",
+    "✎": "holding as corrected",
+    "◐": "partly",
+    "✗": "not reproduced or failing",
+    "?": "undecided",
+    "○": "not testable here",
+}
+KINDS = {
     "number": "Numbers",
     "comparison": "Directions and comparisons",
     "mathematics": "Mathematics",
     "ours": "Ours, not the papers'",
 }
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
 class ReportFigure:
     """One figure: its name, its paper's key, what to print, and the files to show or link to.
 
-    `changed` are the settings behind it that are not the preset's own, such as "width = 8".
+    `changed` are the settings behind it that are not the preset's own, such as "width = 8"; `runs`
+    the names of the runs that it shows.
     """
 
     name: str
@@ -64,6 +73,7 @@ class ReportFigure:
     pdf: Path
     table: Path
     changed: Sequence[str] = ()
+    runs: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ class Report:
         name: the result's name.
         preset: the preset that it is made with.
         changes: the settings that are not the preset's own: key, the preset's value, ours.
-        papers: titles by citation key, in the order of the page.
+        papers: what is said of them by citation key, in the order of the page.
         sources: what `data.prepare.prepare_dataset` told of the datasets that the figures show,
             `stand_in` in words, None for the real data; none for synthetic data.
         ledger: the claims.
@@ -83,12 +93,14 @@ class Report:
         runs: provenance of each run, by its name.
         robustness: of each claim that the multiverse judged, its row of `robustness.csv`.
         multiverse: the multiverse's page; None where it was not run.
+        quantities: what each claim's numbers are, in words.
+        deviations: of each paper, the sections of its `deviations.md`.
     """
 
     name: str
     preset: str
     changes: Sequence[tuple[str, str, str]]
-    papers: Mapping[str, str]
+    papers: Mapping[str, Paper]
     figures: Sequence[ReportFigure]
     sources: Sequence[Mapping[str, Any]]
     ledger: Sequence[Claim]
@@ -97,6 +109,8 @@ class Report:
     runs: Mapping[str, Mapping[str, Any]]
     robustness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     multiverse: Path | None = None
+    quantities: Mapping[str, str] = field(default_factory=dict)
+    deviations: Mapping[str, Sequence[Section]] = field(default_factory=dict)
 
 
 def render_report(report: Report, folder: Path) -> str:
@@ -109,50 +123,47 @@ def render_report(report: Report, folder: Path) -> str:
     rows = _claim_rows(report)
     return render(
         TEMPLATE,
-        name=report.name,
-        preset=report.preset,
-        changes=report.changes,
-        git=report.git,
+        report=report,
         other_commits=_other_commits(report),
         versions=_versions(report),
-        sources=report.sources,
         stand_ins=[source for source in report.sources if source["stand_in"]],
-        counts=_tally(rows),
-        total=count_text(sum(row["kind"] != "ours" for row in rows), "claim"),
-        ours=count_text(sum(row["kind"] == "ours" for row in rows), "question"),
+        ours=sum(row["kind"] == "ours" for row in rows),
+        total=sum(row["kind"] != "ours" for row in rows),
         not_counted=sum(row["changed"] for row in rows),
         papers=_papers(report, rows, folder),
         multiverse=_link(report.multiverse, folder) if report.multiverse else None,
-        runs=_run_rows(report),
+        experiments={
+            name: list(runs)
+            for name, runs in groupby(sorted(report.runs), key=lambda run: run.partition("/")[0])
+        },
+        cost=lambda names: _cost([report.runs[name] for name in names]),
+        kinds=KINDS,
+        signs=_SIGNS,
+        verdicts=list(Outcome),
     )
 
 
 def _claim_rows(report: Report) -> list[dict[str, Any]]:
     by_id = {claim.id: claim for claim in report.ledger}
-    shown = {figure.name for figure in report.figures}
-    changed = {figure.name for figure in report.figures if figure.changed}
+    figures = {figure.name: figure for figure in report.figures}
     rows = []
     for verdict in report.verdicts.to_dict("records"):
         if verdict["id"] not in by_id:
             raise ValueError(f"the verdict on {verdict['id']} has no claim in the ledger")
-        if verdict["figure"] not in shown:
+        if verdict["figure"] not in figures:
             raise ValueError(f"claim {verdict['id']} is about {verdict['figure']}, not on the page")
         claim = by_id[verdict["id"]]
-        outcome = Outcome(verdict["verdict"])
         rows.append(
             {
+                **verdict,
                 **dict(claim),
+                "asked": verdict["criterion"],
                 "why": claim.criterion.why,
-                "unit": "" if claim.unit == "1" else claim.unit,
-                "paper": number_text(verdict["paper_value"]),
-                "ours": measured_text(verdict["ours"], verdict["sd"]),
-                "seeds": count_text(verdict["seeds"], "seed") if verdict["seeds"] else "",
-                "kind_words": _KINDS[claim.kind],
-                "verdict": str(outcome),
-                "symbol": _SYMBOLS[outcome],
-                "reason": verdict["reason"][0].upper() + verdict["reason"][1:],
-                "changed": verdict["figure"] in changed,
-                "robustness": report.robustness.get(verdict["id"]),
+                "quantity": report.quantities.get(claim.id, ""),
+                "strip": strip(verdict),
+                "symbol": SYMBOLS[Outcome(verdict["verdict"])],
+                "changed": bool(figures[claim.figure].changed),
+                "robustness": report.robustness.get(claim.id),
             }
         )
     return rows
@@ -162,8 +173,8 @@ def _tally(rows: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, str, i
     """Of each kind the verdicts, symbols and counts, those of changed settings left out."""
     counts = Counter((row["kind"], row["verdict"]) for row in rows if not row["changed"])
     tally = [
-        (words, [(str(o), _SYMBOLS[o], counts[kind, o]) for o in Outcome if counts[kind, o]])
-        for kind, words in _KINDS.items()
+        (words, [(str(o), SYMBOLS[o], counts[kind, o]) for o in Outcome if counts[kind, o]])
+        for kind, words in KINDS.items()
     ]
     return [(words, verdicts) for words, verdicts in tally if verdicts]
 
@@ -173,37 +184,30 @@ def _papers(report: Report, rows: list[dict[str, Any]], folder: Path) -> list[di
         if figure.paper not in report.papers:
             raise ValueError(f"{figure.name} is of paper {figure.paper}, which is not on the page")
     papers = []
-    for key, title in report.papers.items():
+    for key, paper in report.papers.items():
+        claims = [row for row in rows if row["paper"] == key]
         figures = [
-            _figure_row(figure, [row for row in rows if row["figure"] == figure.name], folder)
+            _figure_row(figure, [row for row in claims if row["figure"] == figure.name], folder)
             for figure in report.figures
             if figure.paper == key
         ]
         if figures:
-            counts = _tally([row for figure in figures for row in figure["claims"]])
-            papers.append({"key": key, "title": title, "figures": figures, "counts": counts})
+            about = {"key": key, "figures": figures, "claims": claims, "counts": _tally(claims)}
+            papers.append({**vars(paper), **about, "deviations": report.deviations.get(key, ())})
     return papers
 
 
 def _figure_row(figure: ReportFigure, claims: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    picture = figure.png.read_bytes()
-    width, height = _png_size(picture, figure.png)
+    files = (figure.pdf, figure.png, figure.table, figure.table.with_suffix(".npz"))
     return {
         **vars(figure),
         "label": figure_label(figure.name),
-        "picture": base64.b64encode(picture).decode("ascii"),
-        "width": width,
-        "height": height,
-        "pdf": _link(figure.pdf, folder),
-        "table": _link(figure.table, folder),
+        "own": figure.name.partition("_")[2],
+        "picture": inline_picture(figure.png),
+        "files": {file.suffix[1:].upper(): _link(file, folder) for file in files},
         "claims": claims,
+        "signs": {sign: [row for row in claims if row["symbol"] == sign] for sign in _SIGNS},
     }
-
-
-def _png_size(picture: bytes, path: Path) -> tuple[int, int]:
-    if not picture.startswith(_PNG_SIGNATURE):
-        raise ValueError(f"{path} is not a PNG file")
-    return struct.unpack(">II", picture[16:24])
 
 
 def _link(path: Path, folder: Path) -> str:
@@ -226,16 +230,14 @@ def _versions(report: Report) -> list[tuple[str, str]]:
     return [(name, " and ".join(sorted(found[name]))) for name in sorted(found)]
 
 
-def _run_rows(report: Report) -> list[dict[str, str]]:
-    return [
-        {
-            "name": name,
-            "device": run["machine"]["device"],
-            "threads": str(run["threads"]),
-            "time": duration_text(run["wall_seconds"]),
-            "measuring": share_text(run["seconds_by_part"], "measuring"),
-            "memory": memory_text(run["peak_memory_mib"]),
-            "gpu_memory": memory_text(run["peak_gpu_memory_mib"]),
-        }
-        for name, run in sorted(report.runs.items())
-    ]
+def _cost(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Time together, the share of it that went into measurements, the largest memory, devices."""
+    parts = sum((Counter(run["seconds_by_part"]) for run in runs), Counter())
+    gpu = [run["peak_gpu_memory_mib"] for run in runs if run["peak_gpu_memory_mib"] is not None]
+    return {
+        "device": " and ".join(sorted({run["machine"]["device"] for run in runs})),
+        "time": duration_text(sum(run["wall_seconds"] for run in runs)),
+        "measuring": share_text(parts, "measuring"),
+        "memory": memory_text(max((run["peak_memory_mib"] for run in runs), default=None)),
+        "gpu_memory": memory_text(max(gpu, default=None)),
+    }

@@ -5,6 +5,8 @@ from typing import Any
 
 import jinja2
 
+from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
+
 
 def render(template: Path, **values: Any) -> str:
     """The page that a template makes of values; it may extend the templates of this folder."""
@@ -15,4 +17,5 @@ def render(template: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"number": number_text, "counted": count_text, "measured": measured_text}
     return environment.get_template(template.name).render(**values)

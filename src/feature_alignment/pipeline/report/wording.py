@@ -28,11 +28,11 @@ def number_text(value: float | None, digits: int = 3) -> str:
 
 
 def measured_text(mean: float | None, sd: float | None) -> str:
-    """A mean with its spread.
+    """A mean with its spread, both up to the second digit of the spread.
 
     Example:
-        >>> measured_text(0.9532, 0.0087)
-        '0.953 ± 0.0087'
+        >>> measured_text(0.95324, 0.0871), measured_text(1234.5, 120.0)
+        ('0.953 ± 0.087', '1230 ± 120')
         >>> measured_text(2.0, float("nan"))
         '2'
         >>> measured_text(None, None)
@@ -40,7 +40,11 @@ def measured_text(mean: float | None, sd: float | None) -> str:
     """
     if mean is None or math.isnan(mean) or sd is None or math.isnan(sd):
         return number_text(mean)
-    return f"{number_text(mean)} ± {number_text(sd, 2)}"
+    last = 1 - math.floor(math.log10(sd)) if sd else 0
+    if sd == 0 or last > 6 or max(abs(mean), sd) >= 1e6:
+        return f"{number_text(mean)} ± {number_text(sd, 2)}"
+    texts = (f"{round(value, last):.{max(last, 0)}f}" for value in (mean, sd))
+    return " ± ".join(texts).replace("-", MINUS)
 
 
 def count_text(number: int, noun: str) -> str:

@@ -1,0 +1,35 @@
+"""A paper's `deviations.md` in the report: its sections, beside the figures that they are about."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+COMMENT = r"<!-- figures: (.*?) -->"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section: its title, its text as HTML, and the figures that it is about, such as "fig1"."""
+
+    title: str
+    html: str
+    figures: Sequence[str]
+
+
+def sections(file: Path) -> Iterator[Section]:
+    """The sections of a `deviations.md`; `<!-- figures: fig1 fig2 -->` names a section's figures.
+
+    What stands before the first section is one, too, titled as the page is.
+    """
+    write = MarkdownIt("commonmark", {"html": False}).enable("table")
+    written = file.read_text(encoding="utf-8") if file.exists() else ""
+    for part in re.split(r"^(?=## )", written, flags=re.MULTILINE):
+        heading, _, text = part.partition("\n")
+        html = write.render(re.sub(COMMENT, "", text)).replace("<th></th>", "<td></td>")
+        html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
+        html = html.replace("</table>", "</table></div>").replace("h3>", "h4>")
+        if html:
+            yield Section(heading.strip("# "), html, " ".join(re.findall(COMMENT, text)).split())

@@ -1,0 +1,42 @@
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from feature_alignment.pipeline.claims.evaluate import evaluate_all, write_verdicts
+from feature_alignment.pipeline.claims.ledger import Criterion
+from toy_claims import claim
+
+ABOVE = Criterion(comparator="above", low=0.5, why="a reason")
+FIGURE = "somebody2020_fig1"
+
+
+def result(name, *values):
+    ledger = [claim(), claim(ABOVE, id="somebody2020.fig1.bound", paper_value=None, kind="ours")]
+    table = pd.DataFrame({"seed": range(len(values)), "metric": "number", "value": values})
+    about = {"datasets": [], "changed": []}
+    spec = {"name": name, "preset": "quick", "figures": {FIGURE: about}}
+    folders = [Path("results") / name, Path("figures") / name]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    write_verdicts(evaluate_all(ledger, {FIGURE: table}, spec), folders[0] / "claims.csv")
+    Image.new("RGB", (40, 30), "white").save(folders[1] / f"{FIGURE}.png")
+    record = {"outputs": {}, "spec": {"changed": [f"seeds = {len(values)}"]}}
+    (folders[1] / f"{FIGURE}.provenance.json").write_text(json.dumps(record))
+
+
+@pytest.fixture
+def finished_result():
+    """Function (name, *values of the seeds) that makes one in the working directory."""
+    return result
+
+
+@pytest.fixture
+def two_results(tmp_path, monkeypatch):
+    """A folder with two finished results, mine and other, of the same figure."""
+    monkeypatch.chdir(tmp_path)
+    result("mine", 0.92, 0.94)
+    result("other", 0.1, 0.2, 0.3)
+    return tmp_path
