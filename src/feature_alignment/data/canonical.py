@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, reason, suggestion
 from feature_alignment.files import whole_file
 
 _INFO_KEY = "info_json"
@@ -159,11 +157,10 @@ def load(path: str | Path) -> Dataset:
             arrays = {name: archive[name] for name in archive.files}
         info = json.loads(arrays.pop(_INFO_KEY).tobytes())
         recorded = info["sha256"]
-    except (
-        ValueError, OSError, EOFError, KeyError, TypeError, AttributeError,
-        zipfile.BadZipFile, zlib.error,
-    ) as error:  # fmt: skip
-        raise UserError(f"{path}: not a whole prepared data set ({error}); {cure}.") from error
+    except Exception as error:  # the readers raise what they like at bytes that are no archive
+        raise UserError(
+            f"{path}: not a whole prepared data set ({reason(error)}); {cure}."
+        ) from error
     found = content_sha256(arrays)
     if found != recorded:
         raise UserError(

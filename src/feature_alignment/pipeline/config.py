@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, reason, shortened, suggestion
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
 from feature_alignment.pipeline.parameters import (
@@ -26,7 +26,6 @@ from feature_alignment.pipeline.parameters import (
     check,
     keys_of,
     refuse_what_figures_set,
-    shortened,
 )
 
 Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
@@ -283,9 +282,9 @@ def read_entries(entries: Iterable[str]) -> dict[str, Any]:
         key, _, text = entry.partition("=")
         try:
             value = yaml.load(text, _UniqueKeys)
-        except yaml.YAMLError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"--config: {key}: {text!r} is not valid YAML ({reason}).") from error
+        except Exception as error:  # what builds values raises what it likes
+            what = f"{shortened(text)} is not valid YAML ({reason(error)})"
+            raise UserError(f"--config: {shortened(key, quoted=False)}: {what}.") from error
         settings = merge(settings, {key: value})
     return settings
 
@@ -300,9 +299,8 @@ def read_yaml(path: Path) -> Any:
         return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: is not valid YAML ({reason}).") from error
+    except Exception as error:  # what builds values raises what it likes
+        raise UserError(f"{path}: is not valid YAML ({reason(error)}).") from error
 
 
 class _UniqueKeys(yaml.CSafeLoader):
@@ -311,11 +309,11 @@ class _UniqueKeys(yaml.CSafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if str(key.value) in seen and key.tag != "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is given twice", key.start_mark
-                )
-            seen.add(str(key.value))
+            name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
+            if name in seen and key.tag != "tag:yaml.org,2002:merge":
+                what = f"the key {shortened(name)} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+            seen.add(name)
         return super().construct_mapping(node, deep)
 
 
