@@ -37,7 +37,7 @@ TOKENS = (
     "---\n", "...\n", "!!int ''", "!!int x", "!!float x", "!!bool x", "!!binary x", "!!timestamp x",
     "!!set {a}", "!!map [a]", "!!omap [a: 1]", "!!python/object/apply:os.abort []", "!x",
     "2001-99-99", "2001-01-01", "0x" + "f" * 5000, "9" * 5000, "1:60:60", "[" * 900, "{a: " * 900,
-    "? [a, b]\n: c\n", "'" * 3, "\\ud800", "name: x\n",
+    "[" * 60 + "]" * 60,    "? [a, b]\n: c\n", "'" * 3, "\\ud800", "name: x\n",
 )
 # fmt: on
 LAUGHS = "\n".join(

@@ -32,6 +32,7 @@ Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
 PRESETS: tuple[str, ...] = get_args(Preset)
 RESERVED_NAMES = ("by_hand", "logs")
 """Folders in `results` that are no result's."""
+_MOST_VALUES, _DEEPEST = 100_000, 40
 Name = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
 
 
@@ -281,7 +282,7 @@ def read_entries(entries: Iterable[str]) -> dict[str, Any]:
     for entry in entries:
         key, _, text = entry.partition("=")
         try:
-            value = yaml.load(text, _UniqueKeys)
+            value = _parsed(text)
         except Exception as error:  # what builds values raises what it likes
             what = f"{shortened(text)} is not valid YAML ({reason(error)})"
             raise UserError(f"--config: {shortened(key, quoted=False)}: {what}.") from error
@@ -296,11 +297,26 @@ def read_yaml(path: Path) -> Any:
         UserError: if it cannot be read, is not YAML, or gives a key twice.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
+        return _parsed(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
     except Exception as error:  # what builds values raises what it likes
         raise UserError(f"{path}: is not valid YAML ({reason(error)}).") from error
+
+
+def _parsed(text: str) -> Any:
+    value = yaml.load(text, _UniqueKeys)
+    pending, seen = [(value, 0)], 0
+    while pending:  # an alias may stand for very much, and for what it stands in
+        inner, depth = pending.pop()
+        seen += 1
+        if seen > _MOST_VALUES or depth > _DEEPEST:
+            what = f"it holds more than {_MOST_VALUES} values, or more than {_DEEPEST} levels"
+            raise yaml.YAMLError(what)
+        inside = inner.values() if isinstance(inner, dict) else inner
+        if isinstance(inner, dict | list | tuple):
+            pending.extend((part, depth + 1) for part in inside)
+    return value
 
 
 class _UniqueKeys(yaml.CSafeLoader):
