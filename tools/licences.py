@@ -8,9 +8,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "licences.md"
 HEAD = (
     "# Licences of the dependencies\n\n"
-    "The project's own code has the MIT licence. `requirements.lock` pins these packages, each with "
-    "the licence that it declares; none is copied into the project. Those for other systems than "
-    "the one that wrote this page are listed by name. Made by `python tools/licences.py`, as "
+    "The project's own code has the MIT licence. `requirements.lock` pins these packages, each "
+    "with the licence that it declares; none is copied into the project. Those for other systems "
+    "than the one that wrote this page are listed by name. Made by `python tools/licences.py`, as "
     "`make lock` does.\n\n"
     "| package | version | licence |\n|---|---|---|\n"
 )
