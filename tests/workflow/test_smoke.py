@@ -151,7 +151,10 @@ def test_snakemakes_own_report_shows_the_figures_by_paper(finished):
     page = (finished.folder / "page.html").read_text(encoding="utf-8")
     (finished.folder / "page.html").unlink()
     found = json.loads(re.search(r"^ *var categories = (.*);$", page, re.MULTILINE)[1])
-    shown = {title: sorted(sum(parts.values(), [])) for title, parts in found.items()}
+    shown = {
+        title: sorted(file for files in parts.values() for file in files)
+        for title, parts in found.items()
+    }
     assert shown.pop("Verdicts") == ["results/smoke/claims.csv", "results/smoke/report.html"]
     assert shown == {
         paper.title: sorted(f"figures/smoke/{f}.png" for f in FIGURES if paper_of(f) == key)
