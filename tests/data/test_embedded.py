@@ -136,5 +136,5 @@ def test_digits_are_scikit_learns():
 
 
 def test_missing_package_file_is_told():
-    with pytest.raises(UserError, match=r"no such file in scikit-learn .* lock file names"):
+    with pytest.raises(UserError, match=r"no such file in scikit-learn, .* lock file names"):
         sklearn_file("datasets/images/venice.jpg")

@@ -72,13 +72,8 @@ class Dataset:
 
     @property
     def vocabulary(self) -> list[str]:
-        """The characters that the codes of a text stand for.
-
-        Raises:
-            UserError: if the data set holds images.
-        """
-        if "vocabulary" not in self.arrays:
-            raise UserError(f"{self.info['name']}: holds images, which have no vocabulary.")
+        """The characters that the codes of a text stand for; images have none, see `text`."""
+        self.text("train")
         return [chr(code) for code in self.arrays["vocabulary"]]
 
     def _array(self, prefix: str, split: str, kind: str) -> np.ndarray:
@@ -124,10 +119,7 @@ def to_float(x: np.ndarray) -> np.ndarray:
 def save(path: str | Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
     """Write arrays and description to one file: same content, same bytes, all or nothing.
 
-    Args:
-        path: the file to write; its folder is made if it is missing.
-        arrays: the canonical arrays.
-        info: their description, plain JSON values, with `sha256` of `content_sha256`.
+    The description is plain JSON values, with `sha256` of `content_sha256`.
 
     Raises:
         ValueError: if `info["sha256"]` is not the hash of the arrays.

@@ -44,11 +44,11 @@ def fetch(
     answers "no such file" is not tried again. Nothing is left at `path` that lacks the checksum.
 
     Args:
-        url: the address.
+        url: its address.
         checksum: "md5:…" or "sha256:…", hexadecimal.
-        path: where the file goes.
+        path: where it goes.
         report: told the progress.
-        mirrors: other addresses of the same file, tried in turn.
+        mirrors: other addresses, tried in turn.
         alternative: what the user can do without the file, for the message.
 
     Raises:

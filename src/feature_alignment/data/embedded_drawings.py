@@ -17,7 +17,7 @@ from feature_alignment.data.embedded_photos import (
 )
 from feature_alignment.determinism import stream
 
-Colour = tuple[int, int, int]
+Colour = tuple[int, ...]
 """Red, green and blue, 0 to 255."""
 
 _STROKES, _POINTS_PER_STROKE = 3, 36
@@ -25,14 +25,9 @@ _FORMS = 2  # ways to write a class, as cursive hiragana have several
 
 
 def _glyph_forms(name: str, number: int) -> np.ndarray:
-    """Fixed random glyphs: Bézier control points in [−0.9, 0.9]².
+    """Fixed random glyphs of a named alphabet: Bézier control points in [−0.9, 0.9]², y downwards.
 
-    Args:
-        name: of the random stream, one per alphabet.
-        number: of glyphs.
-
-    Returns:
-        float64 (number, strokes, 4 control points, 2 coordinates x and y, y downwards).
+    float64 (number, strokes, 4 control points, 2 coordinates).
     """
     return stream(0, f"embedded/glyphs/{name}").uniform(-0.9, 0.9, (number, _STROKES, 4, 2))
 
@@ -46,15 +41,9 @@ def _stroke_points(control: np.ndarray) -> np.ndarray:
 
 
 def _brush_ink(points: np.ndarray, radius: np.ndarray, size: int) -> np.ndarray:
-    """Ink of a round brush that touches the paper at the points.
+    """Ink of round brushes (n,) that touch paper at points (n, q, 2), in pixels from its centre.
 
-    Args:
-        points: (n, q, 2) x and y in pixels from the centre of the image.
-        radius: (n,) of the brush, in pixels.
-        size: side of the square image, in pixels.
-
-    Returns:
-        (n, size, size, 1), 0 (paper) to 1 (ink), edges smooth over one pixel.
+    (n, size, size, 1), 0 (paper) to 1 (ink), edges smooth over one pixel.
     """
     points = points.astype(np.float32)  # half the time, and no difference after rounding
     axis = np.arange(size, dtype=np.float32) - np.float32((size - 1) / 2)
@@ -103,21 +92,13 @@ _WARNINGS = (11, *range(18, 32))
 
 @dataclass(frozen=True)
 class _Sign:
-    """How the signs of a class look.
+    """How the signs of a class look."""
 
-    Attributes:
-        corners: of the outline; 0 for a circle.
-        turn: of the outline, in radians.
-        rim: its colour.
-        field: colour inside the rim.
-        ink: colour of the pictogram; None where the class has none.
-    """
-
-    corners: int = 0
-    turn: float = 0.0
+    corners: int = 0  # of the outline; a circle has none
+    turn: float = 0.0  # of the outline, in radians
     rim: Colour = _RED
     field: Colour = _WHITE
-    ink: Colour | None = _BLACK
+    ink: Colour | None = _BLACK  # of the pictogram, where the class has one
 
 
 # Of the 43 classes as GTSRB numbers them: first speed limits and prohibitions.
@@ -135,12 +116,7 @@ _SIGNS |= {
 
 
 def _depth(style: _Sign, points: np.ndarray) -> np.ndarray:
-    """Distance from the outline, positive inside, in units of the sign's radius.
-
-    Args:
-        style: outline; a polygon's corners lie on the unit circle.
-        points: (..., 2).
-    """
+    """Distance of points (..., 2) from the outline, positive inside, in units of its radius."""
     if style.corners == 0:
         return 1.0 - np.linalg.norm(points, axis=-1)
     # A side's normal points halfway between two corners.
@@ -238,8 +214,7 @@ class _Canvas:
 
 
 def _shaded(colour: Colour, factor: float) -> Colour:
-    red, green, blue = (min(255, round(factor * value)) for value in colour)
-    return red, green, blue
+    return tuple(min(255, round(factor * value)) for value in colour)
 
 
 def _pick(colours: tuple[Colour, ...], generator: Generator) -> Colour:
@@ -247,8 +222,7 @@ def _pick(colours: tuple[Colour, ...], generator: Generator) -> Colour:
 
 
 def _any_colour(lowest: int, below: int, generator: Generator) -> Colour:
-    red, green, blue = (int(value) for value in generator.integers(lowest, below, size=3))
-    return red, green, blue
+    return tuple(generator.integers(lowest, below, size=3).tolist())
 
 
 def _face(glasses: bool, generator: Generator) -> np.ndarray:

@@ -24,14 +24,9 @@ _INK = 16  # the darkest value in the digits' files
 
 @dataclass(frozen=True)
 class Region:
-    """A class of patches.
+    """A class of patches: what it shows, of which photograph, and the boxes that they are cut from.
 
-    Attributes:
-        name: what its patches show.
-        photo: "china" or "flower".
-        train: boxes that training patches are cut from.
-        test: boxes that test patches are cut from; they share no pixel with any training box of
-            the same set.
+    The boxes for testing share no pixel with any training box of the same set.
     """
 
     name: str

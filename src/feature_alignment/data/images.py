@@ -21,13 +21,9 @@ _EIGHT_BIT_MODES = (*_GREY_MODES, "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
 def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarray:
-    """One image in canonical size and channels, as uint8.
+    """One image of 8 bits a channel as uint8 of a shape: height, width, and 1 or 3 channels.
 
     Resizing is Pillow's bilinear filter, which averages over the source pixels when shrinking.
-
-    Args:
-        image: an image with 8 bits a channel.
-        shape: (height, width, channels), channels 1 (grey) or 3 (RGB).
     """
     height, width, channels = shape
     image = image.convert("L" if channels == 1 else "RGB")
@@ -166,11 +162,7 @@ def _labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
 
 
 def conversion_notes(forms: set[Form], info: DatasetInfo) -> list[str]:
-    """What a reader should know about conversions: a sentence for each, or none.
-
-    Args:
-        forms: of the images as found.
-        info: the data set.
+    """What a reader should know about conversions of images of such forms, a sentence for each.
 
     Example:
         >>> from feature_alignment.data.registry import DATASETS

@@ -50,13 +50,9 @@ def load_official(info: DatasetInfo, folder: str, report: Report) -> Loaded:
     """Read a published set from torchvision's download folder, fetching what is missing.
 
     Args:
-        info: an image set.
+        info: an image set, whose images are kept in the published order.
         folder: torchvision's `root`.
         report: told the progress.
-
-    Returns:
-        The canonical arrays in the published order, and `origin`, `notes` and perhaps
-        `class_names` for the description.
 
     Raises:
         UserError: if a file cannot be fetched or is not as published.

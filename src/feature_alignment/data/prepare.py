@@ -71,9 +71,12 @@ def prepare_dataset(
     class_counts = {}
     for split in ("train", "test") if info.classes else ():
         _refuse_sameness(name, split, arrays[f"x_{split}"])
-        counts = np.bincount(arrays[f"y_{split}"], minlength=info.classes or 0)
-        class_counts[split] = counts.tolist()
-    warnings = [*extra.get("warnings", []), *_absent_classes(class_counts)]
+        counted = np.bincount(arrays[f"y_{split}"], minlength=info.classes or 0)
+        class_counts[split] = counted.tolist()
+    warnings = list(extra.get("warnings", []))
+    for split, counts in class_counts.items():
+        if absent := [str(label) for label, count in enumerate(counts) if count == 0]:
+            warnings.append(f"no {split} image of class {', '.join(absent)}")
     for warning in warnings:
         log.warning("datasets.%s: %s", name, warning)
     stand_in = source == "embedded"
@@ -118,16 +121,6 @@ def _refuse_sameness(name: str, split: str, x: np.ndarray) -> None:
     else:
         return
     raise UserError(f"datasets.{name}: {same}; correct them, or choose another source.")
-
-
-def _absent_classes(class_counts: Mapping[str, list[int]]) -> list[str]:
-    absent = {
-        split: [str(label) for label, count in enumerate(counts) if count == 0]
-        for split, counts in class_counts.items()
-    }
-    return [
-        f"no {split} image of class {', '.join(them)}" for split, them in absent.items() if them
-    ]
 
 
 def _read(info: DatasetInfo, source: str, path: str, progress: Report) -> Loaded:

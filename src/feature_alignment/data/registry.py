@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from feature_alignment.errors import UserError, shortened, suggestion
@@ -93,7 +92,7 @@ _ALL = (
 )
 # fmt: on
 
-DATASETS: Mapping[str, DatasetInfo] = MappingProxyType({info.name: info for info in _ALL})
+DATASETS: Mapping[str, DatasetInfo] = {info.name: info for info in _ALL}
 
 
 def dataset_info(name: str) -> DatasetInfo:
