@@ -5,13 +5,13 @@ import functools
 import yaml
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from snakemake.utils import update_config
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import (
     PRESETS,
     config_model,
-    merge,
     read_entries,
     read_yaml,
     resolve_config,
@@ -154,11 +154,13 @@ def must_be_short(said):
 
 
 def planned(files, folder, typed=()):
-    """Do with config files what the Snakefile does."""
+    """Do with config files what Snakemake and the Snakefile do."""
     typed = read_entries(typed)
     found = [read_yaml(file) for file in files]
     if all(isinstance(user, dict) for user in found):  # else Snakemake says so
-        user = functools.reduce(merge, found, {})
+        user = {}
+        for one in found:
+            update_config(user, one)
         add_papers({**user, **typed}.get("papers_path"))
         config = resolve_config(user, folder, files=files, typed=typed)
         make_plan(config, resolve_config({}, folder, config.preset))
