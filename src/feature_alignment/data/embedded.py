@@ -13,9 +13,6 @@ from feature_alignment.determinism import stream
 StandIn = Callable[[str, int, Generator], photos.Drawn]
 """From the split, "train" or "test", the number n of images and the source of all draws."""
 
-# One seed for all: a stand-in is a data set, not a draw.
-_SEED = 0
-
 STAND_INS: dict[str, tuple[StandIn, int, int]] = {
     "mnist": (photos.enlarged_digits, 1437, 360),
     "kmnist": (drawings.brush_glyphs, 4000, 1000),
@@ -30,7 +27,7 @@ STAND_INS: dict[str, tuple[StandIn, int, int]] = {
 
 
 def embedded_images(name: str, numbers: tuple[int, int] | None = None) -> Loaded:
-    """Generate the stand-in of an image set.
+    """Generate the stand-in of an image set, which is a data set and no draw: always the same.
 
     Args:
         name: an image set of `registry.DATASETS`.
@@ -39,7 +36,7 @@ def embedded_images(name: str, numbers: tuple[int, int] | None = None) -> Loaded
     generate, *own_numbers = STAND_INS[name]
     arrays = {}
     for split, number in zip(("train", "test"), numbers or own_numbers, strict=True):
-        x, y = generate(split, number, stream(_SEED, f"embedded/{name}/{split}"))
+        x, y = generate(split, number, stream(0, f"embedded/{name}/{split}"))
         arrays |= {f"x_{split}": x, f"y_{split}": y}
     names = {
         "cifar10": list(photos.REGION_NAMES),

@@ -144,10 +144,7 @@ def _enlarged(digit: np.ndarray, side: int) -> np.ndarray:
 
 
 def enlarged_digits(split: str, n: int, generator: Generator) -> Drawn:
-    """MNIST: digits enlarged to 20x20 and centred in 28x28, (n, 28, 28, 1); all are drawn already.
-
-    At most 1437 for training and 360 for testing; nothing is drawn from the generator.
-    """
+    """MNIST: digits enlarged to 20x20 and centred in 28x28, (n, 28, 28, 1), always the same."""
     images, labels = digit_split(split)
     x = np.zeros((n, 28, 28, 1), dtype=np.uint8)
     for i, digit in enumerate(images[:n]):
