@@ -56,6 +56,7 @@ docs: .venv/.ready
 
 lock: .venv/.ready
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --all-extras --python-version 3.11 pyproject.toml --output-file requirements.lock
+	$(BIN)/python tools/licences.py
 
 clean:
 	rm -rf .venv .snakemake .pytest_cache .ruff_cache .hypothesis site

@@ -1,7 +1,7 @@
 """What stands on the command line, before Snakemake opens its config files.
 
 Snakemake takes all that follows `--configfile` or `--config` for theirs, so a target there would
-end in a traceback; the profiles run this file first.
+end in a traceback, and so would much that is no YAML; the profiles run this file first.
 """
 
 import sys
@@ -30,7 +30,24 @@ def swallowed(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
             )
 
 
+def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
+    """One sentence for each config file or setting that is not YAML; Snakemake reads JSON, too."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+    from feature_alignment.errors import UserError
+    from feature_alignment.pipeline.config import read_entries, read_yaml
+
+    try:
+        for file in configfiles:
+            if file.suffix != ".json":
+                read_yaml(file)
+        read_entries(entries)
+    except UserError as error:
+        yield str(error)
+
+
 if __name__ == "__main__":
     arguments, _ = get_argument_parser().parse_known_args()
-    for sentence in swallowed(arguments.configfile, arguments.config or []):
+    entries, own = arguments.config or [], Path("config.yaml")
+    files = [own] * own.exists() + arguments.configfile
+    for sentence in (*swallowed(files, entries), *unreadable(files, entries)):
         sys.exit(sentence)

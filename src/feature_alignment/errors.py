@@ -1,7 +1,11 @@
 """Errors caused by a user's input, told in one sentence."""
 
 import difflib
+import reprlib
+import textwrap
 from collections.abc import Iterable
+
+_LONGEST, _LONGEST_LIST, _LONGEST_REASON = 60, 120, 180
 
 
 class UserError(ValueError):
@@ -26,7 +30,37 @@ def suggestion(value: object, allowed: Iterable[str]) -> str:
         'allowed: quick, smoke'
     """
     names = sorted(allowed)
-    near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.7)
-    if near:
-        return f"did you mean {near[0]!r}? Allowed: {', '.join(names)}"
-    return f"allowed: {', '.join(names)}"
+    listed = textwrap.shorten(", ".join(names), _LONGEST_LIST, placeholder=" …")
+    near = difflib.get_close_matches(shortened(value, quoted=False), names, n=1, cutoff=0.7)
+    return f"did you mean {near[0]!r}? Allowed: {listed}" if near else f"allowed: {listed}"
+
+
+class _Short(reprlib.Repr):
+    """Looks at no more of a value than it shows: what YAML's aliases stand for may be endless."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 1000 else f"an integer of {x.bit_length()} bits"
+
+
+_SHORT = _Short()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 1000, 1000
+_SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = 8
+_SHORT.fillvalue = "…"
+
+
+def shortened(value: object, *, quoted: bool = True) -> str:
+    """A value as text, cut in its middle if it is long; a text without quotes if `quoted` is false.
+
+    Example:
+        >>> shortened("quik"), len(shortened("x" * 1000))
+        ("'quik'", 60)
+    """
+    text = value if isinstance(value, str) and not quoted else _SHORT.repr(value)
+    text = text if text.isprintable() else repr(text)[1:-1]
+    half = (_LONGEST - 1) // 2
+    return text if len(text) <= _LONGEST else f"{text[: half + 1]}…{text[-half:]}"
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, on one line and not long; its type if it says nothing."""
+    return textwrap.shorten(str(error), _LONGEST_REASON, placeholder=" …") or type(error).__name__

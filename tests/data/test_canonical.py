@@ -155,7 +155,7 @@ def test_images_are_no_text_and_text_no_images(arrays, info):
         images.text("train")
     with pytest.raises(UserError, match="holds text, not images as needed"):
         text.split("train")
-    with pytest.raises(UserError, match="have no vocabulary"):
+    with pytest.raises(UserError, match="holds images, not text as needed"):
         _ = images.vocabulary
     with pytest.raises(UserError, match="'tset': no such split; did you mean 'test'"):
         images.split("tset")

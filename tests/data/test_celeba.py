@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from feature_alignment.data import celeba
-from feature_alignment.data.celeba import load_celeba
+from feature_alignment.data import official
+from feature_alignment.data.official import load_official
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
 
@@ -33,7 +33,7 @@ def root(tmp_path):
 
 
 def test_first_portraits_of_both_classes_in_order(root):
-    arrays, extra = load_celeba(INFO, root)
+    arrays, extra = load_official(INFO, str(root), print)
     assert arrays["y_train"].tolist() == [0, 0, 1, 0, 1, 1]
     assert arrays["y_test"].tolist() == [1, 0]
     shades = arrays["x_train"][:, 48, 48, 0].astype(int)
@@ -45,8 +45,8 @@ def test_first_portraits_of_both_classes_in_order(root):
 
 
 def test_limit_keeps_the_classes_balanced(root, monkeypatch):
-    monkeypatch.setattr(celeba, "PER_CLASS", {"train": 2, "test": 1})
-    arrays, _ = load_celeba(INFO, root)
+    monkeypatch.setattr(official, "CELEBA_PER_CLASS", {"train": 2, "test": 1})
+    arrays, _ = load_official(INFO, str(root), print)
     assert arrays["y_train"].tolist() == [0, 0, 1, 1]
 
 
@@ -56,7 +56,7 @@ def test_limit_keeps_the_classes_balanced(root, monkeypatch):
 def test_missing_files_say_what_to_place_where(root, name):
     (root / "celeba" / name).rename(root / "away")
     with pytest.raises(UserError, match=rf"celeba/{name}: missing; CelebA cannot be fetched") as e:
-        load_celeba(INFO, root)
+        load_official(INFO, str(root), print)
     for wanted in ("img_align_celeba/", "list_attr_celeba.txt", "list_eval_partition.txt"):
         assert wanted in str(e.value)
     assert str(root / "celeba") in str(e.value)
@@ -65,20 +65,20 @@ def test_missing_files_say_what_to_place_where(root, name):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("list_attr_celeba.txt", "", r"no attribute Eyeglasses in its second line"),
-        ("list_attr_celeba.txt", "1\nBald Young\na.jpg 1 1\n", r"no attribute Eyeglasses"),
-        ("list_attr_celeba.txt", "1\nEyeglasses\na.jpg 2\n", r"line 3: wanted a file name and 1"),
-        ("list_attr_celeba.txt", "1\nEyeglasses Bald\na.jpg 1\n", r"line 3: wanted a file name"),
+        ("list_attr_celeba.txt", "", r"not in the published form \(No columns"),
+        ("list_attr_celeba.txt", "1\nBald Young\na.jpg 1 1\n", r"published form \('Eyeglasses'\)"),
+        ("list_attr_celeba.txt", "1\nEyeglasses\na.jpg 2\n", r"form \(a\.jpg has no allowed value"),
+        ("list_attr_celeba.txt", "1\nEyeglasses Bald\na.jpg 1\n", r"form \(0 has no allowed value"),
         ("list_attr_celeba.txt", "0\nEyeglasses\n", r"no line for 000001\.jpg"),
-        ("list_eval_partition.txt", "000001.jpg 3\n", r"line 1: wanted a file name and 0, 1 or 2"),
+        ("list_eval_partition.txt", "000001.jpg 3\n", r"form \(000001\.jpg has no"),
         ("list_eval_partition.txt", "000001.jpg 0\n", r"no train images of both classes"),
-        ("list_eval_partition.txt", "", r"no train images of both classes"),
+        ("list_eval_partition.txt", "", r"not in the published form \(No columns"),
     ],
 )
 def test_wrong_tables_are_named(root, name, text, message):
     (root / "celeba" / name).write_text(text)
     with pytest.raises(UserError, match=message) as caught:
-        load_celeba(INFO, root)
+        load_official(INFO, str(root), print)
     assert name in str(caught.value)
 
 
@@ -88,4 +88,4 @@ def test_damaged_portraits_are_named(root, damage):
     content = path.read_bytes()
     path.unlink() if damage == "gone" else path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match=r"000002\.jpg: not a whole image file"):
-        load_celeba(INFO, root)
+        load_official(INFO, str(root), print)

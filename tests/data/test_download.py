@@ -55,8 +55,8 @@ def server(quick_downloads):
 
 def test_file_is_fetched_once(server, tmp_path):
     path = tmp_path / "new" / "file.bin"
-    fetch(server.url, CHECKSUM, path)
-    fetch(server.url, CHECKSUM, path)
+    fetch(server.url, CHECKSUM, path, print)
+    fetch(server.url, CHECKSUM, path, print)
     assert path.read_bytes() == CONTENT
     assert server.asked == 1
     assert [entry.name for entry in path.parent.iterdir()] == ["file.bin"]
@@ -65,7 +65,7 @@ def test_file_is_fetched_once(server, tmp_path):
 @pytest.mark.parametrize("cut", range(1, download.TRIES))
 def test_connections_cut_in_the_middle_are_tried_again(server, tmp_path, cut):
     server.cut = cut
-    fetch(server.url, CHECKSUM, tmp_path / "file.bin")
+    fetch(server.url, CHECKSUM, tmp_path / "file.bin", print)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     assert server.asked == cut + 1
 
@@ -73,7 +73,7 @@ def test_connections_cut_in_the_middle_are_tried_again(server, tmp_path, cut):
 def test_connection_always_cut(server, tmp_path):
     server.cut = 99
     with pytest.raises(UserError, match=rf"{server.url} \(.*; tried {download.TRIES} times\)") as e:
-        fetch(server.url, CHECKSUM, tmp_path / "file.bin")
+        fetch(server.url, CHECKSUM, tmp_path / "file.bin", print)
     message = str(e.value)
     assert message.startswith(f"{tmp_path / 'file.bin'}: is missing, wanted {CHECKSUM}")
     assert message.endswith("place the file there by hand or use source 'npz'.")
@@ -85,7 +85,7 @@ def test_connection_always_cut(server, tmp_path):
 def test_wrong_content_is_refused_and_not_kept(server, tmp_path):
     server.content = b"<html>log in first</html>"
     with pytest.raises(UserError, match="the content there does not have checksum sha256:"):
-        fetch(server.url, CHECKSUM, tmp_path / "file.bin")
+        fetch(server.url, CHECKSUM, tmp_path / "file.bin", print)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -98,7 +98,7 @@ def test_errors_of_the_server_are_tried_again_but_no_missing_file(
 ):
     server.status, server.content = status, b""
     with pytest.raises(UserError, match=message) as caught:
-        fetch(server.url, CHECKSUM, tmp_path / "file.bin", alternative="use source 'file'")
+        fetch(server.url, CHECKSUM, tmp_path / "file.bin", print, alternative="use source 'file'")
     assert str(caught.value).endswith("or use source 'file'.")
     assert server.asked == asked
     assert list(tmp_path.iterdir()) == []
@@ -107,8 +107,8 @@ def test_errors_of_the_server_are_tried_again_but_no_missing_file(
 def test_mirror_is_asked_when_the_first_address_fails(server, tmp_path):
     nowhere = "http://127.0.0.1:9/file.bin"
     with pytest.raises(UserError, match=r"(?i)refused"):
-        fetch(nowhere, CHECKSUM, tmp_path / "file.bin")
-    fetch(nowhere, CHECKSUM, tmp_path / "file.bin", mirrors=[server.url])
+        fetch(nowhere, CHECKSUM, tmp_path / "file.bin", print)
+    fetch(nowhere, CHECKSUM, tmp_path / "file.bin", print, mirrors=[server.url])
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
@@ -117,10 +117,10 @@ def test_file_with_other_content_is_replaced_only_by_the_right_one(server, tmp_p
     path.write_bytes(b"half a download")
     server.status = 404
     with pytest.raises(UserError, match="is there with other content"):
-        fetch(server.url, CHECKSUM, path)
+        fetch(server.url, CHECKSUM, path, print)
     assert path.read_bytes() == b"half a download"
     server.status = 200
-    fetch(server.url, CHECKSUM, path)
+    fetch(server.url, CHECKSUM, path, print)
     assert path.read_bytes() == CONTENT
 
 
@@ -134,7 +134,7 @@ def test_md5_checksums(tmp_path):
 def test_progress_is_told(server, tmp_path):
     lines: list[str] = []
     server.cut = 1
-    fetch(server.url, CHECKSUM, tmp_path / "file.bin", report=lines.append)
+    fetch(server.url, CHECKSUM, tmp_path / "file.bin", lines.append)
     assert lines[0] == f"file.bin: fetching from {server.url}"
     assert any("try 2 of" in line for line in lines)
     assert lines[-1] == "file.bin: fetched"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from feature_alignment.data import gtsrb
-from feature_alignment.data.gtsrb import load_gtsrb
+from feature_alignment.data import official
+from feature_alignment.data.official import load_official
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
 
@@ -47,7 +47,8 @@ def published() -> dict[str, dict[str, bytes]]:
 @pytest.fixture
 def root(tmp_path, monkeypatch, quick_downloads):
     """A download folder that holds the archives, and no network."""
-    monkeypatch.setattr(gtsrb, "BASE_URL", "http://127.0.0.1:9/")
+    monkeypatch.setattr(official, "GTSRB_URL", "http://127.0.0.1:9/")
+    monkeypatch.setattr(official, "GTSRB_IMAGES", {"train": 86, "test": 43})
     base = tmp_path / "gtsrb"
     base.mkdir()
     checksums = {}
@@ -56,8 +57,8 @@ def root(tmp_path, monkeypatch, quick_downloads):
             for member, content in members.items():
                 archive.writestr(member, content)
         checksums[name] = hashlib.md5((base / name).read_bytes()).hexdigest()
-    archives = {s: {n: checksums[n] for n in names} for s, names in gtsrb.ARCHIVES.items()}
-    monkeypatch.setattr(gtsrb, "ARCHIVES", archives)
+    archives = {s: {n: checksums[n] for n in names} for s, names in official.GTSRB_ARCHIVES.items()}
+    monkeypatch.setattr(official, "GTSRB_ARCHIVES", archives)
     return tmp_path
 
 
@@ -70,16 +71,16 @@ def check(arrays):
 
 
 def test_archives_are_unpacked_and_read(root):
-    arrays, extra = load_gtsrb(GTSRB, root)
+    arrays, extra = load_official(GTSRB, str(root), print)
     check(arrays)
     assert extra["notes"][0] == "training images ordered by class"
     assert "images of several sizes resized to 32x32" in extra["notes"][1]
 
 
 def test_images_without_archives_are_enough(root):
-    load_gtsrb(GTSRB, root)
+    load_official(GTSRB, str(root), print)
     remove_archives(root)
-    arrays, _ = load_gtsrb(GTSRB, root)
+    arrays, _ = load_official(GTSRB, str(root), print)
     check(arrays)
 
 
@@ -92,14 +93,14 @@ def test_images_without_archives_are_enough(root):
     ],
 )
 def test_lost_files_are_unpacked_again(root, lost):
-    load_gtsrb(GTSRB, root)
+    load_official(GTSRB, str(root), print)
     (root / "gtsrb" / lost).unlink()
-    arrays, _ = load_gtsrb(GTSRB, root)
+    arrays, _ = load_official(GTSRB, str(root), print)
     check(arrays)
     remove_archives(root)
     (root / "gtsrb" / lost).unlink()
     with pytest.raises(UserError, match=r"\.zip: is missing, wanted md5:.* by hand or use source"):
-        load_gtsrb(GTSRB, root)
+        load_official(GTSRB, str(root), print)
 
 
 def remove_archives(root):
@@ -108,17 +109,17 @@ def remove_archives(root):
 
 
 def test_cut_image_without_archives_is_named(root):
-    load_gtsrb(GTSRB, root)
+    load_official(GTSRB, str(root), print)
     remove_archives(root)
     cut = root / "gtsrb" / "GTSRB" / "Training" / "00003" / "00000_00000.ppm"
     cut.write_bytes(cut.read_bytes()[:100])
     with pytest.raises(UserError, match=r"00003/00000_00000\.ppm: not a whole image file"):
-        load_gtsrb(GTSRB, root)
+        load_official(GTSRB, str(root), print)
 
 
 def test_wrong_test_table_is_named(root):
-    load_gtsrb(GTSRB, root)
+    load_official(GTSRB, str(root), print)
     remove_archives(root)
     (root / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n00000.ppm;\n")
-    with pytest.raises(UserError, match=r"GT-final_test\.csv, line 2: no Filename and ClassId"):
-        load_gtsrb(GTSRB, root)
+    with pytest.raises(UserError, match=r"GT-final_test\.csv: not in the published form \(00000"):
+        load_official(GTSRB, str(root), print)

@@ -74,6 +74,8 @@ def test_published_data_and_what_cannot_be_read_have_no_hash(folder):
     assert content_hash("npz", "nowhere.npz") is None
     assert content_hash("imagefolder", "nowhere") is None
     assert content_hash("npz", None) is None
+    os.mkfifo("pipe")  # which would be waited for
+    assert content_hash("npz", "pipe") is content_hash("npz", "\0") is None
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,7 @@ from PIL import Image
 
 from feature_alignment.data.images import (
     canonical_image,
-    canonical_images,
-    canonical_labels,
+    from_arrays,
     natural_order,
     read_image,
 )
@@ -15,11 +14,18 @@ from feature_alignment.errors import UserError
 MNIST, CIFAR10 = DATASETS["mnist"], DATASETS["cifar10"]
 
 
+def converted(x, info, y=None):
+    """The images and labels of one split."""
+    y = np.zeros(len(x), int) if y is None else y
+    arrays, _ = from_arrays(info, {"train": (x, y)}, "f.npz")
+    return arrays["x_train"], arrays["y_train"]
+
+
 def test_canonical_images_are_passed_through_unchanged():
     x = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(canonical_images(x, CIFAR10, "x"), x)
+    np.testing.assert_array_equal(converted(x, CIFAR10)[0], x)
     grey = x[:, :28, :28, 0]
-    np.testing.assert_array_equal(canonical_images(grey, MNIST, "x")[..., 0], grey)
+    np.testing.assert_array_equal(converted(grey, MNIST)[0][..., 0], grey)
 
 
 def test_shrinking_averages_over_the_source_pixels():
@@ -31,16 +37,19 @@ def test_shrinking_averages_over_the_source_pixels():
 
 def test_grey_becomes_three_equal_channels_and_colour_becomes_grey():
     grey = np.full((1, 32, 32), 100, dtype=np.uint8)
-    assert (canonical_images(grey, CIFAR10, "x") == 100).all()
+    assert (converted(grey, CIFAR10)[0] == 100).all()
     red = np.zeros((1, 28, 28, 3), dtype=np.uint8)
     red[..., 0] = 255
-    assert set(canonical_images(red, MNIST, "x").ravel()) == {76}  # ITU-R 601: 0.299 · 255
+    assert set(converted(red, MNIST)[0].ravel()) == {76}  # ITU-R 601: 0.299 · 255
 
 
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (np.full((2, 28, 28), np.nan), r"f\.npz: pixels are float64, wanted uint8; scale them"),
+        (
+            np.full((2, 28, 28), np.nan),
+            r"f\.npz, x_train: pixels are float64, wanted uint8; scale them",
+        ),
         (np.zeros((2, 28, 28), np.int32), r"pixels are int32, wanted uint8; cast them"),
         (np.zeros((2, 28, 28), "U1"), r"wanted uint8"),
         (np.zeros((28, 28), np.uint8), r"shape \(28, 28\), wanted \(n, height, width\)"),
@@ -52,7 +61,7 @@ def test_grey_becomes_three_equal_channels_and_colour_becomes_grey():
 )
 def test_wrong_images(x, message):
     with pytest.raises(UserError, match=message):
-        canonical_images(x, MNIST, "f.npz")
+        converted(x, MNIST)
 
 
 @pytest.mark.parametrize(
@@ -67,11 +76,11 @@ def test_wrong_images(x, message):
 )
 def test_wrong_labels(y, message):
     with pytest.raises(UserError, match=message):
-        canonical_labels(y, 2, MNIST, "f.npz")
+        converted(np.zeros((2, 28, 28), np.uint8), MNIST, y)
 
 
 def test_labels_become_int64():
-    y = canonical_labels(np.array([0, 9], np.uint8), 2, MNIST, "f")
+    _, y = converted(np.zeros((2, 28, 28), np.uint8), MNIST, np.array([0, 9], np.uint8))
     assert y.dtype == np.int64
     assert y.tolist() == [0, 9]
 

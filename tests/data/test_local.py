@@ -88,7 +88,7 @@ def test_damaged_npz(tmp_path, members, name, damage):
 @pytest.mark.parametrize(
     ("changed", "array", "message"),
     [
-        ("x_test", None, r"no array 'x_test' \(found: class_names, x_train, y_te"),
+        ("x_test", None, r"\(.x_test is not a file in the archive.\); copy it"),
         ("x_train", np.array([None, "evil"], dtype=object), "plain arrays"),  # not unpickled
         ("y_test", np.array([0, 10]), r"a\.npz, y_test: labels from 0 to 10, wanted 0 to 9"),
     ],

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from feature_alignment.data.noisy_regression import expected_loss, noisy_regression
+from feature_alignment.data.synthetic import expected_loss, noisy_regression
 from feature_alignment.determinism import stream
 
 

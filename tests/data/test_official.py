@@ -86,11 +86,11 @@ def mnist(site, monkeypatch):
 
 
 def test_mnist_is_fetched_from_the_second_mirror_then_read_offline(mnist, tmp_path, monkeypatch):
-    arrays, extra = load_official(DATASETS["mnist"], str(tmp_path / "data"))
+    arrays, extra = load_official(DATASETS["mnist"], str(tmp_path / "data"), print)
     mnist.check(arrays)
     assert len(extra["origin"]) == 4
     monkeypatch.setattr(datasets.MNIST, "mirrors", [NOWHERE])
-    again, _ = load_official(DATASETS["mnist"], str(tmp_path / "data"))
+    again, _ = load_official(DATASETS["mnist"], str(tmp_path / "data"), print)
     mnist.check(again)
 
 
@@ -105,30 +105,30 @@ def test_mnist_in_other_forms_is_read_offline(mnist, tmp_path, monkeypatch, form
         else:
             (raw / f"{name}.gz").write_bytes(gzip.compress(content, 1, mtime=7))
     before = sorted(raw.iterdir())
-    arrays, extra = load_official(DATASETS["mnist"], str(tmp_path / "data"))
+    arrays, extra = load_official(DATASETS["mnist"], str(tmp_path / "data"), print)
     mnist.check(arrays)
     assert sorted(raw.iterdir()) == before  # the folder may be read-only
     assert extra["notes"] == ([] if form == "plain" else ["read from gzipped files"])
 
 
 def test_damaged_mnist_files_are_replaced(mnist, tmp_path):
-    load_official(DATASETS["mnist"], str(tmp_path))
+    load_official(DATASETS["mnist"], str(tmp_path), print)
     raw = tmp_path / "MNIST" / "raw"
     (raw / "train-images-idx3-ubyte").write_bytes(b"damaged")
     (raw / "train-images-idx3-ubyte.gz").write_bytes(b"damaged")
-    arrays, _ = load_official(DATASETS["mnist"], str(tmp_path))
+    arrays, _ = load_official(DATASETS["mnist"], str(tmp_path), print)
     mnist.check(arrays)
 
 
 def test_damaged_mnist_without_network_is_an_error(mnist, tmp_path, monkeypatch):
-    load_official(DATASETS["mnist"], str(tmp_path))
+    load_official(DATASETS["mnist"], str(tmp_path), print)
     monkeypatch.setattr(datasets.MNIST, "mirrors", [NOWHERE])
     raw = tmp_path / "MNIST" / "raw"
     (raw / "t10k-labels-idx1-ubyte").write_bytes(b"damaged")
     whole = (raw / "t10k-labels-idx1-ubyte.gz").read_bytes()
     (raw / "t10k-labels-idx1-ubyte.gz").write_bytes(whole[:-5])
     with pytest.raises(UserError, match=r"t10k-labels-idx1-ubyte\.gz: is there with other content"):
-        load_official(DATASETS["mnist"], str(tmp_path))
+        load_official(DATASETS["mnist"], str(tmp_path), print)
 
 
 def test_unchecked_processed_files_are_not_read(mnist, tmp_path):
@@ -136,18 +136,18 @@ def test_unchecked_processed_files_are_not_read(mnist, tmp_path):
     processed.mkdir(parents=True)
     for name in ("training.pt", "test.pt"):
         (processed / name).write_bytes(b"anything")
-    arrays, _ = load_official(DATASETS["mnist"], str(tmp_path))
+    arrays, _ = load_official(DATASETS["mnist"], str(tmp_path), print)
     mnist.check(arrays)
 
 
 def test_kmnist_is_checked_by_its_gz_files(site, tmp_path, monkeypatch):
     kmnist = Mnist(site, monkeypatch, datasets.KMNIST)
-    load_official(DATASETS["kmnist"], str(tmp_path))
+    load_official(DATASETS["kmnist"], str(tmp_path), print)
     # The content of an uncompressed file has no published checksum: the .gz decides.
     (tmp_path / "KMNIST" / "raw" / "train-labels-idx1-ubyte").write_bytes(
         idx(np.zeros(6, np.uint8))
     )
-    arrays, _ = load_official(DATASETS["kmnist"], str(tmp_path))
+    arrays, _ = load_official(DATASETS["kmnist"], str(tmp_path), print)
     kmnist.check(arrays)
 
 
@@ -194,23 +194,23 @@ def cifar(request, site, monkeypatch):
 
 def test_cifar_is_fetched_unpacked_and_then_read_offline(cifar, tmp_path, monkeypatch):
     name, source, x, y = cifar
-    arrays, extra = load_official(DATASETS[name], str(tmp_path / "data"))
+    arrays, extra = load_official(DATASETS[name], str(tmp_path / "data"), print)
     np.testing.assert_array_equal(arrays["x_train"][:4], x.transpose(0, 2, 3, 1))
     assert arrays["y_train"].tolist() == y * len(source.train_list)
     assert extra["class_names"][-1] == f"class {DATASETS[name].classes - 1}"
     (tmp_path / "data" / source.filename).unlink()
     monkeypatch.setattr(source, "url", NOWHERE)
-    again, _ = load_official(DATASETS[name], str(tmp_path / "data"))
+    again, _ = load_official(DATASETS[name], str(tmp_path / "data"), print)
     np.testing.assert_array_equal(again["x_test"], arrays["x_test"])
     assert sorted(entry.name for entry in (tmp_path / "data").iterdir()) == [source.base_folder]
 
 
 def test_damaged_cifar_batch_is_unpacked_again_without_network(cifar, tmp_path, monkeypatch):
     name, source, _, _ = cifar
-    before, _ = load_official(DATASETS[name], str(tmp_path))
+    before, _ = load_official(DATASETS[name], str(tmp_path), print)
     monkeypatch.setattr(source, "url", NOWHERE)
     (tmp_path / source.base_folder / source.test_list[0][0]).write_bytes(b"cut")
-    after, _ = load_official(DATASETS[name], str(tmp_path))
+    after, _ = load_official(DATASETS[name], str(tmp_path), print)
     np.testing.assert_array_equal(after["x_test"], before["x_test"])
 
 
@@ -220,7 +220,7 @@ def test_cifar_without_network(cifar, tmp_path, monkeypatch):
     with pytest.raises(
         UserError, match=rf"{source.filename}: is missing, wanted md5:.* by hand or"
     ):
-        load_official(DATASETS[name], str(tmp_path))
+        load_official(DATASETS[name], str(tmp_path), print)
     assert not (tmp_path / source.base_folder).exists()
 
 
@@ -229,8 +229,8 @@ def test_archive_that_lacks_a_member(cifar, site, tmp_path, monkeypatch):
     archive = tar_gz({f"{source.base_folder}/other": b""})
     (site[0] / source.filename).write_bytes(archive)
     monkeypatch.setattr(source, "tgz_md5", md5(archive))
-    with pytest.raises(UserError, match=r"not a whole archive of .* delete it and run again"):
-        load_official(DATASETS[name], str(tmp_path / "data"))
+    with pytest.raises(UserError, match=r"not a whole archive .* delete it and run again"):
+        load_official(DATASETS[name], str(tmp_path / "data"), print)
     assert [entry.name for entry in (tmp_path / "data").iterdir()] == [source.filename]
 
 
@@ -244,7 +244,7 @@ def test_svhn_calls_the_digit_zero_0(site, tmp_path, monkeypatch):
         scipy.io.savemat(folder / name, {"X": x, "y": y})
         splits[split] = [url + name, name, md5((folder / name).read_bytes())]
     monkeypatch.setattr(datasets.SVHN, "split_list", splits)
-    arrays, _ = load_official(DATASETS["svhn"], str(tmp_path / "data"))
+    arrays, _ = load_official(DATASETS["svhn"], str(tmp_path / "data"), print)
     assert arrays["y_train"].tolist() == [0, 1, 9, 0, 2]
     np.testing.assert_array_equal(arrays["x_test"], x.transpose(3, 0, 1, 2))
 
@@ -266,7 +266,7 @@ def test_stl10_needs_no_unlabelled_images_and_is_resized(site, tmp_path, monkeyp
     monkeypatch.setattr(datasets.STL10, "test_list", lists["test"])
     monkeypatch.setattr(datasets.STL10, "url", url + "stl10_binary.tar.gz")
     monkeypatch.setattr(datasets.STL10, "tgz_md5", md5(archive))
-    arrays, extra = load_official(DATASETS["stl10"], str(tmp_path / "data"))
+    arrays, extra = load_official(DATASETS["stl10"], str(tmp_path / "data"), print)
     assert arrays["y_train"].tolist() == [0, 9, 2]
     assert arrays["x_train"].shape == (3, 32, 32, 3)
     assert (arrays["x_test"][:, :, :15] == [200, 0, 0]).all()

@@ -1,11 +1,10 @@
 import hashlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from feature_alignment.data import canonical, prepare
+from feature_alignment.data import canonical, local, prepare
 from feature_alignment.data.canonical import content_sha256
 from feature_alignment.data.identity import content_hash
 from feature_alignment.data.prepare import prepare_dataset
@@ -156,9 +155,9 @@ def test_a_file_that_changed_since_planning_is_refused(mine):
 def test_an_npz_file_that_must_not_be_read_is_not_called_damaged(mine, monkeypatch):
     options = mine(some_images(4, (28, 28)), some_images(4, (28, 28)))
 
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied", "mine.npz")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(local, "unpacked", refuse)
     with pytest.raises(UserError, match=r"datasets\.mnist: mine\.npz: Permission denied; check"):
         prepare_dataset("mnist", options)

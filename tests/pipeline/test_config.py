@@ -18,6 +18,7 @@ from feature_alignment.pipeline.config import (
 )
 from feature_alignment.pipeline.parameters import Geometric, Section, Several, check
 from feature_alignment.pipeline.plan import make_plan
+from hostile_configs import LAUGHS
 
 MALFORMED = yaml.safe_load((Path(__file__).parent / "malformed_configs.yaml").read_text())
 
@@ -74,6 +75,25 @@ def test_a_key_given_twice_is_refused_and_a_merge_is_not(tmp_path):
         read_yaml(file)
     file.write_text("a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\n")
     assert read_yaml(file) == {"a": {"x": 1}, "b": {"x": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (LAUGHS, "holds more than 100000 values"),
+        ("a: &a {b: *a}", "or more than 40 levels"),
+        ("a: &a [*a, *a]", "or more than 40 levels"),
+        ("[" * 50 + "]" * 50, "or more than 40 levels"),
+        ("a: " + "9" * 5000, r"is not valid YAML \(Exceeds the limit"),
+        ("a: 2001-99-99", r"is not valid YAML \(month must be"),
+        ("a: !!bool maybe", r"is not valid YAML \('maybe'\)"),
+        ("a: !!python/object/apply:os.abort []", "could not determine a constructor for the tag"),
+    ],
+)
+def test_what_yaml_would_make_endless_or_fails_at_is_refused(tmp_path, text, says):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(UserError, match=says):
+        read_yaml(tmp_path / "c.yaml")
 
 
 def test_later_settings_win(root):

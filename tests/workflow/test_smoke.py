@@ -13,7 +13,7 @@ import pytest
 from feature_alignment.pipeline.claims.evaluate import NO_ROWS
 from feature_alignment.pipeline.claims.ledger import load_ledger
 from feature_alignment.pipeline.dictionary import describe
-from feature_alignment.pipeline.papers import all_figures, ledgers, paper_of
+from feature_alignment.pipeline.papers import all_figures, ledgers, paper_of, papers
 
 pytestmark = pytest.mark.slow
 NEEDS_SIZE = {
@@ -150,6 +150,23 @@ def test_a_runs_threads_are_its_specs_whatever_the_cores(pipeline_class, tmp_pat
         assert record["threads"] == 2
         made.append((copy.folder / target).read_bytes())
     assert made[0] == made[1]
+
+
+def test_snakemakes_own_report_shows_the_figures_by_paper(finished):
+    done = finished.run(*SMOKE, "--report", "page.html")
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (finished.folder / "page.html").read_text(encoding="utf-8")
+    (finished.folder / "page.html").unlink()
+    found = json.loads(re.search(r"^ *var categories = (.*);$", page, re.MULTILINE)[1])
+    shown = {
+        title: sorted(file for files in parts.values() for file in files)
+        for title, parts in found.items()
+    }
+    assert shown.pop("Verdicts") == ["results/smoke/claims.csv", "results/smoke/report.html"]
+    assert shown == {
+        paper.title: sorted(f"figures/smoke/{f}.png" for f in FIGURES if paper_of(f) == key)
+        for key, paper in papers().items()
+    }
 
 
 def processor_seconds(action):

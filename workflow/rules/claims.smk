@@ -8,7 +8,7 @@ rule claims:
         arrays=chosen_files("results/{name}/tables/{figure}.npz"),
         made=chosen_files("figures/{name}/{figure}.provenance.json"),
     output:
-        claims="results/{name}/claims.csv",
+        claims=report("results/{name}/claims.csv", category="Verdicts"),
         package="results/{name}/tables/datapackage.json",
         provenance="results/{name}/claims.provenance.json",
     log:
@@ -31,7 +31,7 @@ rule claims:
 
 use rule claims as selected_claims with:
     output:
-        claims="results/{name}/{scope}claims.csv",
+        claims=report("results/{name}/{scope}claims.csv", category="Verdicts"),
         provenance="results/{name}/{scope}claims.provenance.json",
     log:
         "results/{name}/logs/{scope}claims.log",

@@ -25,6 +25,7 @@ from feature_alignment.pipeline.papers import (
     all_parameters,
     experiment_module,
     figure_module,
+    figure_named,
     ledgers,
     paper_files,
     paper_of,
@@ -172,6 +173,16 @@ def figure_runs(wildcards):
         for experiment, point in plan_of(wildcards.name).runs_of(wildcards.figure)
         for file in ("provenance.json", "spec.json", "metrics.csv", "arrays.npz")
     ]
+
+
+def paper_title(wildcards):
+    """The title of a figure's paper, its category in Snakemake's own report."""
+    return papers()[paper_of(wildcards.figure)].title
+
+
+def figure_title(wildcards):
+    """What Snakemake's own report calls a figure."""
+    return {"figure": wildcards.figure, "title": figure_named(wildcards.figure).title}
 
 
 def figure_library(wildcards):

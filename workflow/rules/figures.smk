@@ -8,7 +8,9 @@ rule figure:
         table="results/{name}/tables/{figure}.csv",
         arrays="results/{name}/tables/{figure}.npz",
         pdf="figures/{name}/{figure}.pdf",
-        png="figures/{name}/{figure}.png",
+        png=report(
+            "figures/{name}/{figure}.png", category=paper_title, labels=figure_title
+        ),
         provenance="figures/{name}/{figure}.provenance.json",
     log:
         "results/{name}/logs/figures/{figure}.log",

@@ -12,7 +12,7 @@ rule report:
         robustness=robustness_of,
         claims="results/{name}/claims.csv",
     output:
-        page="results/{name}/report.html",
+        page=report("results/{name}/report.html", category="Verdicts"),
         provenance="results/{name}/report.provenance.json",
     log:
         "results/{name}/logs/report.log",
@@ -44,7 +44,7 @@ use rule report as selected_report with:
         robustness=robustness_of,
         claims="results/{name}/{scope}claims.csv",
     output:
-        page="results/{name}/{scope}report.html",
+        page=report("results/{name}/{scope}report.html", category="Verdicts"),
         provenance="results/{name}/{scope}report.provenance.json",
     log:
         "results/{name}/logs/{scope}report.log",

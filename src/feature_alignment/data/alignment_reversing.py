@@ -29,16 +29,11 @@ class AlignmentReversing:
       and the other (1 − γ)n rows of X⁽²⁾.
     - "tempered": square, with the covariance 11ᵀ/d + ε₁ I, rows divided by √n, and (S₁ + δ)⁻¹ in
       place of S₁⁻¹. The reading with which the correlation varies with γ.
-
     - "rounded": step 2 as printed in float32, where rounding keeps the singular values of the Gram
       of γn rows away from zero; X̃⁽²⁾ is n × n, and X has the last (1 − γ)n rows of X⁽²⁾.
 
     Source: Beaglehole et al. 2024, Appendix G; the default ε₁, ε₂ and shift are the paper's, δ is
     ours.
-
-    Attributes:
-        n: samples and input dimension.
-        reading: its name.
 
     Args:
         n: samples and input dimension.
@@ -70,10 +65,9 @@ class AlignmentReversing:
             raise UserError(f"delta: {delta}, wanted a positive number; at 0 take square.")
         self.n = n
         self.reading = reading
-        spike = 1 / np.sqrt(n) if reading == "tempered" else 1.0
         scale = 1 / np.sqrt(n) if reading == "tempered" else 1.0
         self._first, self._other = (
-            scale * _spiked_gaussian(n, spike, epsilon1, generator) for _ in range(2)
+            scale * _spiked_gaussian(n, scale, epsilon1, generator) for _ in range(2)
         )
         self._noise = epsilon2 * generator.standard_normal((n, n))
         self._delta = delta if reading == "tempered" else 0.0
@@ -90,12 +84,8 @@ class AlignmentReversing:
                 f"gamma: {gamma} of {self.n} samples, wanted 1/{self.n} to 1; correct it."
             )
         ones = round(gamma * self.n)
-        if self.reading == "compact":
-            second = self._compact_rows(ones)
-        elif self.reading == "rounded":
-            second = self._rounded_rows(ones)
-        else:
-            second = self._inverse[ones:]
+        by_rows = {"compact": self._compact_rows, "rounded": self._rounded_rows}.get(self.reading)
+        second = by_rows(ones) if by_rows else self._inverse[ones:]
         x = np.concatenate([self._first[:ones], second]) + self._noise
         y = np.where(np.arange(self.n) < ones, 1.0, 0.0) + self._label_shift
         return x, y

@@ -1,4 +1,4 @@
-"""Unpack published archives so that every file is there whole or not at all."""
+"""Unpack files so that each is there whole or not at all, and none fills memory or disk."""
 
 import gzip
 import shutil
@@ -7,86 +7,83 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable
+from functools import partial
+from io import BufferedIOBase
 from pathlib import Path
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, reason
+
+LIMIT = 8 * 2**30
+"""Most bytes that a file may unpack to: the memory that the workflow asks for to prepare a dataset.
+The published files have at most a twentieth; a small one that holds more is made to do harm."""
+DAMAGE = (
+    EOFError, KeyError, RuntimeError, ValueError,
+    gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What reading a damaged archive raises; RuntimeError is for a packing that is not known."""
 
 
-def gunzipped(path: Path) -> bytes | None:
-    """Content of a gzip file, or None if it is damaged or empty."""
-    try:
-        return gzip.decompress(path.read_bytes()) or None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        return None
-
-
-def unpack_tar(archive: Path, members: Iterable[str], folder: Path) -> None:
-    """Unpack members of a .tar.gz file, named with forward slashes, with their paths into a folder.
-
-    Raises:
-        UserError: if the archive is damaged or a member is not in it.
-    """
-    wanted = list(members)
-    with _temporary_folder(folder) as temporary:
-        try:
-            with tarfile.open(archive) as tar:
-                for name in wanted:
-                    _write_member(tar, name, Path(temporary))
-        except (tarfile.TarError, KeyError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UserError(
-                f"{archive}: not a whole archive of {', '.join(wanted)} ({error}); "
-                "delete it and run again."
-            ) from error
-        _move_files(Path(temporary), folder)
-
-
-def _write_member(tar: tarfile.TarFile, name: str, folder: Path) -> None:
-    # By hand: Python has safe filters for whole archives from 3.11.4 on only.
-    content = tar.extractfile(name)
-    target = folder / name
-    if content is None or not target.resolve().is_relative_to(folder.resolve()):
-        raise tarfile.TarError(f"{name} is no file inside it")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("wb") as file:
-        shutil.copyfileobj(content, file)
-
-
-def unpack_zip(archive: Path, folder: Path) -> None:
-    """Unpack a zip file's members, with their paths, into a folder.
+def refuse_size(size: int) -> None:
+    """Refuse more than `LIMIT` bytes.
 
     Raises:
-        UserError: if the archive is damaged.
+        ValueError: if it is more.
     """
-    with _temporary_folder(folder) as temporary:
-        try:
-            with zipfile.ZipFile(archive) as file:
-                file.extractall(temporary)
-        except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-            raise UserError(
-                f"{archive}: not a whole zip archive ({error}); delete it and run again."
-            ) from error
-        _move_files(Path(temporary), folder)
+    if size > LIMIT:
+        raise ValueError(f"it unpacks to more than {LIMIT / 2**30:.3g} GiB")
 
 
-def holds_zip(archive: Path, folder: Path) -> bool:
-    """Whether every file of a zip archive is in a folder, with its size."""
-    with zipfile.ZipFile(archive) as file:
-        return all(
-            (folder / member.filename).is_file()
-            and (folder / member.filename).stat().st_size == member.file_size
-            for member in file.infolist()
-            if not member.is_dir()
-        )
+def unpacked(file: BufferedIOBase) -> bytearray:
+    """All that an opened file unpacks to.
+
+    Raises:
+        ValueError: if it is more than `LIMIT`.
+    """
+    content = bytearray()
+    while chunk := file.read(2**20):
+        content += chunk
+        refuse_size(len(content))
+    return content
 
 
-def _temporary_folder(folder: Path) -> tempfile.TemporaryDirectory:
+def unpack(archive: Path, folder: Path, names: Iterable[str] = ()) -> None:
+    """Unpack a zip archive, or the named members of a .tar.gz, with their paths into a folder.
+
+    Raises:
+        UserError: if the archive is damaged, lacks a member, has one that leads out of the folder,
+            or unpacks to more than `LIMIT`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     # On the same file system as the target, so that moving a file is atomic.
-    return tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking.")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking.") as temporary:
+        try:
+            _unpack(archive, Path(temporary).resolve(), names)
+        except DAMAGE as error:
+            raise UserError(
+                f"{archive}: not a whole archive ({reason(error)}); delete it and run again."
+            ) from error
+        for file in sorted(path for path in Path(temporary).rglob("*") if path.is_file()):
+            target = folder / file.relative_to(temporary)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(target)
 
 
-def _move_files(source: Path, target: Path) -> None:
-    for file in sorted(path for path in source.rglob("*") if path.is_file()):
-        destination = target / file.relative_to(source)
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        file.replace(destination)
+def _unpack(archive: Path, folder: Path, names: Iterable[str]) -> None:
+    is_zip = zipfile.is_zipfile(archive)
+    with zipfile.ZipFile(archive) if is_zip else tarfile.open(archive) as opened:
+        if isinstance(opened, zipfile.ZipFile):
+            files = [member for member in opened.infolist() if not member.is_dir()]
+            members = [(m.filename, m.file_size, partial(opened.open, m)) for m in files]
+        else:
+            files = [opened.getmember(name) for name in names]
+            members = [(m.name, m.size, partial(opened.extractfile, m)) for m in files]
+        refuse_size(sum(size for _, size, _ in members))
+        for name, size, open_member in members:
+            target = folder / name
+            if not target.resolve().is_relative_to(folder) or (content := open_member()) is None:
+                raise ValueError(f"{name} is no file inside it")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with content, target.open("wb") as file:
+                shutil.copyfileobj(content, file)
+            if target.stat().st_size != size:  # a link is as long as what it leads to
+                raise ValueError(f"{name} has not the size that is written in it")

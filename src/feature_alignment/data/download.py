@@ -5,37 +5,16 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from feature_alignment.data.archives import refuse_size
 from feature_alignment.errors import UserError
+from feature_alignment.files import whole_file
 
 Report = Callable[[str], None]
+"""Is told the progress, one line at a time."""
 
 TIMEOUT_SECONDS = 30
 TRIES = 4
 FIRST_WAIT_SECONDS = 1.0
-
-
-class _Percentages:
-    """What pooch calls on a progress bar, told as a message for every tenth of the file."""
-
-    def __init__(self, report: Report, name: str) -> None:
-        self.total = 0
-        self._report = report
-        self._name = name
-        self._done = 0
-        self._told = 0
-
-    def update(self, amount: int) -> None:
-        self._done += amount
-        tenths = 10 * self._done // self.total if self.total else 0
-        if self._told < tenths < 10:
-            self._told = tenths
-            self._report(f"{self._name}: {10 * tenths} % of {self.total / 1e6:.1f} MB")
-
-    def reset(self) -> None:
-        self._done = self._told = 0
-
-    def close(self) -> None:
-        self._report(f"{self._name}: fetched")
 
 
 def file_digest(path: Path, algorithm: str) -> str:
@@ -54,10 +33,10 @@ def fetch(
     url: str,
     checksum: str,
     path: Path,
+    report: Report,
     *,
     mirrors: Sequence[str] = (),
     alternative: str = "use source 'npz'",
-    report: Report | None = None,
 ) -> None:
     """Download a file, unless it is there with the right checksum.
 
@@ -65,12 +44,12 @@ def fetch(
     answers "no such file" is not tried again. Nothing is left at `path` that lacks the checksum.
 
     Args:
-        url: the address.
+        url: its address.
         checksum: "md5:…" or "sha256:…", hexadecimal.
-        path: where the file goes.
-        mirrors: other addresses of the same file, tried in turn.
+        path: where it goes.
+        report: told the progress.
+        mirrors: other addresses, tried in turn.
         alternative: what the user can do without the file, for the message.
-        report: told the progress, one line at a time.
 
     Raises:
         UserError: if no address gives the file.
@@ -90,39 +69,50 @@ def fetch(
     )
 
 
-def _fetch_from(url: str, checksum: str, path: Path, report: Report | None) -> str | None:
+def _fetch_from(url: str, checksum: str, path: Path, report: Report) -> str | None:
     """Try one address; the reason if it fails for good."""
-    import pooch
     import requests
 
-    pooch.get_logger().setLevel("WARNING")
-    reason = ""
+    reason = again = ""
     for attempt in range(TRIES):
         if attempt:
             time.sleep(FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
-        if report:
-            again = f", try {attempt + 1} of {TRIES} after: {reason}" if attempt else ""
-            report(f"{path.name}: fetching from {url}{again}")
-        downloader = pooch.HTTPDownloader(
-            # pooch takes any object with tqdm's methods, but declares a bool.
-            progressbar=_Percentages(report, path.name) if report else False,  # pyright: ignore[reportArgumentType]
-            chunk_size=2**20,
-            timeout=TIMEOUT_SECONDS,
-        )
+            again = f", try {attempt + 1} of {TRIES} after: {reason}"
+        report(f"{path.name}: fetching from {url}{again}")
         try:
-            # pooch's own downloader does not have the type that pooch declares.
-            pooch.retrieve(url, checksum, path.name, path.parent, downloader=downloader)  # pyright: ignore[reportArgumentType]
+            _download(url, checksum, path, report)
             return None
-        except requests.HTTPError as error:
-            status = getattr(error.response, "status_code", None)
-            reason = f"HTTP status {status} {getattr(error.response, 'reason', '')}"
-            if status in (401, 403, 404, 410):
-                return reason
+        except FileNotFoundError as error:
+            return str(error)
         except requests.RequestException as error:
             reason = _connection_reason(error)
-        except ValueError:  # pooch's answer to a wrong checksum
-            reason = f"the content there does not have checksum {checksum}"
+        except ValueError as error:
+            reason = str(error)
     return f"{reason}; tried {TRIES} times"
+
+
+def _download(url: str, checksum: str, path: Path, report: Report) -> None:
+    import requests
+
+    with (
+        whole_file(path) as partial,
+        requests.get(url, stream=True, timeout=TIMEOUT_SECONDS) as answer,
+    ):
+        if answer.status_code != 200:
+            kind = FileNotFoundError if answer.status_code in (401, 403, 404, 410) else ValueError
+            raise kind(f"HTTP status {answer.status_code} {answer.reason}")
+        total, told = int(answer.headers.get("Content-Length", 0)), 0
+        with partial.open("wb") as file:
+            for chunk in answer.iter_content(2**20):
+                file.write(chunk)
+                refuse_size(file.tell())
+                tenths = 10 * file.tell() // total if total else 0
+                if told < tenths < 10:
+                    told = tenths
+                    report(f"{path.name}: {10 * tenths} % of {total / 1e6:.1f} MB")
+        if not has_checksum(partial, checksum):
+            raise ValueError(f"the content there does not have checksum {checksum}")
+    report(f"{path.name}: fetched")
 
 
 def _connection_reason(error: Exception) -> str:

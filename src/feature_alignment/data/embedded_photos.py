@@ -1,4 +1,4 @@
-"""Patches of scikit-learn's two photographs: the stand-ins of CIFAR-10 and STL-10."""
+"""Patches of scikit-learn's photographs and its digits: six stand-ins."""
 
 from dataclasses import dataclass
 
@@ -6,28 +6,27 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image
 
-from feature_alignment.data.sklearn_files import photograph
+from feature_alignment.data.sklearn_files import digits, photograph
+from feature_alignment.determinism import stream
 
 Drawn = tuple[np.ndarray, np.ndarray]
 """Images uint8 (n, height, width, channels) and labels int64 (n,)."""
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels
 
 SIZE = 32
+TEST_PER_CLASS = 36
+"""Handwritten digits of each class that are kept for testing."""
 _REGION_SIDES = (20, 32)
 _PART_SIDES = (56, 80)
 _NOISE = 6.0
+_INK = 16  # the darkest value in the digits' files
 
 
 @dataclass(frozen=True)
 class Region:
-    """A class of patches.
+    """A class of patches: what it shows, of which photograph, and the boxes that they are cut from.
 
-    Attributes:
-        name: what its patches show.
-        photo: "china" or "flower".
-        train: boxes that training patches are cut from.
-        test: boxes that test patches are cut from; they share no pixel with any training box of
-            the same set.
+    The boxes for testing share no pixel with any training box of the same set.
     """
 
     name: str
@@ -36,41 +35,30 @@ class Region:
     test: tuple[Box, ...]
 
 
+# fmt: off
 REGIONS = (
     Region("sky", "china", ((330, 0, 520, 130),), ((530, 0, 640, 130),)),
     Region("roof", "china", ((150, 65, 265, 125), (75, 250, 340, 289)), ((95, 155, 320, 190),)),
     Region("gallery", "china", ((85, 290, 325, 345),), ((105, 191, 312, 240),)),
     Region("lake", "china", ((345, 235, 455, 290),), ((480, 216, 548, 250),)),
-    Region(
-        "shrubs",
-        "china",
-        ((400, 300, 560, 427), (20, 360, 100, 427)),
-        ((340, 340, 399, 427), (110, 365, 200, 427)),
-    ),
+    Region("shrubs", "china", ((400, 300, 560, 427), (20, 360, 100, 427)),
+           ((340, 340, 399, 427), (110, 365, 200, 427))),
     Region("horizon", "china", ((335, 180, 440, 225),), ((445, 180, 545, 215),)),
-    Region(
-        "petals",
-        "flower",
-        ((175, 150, 240, 290), (240, 92, 370, 140), (250, 295, 370, 350)),
-        ((378, 150, 440, 290),),
-    ),
+    Region("petals", "flower", ((175, 150, 240, 290), (240, 92, 370, 140), (250, 295, 370, 350)),
+           ((378, 150, 440, 290),)),
     Region("flower heart", "flower", ((242, 145, 335, 290),), ((337, 145, 376, 290),)),
     Region("leaf", "flower", ((0, 90, 130, 240),), ((0, 245, 110, 320),)),
     Region("shade", "flower", ((470, 230, 640, 360),), ((40, 335, 165, 427),)),
 )
-REGION_NAMES = tuple(region.name for region in REGIONS)
-
 # Five upright bands of each photograph; a strip across the middle is kept for testing.
 PARTS = tuple(
-    Region(
-        f"{photo} part {band + 1}",
-        photo,
-        ((128 * band, 0, 128 * band + 128, 165), (128 * band, 255, 128 * band + 128, 427)),
-        ((128 * band, 170, 128 * band + 128, 250),),
-    )
-    for photo in ("china", "flower")
-    for band in range(5)
+    Region(f"{photo} part {band + 1}", photo,
+           ((128 * band, 0, 128 * band + 128, 165), (128 * band, 255, 128 * band + 128, 427)),
+           ((128 * band, 170, 128 * band + 128, 250),))
+    for photo in ("china", "flower") for band in range(5)
 )
+# fmt: on
+REGION_NAMES = tuple(region.name for region in REGIONS)
 
 
 def balanced_labels(n: int, classes: int, generator: Generator) -> np.ndarray:
@@ -78,21 +66,21 @@ def balanced_labels(n: int, classes: int, generator: Generator) -> np.ndarray:
     return generator.permutation(np.arange(n) % classes).astype(np.int64)
 
 
-def patches(
-    regions: tuple[Region, ...],
-    labels: np.ndarray,
+def backgrounds(
     split: str,
-    sides: tuple[int, int],
+    labels: np.ndarray,
     generator: Generator,
+    regions: tuple[Region, ...] = REGIONS,
+    sides: tuple[int, int] = _REGION_SIDES,
 ) -> np.ndarray:
     """One patch of a class's boxes for each label, at random place, size and exposure.
 
     Args:
-        regions: the classes.
-        labels: integers (n,), positions in `regions`.
         split: "train" or "test": which boxes to cut from.
-        sides: shortest and longest side of the cut square, in pixels.
+        labels: integers (n,), positions in `regions`.
         generator: source of the draws.
+        regions: the classes.
+        sides: shortest and longest side of the cut square, in pixels.
 
     Returns:
         float32 (n, SIZE, SIZE, channels=3), about 0 to 255, not rounded.
@@ -123,19 +111,87 @@ def as_pixels(images: np.ndarray, generator: Generator) -> np.ndarray:
 
 
 def photograph_regions(split: str, n: int, generator: Generator) -> Drawn:
-    """Small patches classed by what they show, see `embedded.StandIn`; (n, 32, 32, 3)."""
+    """CIFAR-10: small patches classed by what they show, (n, 32, 32, 3)."""
     labels = balanced_labels(n, len(REGIONS), generator)
-    images = patches(REGIONS, labels, split, _REGION_SIDES, generator)
-    return as_pixels(images, generator), labels
+    return as_pixels(backgrounds(split, labels, generator), generator), labels
 
 
 def photograph_parts(split: str, n: int, generator: Generator) -> Drawn:
-    """Large patches classed by photograph and upright band, as `photograph_regions`."""
+    """STL-10: large patches classed by photograph and upright band, (n, 32, 32, 3)."""
     labels = balanced_labels(n, len(PARTS), generator)
-    images = patches(PARTS, labels, split, _PART_SIDES, generator)
+    images = backgrounds(split, labels, generator, PARTS, _PART_SIDES)
     return as_pixels(images, generator), labels
 
 
-def photograph_backgrounds(split: str, labels: np.ndarray, generator: Generator) -> np.ndarray:
-    """Patches (n, 32, 32, 3) to draw on, for labels (n,) that are places in `REGIONS`."""
-    return patches(REGIONS, labels, split, _REGION_SIDES, generator)
+def digit_split(split: str) -> Drawn:
+    """The fixed division of the 1797 digits, 360 for testing and 1437 for training.
+
+    Returns:
+        uint8 (n, 8, 8), 0 to 16, and int64 (n,).
+    """
+    images, labels = digits()
+    order = stream(0, "embedded/digits").permutation(len(labels))
+    testing = np.concatenate([order[labels[order] == c][:TEST_PER_CLASS] for c in range(10)])
+    chosen = order[np.isin(order, testing) == (split == "test")]
+    return images[chosen], labels[chosen]
+
+
+def _enlarged(digit: np.ndarray, side: int) -> np.ndarray:
+    """One digit's ink, 0 to 1, float32 (side, side)."""
+    image = Image.fromarray(digit.astype(np.float32) / _INK)
+    image = image.resize((side, side), Image.Resampling.BICUBIC)
+    return np.clip(np.asarray(image), 0.0, 1.0)
+
+
+def enlarged_digits(split: str, n: int, generator: Generator) -> Drawn:
+    """MNIST: digits enlarged to 20x20 and centred in 28x28, (n, 28, 28, 1), always the same."""
+    images, labels = digit_split(split)
+    x = np.zeros((n, 28, 28, 1), dtype=np.uint8)
+    for i, digit in enumerate(images[:n]):
+        x[i, 4:24, 4:24, 0] = np.rint(255 * _enlarged(digit, 20))
+    return x, labels[:n]
+
+
+def _ink_masks(split: str, labels: np.ndarray, generator: Generator) -> np.ndarray:
+    """Ink of a random digit for each label, at random size and place; (n, SIZE, SIZE, 1)."""
+    images, classes = digit_split(split)
+    masks = np.zeros((len(labels), SIZE, SIZE, 1), dtype=np.float32)
+    for i, label in enumerate(labels):
+        digit = images[generator.choice(np.flatnonzero(classes == label))]
+        side = int(generator.integers(24, 31))
+        # Off centre by at most 3 pixels: as far as the crops of house numbers are.
+        margin = SIZE - side
+        low, high = max(0, margin // 2 - 3), min(margin, margin // 2 + 3)
+        top, left = generator.integers(low, high + 1, size=2)
+        masks[i, top : top + side, left : left + side, 0] = _enlarged(digit, side)
+    return masks
+
+
+def street_digits(split: str, n: int, generator: Generator) -> Drawn:
+    """SVHN: digits lighter than the photograph patches that they stand on, (n, 32, 32, 3).
+
+    The splits share neither digits nor patches.
+    """
+    labels = balanced_labels(n, 10, generator)
+    walls = backgrounds(split, generator.integers(len(REGIONS), size=n), generator)
+    alpha = _ink_masks(split, labels, generator)
+    mean = walls.mean(axis=(1, 2), keepdims=True)  # (n, 1, 1, 3)
+    # A flattened background keeps the ink in sight, as paint on a wall does.
+    wall = np.minimum(mean + 0.45 * (walls - mean), 150.0)
+    ink = np.minimum(wall.mean(axis=(1, 2), keepdims=True) + 90, 200.0)
+    ink = ink + generator.uniform(-25.0, 55.0, (n, 1, 1, 3)).astype(np.float32)
+    return as_pixels((1 - alpha) * wall + alpha * ink, generator), labels
+
+
+def digits_on_photographs(split: str, n: int, generator: Generator) -> Drawn:
+    """CIFAR-100: digits over photograph patches, classed by both: 10 · digit + region.
+
+    As `street_digits`, with labels from 0 to 99.
+    """
+    labels = balanced_labels(n, 100, generator)
+    patches = backgrounds(split, labels % 10, generator)
+    alpha = _ink_masks(split, labels // 10, generator)
+    # Black or white, whichever the background is farther from: the colours stay the region's.
+    light = patches.mean(axis=(1, 2, 3), keepdims=True) < 110
+    ink = np.where(light, 235.0, 20.0).astype(np.float32)
+    return as_pixels((1 - 0.8 * alpha) * patches + 0.8 * alpha * ink, generator), labels

@@ -6,8 +6,9 @@ This module imports nothing beyond the standard library: the workflow reads it a
 import hashlib
 import json
 import os
+import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -25,8 +26,9 @@ _SETTLED_NS = 2_000_000_000
 def content_hash(source: str, path: str | None) -> str | None:
     """SHA-256 of the file or image folder that a source reads.
 
-    Of a file its bytes as they lie, packed or not; of a folder what `folder_hash` takes. A file
-    whose size, times and inode are those of the last time is not read again.
+    Of a file its bytes as they lie, packed or not; of a folder, in ascending order of their paths,
+    its class folders, such as `train/cat/`, and path and hash of each image. A file whose size,
+    times and inode are those of the last time is not read again.
 
     Args:
         source: a dataset's source.
@@ -38,34 +40,27 @@ def content_hash(source: str, path: str | None) -> str | None:
     if source not in OWN_SOURCES or path is None:
         return None
     try:
-        if source == "imagefolder":
-            return folder_hash(dict(_hashes_in(path)))
-        return _file_hash(path, Path(path).stat())
-    except OSError:
+        if source != "imagefolder":
+            return _file_hash(path, Path(path).stat())
+        digest = hashlib.sha256()
+        for name, of_file in sorted(_hashes_in(path)):
+            digest.update(os.fsencode(name) + b"\0" + of_file.encode() + b"\n")
+        return digest.hexdigest()
+    except (OSError, ValueError):  # the latter of a path that no system has
         return None
 
 
-def folder_hash(files: Mapping[str, str]) -> str:
-    """SHA-256 over relative paths, in ascending order, and the hash of each file.
-
-    Args:
-        files: hash by path; class folders count too, as `train/cat/` with an empty hash.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(os.fsencode(path) + b"\0" + files[path].encode() + b"\n")
-    return digest.hexdigest()
-
-
 def class_folders(folder: str | Path) -> dict[str, list[os.DirEntry[str]]]:
-    """The image files in each class folder; hidden entries and other files are not read.
+    """The image files, or links, in each class folder; what is hidden or no image is not read.
 
     Raises:
         OSError: if a folder is missing or must not be read.
     """
     return {
         entry.name: [
-            file for file in _visible(entry.path) if file.name.lower().endswith(IMAGE_SUFFIXES)
+            file
+            for file in _visible(entry.path)
+            if file.name.lower().endswith(IMAGE_SUFFIXES) and (file.is_file() or file.is_symlink())
         ]
         for entry in _visible(folder)
         if entry.is_dir()
@@ -110,6 +105,8 @@ def _hashes_in(root: str) -> Iterator[tuple[str, str]]:
 
 
 def _file_hash(path: str, status: os.stat_result) -> str:
+    if not stat.S_ISREG(status.st_mode):  # a pipe or device might never end
+        raise OSError(f"{path} is no file")
     times = (status.st_mtime_ns, status.st_ctime_ns)
     state = f"{status.st_size} {times} {status.st_ino}"
     known = _READ.get(path) or _remembered().get(path)

@@ -1,29 +1,29 @@
 """Conversion of images and labels to canonical arrays; what does not fit is refused."""
 
 import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from feature_alignment.data.registry import DatasetInfo
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, reason
 
 Form = tuple[int, int, int]
 """Height, width and channels, 1 for grey and 3 for colour, of an image as it was found."""
+Converted = tuple[dict[str, np.ndarray], set[Form]]
+"""Arrays `x_<split>` uint8 (n, height, width, channels) and `y_<split>` int64 (n,); the forms."""
 _GREY_MODES = ("1", "L", "LA")
 # 16-bit and float images would be clipped silently by Pillow's conversion.
 _EIGHT_BIT_MODES = (*_GREY_MODES, "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
 def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarray:
-    """One image in canonical size and channels, as uint8.
+    """One image of 8 bits a channel as uint8 of a shape: height, width, and 1 or 3 channels.
 
     Resizing is Pillow's bilinear filter, which averages over the source pixels when shrinking.
-
-    Args:
-        image: an image with 8 bits a channel.
-        shape: (height, width, channels), channels 1 (grey) or 3 (RGB).
     """
     height, width, channels = shape
     image = image.convert("L" if channels == 1 else "RGB")
@@ -32,25 +32,32 @@ def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarr
     return np.asarray(image, dtype=np.uint8).reshape(shape)
 
 
-def read_image(path: Path, shape: tuple[int, int, int]) -> tuple[np.ndarray, Form]:
-    """Read one image file: uint8 of the canonical shape, and the file's own form.
+def read_image(
+    path: Path, shape: tuple[int, int, int], *, square: bool = False
+) -> tuple[np.ndarray, Form]:
+    """Read one image file, or its central square: uint8 of the canonical shape, and its form.
 
     Raises:
-        UserError: if the file is not an image, is cut off, or has more than 8 bits a channel.
+        UserError: if the file is not an image, is cut off, has more than 8 bits a channel or more
+            pixels than Pillow takes for harmless, 89 million.
         PermissionError: if the file must not be read.
     """
     try:
-        with Image.open(path) as image:
+        too_large = {"action": "error", "category": Image.DecompressionBombWarning}
+        with warnings.catch_warnings(**too_large), Image.open(path) as image:
             image.load()
             mode, (width, height) = image.mode, image.size
             if mode in _EIGHT_BIT_MODES:
                 form = (height, width, 1 if mode in _GREY_MODES else 3)
-                return canonical_image(image, shape), form
+                side = min(width, height)
+                left, top = (width - side) // 2, (height - side) // 2
+                part = image.crop((left, top, left + side, top + side)) if square else image
+                return canonical_image(part, shape), form
     except PermissionError:
         raise
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders raise what they like at bytes that are no image
         raise UserError(
-            f"{path}: not a whole image file ({error}); replace or remove it."
+            f"{path}: not a whole image file ({reason(error)}); replace or remove it."
         ) from error
     raise UserError(
         f"{path}: pixels of mode {mode!r}, wanted 8 bits a channel; convert it to an 8-bit image."
@@ -68,17 +75,54 @@ def image_form(info: DatasetInfo) -> tuple[tuple[int, int, int], int]:
     return info.shape, info.classes
 
 
-def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
-    """Images of one split in canonical size and channels, uint8 (n, *info.shape).
-
-    Args:
-        x: uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels.
-        info: the data set.
-        where: file and array, for messages.
+def from_files(
+    info: DatasetInfo,
+    splits: Mapping[str, tuple[Sequence[Path], Iterable[int]]],
+    where: str,
+    *,
+    square: bool = False,
+) -> Converted:
+    """Canonical arrays of image files and their labels, by split; maybe of the central squares.
 
     Raises:
-        UserError: if type or shape is not one of these, or there is no image.
+        UserError: if a file cannot be read, see `read_image`, or a label is out of range.
     """
+    shape, _ = image_form(info)
+    arrays: dict[str, np.ndarray] = {}
+    forms: set[Form] = set()
+    for split, (files, labels) in splits.items():
+        images, found = zip(*(read_image(f, shape, square=square) for f in files), strict=True)
+        arrays[f"x_{split}"] = np.stack(images)
+        y = np.array(list(labels), dtype=np.int64)
+        arrays[f"y_{split}"] = _labels(y, len(images), info, f"{where}, {split}")
+        forms.update(found)
+    return arrays, forms
+
+
+def from_arrays(
+    info: DatasetInfo, splits: Mapping[str, tuple[np.ndarray, np.ndarray]], where: str
+) -> Converted:
+    """Canonical arrays of images and labels, by split.
+
+    Args:
+        info: the data set.
+        splits: uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels, and
+            integers (n,) from 0 to classes − 1.
+        where: the file, for messages.
+
+    Raises:
+        UserError: if type, shape, number or range is wrong, or there is no image.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    forms: set[Form] = set()
+    for split, (x, y) in splits.items():
+        arrays[f"x_{split}"] = _images(x, info, f"{where}, x_{split}")
+        arrays[f"y_{split}"] = _labels(y, len(x), info, f"{where}, y_{split}")
+        forms.add((*x.shape[1:3], x.shape[3] if x.ndim == 4 else 1))
+    return arrays, forms
+
+
+def _images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
     if x.dtype != np.uint8:
         hint = "cast them" if x.dtype.kind in "biu" else "scale them to 0..255, round and cast them"
         raise UserError(f"{where}: pixels are {x.dtype}, wanted uint8; {hint} to uint8.")
@@ -96,24 +140,11 @@ def canonical_images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray
     shape, _ = image_form(info)
     if x.shape[1:] == shape:
         return np.ascontiguousarray(x)
-    grey = x.shape[-1] == 1
-    return np.stack(
-        [canonical_image(Image.fromarray(one[..., 0] if grey else one), shape) for one in x]
-    )
+    images = (Image.fromarray(one[..., 0] if x.shape[-1] == 1 else one) for one in x)
+    return np.stack([canonical_image(image, shape) for image in images])
 
 
-def canonical_labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
-    """Labels of one split, checked: int64 (n,), from 0 to classes − 1.
-
-    Args:
-        y: integers (n,).
-        n: number of images of the split.
-        info: the data set.
-        where: file and array, for messages.
-
-    Raises:
-        UserError: if type, shape, number or range is wrong.
-    """
+def _labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
     if y.dtype.kind not in "iu":
         raise UserError(f"{where}: labels are {y.dtype}, wanted integers; cast them.")
     if y.shape != (n,):
@@ -130,17 +161,8 @@ def canonical_labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np
     return y.astype(np.int64)
 
 
-def forms_of(*arrays: np.ndarray) -> set[Form]:
-    """Forms of arrays of images, (n, height, width) or (n, height, width, channels)."""
-    return {(*x.shape[1:3], x.shape[3] if x.ndim == 4 else 1) for x in arrays}
-
-
 def conversion_notes(forms: set[Form], info: DatasetInfo) -> list[str]:
-    """What a reader should know about conversions: a sentence for each, or none.
-
-    Args:
-        forms: of the images as found.
-        info: the data set.
+    """What a reader should know about conversions of images of such forms, a sentence for each.
 
     Example:
         >>> from feature_alignment.data.registry import DATASETS
@@ -148,8 +170,6 @@ def conversion_notes(forms: set[Form], info: DatasetInfo) -> list[str]:
         ['images of 96x96 pixels resized to 32x32 (Pillow, bilinear with antialiasing)']
         >>> conversion_notes({(28, 28, 3)}, DATASETS["mnist"])
         ['colour images made grey (Pillow, ITU-R 601-2 luma)']
-        >>> conversion_notes({(32, 32, 3)}, DATASETS["stl10"])
-        []
     """
     (height, width, channels), _ = image_form(info)
     notes = []
@@ -182,18 +202,16 @@ def size_warnings(forms: set[Form]) -> list[str]:
     return [f"images of {len(sizes)} sizes ({named}) are brought to one"]
 
 
-def natural_order(names: list[str]) -> list[str]:
+def natural_order(names: Iterable[str]) -> list[str]:
     """Names in ascending order, numbers in them compared as numbers.
 
     Example:
         >>> natural_order(["10", "9", "b", "a2", "a10"])
         ['9', '10', 'a2', 'a10', 'b']
     """
-    return sorted(
-        names,
-        key=lambda name: (
-            [(0, int(part), "") if part.isdecimal() else (1, 0, part)
-             for part in re.split(r"(\d+)", name) if part],
-            name,
-        ),
-    )  # fmt: skip
+
+    def key(name: str) -> tuple[list[tuple[int, int, str]], str]:
+        parts = [part for part in re.split(r"(\d+)", name) if part]
+        return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts], name
+
+    return sorted(names, key=key)

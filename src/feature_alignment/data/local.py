@@ -1,31 +1,27 @@
 """Image sets that a user brings: an image folder, or one NumPy archive."""
 
-import hashlib
 import io
 import lzma
+import os
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from feature_alignment.data.archives import refuse_size, unpacked
 from feature_alignment.data.canonical import Loaded
-from feature_alignment.data.download import file_digest
-from feature_alignment.data.identity import IMAGE_SUFFIXES, class_folders, folder_hash
+from feature_alignment.data.identity import IMAGE_SUFFIXES, class_folders, content_hash
 from feature_alignment.data.images import (
     Form,
-    canonical_images,
-    canonical_labels,
     conversion_notes,
-    forms_of,
-    image_form,
+    from_arrays,
+    from_files,
     natural_order,
-    read_image,
     size_warnings,
 )
 from feature_alignment.data.registry import DatasetInfo
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, reason
 
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -42,37 +38,25 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
         UserError: if the file is damaged or an array is missing or not as it should be.
         OSError: if the file must not be read.
     """
-    content = Path(path).read_bytes()
+    packed = path.endswith(".xz")
     try:
-        raw = lzma.decompress(content) if path.endswith(".xz") else content
-        with zipfile.ZipFile(io.BytesIO(raw)):
-            pass  # np.load would read other formats as well
+        with lzma.open(path) if packed else Path(path).open("rb") as file:
+            raw = unpacked(file)
+        with zipfile.ZipFile(io.BytesIO(raw)) as members:  # np.load would read other formats, too
+            refuse_size(sum(member.file_size for member in members.infolist()))
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            found = archive.files
-            arrays = {key: archive[key] for key in _NPZ_KEYS if key in found}
-    except (OSError, ValueError, EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
+            arrays = {key: archive[key] for key in _NPZ_KEYS}
+    except OSError:
+        raise
+    except Exception as error:  # the readers raise what they like at bytes that are no archive
         raise UserError(
-            f"{path}: not a whole .npz file of plain arrays ({error}); copy it again, or write it "
-            f"with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
-        ) from error
-    missing = [key for key in _NPZ_KEYS if key not in arrays]
-    if missing:
-        raise UserError(
-            f"{path}: no array {missing[0]!r} (found: {', '.join(sorted(found)) or 'none'}); "
+            f"{path}: not a whole .npz file of plain arrays ({reason(error)}); copy it again, or "
             f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
-        )
-    canonical = {}
-    for split in ("train", "test"):
-        x = canonical_images(arrays[f"x_{split}"], info, f"{path}, x_{split}")
-        y = canonical_labels(arrays[f"y_{split}"], len(x), info, f"{path}, y_{split}")
-        canonical |= {f"x_{split}": x, f"y_{split}": y}
-    forms = forms_of(arrays["x_train"], arrays["x_test"])
-    notes = ["unpacked from .xz"] if path.endswith(".xz") else []
-    return canonical, {
-        "origin": [{"file": path, "sha256": hashlib.sha256(content).hexdigest()}],
-        "notes": notes + conversion_notes(forms, info),
-        "warnings": size_warnings(forms),
-    }
+        ) from error
+    splits = {s: (arrays[f"x_{s}"], arrays[f"y_{s}"]) for s in ("train", "test")}
+    canonical, forms = from_arrays(info, splits, path)
+    origin = {"file": path, "sha256": content_hash("npz", path)}
+    return canonical, _described(info, origin, ["unpacked from .xz"] if packed else [], forms)
 
 
 def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
@@ -89,61 +73,65 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
 
     Raises:
         UserError: if a folder is missing or holds no image, the classes are not as many as the set
-            has, or an image cannot be read.
+            has, an image cannot be read, or a link leads out of the folder.
         OSError: if a file or folder must not be read.
     """
     root = Path(path)
-    found = {split: _class_files(root / split) for split in ("train", "test")}
+    found = {split: _class_files(root, split) for split in ("train", "test")}
     names = _class_names(info, root, found)
-    shape, _ = image_form(info)
-    arrays: dict[str, np.ndarray] = {}
-    forms: set[Form] = set()
-    hashes = {f"{split}/{name}/": "" for split, files in found.items() for name in files}
-    for split, files in found.items():
-        images, labels = [], []
-        for label, file in _in_turn(names, files):
-            image, form = read_image(file, shape)
-            images.append(image)
-            labels.append(label)
-            forms.add(form)
-            hashes[file.relative_to(root).as_posix()] = file_digest(file, "sha256")
-        arrays[f"x_{split}"] = np.stack(images)
-        arrays[f"y_{split}"] = np.array(labels, dtype=np.int64)
-    return arrays, {
-        "origin": [{"folder": path, "sha256": folder_hash(hashes)}],
-        "notes": ["images taken in turn from each class", *conversion_notes(forms, info)],
+    splits = {split: _in_turn(names, files) for split, files in found.items()}
+    arrays, forms = from_files(info, splits, path)
+    origin = {"folder": path, "sha256": content_hash("imagefolder", path)}
+    described = _described(info, origin, ["images taken in turn from each class"], forms)
+    return arrays, {**described, "class_names": names}
+
+
+def _described(
+    info: DatasetInfo, origin: dict[str, str | None], notes: list[str], forms: set[Form]
+) -> dict[str, list]:
+    return {
+        "origin": [origin],
+        "notes": notes + conversion_notes(forms, info),
         "warnings": size_warnings(forms),
-        "class_names": names,
     }
 
 
-def _class_files(folder: Path) -> dict[str, list[Path]]:
+def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
     """The images of each class folder, in ascending order of their names.
 
     Raises:
-        UserError: if there is no such folder, or no image in it.
+        UserError: if there is no such folder, no image in it, or a link leads out of the root.
     """
+    folder = root / split
     if not folder.is_dir():
         raise UserError(
             f"{folder}: no such folder; an image folder needs train/ and test/, "
             "each with one folder per class."
         )
-    found = {
-        name: [folder / name / file for file in natural_order([entry.name for entry in entries])]
-        for name, entries in class_folders(folder).items()
-    }
-    if not any(found.values()):
+    entries = class_folders(folder)
+    links = [Path(file) for files in entries.values() for file in files if file.is_symlink()]
+    for place in (folder, *(folder / name for name in entries), *links):
+        inside = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(root))
+        if not (inside and place.exists()):
+            raise UserError(
+                f"{place}: is a link that leads nowhere or out of {root}; put there what it is to "
+                "lead to."
+            )
+    if not any(entries.values()):
         raise UserError(
             f"{folder}: no image in class folders (names ending in {' '.join(IMAGE_SUFFIXES)}); "
             "put one folder of images for each class there."
         )
-    return found
+    return {
+        name: [folder / name / file for file in natural_order(file.name for file in files)]
+        for name, files in entries.items()
+    }
 
 
 def _class_names(
     info: DatasetInfo, root: Path, found: Mapping[str, Mapping[str, list[Path]]]
 ) -> list[str]:
-    names = natural_order(list(found["train"].keys() | found["test"].keys()))
+    names = natural_order(found["train"].keys() | found["test"].keys())
     if len(names) == info.classes:
         return names
     odd = sorted(found["train"].keys() ^ found["test"].keys())
@@ -154,11 +142,11 @@ def _class_names(
     )
 
 
-def _in_turn(names: list[str], files: Mapping[str, list[Path]]) -> list[tuple[int, Path]]:
-    """(label, file) pairs: the first file of each class, then the second of each, and so on."""
-    ranked = [
+def _in_turn(names: list[str], files: Mapping[str, list[Path]]) -> tuple[list[Path], list[int]]:
+    """Files and labels: the first file of each class, then the second of each, and so on."""
+    ranked = sorted(
         (rank, label, file)
         for label, name in enumerate(names)
         for rank, file in enumerate(files.get(name, []))
-    ]
-    return [(label, file) for _, label, file in sorted(ranked)]
+    )
+    return [file for _, _, file in ranked], [label for _, label, _ in ranked]

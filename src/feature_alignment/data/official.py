@@ -6,24 +6,21 @@ The network is not used where the files are complete. Addresses and checksums ar
 import gzip
 import hashlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feature_alignment.data.archives import gunzipped, unpack_tar
+from feature_alignment.data.archives import DAMAGE, unpack, unpacked
 from feature_alignment.data.canonical import Loaded
-from feature_alignment.data.celeba import load_celeba
 from feature_alignment.data.download import Report, fetch, file_digest, has_checksum
-from feature_alignment.data.gtsrb import load_gtsrb
-from feature_alignment.data.images import (
-    canonical_images,
-    canonical_labels,
-    conversion_notes,
-    forms_of,
-)
+from feature_alignment.data.images import conversion_notes, from_arrays, from_files, image_form
 from feature_alignment.data.registry import DatasetInfo
+from feature_alignment.errors import UserError, reason
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # MNIST is often passed on recompressed or uncompressed; torchvision publishes the .gz files'
 # checksums only.
@@ -33,19 +30,29 @@ MNIST_UNCOMPRESSED_MD5 = {
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
     "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
+# torchvision has these inside its download method, out of reach.
+GTSRB_URL = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370/"
+GTSRB_ARCHIVES = {
+    "train": {"GTSRB-Training_fixed.zip": "513f3c79a4c5141765e10e952eaa2478"},
+    "test": {
+        "GTSRB_Final_Test_Images.zip": "c7e4e6327067d32654124b0fe9e82185",
+        "GTSRB_Final_Test_GT.zip": "fe31e9c9270bbcd7b84b7f21a9d9d9e5",
+    },
+}
+GTSRB_IMAGES = {"train": 26640, "test": 12630}
+"""How many images the archives hold."""
+# Beaglehole et al. 2024 trains on a balanced subset of 7500; the limit also bounds memory.
+CELEBA_PER_CLASS = {"train": 3750, "test": 1000}
+_CELEBA_PARTITION = {"train": 0, "test": 2}
 
 
-def load_official(info: DatasetInfo, folder: str, report: Report | None = None) -> Loaded:
+def load_official(info: DatasetInfo, folder: str, report: Report) -> Loaded:
     """Read a published set from torchvision's download folder, fetching what is missing.
 
     Args:
-        info: an image set.
+        info: an image set, whose images are kept in the published order.
         folder: torchvision's `root`.
-        report: told the progress, one line at a time.
-
-    Returns:
-        The canonical arrays in the published order, and `origin`, `notes` and perhaps
-        `class_names` for the description.
+        report: told the progress.
 
     Raises:
         UserError: if a file cannot be fetched or is not as published.
@@ -53,33 +60,42 @@ def load_official(info: DatasetInfo, folder: str, report: Report | None = None) 
     return _LOADERS[info.name](info, Path(folder), report)
 
 
-def _load_mnist(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
+def _load_mnist(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     from torchvision import datasets
 
     source = getattr(datasets, info.title)  # MNIST or KMNIST
-    raw = root / source.__name__ / "raw"
-    uncompressed = MNIST_UNCOMPRESSED_MD5 if info.name == "mnist" else {}
+    known = MNIST_UNCOMPRESSED_MD5 if info.name == "mnist" else {}
     files, parts = [], {}
-    for name, md5 in source.resources:
-        packed, plain = raw / name, raw / name.removesuffix(".gz")
-        known = f"md5:{uncompressed.get(plain.name)}"
-        if has_checksum(plain, known):
-            files.append(plain)
-            parts[plain.name] = _idx_array(plain.read_bytes())
-            continue
-        content = gunzipped(packed) if packed.is_file() else None
-        if content is None or not _content_has(content, known):
-            first, *mirrors = [f"{mirror}{name}" for mirror in source.mirrors]
-            fetch(first, f"md5:{md5}", packed, mirrors=mirrors, report=report)
-            content = gzip.decompress(packed.read_bytes())
-        files.append(packed)
-        parts[plain.name] = _idx_array(content)
     # Not through the class, which would unpack beside the files, perhaps in a read-only folder.
+    for name, md5 in source.resources:
+        packed = root / source.__name__ / "raw" / name
+        plain = packed.with_suffix("")
+        wanted = known.get(plain.name)
+        forms = (file for file in (plain, packed) if _content_md5(file) == wanted)
+        file = next(forms, None)
+        if file is None:
+            first, *mirrors = (f"{mirror}{name}" for mirror in source.mirrors)
+            fetch(first, f"md5:{md5}", file := packed, report, mirrors=mirrors)
+        files.append(file)
+        parts[plain.name] = _idx_array(_content(file))
     arrays = {
         split: (parts[f"{prefix}-images-idx3-ubyte"], parts[f"{prefix}-labels-idx1-ubyte"])
         for split, prefix in (("train", "train"), ("test", "t10k"))
     }
     return _canonical(info, arrays, files)
+
+
+def _content(file: Path) -> bytes:
+    """What a file holds, unpacked if it is gzipped; nothing if it is missing or damaged."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            return bytes(unpacked(opened))
+    except (FileNotFoundError, *DAMAGE):
+        return b""
+
+
+def _content_md5(file: Path) -> str:
+    return hashlib.md5(_content(file)).hexdigest()
 
 
 def _idx_array(content: bytes) -> np.ndarray:
@@ -89,14 +105,10 @@ def _idx_array(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
-def _content_has(content: bytes, checksum: str) -> bool:
-    return hashlib.md5(content).hexdigest() == checksum.removeprefix("md5:")
-
-
-def _load_cifar(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
+def _load_cifar(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     from torchvision import datasets
 
-    source = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[info.name]
+    source = getattr(datasets, info.name.upper())
     checksums = [*source.train_list, *source.test_list]
     checksums.append((source.meta["filename"], source.meta["md5"]))
     files = _complete_from_tar(source, checksums, root, report)
@@ -106,7 +118,7 @@ def _load_cifar(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
     return loaded, extra | {"class_names": list(sets["train"].classes)}
 
 
-def _load_stl10(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
+def _load_stl10(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     from torchvision import datasets
 
     class LabelledSTL10(datasets.STL10):
@@ -115,68 +127,171 @@ def _load_stl10(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
 
     checksums = [*LabelledSTL10.train_list, *LabelledSTL10.test_list]
     files = _complete_from_tar(LabelledSTL10, checksums, root, report)
-    arrays = {}
-    for split in ("train", "test"):
-        labelled = LabelledSTL10(str(root), split=split)
-        # (n, c, h, w) -> (n, h, w, c)
-        arrays[split] = (
-            labelled.data.transpose(0, 2, 3, 1),
-            np.asarray(labelled.labels, dtype=np.int64),
-        )
-    return _canonical(info, arrays, files)
+    sets = {split: LabelledSTL10(str(root), split=split) for split in ("train", "test")}
+    return _canonical(info, {split: _channels_last(s) for split, s in sets.items()}, files)
 
 
-def _complete_from_tar(source: Any, checksums: list, root: Path, report: Report | None) -> list:
-    """Make sure that the files of a torchvision class are there, from its archive if need be."""
-    names = [f"{source.base_folder}/{name}" for name, _ in checksums]
-    whole = [
-        has_checksum(root / source.base_folder / name, f"md5:{md5}") for name, md5 in checksums
-    ]
-    if not all(whole):
-        archive = root / source.filename
-        fetch(source.url, f"md5:{source.tgz_md5}", archive, report=report)
-        if report:
-            report(f"{archive.name}: unpacking")
-        unpack_tar(archive, names, root)
-    return [root / name for name in names]
-
-
-def _load_svhn(info: DatasetInfo, root: Path, report: Report | None) -> Loaded:
+def _load_svhn(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     from torchvision import datasets
 
     files, arrays = [], {}
     for split in ("train", "test"):
         url, name, md5 = datasets.SVHN.split_list[split]
-        fetch(url, f"md5:{md5}", root / name, report=report)
-        loaded = datasets.SVHN(str(root), split=split)
         files.append(root / name)
-        # (n, c, h, w) -> (n, h, w, c)
-        arrays[split] = loaded.data.transpose(0, 2, 3, 1), loaded.labels
+        fetch(url, f"md5:{md5}", files[-1], report)
+        arrays[split] = _channels_last(datasets.SVHN(str(root), split=split))
     return _canonical(info, arrays, files)
+
+
+def _channels_last(loaded: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, c, h, w) -> (n, h, w, c), and labels, of a torchvision set."""
+    return loaded.data.transpose(0, 2, 3, 1), np.asarray(loaded.labels, dtype=np.int64)
+
+
+def _complete_from_tar(source: Any, checksums: list, root: Path, report: Report) -> list[Path]:
+    """Make sure that the files of a torchvision class are there, from its archive if need be."""
+    names = {f"{source.base_folder}/{name}": f"md5:{md5}" for name, md5 in checksums}
+    if not all(has_checksum(root / name, md5) for name, md5 in names.items()):
+        archive = root / source.filename
+        fetch(source.url, f"md5:{source.tgz_md5}", archive, report)
+        report(f"{archive.name}: unpacking")
+        unpack(archive, root, names)
+    return [root / name for name in names]
 
 
 def _canonical(
     info: DatasetInfo, sets: dict[str, tuple[np.ndarray, np.ndarray]], files: list[Path]
 ) -> Loaded:
-    arrays: dict[str, np.ndarray] = {}
-    for split, (x, y) in sets.items():
-        where = f"{info.title} {split}"
-        arrays[f"x_{split}"] = canonical_images(x, info, where)
-        arrays[f"y_{split}"] = canonical_labels(y, len(x), info, where)
-    notes = conversion_notes(forms_of(*(x for x, _ in sets.values())), info)
+    arrays, forms = from_arrays(info, sets, info.title)
+    notes = conversion_notes(forms, info)
     if any(file.suffix == ".gz" for file in files):
         notes.append("read from gzipped files")
-    origin = [{"file": file.as_posix(), "sha256": file_digest(file, "sha256")} for file in files]
-    return arrays, {"origin": origin, "notes": notes}
+    return arrays, {"origin": [_origin(file) for file in files], "notes": notes}
 
 
-_LOADERS: dict[str, Callable[[DatasetInfo, Path, Report | None], Loaded]] = {
+def _origin(file: Path) -> dict[str, str]:
+    return {"file": file.as_posix(), "sha256": file_digest(file, "sha256")}
+
+
+def _folder_origin(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\n" + file.read_bytes())
+    return {"folder": folder.as_posix(), "sha256": digest.hexdigest()}
+
+
+def _load_gtsrb(info: DatasetInfo, root: Path, report: Report) -> Loaded:
+    base = root / "gtsrb"
+    splits = {}
+    for split, archives in GTSRB_ARCHIVES.items():
+        if not _gtsrb_files(base, split)[0]:
+            for name, md5 in archives.items():
+                fetch(f"{GTSRB_URL}{name}", f"md5:{md5}", base / name, report)
+                report(f"{name}: unpacking")
+                unpack(base / name, base)
+        splits[split] = _gtsrb_files(base, split)
+        if not splits[split][0]:
+            raise UserError(
+                f"{base}: other {split} images than the {GTSRB_IMAGES[split]} published ones; "
+                "delete its folder GTSRB and run again."
+            )
+    arrays, forms = from_files(info, splits, base.as_posix())
+    origin = _folder_origin(base, [*splits["train"][0], *splits["test"][0]])
+    notes = ["training images ordered by class", *conversion_notes(forms, info)]
+    return arrays, {"origin": [origin], "notes": notes}
+
+
+def _gtsrb_files(base: Path, split: str) -> tuple[list[Path], list[int]]:
+    """Images and labels of a split, by class or as its list has them; none if not all are there."""
+    pattern = "Training/[0-9]*" if split == "train" else "Final_Test/Images"
+    files = sorted(base.glob(f"GTSRB/{pattern}/*.ppm"))
+    table = base / "GT-final_test.csv"
+    if len(files) != GTSRB_IMAGES[split] or (split == "test" and not table.is_file()):
+        return [], []
+    if split == "train":
+        return files, [int(file.parent.name) for file in files]
+    labels = _column(
+        table, "ClassId", range(43), sep=";", skipinitialspace=True, index_col="Filename"
+    )
+    if {file.name for file in files} != set(labels.index):
+        return [], []
+    return [files[0].with_name(str(name)) for name in labels.index], labels.tolist()
+
+
+def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
+    """Read the first portraits with and without eyeglasses, in equal numbers.
+
+    Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500). From each
+    split, the first `CELEBA_PER_CLASS` images of both classes, or as many as the rarer class has,
+    in the published order. Images are cut to their central square and resized.
+
+    Raises:
+        UserError: if a file is missing, or a list lacks images.
+    """
+    base = root / "celeba"
+    names = ("img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt")
+    images, attributes, partition = (base / name for name in names)
+    for path in (images, attributes, partition):
+        if not path.exists():
+            raise UserError(
+                f"{path}: missing; CelebA cannot be fetched without accepting its agreement "
+                f"(mmlab.ie.cuhk.edu.hk/projects/CelebA.html): place {names[0]}/, {names[1]} and "
+                f"{names[2]} in {base}, or use source 'embedded'."
+            )
+    glasses = _column(attributes, "Eyeglasses", (-1, 1), sep=r"\s+", skiprows=1)
+    parts = _column(partition, 1, (0, 1, 2), sep=r"\s+", header=None, index_col=0)
+    splits = {}
+    for split, limit in CELEBA_PER_CLASS.items():
+        listed = parts.index[parts == _CELEBA_PARTITION[split]]
+        unknown = listed.difference(glasses.index)
+        if len(unknown):
+            raise UserError(f"{attributes}: no line for {unknown[0]}; fetch it again.")
+        labels = (glasses[listed] == 1).astype(int)
+        number = min(limit, int(labels.sum()), int((1 - labels).sum()))
+        if number == 0:
+            raise UserError(f"{partition}: no {split} images of both classes; fetch it again.")
+        chosen = labels.groupby(labels).head(number)
+        splits[split] = [images / str(name) for name in chosen.index], chosen.tolist()
+        report(f"{info.title}: reading {len(chosen)} {split} images")
+    arrays, _ = from_files(info, splits, base.as_posix(), square=True)
+    origin = _folder_origin(images, [*splits["train"][0], *splits["test"][0]])
+    (height, width, _), _ = image_form(info)
+    notes = [
+        f"first images of both classes, at most {CELEBA_PER_CLASS['train']} each for training and "
+        f"{CELEBA_PER_CLASS['test']} for testing",
+        f"central square resized to {height}x{width} (Pillow, bilinear with antialiasing)",
+    ]
+    return arrays, {"origin": [origin, _origin(attributes), _origin(partition)], "notes": notes}
+
+
+def _column(
+    path: Path, column: str | int, allowed: Collection[int], **options: Any
+) -> "pd.Series[int]":
+    """A column of a published table by the images' names, which differ.
+
+    Raises:
+        UserError: if the table is not in the published form, or a value is not allowed.
+    """
+    import pandas as pd
+
+    try:
+        found = pd.read_csv(path, encoding_errors="replace", **options)[column]
+        bad = found.index[~found.isin(allowed) | found.index.duplicated()]
+        if bad.empty:
+            return found.astype(int)
+        fault = f"{bad[0]} has no allowed value, or two"
+    except (KeyError, ValueError) as error:  # as pandas' own are
+        fault = reason(error)
+    raise UserError(f"{path}: not in the published form ({fault}); fetch it again.")
+
+
+_LOADERS: dict[str, Callable[[DatasetInfo, Path, Report], Loaded]] = {
     "mnist": _load_mnist,
     "kmnist": _load_mnist,
     "cifar10": _load_cifar,
     "cifar100": _load_cifar,
     "svhn": _load_svhn,
     "stl10": _load_stl10,
-    "gtsrb": load_gtsrb,
-    "celeba": load_celeba,
+    "gtsrb": _load_gtsrb,
+    "celeba": _load_celeba,
 }

@@ -1,14 +1,14 @@
 """From a data set's name and options to its canonical arrays and their description."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from feature_alignment.data.canonical import Loaded, content_sha256
-from feature_alignment.data.download import fetch
+from feature_alignment.data.download import Report, fetch
 from feature_alignment.data.embedded import embedded_images
 from feature_alignment.data.local import load_imagefolder, load_npz
 from feature_alignment.data.official import load_official
@@ -30,7 +30,7 @@ SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2d
 
 
 def prepare_dataset(
-    name: str, options: Mapping[str, Any], progress: Callable[[str], None] | None = None
+    name: str, options: Mapping[str, Any], progress: Report = lambda line: None
 ) -> Loaded:
     """Read, fetch or generate a data set and bring it into canonical form.
 
@@ -55,8 +55,7 @@ def prepare_dataset(
     planned = options.pop("sha256", None)
     check_options(name, options)
     source = options.get("source", "embedded")
-    if progress:
-        progress(f"{info.title}: reading from source {source!r}")
+    progress(f"{info.title}: reading from source {source!r}")
     try:
         arrays, extra = _read(info, source, options.get("path") or DOWNLOAD_FOLDER, progress)
     except OSError as error:
@@ -69,9 +68,15 @@ def prepare_dataset(
             f"datasets.{name}.path: {options['path']!r} has changed since the workflow planned; "
             "run it again."
         )
-    _refuse_sameness(info, arrays)
-    class_counts = _class_counts(info, arrays)
-    warnings = [*extra.get("warnings", []), *_absent_classes(class_counts)]
+    class_counts = {}
+    for split in ("train", "test") if info.classes else ():
+        _refuse_sameness(name, split, arrays[f"x_{split}"])
+        counted = np.bincount(arrays[f"y_{split}"], minlength=info.classes or 0)
+        class_counts[split] = counted.tolist()
+    warnings = list(extra.get("warnings", []))
+    for split, counts in class_counts.items():
+        if absent := [str(label) for label, count in enumerate(counts) if count == 0]:
+            warnings.append(f"no {split} image of class {', '.join(absent)}")
     for warning in warnings:
         log.warning("datasets.%s: %s", name, warning)
     stand_in = source == "embedded"
@@ -85,6 +90,7 @@ def prepare_dataset(
     same = not stand_in or info.name in ("mnist", "svhn", "celeba")
     if class_names is None and info.class_names and same:
         class_names = list(info.class_names)
+    first = "text" if info.kind == "text" else "x"
     return arrays, {
         "name": name,
         "title": info.title,
@@ -95,53 +101,29 @@ def prepare_dataset(
         "notes": extra["notes"],
         "warnings": warnings,
         "shape": None if info.shape is None else list(info.shape),
-        "counts": {
-            split: len(arrays[f"{'text' if info.kind == 'text' else 'x'}_{split}"])
-            for split in ("train", "test")
-        },
+        "counts": {split: len(arrays[f"{first}_{split}"]) for split in ("train", "test")},
         "class_counts": class_counts,
         "class_names": class_names,
         "sha256": content_sha256(arrays),
     }
 
 
-def _refuse_sameness(info: DatasetInfo, arrays: Mapping[str, np.ndarray]) -> None:
+def _refuse_sameness(name: str, split: str, x: np.ndarray) -> None:
     """Refuse images that subtracting their mean turns into zeros.
 
     Raises:
         UserError: if all pixels of a split, or all training images, are the same.
     """
-    for split in ("train", "test") if info.kind == "image" else ():
-        x = arrays[f"x_{split}"]
-        if x.min() == x.max():
-            same = f"all pixels of all {split} images are {x.min()}"
-        elif split == "train" and len(x) > 1 and all(np.array_equal(x[0], other) for other in x):
-            same = f"all {len(x)} {split} images are the same"
-        else:
-            continue
-        raise UserError(f"datasets.{info.name}: {same}; correct them, or choose another source.")
+    if x.min() == x.max():
+        same = f"all pixels of all {split} images are {x.min()}"
+    elif split == "train" and len(x) > 1 and all(np.array_equal(x[0], other) for other in x):
+        same = f"all {len(x)} {split} images are the same"
+    else:
+        return
+    raise UserError(f"datasets.{name}: {same}; correct them, or choose another source.")
 
 
-def _class_counts(info: DatasetInfo, arrays: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
-    """How many images each class has, by split; none for a text."""
-    splits = () if info.classes is None else ("train", "test")
-    numbers = {s: np.bincount(arrays[f"y_{s}"], minlength=info.classes or 0) for s in splits}
-    return {split: counts.tolist() for split, counts in numbers.items()}
-
-
-def _absent_classes(class_counts: Mapping[str, list[int]]) -> list[str]:
-    absent = {
-        split: [str(label) for label, count in enumerate(counts) if count == 0]
-        for split, counts in class_counts.items()
-    }
-    return [
-        f"no {split} image of class {', '.join(them)}" for split, them in absent.items() if them
-    ]
-
-
-def _read(
-    info: DatasetInfo, source: str, path: str, progress: Callable[[str], None] | None
-) -> Loaded:
+def _read(info: DatasetInfo, source: str, path: str, progress: Report) -> Loaded:
     if source == "embedded":
         return embedded_text() if info.kind == "text" else embedded_images(info.name)
     if source == "npz":
@@ -153,11 +135,6 @@ def _read(
     if source == "torchvision":
         return load_official(info, path, progress)
     file = Path(path) / "tinyshakespeare" / "input.txt"
-    fetch(
-        SHAKESPEARE_URL,
-        f"sha256:{SHAKESPEARE_SHA256}",
-        file,
-        alternative="use source 'file'",
-        report=progress,
-    )
+    checksum = f"sha256:{SHAKESPEARE_SHA256}"
+    fetch(SHAKESPEARE_URL, checksum, file, progress, alternative="use source 'file'")
     return load_text_file(file.as_posix())

@@ -7,10 +7,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, shortened, suggestion
 
 IMAGE_SOURCES = ("embedded", "torchvision", "imagefolder", "npz")
 TEXT_SOURCES = ("embedded", "download", "file")
@@ -55,84 +54,45 @@ class DatasetInfo:
         return IMAGE_SOURCES if self.kind == "image" else TEXT_SOURCES
 
 
-_OBJECTS = "airplane automobile bird cat deer dog frog horse ship truck"
-_STL10_OBJECTS = "airplane bird car cat deer dog horse monkey ship truck"
-_HIRAGANA = "o ki su tsu na ha ma ya re wo"
-_DIGITS = "0 1 2 3 4 5 6 7 8 9"
+_DIGITS = tuple("0123456789")
 
+# fmt: off
 _ALL = (
-    DatasetInfo(
-        "mnist",
-        "MNIST",
-        "70,000 handwritten digits, 28x28 grey",
-        "scikit-learn digits at 28x28",
-        tuple(_DIGITS.split()),
-        shape=(28, 28, 1),
-    ),
-    DatasetInfo(
-        "kmnist",
-        "KMNIST",
-        "70,000 cursive hiragana, 28x28 grey",
-        "generated brush glyphs, two forms a class",
-        tuple(_HIRAGANA.split()),
-        shape=(28, 28, 1),
-    ),
-    DatasetInfo(
-        "cifar10",
-        "CIFAR-10",
-        "60,000 photographs of ten kinds of object, 32x32 colour",
-        "patches of two scikit-learn photographs, classed by what they show",
-        tuple(_OBJECTS.split()),
-    ),
-    DatasetInfo(
-        "cifar100",
-        "CIFAR-100",
-        "60,000 photographs of a hundred kinds of object, 32x32 colour",
-        "scikit-learn digits over photograph patches, classed by the pair",
-        classes=100,
-    ),
-    DatasetInfo(
-        "svhn",
-        "SVHN",
-        "99,289 house-number digits cropped from street photographs, 32x32 colour",
-        "coloured scikit-learn digits over photograph patches",
-        tuple(_DIGITS.split()),
-    ),
-    DatasetInfo(
-        "stl10",
-        "STL-10",
-        "13,000 labelled photographs of ten kinds of object, 96x96 colour, here at 32x32",
-        "large patches of two scikit-learn photographs, classed by position",
-        tuple(_STL10_OBJECTS.split()),
-    ),
-    DatasetInfo(
-        "gtsrb",
-        "GTSRB",
-        "photographs of 43 kinds of German traffic sign, of many sizes, here at 32x32",
-        "generated signs with the real ones' outlines and colours",
-        classes=43,
-    ),
-    DatasetInfo(
-        "celeba",
-        "CelebA eyeglasses",
-        "portraits, with and without eyeglasses in equal numbers, here at 96x96",
-        "drawn faces with and without glasses",
-        ("no eyeglasses", "eyeglasses"),
-        classes=2,
-        shape=(96, 96, 3),
-    ),
-    DatasetInfo(
-        "shakespeare",
-        "Shakespeare characters",
-        "1,115,394 characters of Shakespeare's plays (tiny Shakespeare)",
-        "the descriptions of scikit-learn's data sets",
-        classes=None,
-        shape=None,
-        kind="text",
-    ),
+    DatasetInfo("mnist", "MNIST", "70,000 handwritten digits, 28x28 grey",
+                "scikit-learn digits at 28x28", _DIGITS, shape=(28, 28, 1)),
+    DatasetInfo("kmnist", "KMNIST", "70,000 cursive hiragana, 28x28 grey",
+                "generated brush glyphs, two forms a class",
+                ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"), shape=(28, 28, 1)),
+    DatasetInfo("cifar10", "CIFAR-10", "60,000 photographs of ten kinds of object, 32x32 colour",
+                "patches of two scikit-learn photographs, classed by what they show",
+                ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship",
+                 "truck")),
+    DatasetInfo("cifar100", "CIFAR-100",
+                "60,000 photographs of a hundred kinds of object, 32x32 colour",
+                "scikit-learn digits over photograph patches, classed by the pair", classes=100),
+    DatasetInfo("svhn", "SVHN",
+                "99,289 house-number digits cropped from street photographs, 32x32 colour",
+                "coloured scikit-learn digits over photograph patches", _DIGITS),
+    DatasetInfo("stl10", "STL-10",
+                "13,000 labelled photographs of ten kinds of object, 96x96 colour, here at 32x32",
+                "large patches of two scikit-learn photographs, classed by position",
+                ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship",
+                 "truck")),
+    DatasetInfo("gtsrb", "GTSRB",
+                "photographs of 43 kinds of German traffic sign, of many sizes, here at 32x32",
+                "generated signs with the real ones' outlines and colours", classes=43),
+    DatasetInfo("celeba", "CelebA eyeglasses",
+                "portraits, with and without eyeglasses in equal numbers, here at 96x96",
+                "drawn faces with and without glasses",
+                ("no eyeglasses", "eyeglasses"), classes=2, shape=(96, 96, 3)),
+    DatasetInfo("shakespeare", "Shakespeare characters",
+                "1,115,394 characters of Shakespeare's plays (tiny Shakespeare)",
+                "the descriptions of scikit-learn's data sets",
+                classes=None, shape=None, kind="text"),
 )
+# fmt: on
 
-DATASETS: Mapping[str, DatasetInfo] = MappingProxyType({info.name: info for info in _ALL})
+DATASETS: Mapping[str, DatasetInfo] = {info.name: info for info in _ALL}
 
 
 def dataset_info(name: str) -> DatasetInfo:
@@ -166,13 +126,14 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     where = f"datasets.{name}"
     for key in options:
         if key not in ("source", "path"):
-            raise UserError(f"{where}.{key}: no such key; {suggestion(key, ['source', 'path'])}.")
+            raise UserError(f"{where}.{key}: no such key; {suggestion(key, ('source', 'path'))}.")
     source, path = options.get("source", "embedded"), options.get("path")
     if source not in info.sources:
-        raise UserError(f"{where}.source: found {source!r}; {suggestion(source, info.sources)}.")
+        hint = suggestion(source, info.sources)
+        raise UserError(f"{where}.source: found {shortened(source)}; {hint}.")
     if path is not None and (not isinstance(path, str) or not path):
         raise UserError(
-            f"{where}.path: found {path!r}, where a path such as 'data' or null is needed."
+            f"{where}.path: found {shortened(path)}, where a path such as 'data' or null is needed."
         )
     downloads = source in ("torchvision", "download")
     if source == "embedded" or (downloads and path in (None, DOWNLOAD_FOLDER)):
@@ -183,34 +144,31 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             "set it or use source 'embedded'."
         )
     try:
-        _check_path(where, source, path, downloads)
+        _check_path(where, source, Path(path), downloads)
     except OSError as error:
         raise UserError(
-            f"{where}.path: {str(error.filename)!r} cannot be read ({error.strerror}); "
+            f"{where}.path: {shortened(error.filename)} cannot be read ({error.strerror}); "
             "check access rights there, or choose another source."
         ) from error
 
 
-def _check_path(where: str, source: str, path: str, downloads: bool) -> None:
-    wanted = _WANTED_FILES[source]
+def _check_path(where: str, source: str, found: Path, downloads: bool) -> None:
     what = "folder" if downloads or source == "imagefolder" else "file"
-    found = Path(path)
-    if not found.exists():
+    shown, wanted = shortened(str(found)), f"source {source!r} needs {_WANTED_FILES[source]}"
+    if found.is_file() if what == "file" else found.is_dir():
+        if what == "file":
+            found.open("rb").close()
+        for folder in (found, found / "train", found / "test"):
+            if folder.is_dir():
+                os.scandir(folder).close()
+    elif found.exists():
+        raise UserError(
+            f"{where}.path: {shown} is no {what}, but {wanted}; correct the path or the source."
+        )
+    else:
         cure = (
             f"create it first, or leave path out to download to {DOWNLOAD_FOLDER!r}"
             if downloads
             else "correct the path or use source 'embedded'"
         )
-        raise UserError(
-            f"{where}.path: no such {what} {path!r}; source {source!r} needs {wanted}; {cure}."
-        )
-    if found.is_dir() != (what == "folder"):
-        raise UserError(
-            f"{where}.path: {path!r} is a {'folder' if found.is_dir() else 'file'}, "
-            f"but source {source!r} needs {wanted}; correct the path or the source."
-        )
-    if what == "file":
-        found.open("rb").close()
-    for folder in (found, found / "train", found / "test"):
-        if folder.is_dir():
-            os.scandir(folder).close()
+        raise UserError(f"{where}.path: no such {what} {shown}; {wanted}; {cure}.")

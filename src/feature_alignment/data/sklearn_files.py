@@ -19,15 +19,11 @@ def sklearn_file(name: str) -> Path:
         UserError: if scikit-learn is not installed or has no such file.
     """
     spec = importlib.util.find_spec("sklearn")
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(
-            "scikit-learn: not installed, but the embedded data sets are made from its files; "
-            "install the project's dependencies."
-        )
-    path = Path(spec.submodule_search_locations[0]) / name
+    folders = spec.submodule_search_locations if spec else None
+    path = Path(folders[0] if folders else "sklearn", name)
     if not path.exists():
         raise UserError(
-            f"{path}: no such file in scikit-learn {importlib.metadata.version('scikit-learn')}; "
+            f"{path}: no such file in scikit-learn, from which the embedded data sets are made; "
             "install the version that the project's lock file names."
         )
     return path

@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, reason, shortened, suggestion
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
 from feature_alignment.pipeline.parameters import (
@@ -26,13 +26,13 @@ from feature_alignment.pipeline.parameters import (
     check,
     keys_of,
     refuse_what_figures_set,
-    shortened,
 )
 
 Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
 PRESETS: tuple[str, ...] = get_args(Preset)
 RESERVED_NAMES = ("by_hand", "logs")
 """Folders in `results` that are no result's."""
+_MOST_VALUES, _DEEPEST = 100_000, 40
 Name = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
 
 
@@ -282,10 +282,10 @@ def read_entries(entries: Iterable[str]) -> dict[str, Any]:
     for entry in entries:
         key, _, text = entry.partition("=")
         try:
-            value = yaml.load(text, _UniqueKeys)
-        except yaml.YAMLError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"--config: {key}: {text!r} is not valid YAML ({reason}).") from error
+            value = _parsed(text)
+        except Exception as error:  # what builds values raises what it likes
+            what = f"{shortened(text)} is not valid YAML ({reason(error)})"
+            raise UserError(f"--config: {shortened(key, quoted=False)}: {what}.") from error
         settings = merge(settings, {key: value})
     return settings
 
@@ -297,12 +297,26 @@ def read_yaml(path: Path) -> Any:
         UserError: if it cannot be read, is not YAML, or gives a key twice.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
+        return _parsed(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path}: is not valid YAML ({reason}).") from error
+    except Exception as error:  # what builds values raises what it likes
+        raise UserError(f"{path}: is not valid YAML ({reason(error)}).") from error
+
+
+def _parsed(text: str) -> Any:
+    value = yaml.load(text, _UniqueKeys)
+    pending, seen = [(value, 0)], 0
+    while pending:  # an alias may stand for very much, and for what it stands in
+        inner, depth = pending.pop()
+        seen += 1
+        if seen > _MOST_VALUES or depth > _DEEPEST:
+            what = f"it holds more than {_MOST_VALUES} values, or more than {_DEEPEST} levels"
+            raise yaml.YAMLError(what)
+        inside = inner.values() if isinstance(inner, dict) else inner
+        if isinstance(inner, dict | list | tuple):
+            pending.extend((part, depth + 1) for part in inside)
+    return value
 
 
 class _UniqueKeys(yaml.CSafeLoader):
@@ -311,11 +325,11 @@ class _UniqueKeys(yaml.CSafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if str(key.value) in seen and key.tag != "tag:yaml.org,2002:merge":
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is given twice", key.start_mark
-                )
-            seen.add(str(key.value))
+            name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
+            if name in seen and key.tag != "tag:yaml.org,2002:merge":
+                what = f"the key {shortened(name)} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
+            seen.add(name)
         return super().construct_mapping(node, deep)
 
 

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, reason, shortened, suggestion
 from feature_alignment.pipeline.contracts import PaperError, told
 from feature_alignment.pipeline.figures.figure import Figure
 from feature_alignment.pipeline.imports import check_source
@@ -93,11 +93,16 @@ def add_papers(path: object) -> None:
     """
     if path is None:
         return
-    root, roots = str(Path(str(path)).resolve()), importlib.import_module(PAPERS_PACKAGE).__path__
-    own = _folders_below([root])
+    shown, roots = shortened(path, quoted=False), importlib.import_module(PAPERS_PACKAGE).__path__
+    try:
+        root = str(Path(str(path)).resolve())
+        own = _folders_below([root]) if Path(root).is_dir() else None
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"papers_path: {shown} is no folder ({reason(error)}).") from error
     if not own:
-        what = "holds no paper, no <key>/paper.py" if Path(root).is_dir() else "is no folder"
-        raise UserError(f"papers_path: {path} ({root}) {what}; docs/adding-a-paper.md shows one.")
+        what = "is no folder" if own is None else "holds no paper, no <key>/paper.py"
+        place = shortened(root, quoted=False)
+        raise UserError(f"papers_path: {shown} ({place}) {what}; docs/adding-a-paper.md shows one.")
     if root in roots:
         return
     for key, known in _folders_below(roots).items():

@@ -12,11 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, shortened, suggestion
 
 SET_BY_FIGURES = {"set_by": "figures"}
 PAPERS_PACKAGE = "feature_alignment.papers"
-_LONGEST = 60
 
 
 def _each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -198,7 +197,7 @@ def refuse_what_figures_set(
 
 
 def _dotted(path: Iterable[Any]) -> str:
-    return ".".join(str(part) for part in path)
+    return ".".join(shortened(part, quoted=False) for part in path)
 
 
 def _path(details: ErrorDetails, values: Any) -> list[Any]:
@@ -288,18 +287,6 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
             return str(context["error"]).rstrip(".")
         case _:
             return f"found {shown}: {details['msg']}"
-
-
-def shortened(value: Any, *, quoted: bool = True) -> str:
-    """A value as text, cut in its middle if it is long; a text without quotes if `quoted` is false.
-
-    Example:
-        >>> shortened("quik"), len(shortened("x" * 1000))
-        ("'quik'", 60)
-    """
-    text = repr(value) if quoted else str(value)
-    half = (_LONGEST - 1) // 2
-    return text if len(text) <= _LONGEST else f"{text[: half + 1]}…{text[-half:]}"
 
 
 def kind(value: Any) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feature_alignment.data.noisy_regression import noisy_regression
+from feature_alignment.data.synthetic import noisy_regression
 from feature_alignment.determinism import stream
 from feature_alignment.papers.baratin2021.checks.supernat import (
     KAPPAS,

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import torch
 
-from feature_alignment.data.noisy_regression import noisy_regression
+from feature_alignment.data.synthetic import noisy_regression
 from feature_alignment.papers.baratin2021.checks.supernat import supernat
 from feature_alignment.papers.baratin2021.experiments.supernat import run_seed
 from feature_alignment.papers.baratin2021.parameters import Supernat

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from feature_alignment.data.canonical import to_float
-from feature_alignment.data.corruption import random_labels
-from feature_alignment.data.standardise import standardise
+from feature_alignment.data.transforms import random_labels, standardise
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.experiments.labelled_images import (
     CLASSES,

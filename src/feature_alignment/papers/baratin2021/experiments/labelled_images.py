@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.data.corruption import random_labels
-from feature_alignment.data.standardise import standardise
+from feature_alignment.data.transforms import random_labels, standardise
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.probes.kernel_probe import Batch

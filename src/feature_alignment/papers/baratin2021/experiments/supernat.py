@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from feature_alignment.data.noisy_regression import NoisyRegression, expected_loss, noisy_regression
+from feature_alignment.data.synthetic import NoisyRegression, expected_loss, noisy_regression
 from feature_alignment.papers.baratin2021.checks.supernat import Flow, supernat
 from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedResult, SeedRun

@@ -7,7 +7,7 @@ from torch import nn
 
 from feature_alignment.data.canonical import to_float
 from feature_alignment.data.registry import dataset_info
-from feature_alignment.data.standardise import standardise
+from feature_alignment.data.transforms import standardise
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits
 from feature_alignment.papers.beaglehole2024.parameters import ImageParameters
 from feature_alignment.pipeline.run import SeedResult, SeedRun

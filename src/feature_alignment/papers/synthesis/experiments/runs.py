@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from feature_alignment.complexity.update_path import UpdatePath
-from feature_alignment.data.corruption import random_labels
-from feature_alignment.data.standardise import standardise
+from feature_alignment.data.transforms import random_labels, standardise
 from feature_alignment.errors import UserError
 from feature_alignment.gradients.capture_plan import plan_capture
 from feature_alignment.kernels.tangent_trace import tangent_trace

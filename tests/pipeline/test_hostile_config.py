@@ -1,0 +1,70 @@
+"""Whatever stands in a configuration: it is valid, or one short sentence says why it is not."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feature_alignment.pipeline import plan
+from hostile_configs import SETTINGS, broken, configurations, must_be_short, planned, told
+
+EXAMPLES = int(os.environ.get("HOSTILE_CONFIGS", "5000"))
+
+
+@pytest.fixture(scope="module")
+def at_work(tmp_path_factory, root):
+    """A working folder; the ledgers, which no configuration changes, are not checked each time."""
+    patch = pytest.MonkeyPatch()
+    patch.chdir(tmp_path_factory.mktemp("hostile"))
+    patch.setattr(plan, "check_ledgers", lambda *files: None)
+    yield Path("c.yaml")
+    patch.undo()
+
+
+def check(text, file, root, typed=()):
+    file.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+    said = told(lambda: planned([file], root / "workflow", typed))
+    if said is not None:
+        must_be_short(said)
+    return said
+
+
+@settings(SETTINGS, max_examples=100)
+@given(text=configurations() | broken())
+def test_any_configuration_is_valid_or_one_sentence(at_work, root, text):
+    check(text, at_work, root)
+
+
+@pytest.mark.slow
+@settings(SETTINGS, max_examples=EXAMPLES * 3 // 5)
+@given(text=configurations())
+def test_any_values_are_valid_or_one_sentence(at_work, root, text):
+    check(text, at_work, root)
+
+
+@pytest.mark.slow
+@settings(SETTINGS, max_examples=EXAMPLES * 2 // 5)
+@given(text=broken())
+def test_any_text_is_valid_or_one_sentence(at_work, root, text):
+    check(text, at_work, root)
+
+
+@settings(SETTINGS, max_examples=100)
+@given(key=st.sampled_from(("preset", "figures", "datasets", "x", "", "name")), text=st.text())
+def test_anything_typed_is_valid_or_one_sentence(at_work, root, key, text):
+    check("", at_work, root, [f"{key}={text}"])
+
+
+def test_the_examples_hold_valid_and_invalid_ones(at_work, root):
+    """Else what comes behind the first check would never be tried."""
+    found = []
+
+    @settings(SETTINGS, max_examples=100)
+    @given(text=configurations())
+    def collect(text):
+        found.append(check(text, at_work, root))
+
+    collect()
+    assert 0.1 < found.count(None) / len(found) < 0.9
