@@ -27,11 +27,11 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             made = "finished" if "finished" in item.fixturenames else str(item.path)
             item.add_marker(pytest.mark.xdist_group(made))
+        parts = ("finished", "workflow")
         items.sort(
-            key=lambda item: (
-                "finished" not in item.fixturenames,
-                item.path.parent.name != "workflow",
-            )
+            key=lambda item: [
+                part not in (*item.fixturenames, item.path.parent.name) for part in parts
+            ]
         )
 
 
