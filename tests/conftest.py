@@ -19,7 +19,7 @@ sys.path.append(str(ROOT / "tests"))  # for `toys`
 
 
 def pytest_collection_modifyitems(config, items):
-    """With several processes: a file's tests in one of them, and the longest, the workflow's, first.
+    """With several processes: each file in one of them, and the longest, the workflow's, first.
 
     All that looks at the finished smoke run is in one process, so that it is made once.
     """
