@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pandas as pd
 from evidence import BAD, EVIDENCE, GOOD, KINDS, ROOT, Packed, all_packed, best_verdicts
@@ -55,9 +55,7 @@ MISPRINT = "holds as corrected"
 STRING = r'"[^"\n]*"'
 ARGUMENTS = re.compile(rf"\s*(?:(?:[a-z]+:\s*)?{STRING}\s*(?:,\s*|(?=\))))*\)")
 TYPED_NUMBER = re.compile(r"\d\.\d|\d\s*[%‰]")
-NOT_PROSE = re.compile(
-    rf"{STRING}|\$[^$]*\$|`[^`]*`|//[^\n]*|(?:Section|Appendix) [A-Z0-9][.0-9]*"
-)
+NOT_PROSE = re.compile(rf"{STRING}|\$[^$]*\$|`[^`]*`|//[^\n]*|(?:Section|Appendix) [A-Z0-9][.0-9]*")
 OUTCOME_WORDS = re.compile(r"\b(reproduced?|hold(s|ing)?|fail(s|ed)?|partly|undecided|\d+)\b")
 SUPERSCRIPTS = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -68,6 +66,10 @@ def asked(fact: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a method as one that the article may ask for by its name."""
     _ASKED[fact.__name__] = fact
     return fact
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise UserError(sentence)
 
 
 @dataclass(frozen=True)
@@ -102,14 +104,14 @@ class Facts:
         """The row of a claim."""
         if name not in self.verdicts.index:
             known = [str(claim) for claim in self.verdicts.index]
-            raise UserError(f"{name}: no such claim in evidence/; {suggestion(name, known)}.")
+            _refuse(f"{name}: no such claim in evidence/; {suggestion(name, known)}.")
         return self.verdicts.loc[name]
 
     def measured(self, name: str) -> pd.Series:
         """The row of a claim that was judged."""
         row = self.claim(name)
         if row["verdict"] == Outcome.NOT_TESTABLE:
-            raise UserError(f"{name}: has no value in evidence/, since it was judged at no size.")
+            _refuse(f"{name}: has no value in evidence/, since it was judged at no size.")
         return row
 
     def largest(self, figure: str) -> Packed:
@@ -118,7 +120,7 @@ class Facts:
             if figure in one.about["figures"]:
                 return one
         known = sorted({figure for one in self.packed for figure in one.about["figures"]})
-        raise UserError(f"{figure}: no such figure in evidence/; {suggestion(figure, known)}.")
+        _refuse(f"{figure}: no such figure in evidence/; {suggestion(figure, known)}.")
 
     def selection(self, paper: str, kind: str, outcome: str) -> pd.DataFrame:
         """Claims of a paper, a kind and an outcome; those of our own only by their kind."""
@@ -128,7 +130,7 @@ class Facts:
             ("outcome", outcome, list(OUTCOMES)),
         ):
             if value not in allowed:
-                raise UserError(f"{key}: found {value!r}; {suggestion(value, allowed)}.")
+                _refuse(f"{key}: found {value!r}; {suggestion(value, allowed)}.")
         rows = self.verdicts[self.verdicts["verdict"].isin(OUTCOMES[outcome])]
         rows = rows[rows["kind"].isin([kind] if kind else KINDS)]
         return rows[rows["paper"] == paper] if paper else rows
@@ -149,7 +151,7 @@ class Facts:
         """The paper's number, as the ledger has it."""
         value = self.claim(name)["paper_value"]
         if math.isnan(value):
-            raise UserError(f"{name}: the paper states no number.")
+            _refuse(f"{name}: the paper states no number.")
         return written(number_text(value * UNITS[unit]), unit)
 
     @asked
@@ -162,7 +164,7 @@ class Facts:
         """In how many of the independent units most values agree."""
         row = self.measured(name)
         if math.isnan(row["units"]):
-            raise UserError(f"{name}: is judged by its mean, so there are no votes to tell.")
+            _refuse(f"{name}: is judged by its mean, so there are no votes to tell.")
         return f"{row['agreeing']:.0f} of {row['units']:.0f}"
 
     @asked
@@ -179,11 +181,11 @@ class Facts:
     def when(self, outcome: str, *names: str) -> str:
         """Nothing, if all of these claims came out so."""
         if outcome not in OUTCOMES or not names:
-            raise UserError(f"when: found {outcome!r}; {suggestion(outcome, list(OUTCOMES))}.")
+            _refuse(f"when: found {outcome!r}; {suggestion(outcome, list(OUTCOMES))}.")
         for name in names:
             row = self.claim(name)
             if row["verdict"] not in OUTCOMES[outcome]:
-                raise UserError(
+                _refuse(
                     f"{name}: came out as {row['verdict']!r} ({row['at']}), where the sentence is "
                     f"tied to {outcome!r}; revise the sentence."
                 )
@@ -198,7 +200,7 @@ class Facts:
         else:
             bound = 0.0 if right == "0" else float(self.measured(right)["ours"])
         if sign not in "<>" or not (mean < bound if sign == "<" else mean > bound):
-            raise UserError(
+            _refuse(
                 f"{left}: is {number_text(mean)}, where the sentence is tied to {sign} "
                 f"{number_text(bound)} ({right}); revise the sentence."
             )
@@ -219,7 +221,7 @@ class Facts:
             "stand-ins": "all" if all(data) else "some" if any(data) else "none",
         }
         if known.get(about) != value:
-            raise UserError(
+            _refuse(
                 f"given: {about}: the evidence has {known.get(about, 'no such thing')!r}, where "
                 f"the sentence is tied to {value!r}; revise the sentence."
             )
@@ -234,7 +236,7 @@ class Facts:
     def robust(self, name: str) -> str:
         """In how many of the readings of the multiverse a claim holds."""
         if name not in self.robustness.index:
-            raise UserError(f"{name}: no multiverse in evidence/ has judged it.")
+            _refuse(f"{name}: no multiverse in evidence/ has judged it.")
         row = self.robustness.loc[name]
         return f"{row['holding']:.0f} of {row['universes']:.0f}"
 
@@ -242,8 +244,8 @@ class Facts:
     def percentage(self, name: str) -> str:
         """A limit of the rules of verdicts."""
         if name not in PERCENTAGES:
-            raise UserError(f"percentage: {suggestion(name, list(PERCENTAGES))}.")
-        return f"{100 * PERCENTAGES[name]:g} %"
+            _refuse(f"percentage: {suggestion(name, list(PERCENTAGES))}.")
+        return written(f"{100 * PERCENTAGES[name]:g}", "%")
 
     @asked
     def picture(self, figure: str, width: str = "100%") -> dict[str, str]:
@@ -272,11 +274,12 @@ class Facts:
 
     @asked
     def erratum(self, name: str) -> list[str]:
-        """Where a misprint stands, and what the printed form gives and should; it must be one."""
+        """A misprint's place and name, and what its printed form gives and should."""
         self.when(MISPRINT, name)
         row = self.claim(name)
         asked_for = str(row["criterion"]).removeprefix("each value ").replace(" the paper's", "")
-        return [row["place"], written(f"{number_text(row['ours'], 2)}; {asked_for}")]
+        found = written(f"{number_text(row['ours'], 2)}; {asked_for}")
+        return [row["place"], name.rpartition(".")[2], found]
 
     @asked
     def summary(self) -> list[list[str]]:
@@ -298,7 +301,7 @@ class Facts:
             judged = of_figure[of_figure["verdict"] != Outcome.NOT_TESTABLE]
             sizes = [one.folder.name for one in self.packed if one.folder.name in set(judged["at"])]
             label = figure_label(figure)
-            rows.append([label, str(len(of_figure)), *_counted(of_figure), ", ".join(sizes)])
+            rows.append([label, str(len(of_figure)), *_counted(of_figure), ", ".join(sizes) or "–"])
         return rows
 
     @asked
@@ -376,20 +379,21 @@ def _cost(runs: pd.DataFrame) -> list[str]:
 
 
 def written(number: str, unit: str = "") -> str:
-    """A number in print: powers of ten raised, the unit once behind.
+    r"""A number in print: powers of ten raised, the unit once behind.
 
     Example:
-        >>> written("4.58e−15"), written("1.42 ± 0.12", "%")
-        ('4.58·10⁻¹⁵', '(1.42 ± 0.12) %')
+        >>> written("4.58e−15"), written("below 1e-09"), written("1.42 ± 0.12", "%")
+        ('4.58·10⁻¹⁵', 'below 10⁻⁹', '(1.42 ± 0.12)\xa0%')
     """
 
     def raised(power: re.Match[str]) -> str:
         return f"·10{(power[1] + power[2]).translate(SUPERSCRIPTS)}"
 
     number = re.sub(r"(?<=\d)e[+]?([-−]?)0*(\d+)", raised, number)
+    number = re.sub(r"(?<![\d.])1·10", "10", number)
     if not unit:
         return number
-    return f"({number}) {unit}" if "±" in number else f"{number} {unit}"
+    return f"({number})\u00a0{unit}" if "±" in number else f"{number}\u00a0{unit}"
 
 
 @dataclass(frozen=True)
