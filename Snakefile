@@ -29,6 +29,7 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/multiverse_plan.smk"
 include: "workflow/rules/multiverse.smk"
 include: "workflow/rules/checks.smk"
+include: "workflow/rules/article.smk"
 
 
 rule all:

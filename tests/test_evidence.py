@@ -175,5 +175,5 @@ def test_the_largest_size_that_can_tell_counts(tool, tmp_path):
     assert (row["verdict"], row["at"], row["others"]) == ("reproduced", "laptop", "partly (quick)")
     assert "| `example2030` | 1 numbers | 1 | 0 | 0 | 0 | 0 |" in tool.summary(verdicts)
     page = tool.verdicts_page(found, verdicts)
-    assert "| `fig1.a` | Half \\| heads. | 0.5 | 0.51 ± 0.02 | 5 | reproduced | laptop |" in page
+    assert "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop |" in page
     assert "evidence/paper/figures/example2030_fig1.png" in tool.gallery_page(found)

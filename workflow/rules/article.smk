@@ -1,0 +1,13 @@
+# The article about the packed evidence; it fails where a sentence of it has become untrue.
+
+
+rule article:
+    log:
+        f"results/{PLAN.name}/logs/article.log",
+    localrule: True
+    params:
+        tool=ROOT / "tools" / "article.py",
+    message:
+        "Typesetting article/article.pdf"
+    run:
+        shell("{sys.executable:q} {params.tool:q} 2>&1 | tee {log:q}")
