@@ -12,6 +12,7 @@ rule figure:
         provenance="figures/{name}/{figure}.provenance.json",
     log:
         "results/{name}/logs/figures/{figure}.log",
+    localrule: True
     conda:
         "../../envs/figures.yaml"
     resources:
