@@ -22,6 +22,7 @@ configfile: str(FOUND[0])
 include: "workflow/rules/common.smk"
 include: "workflow/rules/command_line.smk"
 include: "workflow/rules/data.smk"
+include: "workflow/rules/submissions.smk"
 include: "workflow/rules/runs.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/claims.smk"

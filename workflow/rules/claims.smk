@@ -13,6 +13,7 @@ rule claims:
         provenance="results/{name}/claims.provenance.json",
     log:
         "results/{name}/logs/claims.log",
+    localrule: True
     conda:
         "../../envs/figures.yaml"
     params:

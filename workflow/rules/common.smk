@@ -33,7 +33,7 @@ from feature_alignment.pipeline.papers import (
 )
 from feature_alignment.pipeline.plan import dataset_spec, make_plan
 from feature_alignment.pipeline.proof import verdicts_file
-from feature_alignment.pipeline.spec import dataset_keys
+from feature_alignment.pipeline.spec import dataset_keys, spec_hash
 
 
 def refuse(sentence):

@@ -9,6 +9,7 @@ rule dataset:
         "results/{name}/logs/data/{dataset}.{source}.log",
     # First of all, so that what is wrong with data shows in the first minutes.
     priority: 200
+    localrule: True
     conda:
         "../../envs/compute.yaml"
     resources:

@@ -15,6 +15,7 @@ rule figure:
     log:
         "results/{name}/logs/figures/{figure}.log",
     priority: 100
+    localrule: True
     conda:
         "../../envs/figures.yaml"
     resources:

@@ -13,8 +13,8 @@ rule universes:
         "../../envs/compute.yaml"
     threads: CONFIG.threads
     resources:
-        mem_mb=CONFIG.resources.mem_mb,
-        runtime=CONFIG.resources.runtime,
+        mem_mb=memory_of,
+        runtime=lambda wildcards, attempt: CONFIG.resources.runtime * attempt,
         gpu=int(may_use_gpu(CONFIG.device)),
     params:
         spec=block_spec,
@@ -66,6 +66,7 @@ rule multiverse_gathered:
         provenance="results/{name}/multiverse.provenance.json",
     log:
         "results/{name}/logs/multiverse.log",
+    localrule: True
     conda:
         "../../envs/figures.yaml"
     resources:

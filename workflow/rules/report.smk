@@ -16,6 +16,7 @@ rule report:
         provenance="results/{name}/report.provenance.json",
     log:
         "results/{name}/logs/report.log",
+    localrule: True
     conda:
         "../../envs/figures.yaml"
     resources:

@@ -14,12 +14,15 @@ rule run:
     benchmark:
         "results/{name}/benchmarks/{experiment}/{point}.tsv"
     priority: run_priority
+    group:
+        submission_of
     conda:
         "../../envs/compute.yaml"
     threads: CONFIG.threads
     resources:
-        mem_mb=CONFIG.resources.mem_mb,
-        runtime=CONFIG.resources.runtime,
+        mem_mb=memory_of,
+        runtime=minutes_of,
+        runs=1,
         gpu=int(may_use_gpu(CONFIG.device)),
     params:
         spec=spec_of,

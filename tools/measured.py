@@ -1,0 +1,62 @@
+"""Write what finished runs took into workflow/measured.csv, by which small ones share a submission.
+
+    python tools/measured.py results/quick results/laptop
+
+Runs are known by the hash of their parameters. What was measured before stays, unless it was
+measured again; what was taken over from another result took no time, and is left out.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from feature_alignment.files import whole_file
+from feature_alignment.pipeline.spec import spec_hash
+
+FILE = Path("workflow") / "measured.csv"
+SAMPLED_EVERY = 30
+"""Seconds between Snakemake's looks at a process."""
+COLUMNS = ("experiment", "parameters", "point", "seconds")
+
+
+def measured(result: Path) -> Iterator[dict[str, str]]:
+    """A row for each run of a result: its seconds on an idle machine, Python's start among them.
+
+    On a busy one more time passes than the processor works, which is known up to the last sample.
+    """
+    for provenance in result.glob("runs/*/*/provenance.json"):
+        record = json.loads(provenance.read_text(encoding="utf-8"))
+        experiment, point = provenance.parts[-3:-1]
+        benchmark = result / "benchmarks" / experiment / f"{point}.tsv"
+        if "taken_over_from" in record or not benchmark.exists():
+            continue
+        with benchmark.open(encoding="utf-8") as file:
+            taken = next(csv.DictReader(file, delimiter="\t"))
+        spec = record["spec"]
+        at_work = float(taken["cpu_time"]) / spec["threads"] + SAMPLED_EVERY
+        yield {
+            "experiment": experiment,
+            "parameters": spec_hash(spec["parameters"])[:12],
+            "point": point,
+            "seconds": f"{min(float(taken['s']), at_work):.0f}",
+        }
+
+
+def main(results: list[str]) -> None:
+    """Add the runs of some results to the file."""
+    rows = {}
+    if FILE.exists():
+        with FILE.open(encoding="utf-8") as file:
+            rows = {(row["experiment"], row["parameters"]): row for row in csv.DictReader(file)}
+    for result in results:
+        rows |= {(row["experiment"], row["parameters"]): row for row in measured(Path(result))}
+    with whole_file(FILE) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(rows.values(), key=lambda row: [row[c] for c in COLUMNS]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
