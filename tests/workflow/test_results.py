@@ -9,6 +9,8 @@ import time
 import pandas as pd
 import pytest
 
+from feature_alignment.pipeline.proof import sha256_of
+
 pytestmark = pytest.mark.slow
 PAPER = ("preset=smoke", "papers=example2030")
 BASE = ("--cores", "2", "--config", *PAPER)
@@ -95,6 +97,33 @@ def test_a_damaged_result_is_found(two, file):
     two.succeed(*BASE)
     text = two.succeed("--cores", "1", "verify", "--config", *PAPER)
     assert "jobs are as they were written" in text
+
+
+def test_runs_made_again_are_the_same_or_told_with_a_reason(two):
+    before = two.results()
+    replay = ("replay", "--config", *PAPER)
+    told = two.succeed("--cores", "1", *replay)
+    assert "Runs made again: 1; the same: 1; differ: 0." in told
+    folder = two.folder / "results/smoke/runs/example2030_coin/bent"
+    whole = {name: (folder / name).read_bytes() for name in ("metrics.csv", "provenance.json")}
+    rows = pd.read_csv(folder / "metrics.csv")
+    rows["value"] *= 2
+    rows.to_csv(folder / "metrics.csv", index=False)
+    record = json.loads(whole["provenance.json"])
+    record["outputs"]["metrics.csv"] = sha256_of(folder / "metrics.csv")
+    (folder / "provenance.json").write_text(json.dumps({**record, "library_sha256": "older"}))
+    done = two.run("--cores", "2", *replay, "fraction=1")
+    for name, content in whole.items():
+        (folder / name).write_bytes(content)
+    assert done.returncode == 1
+    text = done.stdout + done.stderr
+    assert "Runs made again: 3; the same: 2; differ: 1." in text
+    assert "example2030_coin/bent: heads_share by 0.5 of itself; library changed since" in text
+    table = pd.read_csv(two.folder / "results/smoke/replay.csv")
+    assert sorted(table["verdict"]) == ["differs", "same", "same"]
+    assert not (two.folder / "results/.replay/smoke").exists()
+    (two.folder / "results/smoke/replay.csv").unlink()
+    assert two.results() == before
 
 
 def test_files_that_are_written_anew_with_the_same_content_rerun_nothing(two):

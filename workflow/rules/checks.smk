@@ -1,6 +1,8 @@
-# Finished results: are they what their jobs wrote, and what differs between two of them?
+# Finished results: are they what their jobs wrote, do they come out the same when they are made
+# again, and what differs between two of them?
 
 OTHER = getattr(CONFIG, "with")
+REPLAY = f"results/.replay/{PLAN.name}"
 
 
 rule verify:
@@ -46,3 +48,43 @@ rule comparison:
         "Setting {wildcards.name} beside {wildcards.other}"
     script:
         "../scripts/compare_results.py"
+
+
+rule replay:
+    input:
+        lambda wildcards: [
+            f"{REPLAY}/{run}/{file}"
+            for run in replayed_runs()
+            for file in ("spec.json", "metrics.csv", "arrays.npz", "provenance.json")
+        ],
+    log:
+        f"results/{PLAN.name}/logs/replay.log",
+    localrule: True
+    conda:
+        "../../envs/figures.yaml"
+    params:
+        name=PLAN.name,
+        again=REPLAY,
+        runs=lambda wildcards: replayed_runs(),
+    message:
+        "Setting the runs made again beside those of {params.name}"
+    script:
+        "../scripts/gather_replay.py"
+
+
+# Where no job looks for runs to take over, and with another number of cores.
+use rule run as replayed with:
+    input:
+        data=kept_data,
+    output:
+        spec="results/.replay/{name}/{experiment}/{point}/spec.json",
+        metrics="results/.replay/{name}/{experiment}/{point}/metrics.csv",
+        arrays="results/.replay/{name}/{experiment}/{point}/arrays.npz",
+        provenance="results/.replay/{name}/{experiment}/{point}/provenance.json",
+    log:
+        "results/{name}/logs/replay/{experiment}/{point}.log",
+    benchmark:
+        "results/.replay/{name}/{experiment}/{point}/benchmark.tsv"
+    threads: CONFIG.threads + 1
+    message:
+        "Running {wildcards.experiment}/{wildcards.point} ({wildcards.name}) again; progress in {log}"

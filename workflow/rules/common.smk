@@ -252,6 +252,25 @@ def verdicts_of_other(wildcards):
     return content(one_sentence(verdicts_file, wildcards.other))
 
 
+@cache
+def replayed_runs():
+    """The runs that `replay` makes again."""
+    from feature_alignment.pipeline.replay import sampled
+
+    return one_sentence(sampled, PLAN, CONFIG.fraction)
+
+
+def kept_data(wildcards):
+    """The data that a run has read, as they are: no job makes these paths."""
+    files = data_of(wildcards)
+    for file in files:
+        if not os.path.exists(file):
+            raise WorkflowError(
+                f"{file}: is missing; make it: snakemake --cores 1 {file}"
+            )
+    return [os.path.abspath(file) for file in files]
+
+
 wildcard_constraints:
     name=CONFIG.name or "|".join(PRESETS),
     scope="selected/",

@@ -81,6 +81,8 @@ class _General(Section):
     """CPU threads of each run; they change the last bits of sums."""
     resources: Resources = Resources()
     """What each training run asks of a cluster's scheduler."""
+    fraction: float = Field(default=0.1, gt=0, le=1)
+    """Share of the finished runs that the target `replay` makes again."""
 
 
 class Config(_General):

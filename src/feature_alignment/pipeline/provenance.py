@@ -39,6 +39,7 @@ def provenance(
         "machine": {
             "platform": platform.platform(),
             "processor": _processor(),
+            "instructions": None if torch is None else torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
             "device": "cpu" if gpu is None else gpu.get_device_name(),
         },

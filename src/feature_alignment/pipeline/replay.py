@@ -1,0 +1,125 @@
+"""Replay: finished runs made once more, what of them differs, and the likely reason."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from feature_alignment.errors import UserError
+from feature_alignment.pipeline.plan import Plan
+from feature_alignment.pipeline.proof import faults, read_provenance
+from feature_alignment.pipeline.spec import spec_hash
+
+COLUMNS = ["run", "verdict", "quantity", "relative_difference", "reason"]
+
+
+def sampled(plan: Plan, fraction: float) -> list[str]:
+    """A sample of the finished runs of the selected figures, `<experiment>/<point>` each.
+
+    It is the same at every call, and a larger one has all runs of a smaller one.
+
+    Args:
+        plan: the plan of the result; runs with other settings than its own are not finished.
+        fraction: share of the runs, in (0, 1], rounded up.
+
+    Raises:
+        UserError: if none is finished, or a provenance file is damaged.
+    """
+    folder, finished = Path("results") / plan.name / "runs", []
+    for run in {run for figure in plan.figures for run in plan.runs_of(figure)}:
+        record = folder.joinpath(*run, "provenance.json")
+        if record.exists() and read_provenance(record)["spec_sha256"] == spec_hash(plan.specs[run]):
+            finished.append("/".join(run))
+    if not finished:
+        raise UserError(f"replay: {folder} has no finished run with these settings; make it first.")
+    finished.sort(key=lambda run: hashlib.sha256(run.encode()).digest())
+    return finished[: math.ceil(fraction * len(finished))]
+
+
+def compare_runs(runs: Iterable[str], recorded: Path, again: Path) -> pd.DataFrame:
+    """Runs as they were recorded beside the same runs made again: by hash, then by number.
+
+    Args:
+        runs: as `sampled` gives them.
+        recorded: the folder of the recorded runs.
+        again: the folder of those made again.
+
+    Returns:
+        `COLUMNS`: a row for a run that is the same, else one for each metric or array that differs,
+        with its largest relative difference, infinite where rows or shapes differ.
+    """
+    rows = [row for run in runs for row in _compared(run, recorded / run, again / run)]
+    return pd.DataFrame(rows, columns=pd.Index(COLUMNS))
+
+
+def summary(found: pd.DataFrame) -> str:
+    """How many runs are the same, and a line for each that is not, with its largest difference."""
+    bad = found[found["verdict"] != "same"].sort_values("relative_difference", ascending=False)
+    number, differ = found["run"].nunique(), bad["run"].nunique()
+    lines = [f"Runs made again: {number}; the same: {number - differ}; differ: {differ}."]
+    for run, rows in bad.groupby("run"):
+        worst = f"{rows['quantity'].iloc[0]} by {rows['relative_difference'].iloc[0]:.2g} of itself"
+        others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        lines.append(f"{run}: {worst}{others}; {rows['reason'].iloc[0]}.")
+    return "\n".join(lines)
+
+
+def _compared(run: str, *folders: Path) -> Iterator[tuple[str, str, str, float, str]]:
+    old, new = (read_provenance(folder / "provenance.json") for folder in folders)
+    files = ("metrics.csv", "arrays.npz")
+    different = [file for file in files if old["outputs"].get(file) != new["outputs"][file]]
+    if not different:
+        yield run, "same", "", 0.0, ""
+        return
+    damage = list(faults(folders[0] / "provenance.json"))
+    reason = "; ".join(damage or likely_reasons(old, new)).rstrip(".")
+    gaps = {} if damage else {**_metric_gaps(*folders), **_array_gaps(*folders)}
+    gaps = {name: gap for name, gap in gaps.items() if gap > 0}
+    for quantity, gap in (gaps or dict.fromkeys(different, 0.0)).items():
+        yield run, "differs", quantity, gap, reason
+
+
+def likely_reasons(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between the provenances of one run made twice that can change its numbers."""
+    parts = ("processor", "instructions", "device")
+    facts = [(name, old["versions"].get(name), now) for name, now in new["versions"].items()]
+    facts += [(name, old["machine"].get(name), new["machine"][name]) for name in parts]
+    facts.append(("threads", old["threads"], new["threads"]))
+    told = [f"{name}: {was} then, {now} now" for name, was, now in facts if was not in (None, now)]
+    if old["library_sha256"] != new["library_sha256"]:
+        told.append(f"library changed since (then at commit {old['git']['commit']})")
+    if sorted(old["inputs"].values()) != sorted(new["inputs"].values()):
+        told.append("data changed since")
+    return told or ["nothing recorded differs: edited later with its hash, or it does not repeat"]
+
+
+def _metric_gaps(*folders: Path) -> dict[str, float]:
+    frames = [pd.read_csv(f / "metrics.csv") for f in folders]
+    gaps = {}
+    for metric in sorted({name for frame in frames for name in frame["metric"]}):
+        old, new = (f[f["metric"] == metric].reset_index(drop=True) for f in frames)
+        gap = (old["value"] - new["value"]).abs() / np.maximum(
+            old["value"].abs(), new["value"].abs()
+        )
+        same_rows = old.drop(columns="value").equals(new.drop(columns="value"))
+        gaps[metric] = float(gap.fillna(0).max()) if same_rows else math.inf
+    return gaps
+
+
+def _array_gaps(*folders: Path) -> dict[str, float]:
+    """Of each array the largest difference of two entries beside the largest entry."""
+    with np.load(folders[0] / "arrays.npz") as old, np.load(folders[1] / "arrays.npz") as new:
+        names = sorted({*old.files, *new.files})
+        return {n: _gap(*(f[n] if n in f else np.empty(0) for f in (old, new))) for n in names}
+
+
+def _gap(a: np.ndarray, b: np.ndarray) -> float:
+    if np.array_equal(a, b):
+        return 0.0
+    if a.shape != b.shape or a.dtype.kind not in "biufc":
+        return math.inf
+    return float(np.abs(a * 1.0 - b).max() / max(np.abs(a).max(), np.abs(b).max()))
