@@ -28,8 +28,7 @@ def draw(table: FigureTable) -> Picture:
     _draw_losses(axes[0, 0], shown)
     _draw_eigenvalues(axes[0, 1], shown)
     _draw_choices(axes[0, 2], table.rows(metric="final_loss"))
-    for ax, letter in zip(axes[0], "ABC", strict=True):
-        style.panel_label(ax, letter)
+    style.panel_letters(*axes[0])
     return figure
 
 

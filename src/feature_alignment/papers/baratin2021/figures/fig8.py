@@ -46,8 +46,7 @@ def draw(table: FigureTable) -> Picture:
     spectrum.plot(10, PAPER_RATIO, "x", color=style.COLOURS["paper"], markersize=7, label="paper")
     spectrum.set(xlabel="rank j", ylabel="$\\lambda_j / \\lambda_1$", yscale="log")
     spectrum.legend()
-    for ax, letter in zip(axes[0], "ABC", strict=True):
-        style.panel_label(ax, letter)
+    style.panel_letters(*axes[0])
     return figure
 
 

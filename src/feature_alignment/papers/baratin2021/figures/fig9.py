@@ -3,7 +3,7 @@
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, one_point
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 SHOWN = 5
@@ -33,8 +33,7 @@ def draw(table: FigureTable) -> Picture:
         draw_curve(right, table.rows(metric=metric), colour, label, x="scale", marker=".")
     right.set(xlabel="feature scaling factor c", ylabel="error, or bound")
     right.legend()
-    panel_label(left[0], "A")
-    panel_label(right, "B")
+    panel_letters(left[0], right)
     return figure
 
 

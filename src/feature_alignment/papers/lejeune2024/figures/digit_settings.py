@@ -7,7 +7,7 @@ from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Poi
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
-    panel_label,
+    panel_letters,
     sequence_colours,
 )
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
@@ -71,8 +71,7 @@ def draw_around(table: FigureTable) -> Picture:
     _draw_layers(layers, table)
     _draw_settings(residual, table, "mixture_residual")
     residual.set_ylabel("residual of $aK_0 + bK_{\\hat{y}}$")
-    for ax, letter in zip(axes.flat, "ABCD", strict=True):
-        panel_label(ax, letter)
+    panel_letters(*axes.flat)
     return figure
 
 
@@ -107,12 +106,12 @@ def draw_average(table: FigureTable) -> Picture:
     figure, axes = new_figure(1, 3, width=10.0, height=3.2)
     places = {name: text for name, (text, _) in CHANGES.items()}
     colours = dict.fromkeys(CHANGES, COLOURS["binarised"])
-    for ax, (metric, label), letter in zip(axes[0], PANELS.items(), "ABC", strict=True):
+    for ax, (metric, label) in zip(axes[0], PANELS.items(), strict=True):
         draw_points(ax, table.rows(metric=metric), places, colours, horizontal=True)
         ax.set_xlabel(label)
         if metric.endswith("cosine"):
             ax.set_xlim(right=1)
-        panel_label(ax, letter)
+    panel_letters(*axes[0])
     for ax in axes[0, 1:]:
         ax.tick_params(labelleft=False)
     return figure

@@ -12,7 +12,7 @@ from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
-    panel_label,
+    panel_letters,
     sequence_colours,
     show_matrix,
 )
@@ -66,8 +66,7 @@ def draw(table: FigureTable) -> "Picture":
     half, matrix = right.subplots()
     _draw_half_changes(half, table.rows(metric="half_change_step"))
     _draw_correlations(matrix, table)
-    for ax, letter in ((axes[0, 0], "A"), (half, "B"), (matrix, "C")):
-        panel_label(ax, letter)
+    panel_letters(axes[0, 0], half, matrix)
     return figure
 
 
