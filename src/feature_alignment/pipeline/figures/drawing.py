@@ -148,7 +148,9 @@ def draw_points(
     _restore_labels(ax, *labels)
 
 
-def draw_paper(ax: Axes, numbers: Mapping[str, float], scale: float = 1.0) -> None:
+def draw_paper(
+    ax: Axes, numbers: Mapping[str, float], scale: float = 1.0, colour: str = "paper"
+) -> None:
     """Draw the paper's number of a claim, and the bounds of its criterion, as horizontal lines.
 
     To be called last: the axis's limits stay, and what lies outside is told at its edge.
@@ -158,6 +160,7 @@ def draw_paper(ax: Axes, numbers: Mapping[str, float], scale: float = 1.0) -> No
         numbers: `paper_value`, `low` and `high`, where there are, as `FigureTable.of_claim` has
             them.
         scale: what the claim's values are multiplied by in the picture.
+        colour: a thing of `COLOURS`, where only one of several is meant.
     """
     marks = {numbers["paper_value"]: "paper\n"} if "paper_value" in numbers else {}
     for key, sign in (("low", ">"), ("high", "<")):
@@ -166,11 +169,12 @@ def draw_paper(ax: Axes, numbers: Mapping[str, float], scale: float = 1.0) -> No
     bottom, top = sorted(ax.get_ylim())
     # Beside the axis, where nothing is hidden.
     beside = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
+    beside["color"] = COLOURS[colour]
     for value, words in marks.items():
         place = min(max(scale * value, bottom), top)
         arrow = " ↑" if place < scale * value else " ↓" if place > scale * value else ""
         if not arrow:
-            ax.axhline(place, color=COLOURS["paper"], linewidth=0.8, linestyle=":", zorder=1.5)
+            ax.axhline(place, linewidth=0.8, linestyle=":", zorder=1.5, color=COLOURS[colour])
         text = f"{words}{scale * value:.3g}{arrow}"
         ax.annotate(text, (1, place), xycoords=ax.get_yaxis_transform(), **beside)
 
