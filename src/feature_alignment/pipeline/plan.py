@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from feature_alignment.data.identity import content_hash
 from feature_alignment.data.registry import DATASETS, check_options
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.claims.ledger import check_ledgers
+from feature_alignment.pipeline.claims.ledger import Claim, check_ledgers
 from feature_alignment.pipeline.config import Change, Config, changes
 from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.figures.figure import Point, Settings
@@ -36,6 +36,7 @@ class Plan:
         specs: the spec of each (experiment, point).
         changes: the keys whose values are not the preset's own.
         changed_figures: for each figure whose runs are not the preset's own, what changed them.
+        claims: the claims of all papers.
     """
 
     config: Config
@@ -44,6 +45,7 @@ class Plan:
     specs: Mapping[tuple[str, str], Spec]
     changes: Sequence[Change] = ()
     changed_figures: Mapping[str, Sequence[Change]] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
 
     @property
     def name(self) -> str:
@@ -61,9 +63,11 @@ class Plan:
         return sorted({(data["name"], data["source"]) for data in used})
 
     def figure_spec(self, figure: str) -> Spec:
-        """What a figure is made from: its runs, and what its stamp says."""
+        """What a figure is made from: its runs, what its stamp says, its claims' numbers."""
+        claims = (claim for claim in self.claims if claim.figure == figure)
         return {
             "figure": figure,
+            "claims": {claim.id.partition(".")[2]: claim.numbers for claim in claims},
             **self._settings_of(figure),
             "points": [
                 {"experiment": p.experiment, "name": p.name, "columns": dict(p.columns)}
@@ -103,10 +107,11 @@ def make_plan(config: Config, preset: Config | None = None) -> Plan:
     figures = _selected_figures(config)
     points, specs = _points_and_specs(config)
     found = () if preset is None else tuple(changes(config, preset))
-    plan = Plan(config, figures, points, specs, found, _changed_figures(points, preset, found))
+    changed = _changed_figures(points, preset, found)
+    claims = check_ledgers(ledgers(), all_figures())
+    plan = Plan(config, figures, points, specs, found, changed, claims)
     for name, _ in sorted({pair for figure in figures for pair in plan.datasets_of(figure)}):
         check_options(name, config.dataset(name))
-    check_ledgers(ledgers(), all_figures())
     return plan
 
 

@@ -4,8 +4,13 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.figures.drawing import describe_seeds, draw_curve, draw_points
-from feature_alignment.pipeline.figures.style import new_figure
+from feature_alignment.pipeline.figures.drawing import (
+    describe_seeds,
+    draw_curve,
+    draw_paper,
+    draw_points,
+)
+from feature_alignment.pipeline.figures.style import COLOURS, broken_axis, new_figure
 
 VALUES = {0: [1.0, 2.0, 4.0, 9.0], 5: [3.0, 3.0, 3.0, 7.0]}
 """Four seeds at two steps: means 4 and 4, sums of squared differences 38 and 12."""
@@ -147,15 +152,64 @@ def test_groups_stand_side_by_side_each_mean_over_its_dots():
     ("seeds", "words"),
     [
         ({"a": 1}, "1 seed"),
-        ({"a": 3, "derived": 1}, "n = 3 seeds; curves: mean and each seed"),
-        ({"a": 5, "b": 4}, "n = 4 to 5 seeds; curves: mean ± sd"),
-        (
-            {"a": 5, "b": 2},
-            "n = 2 to 5 seeds; curves: mean ± sd, of fewer than 4 mean and each seed",
-        ),
+        ({"a": 3, "derived": 1}, "3 seeds; thin lines = single seeds"),
+        ({"a": 5, "b": 4}, "4 to 5 seeds; band = mean ± sd"),
+        ({"a": 5, "b": 2}, "2 to 5 seeds; band = mean ± sd; thin lines = single seeds"),
     ],
 )
 def test_the_footer_says_how_seeds_are_drawn(seeds, words):
-    rows = [{"point": point, "seed": i} for point, n in seeds.items() for i in range(n)]
-    assert describe_seeds(pd.DataFrame(rows)) == words
-    assert describe_seeds(pd.DataFrame({"v": [1.0]})) == ""  # no seeds, no words for them
+    ax = one_axes()
+    rows = pd.concat([tidy(4), tidy(1).assign(seed=4)])
+    parts = [rows[rows["seed"] < n].assign(point=point) for point, n in seeds.items()]
+    for part in parts:
+        draw_curve(ax, part, "black")
+    assert describe_seeds(pd.concat(parts), ax.figure) == words
+
+
+def test_the_footer_says_only_what_is_drawn():
+    ax, rows = one_axes(), tidy(4)
+    assert describe_seeds(rows, ax.figure) == "4 seeds"
+    draw_points(ax, rows, {0: "start"}, {0: "black"}, by="step")
+    assert describe_seeds(rows, ax.figure) == "4 seeds; dots = single seeds"
+    assert describe_seeds(rows[["value"]], ax.figure) == ""  # no seeds, no words for them
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 4])
+def test_no_curve_crosses_the_gap_of_a_broken_axis(seeds):
+    ax = one_axes()
+    rows = pd.concat([tidy(seeds), tidy(seeds).query("step == 5").assign(step=50)])
+    broken_axis(ax, rows["step"])
+    marks = len(ax.lines)
+    draw_curve(ax, rows, "test", "loss")
+    spans = {tuple(np.asarray(line.get_xdata(), float).round(9)) for line in ax.lines[marks:]}
+    assert {(5, 50), (0,)} <= spans
+    assert not any(0 in span and len(set(span)) > 1 for span in spans)
+    assert ax.get_legend_handles_labels()[1] == ["loss"]
+
+
+def test_a_thing_has_its_own_colour_and_line():
+    ax = one_axes()
+    draw_curve(ax, tidy(1), "test")
+    draw_curve(ax, tidy(1), "test", linestyle=":")
+    assert {line.get_color() for line in ax.lines} == {COLOURS["test"]}
+    assert [line.get_linestyle() for line in ax.lines] == ["--", ":"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts", "lines"),
+    [
+        ({}, [], []),
+        ({"paper_value": 0.5}, ["paper\n0.5"], [0.5]),
+        ({"paper_value": 0.5, "low": 0.5}, ["paper\n> 0.5"], [0.5]),
+        ({"paper_value": 0.5, "high": 0.7}, ["paper\n0.5", "claim\n< 0.7"], [0.5, 0.7]),
+        ({"low": 2}, ["claim\n> 2 ↑"], []),
+        ({"low": -2}, ["claim\n> -2 ↓"], []),
+    ],
+)
+def test_the_papers_numbers_and_bounds_are_drawn_or_told_at_the_edge(numbers, texts, lines):
+    ax = one_axes(ylim=(0, 1))
+    draw_paper(ax, numbers)
+    assert [text.get_text() for text in ax.texts] == texts
+    assert [line.get_ydata()[0] for line in ax.lines] == lines
+    assert ax.get_ylim() == (0, 1)
+    assert all(0 <= text.xy[1] <= 1 for text in ax.texts)

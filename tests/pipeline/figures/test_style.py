@@ -7,17 +7,22 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
-    OKABE_ITO,
+    LINES,
+    PALETTE,
     RC,
     apply_style,
+    broken_axis,
+    describe,
     new_figure,
-    panel_label,
+    panel_letters,
     save,
     sequence_colours,
+    sequence_looks,
     show_matrix,
     stamp,
 )
@@ -27,7 +32,7 @@ import sys
 import numpy as np
 import pandas as pd
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.style import save, show_matrix, stamp
 
 figure, axes = new_figure(1, 3, 7, 2.5)
@@ -39,7 +44,7 @@ for seeds in (3, 5):
 axes[0, 0].legend()
 show_matrix(axes[0, 1], np.arange(12.0).reshape(3, 4), 11, "entry")
 draw_points(axes[0, 2], rows, {0: "a", 2: "b"}, {0: "black", 2: "red"}, by="step")
-panel_label(axes[0, 0], "A")
+panel_letters(*axes[0])
 stamp(figure, "smoke", "digits (stand-in for mnist)")
 for name in sys.argv[1:]:
     save(figure, name)
@@ -169,7 +174,7 @@ def test_a_matrix_that_cannot_be_shown_is_refused(matrix):
     _, axes = new_figure(1, 1, 2, 2)
     with pytest.raises(ValueError, match="finite 2-d matrix"):
         show_matrix(axes[0, 0], matrix, 1.0, "entry")
-    with pytest.raises(ValueError, match="vmax must be positive"):
+    with pytest.raises(ValueError, match="vmax must be above 0"):
         show_matrix(axes[0, 0], np.eye(2), 0.0, "entry")
 
 
@@ -180,7 +185,7 @@ def test_a_matrix_that_cannot_be_shown_is_refused(matrix):
 def test_the_stamp_lies_below_everything_else_within_the_figure(data, width, breaks):
     figure, axes = new_figure(1, 1, width, 2)
     axes[0, 0].set_xlabel("iteration")
-    panel_label(axes[0, 0], "A")
+    panel_letters(axes[0, 0])
     stamp(figure, "preset: smoke", data, "1 seed")
     figure.canvas.draw()
     text = figure.texts[0].get_text()
@@ -194,20 +199,73 @@ def test_the_stamp_lies_below_everything_else_within_the_figure(data, width, bre
     assert 0 <= footer.y0 < footer.y1 <= label.y0
 
 
-def test_colours_are_of_the_palette_and_pairs_differ():
-    assert set(COLOURS.values()) <= {*OKABE_ITO.values(), "#767676"}
-    shown_together = [
-        ("train", "test", "paper"),
-        ("inside", "outside"),
-        ("linear", "binarised", "paper"),
+def contrast_on_white(colour):
+    """WCAG's: (1 + 0.05) / (relative luminance + 0.05)."""
+    channels = np.array(to_rgb(colour))
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return 1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05)
+
+
+def test_every_colour_has_3_to_1_of_contrast_on_white():
+    assert contrast_on_white("#ffffff") == pytest.approx(1)
+    assert contrast_on_white("#767676") == pytest.approx(4.54, abs=0.01)
+    for colour in (*PALETTE.values(), *(c for n in range(1, 20) for c in sequence_colours(n))):
+        assert contrast_on_white(colour) >= 3, colour
+
+
+def test_what_is_shown_together_differs_in_colour_and_line():
+    assert set(COLOURS.values()) <= set(PALETTE.values())
+    for group in (
+        ("train", "test"),
+        ("linear", "binarised"),
         ("easy", "difficult"),
         ("centred", "uncentred"),
-        ("omega1", "omega2", "omega3"),
-        ("gradient descent", "speed limited"),
-    ]
-    for group in shown_together:
+        ("fixed", "adaptive", "full"),
+        ("gradient descent", "speed limited", "whole gradient"),
+        ("norm bound", "optimal bound"),
+    ):
         assert len({COLOURS[name] for name in group}) == len(group)
-    assert len(set(sequence_colours(19))) == 19
+        assert len({LINES[name] for name in group}) == len(group)
+    for group in (
+        ("inside", "outside"),
+        ("omega1", "omega2", "omega3"),
+        ("stated", "corrected", "printed"),
+        ("largest eigenvalue", "mean eigenvalue", "median eigenvalue", "train", "test"),
+    ):
+        assert len({COLOURS[name] for name in group}) == len(group)
+    for number in (2, 5, 19):
+        looks = sequence_looks(number)
+        assert len({look["colour"] for look in looks}) == number
+        assert len({look["linestyle"] for look in looks}) == min(number, 5)
+
+
+def test_letters_stand_in_order():
+    _, axes = new_figure(2, 2, 3, 3)
+    panel_letters(axes[0, 1], axes[1, 0])
+    written = [[text.get_text() for text in ax.texts] for ax in axes.flat]
+    assert written == [[], ["A"], ["B"], []]
+
+
+@pytest.mark.parametrize(
+    ("steps", "ticks"), [([0, 5, 70, 3000], ["0", "10", "100", "1000"]), ([0, 1, 9], list("0125"))]
+)
+def test_a_broken_axis_is_logarithmic_from_the_first_step_on(steps, ticks):
+    ax = new_figure(1, 1, 3, 3)[1][0, 0]
+    broken_axis(ax, pd.Series(steps))
+    ax.figure.draw_without_rendering()
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ticks
+    place = ax.transData.transform(
+        [(step, 0) for step in (0, steps[1], 2 * steps[1], 4 * steps[1])]
+    )
+    gap, first, second = np.diff(place[:, 0])
+    assert first == pytest.approx(second)
+    assert 0 < gap < 0.2 * ax.bbox.width
+    assert ax.get_xlim()[0] < 0 < steps[-1] < ax.get_xlim()[1]
+
+
+def test_few_values_are_told_singly():
+    assert describe(pd.Series([0.25, 0.5, 1.0])) == "0.25, 0.50, 1.00"
+    assert describe(pd.Series([1.0, 2, 3, 4]), 3) == "2.500 ± 1.291"
 
 
 def test_a_file_does_not_depend_on_what_was_saved_before(tmp_path):

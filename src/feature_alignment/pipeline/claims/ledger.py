@@ -139,6 +139,13 @@ class Claim(Section):
         return self.criterion.each or self.kind == "mathematics"
 
     @property
+    def numbers(self) -> dict[str, float]:
+        """What a figure can draw: the paper's number, and the bounds of the criterion."""
+        own = {"low": self.criterion.low, "high": self.criterion.high}
+        found = {"paper_value": self.paper_value, **own}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
     def half_unit(self) -> float:
         """Half a unit in the last digit of the paper's number; 0.5 of a whole one."""
         digits = Decimal(repr(self.paper_value)).normalize().as_tuple().exponent
@@ -174,22 +181,25 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
-def check_ledgers(files: Sequence[Path], figures: Sequence[str]) -> None:
-    """Check every claim of papers' ledgers, that it is about one of the figures and known metrics.
+def check_ledgers(files: Sequence[Path], figures: Sequence[str]) -> tuple[Claim, ...]:
+    """Read papers' ledgers, and check that all claims are about known figures and metrics.
 
     Raises:
         UserError: as `load_ledger`, or if a claim's figure does not exist, or its metric is not
             described, see `check_claims`.
     """
+    found: list[Claim] = []
     for path in files:
         claims = load_ledger([path])
         check_claims(claims)
+        found += claims
         for claim in claims:
             if claim.figure not in figures:
                 raise UserError(
                     f"{path}: claim {claim.id}: figure: unknown figure {claim.figure!r}; "
                     f"{suggestion(claim.figure, figures)}."
                 )
+    return tuple(found)
 
 
 def _read_claim(entry: Any, number: int, path: Path) -> Claim:

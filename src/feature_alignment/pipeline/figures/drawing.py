@@ -11,10 +11,11 @@ from typing import Any
 import pandas as pd
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.figures.figure import Axes
+from feature_alignment.pipeline.figures.figure import Axes, Picture
+from feature_alignment.pipeline.figures.style import BAND_SEEDS, COLOURS, LINES
 
-BAND_SEEDS = 4
-"""The smallest number of seeds whose standard deviation is drawn."""
+THIN = 0.6
+"""The width of a single seed's line."""
 OVER_SEEDS = (
     "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
     "for each of fewer than four seeds."
@@ -22,25 +23,28 @@ OVER_SEEDS = (
 """For captions: what `draw_curve` draws."""
 
 
-def describe_seeds(frame: pd.DataFrame) -> str:
-    """How many seeds a figure's tidy table has and how they are drawn; empty if it has none.
+def describe_seeds(frame: pd.DataFrame, picture: Picture) -> str:
+    """How many seeds a figure's tidy table has, and how its picture draws them; empty if none.
 
     Where its points differ in this, points of one seed do not count: derived rows often have one.
-
-    Example:
-        >>> describe_seeds(pd.DataFrame({"seed": [0, 1, 2, 0]}))
-        'n = 3 seeds; curves: mean and each seed'
     """
+    from matplotlib.collections import PathCollection, PolyCollection
+
     if "seed" not in frame:
         return ""
     counts = frame.groupby(frame.get("point", frame["seed"] * 0))["seed"].nunique()
     least, most = counts[counts > 1].min(), counts.max()
     if not most > 1:
         return "1 seed"
-    words = "mean ± sd" if most >= BAND_SEEDS else "mean and each seed"
-    if least < BAND_SEEDS <= most:
-        words += f", of fewer than {BAND_SEEDS} mean and each seed"
-    return f"n = {most if least == most else f'{least} to {most}'} seeds; curves: {words}"
+    drawn = [item for ax in picture.axes for item in ax.collections]
+    thin = any(line.get_linewidth() == THIN for ax in picture.axes for line in ax.lines)
+    marks = {
+        "band = mean ± sd": any(isinstance(item, PolyCollection) for item in drawn),
+        "thin lines = single seeds": thin,
+        "dots = single seeds": any(isinstance(item, PathCollection) for item in drawn),
+    }
+    number = f"{most if least == most else f'{least} to {most}'} seeds"
+    return "; ".join([number, *(words for words, there in marks.items() if there)])
 
 
 def draw_curve(
@@ -55,10 +59,12 @@ def draw_curve(
 ) -> None:
     """Draw the mean over seeds as a line, with a band, or few seeds as thin lines beside it.
 
+    On a broken axis, see `broken_axis`, what is at 0 is a marker.
+
     Args:
         ax: where to draw.
         rows: tidy rows of one quantity, one for each seed and place on the x axis.
-        colour: of everything drawn.
+        colour: of everything drawn, or a thing of `COLOURS`, which has its own line, too.
         label: for the legend.
         x: the column of the x axis.
         y: the column of the values.
@@ -73,17 +79,23 @@ def draw_curve(
     if rows.duplicated(["seed", x]).any():
         raise UserError(f"the curve {label!r} has several values for one seed and {x}.")
     _check(rows, y, ax.get_yscale(), f"the curve {label!r}")
+    style = {"linestyle": LINES.get(colour, "-"), **style}
+    begins, later = rows[x] == 0, rows[x] > 0
+    if ax.get_xscale() == "symlog" and begins.any() and later.any():
+        draw_curve(ax, rows[later], colour, label, x=x, y=y, **style)
+        rows, label, style = rows[begins], None, {**style, "marker": "o", "markersize": 3.0}
     labels = ax.get_xlabel(), ax.get_ylabel()
-    seeds = rows["seed"].nunique()
+    seeds, single = rows["seed"].nunique(), rows[x].nunique() == 1
+    colour = COLOURS.get(colour, colour)
     # Crosses consist of edges alone, and seaborn's are white.
     style = {"color": colour, "markeredgecolor": colour, **style}
     common = {"data": rows, "x": x, "y": y, "ax": ax, "legend": False}
     if 1 < seeds < BAND_SEEDS:
         # At a single place a line has no length, and only dots can be seen.
-        marker = "." if rows[x].nunique() == 1 else ""
-        thin = {**style, "linewidth": 0.6, "alpha": 0.5, "marker": marker}
+        thin = {**style, "linewidth": THIN, "alpha": 0.5, "marker": "." if single else ""}
         seaborn.lineplot(**common, units="seed", estimator=None, **thin)
-    common |= {"errorbar": "sd" if seeds >= BAND_SEEDS else None, "err_kws": {"linewidth": 0}}
+    common |= {"errorbar": "sd" if seeds >= BAND_SEEDS else None}
+    common |= {"err_style": "bars"} if single else {"err_kws": {"linewidth": 0}}
     seaborn.lineplot(**common, label=label, **style)
     _restore_labels(ax, *labels)
 
@@ -134,6 +146,37 @@ def draw_points(
         ax.plot([], [], "o", color=colour, label=str(name), scalex=False, scaley=False)
     categories.set_ticks(range(len(places)), list(places.values()))
     _restore_labels(ax, *labels)
+
+
+def draw_paper(
+    ax: Axes, numbers: Mapping[str, float], scale: float = 1.0, colour: str = "paper"
+) -> None:
+    """Draw the paper's number of a claim, and the bounds of its criterion, as horizontal lines.
+
+    To be called last: the axis's limits stay, and what lies outside is told at its edge.
+
+    Args:
+        ax: where to draw.
+        numbers: `paper_value`, `low` and `high`, where there are, as `FigureTable.of_claim` has
+            them.
+        scale: what the claim's values are multiplied by in the picture.
+        colour: a thing of `COLOURS`, where only one of several is meant.
+    """
+    marks = {numbers["paper_value"]: "paper\n"} if "paper_value" in numbers else {}
+    for key, sign in (("low", ">"), ("high", "<")):
+        if key in numbers:
+            marks[numbers[key]] = marks.get(numbers[key], "claim\n") + f"{sign} "
+    bottom, top = sorted(ax.get_ylim())
+    # Beside the axis, where nothing is hidden.
+    beside = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
+    beside["color"] = COLOURS[colour]
+    for value, words in marks.items():
+        place = min(max(scale * value, bottom), top)
+        arrow = " ↑" if place < scale * value else " ↓" if place > scale * value else ""
+        if not arrow:
+            ax.axhline(place, linewidth=0.8, linestyle=":", zorder=1.5, color=COLOURS[colour])
+        text = f"{words}{scale * value:.3g}{arrow}"
+        ax.annotate(text, (1, place), xycoords=ax.get_yaxis_transform(), **beside)
 
 
 def _check(rows: pd.DataFrame, y: str, scale: str, what: str) -> None:

@@ -1,12 +1,15 @@
 """Make any figure: from its runs to its tidy table, from the table to the picture."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure as Picture
+from matplotlib.text import Text
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.pipeline.contracts import must, owed_by
@@ -37,13 +40,32 @@ def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Pat
 def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path]) -> None:
     """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it."""
     with np.load(arrays) as stored:
-        content = FigureTable(pd.read_csv(table), dict(stored))
+        names = frozenset(name for name, source in spec["datasets"] if source == "embedded")
+        content = FigureTable(pd.read_csv(table), dict(stored), spec["claims"], names)
     with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
         picture = figure_named(spec["figure"]).draw(content)
         must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")
-        stamp(picture, describe_settings(spec), describe_data(spec), describe_seeds(content.frame))
+        name_stand_ins(picture, names)
+        seeds = describe_seeds(content.frame, picture) if spec["points"] else ""
+        stamp(picture, describe_settings(spec), describe_data(spec), seeds)
         for file in pictures:
             save(picture, file)
+
+
+def name_stand_ins(picture: Picture, stand_ins: Collection[str]) -> None:
+    """Say "stand-in" behind each dataset that is one, wherever a picture names it.
+
+    A dataset that is called real is the real one.
+    """
+    titles = "|".join(re.escape(DATASETS[name].title) for name in stand_ins)
+    named = re.compile(rf"(?<!real )\b(?:{titles})\b(?! stand-in)" if titles else "(?!)")
+    for axis in picture.findobj(Axis):  # whose ticks' texts are made anew when it is drawn
+        labels = [label.get_text() for label in axis.get_ticklabels()]
+        if any(map(named.search, labels)):
+            labels = [named.sub(r"\g<0> stand-in", label) for label in labels]
+            axis.set_ticks(axis.get_ticklocs(), labels=labels)
+    for text in picture.findobj(Text):
+        text.set_text(named.sub(r"\g<0> stand-in", text.get_text()))
 
 
 def describe_settings(spec: Spec) -> str:

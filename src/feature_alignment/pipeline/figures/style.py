@@ -5,7 +5,9 @@ modules for their experiment points and must stay quick.
 """
 
 import textwrap
+from itertools import cycle, islice
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -16,35 +18,46 @@ from feature_alignment.files import whole_file
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-OKABE_ITO = {
+PALETTE = {
     "black": "#000000",
-    "orange": "#E69F00",
-    "sky blue": "#56B4E9",
+    "orange": "#BF8300",
+    "sky blue": "#3A98D0",
     "bluish green": "#009E73",
-    "yellow": "#F0E442",
-    "blue": "#0072B2",
-    "vermillion": "#D55E00",
-    "reddish purple": "#CC79A7",
+    "blue": "#005A9C",
+    "vermillion": "#C03A00",
+    "reddish purple": "#C46A9C",
+    "grey": "#767676",
 }
-"""The colour-blind-safe palette of Okabe and Ito."""
+"""The hues of Okabe and Ito's colour-blind-safe palette, each with 3 : 1 of contrast on white."""
 
-COLOURS = {"reference": "#767676"} | {
-    thing: OKABE_ITO[colour]
-    for colour, things in {
-        "black": "paper",
-        "orange": "binarised, adaptive, factorised, omega2, supernat fixed",
-        "sky blue": "linear, uncentred, follower, supernat lambda_max",
-        "bluish green": "easy, full, omega3, supernat trace",
-        "blue": "train, outside, fixed, ridgeless, omega1, gradient descent, norm bound",
-        "vermillion": "test, inside, centred, solver, speed limited, complexity, supernat max, "
-        "optimal bound",
-        "reddish purple": "difficult, supernat literal",
-    }.items()
-    for thing in things.split(", ")
+_THINGS = {
+    ("black", "-"): "paper, stated",
+    ("grey", "-"): "reference",
+    ("blue", "-"): "train, outside, fixed, omega1",
+    ("blue", "--"): "gradient descent, norm bound, ridgeless",
+    ("vermillion", "-"): "inside, centred, solver, speed limited, complexity, supernat max, "
+    "optimal bound, printed",
+    ("vermillion", "--"): "test",
+    ("bluish green", "-"): "easy, omega3, supernat trace, corrected, median eigenvalue",
+    ("bluish green", "-."): "full",
+    ("reddish purple", "-"): "mean eigenvalue, supernat literal",
+    ("reddish purple", "--"): "difficult",
+    ("reddish purple", ":"): "whole gradient",
+    ("orange", "-"): "binarised, omega2, largest eigenvalue, supernat fixed",
+    ("orange", "--"): "adaptive, factorised",
+    ("sky blue", "-"): "follower, supernat lambda_max",
+    ("sky blue", "--"): "linear, uncentred",
 }
+_LOOKS = {thing: look for look, things in _THINGS.items() for thing in things.split(", ")}
+COLOURS = {thing: PALETTE[colour] for thing, (colour, _) in _LOOKS.items()}
 """One colour per thing, the same in every figure. Things never shown together may share one."""
+LINES = {thing: line for thing, (_, line) in _LOOKS.items()}
+"""The line of each thing, so that those shown together differ without colours, too."""
+SEQUENCE_END = 0.6
+SEQUENCE_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
 RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine sets the same glyphs
@@ -71,6 +84,8 @@ _METADATA: dict[str, dict[str, None]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".png": {"Software": None},
 }
+BAND_SEEDS = 4
+"""The smallest number of seeds whose standard deviation is told or drawn."""
 _FOOTER_POINTS = 6.0
 _FOOTER_CHARACTERS_PER_INCH = 19.0
 
@@ -86,7 +101,7 @@ def apply_style() -> None:
 
     matplotlib.rcdefaults()
     scale = 9 / 9.6  # text of 9 points, that of ticks and legends of 8.25
-    palette = list(OKABE_ITO.values())
+    palette = list(PALETTE.values())
     seaborn.set_theme("paper", "ticks", palette, font_scale=scale, color_codes=False, rc=RC)
 
 
@@ -107,32 +122,71 @@ def new_figure(nrows: int, ncols: int, width: float, height: float) -> "tuple[Fi
 def sequence_colours(number: int) -> list[str]:
     """Colours of an ordered series, such as layers from input to output, dark to light.
 
-    Taken evenly from the cividis map, short of its lightest end, which vanishes on white.
+    Taken evenly from the plasma map, short of what has less than 3 : 1 of contrast on white.
 
     Example:
         >>> sequence_colours(2)
-        ['#00224e', '#d6c35d']
+        ['#0d0887', '#e16462']
     """
-    from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    return [to_hex(colormaps["cividis"](0.85 * i / max(number - 1, 1))) for i in range(number)]
+    return [to_hex(colour) for colour in sequence_map()(np.linspace(0, 1, number))]
 
 
-def panel_label(ax: "Axes", letter: str) -> None:
-    """Write a panel's bold letter above its left edge."""
-    ax.set_title(letter, loc="left", fontweight="bold")
+def sequence_map() -> "Colormap":
+    """The map of `sequence_colours`, for colour bars."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(colormaps["plasma"](np.linspace(0, SEQUENCE_END, 256)))
 
 
-def describe(values: pd.Series) -> str:
-    """Mean and standard deviation (n − 1) of some values; of a single value, the value alone.
+def sequence_looks(number: int) -> list[dict[str, Any]]:
+    """Colours of an ordered series with a line for each, as `draw_curve` takes them."""
+    lines = islice(cycle(SEQUENCE_LINES), number)
+    return [
+        {"colour": colour, "linestyle": line}
+        for colour, line in zip(sequence_colours(number), lines, strict=True)
+    ]
+
+
+def panel_letters(*axes: "Axes") -> None:
+    """Write bold letters, A, B and so on, at the upper left corners of panels."""
+    corner = {"xy": (0, 1), "xycoords": "axes fraction"}
+    corner |= {"xytext": (-4, 4), "textcoords": "offset points", "ha": "right"}
+    for ax, letter in zip(axes, ascii_uppercase, strict=False):
+        ax.annotate(letter, **corner, fontweight="bold")
+
+
+def broken_axis(ax: "Axes", steps: "pd.Series") -> None:
+    """A logarithmic horizontal axis from the first of the steps after 0, which has a place before.
+
+    Between them is a gap, which no curve of `draw_curve` crosses.
+    """
+    first, last = steps[steps > 0].min(), steps.max()
+    decades = np.log10(last / first)
+    ax.set_xscale("symlog", linthresh=first, linscale=0.12 * max(decades, 0.5))
+    ax.set_xlim(-0.25 * first, last * 10 ** (0.03 * decades))
+    factors = (1,) if decades > 2 else (1, 2, 5)
+    numbers = [factor * 10**power for power in range(7) for factor in factors]
+    ticks = [0, *(number for number in numbers if first <= number <= last)]
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.set_xticks([], minor=True)
+    place = {"transform": ax.get_xaxis_transform(), "clip_on": False, "linestyle": "none"}
+    slash = {"marker": [(-1, -2), (1, 2)], "markersize": 6, "color": "black", "zorder": 5}
+    ax.plot([0.42 * first, 0.58 * first], [0, 0], **place, **slash, scalex=False, scaley=False)
+
+
+def describe(values: pd.Series, digits: int = 2) -> str:
+    """Mean and standard deviation (n − 1) of some values; of fewer than four, the values.
 
     Example:
-        >>> describe(pd.Series([0.1, 0.3]))
-        '0.20 ± 0.14'
+        >>> describe(pd.Series([0.1, 0.3])), describe(pd.Series([1, 2, 3, 4.0]), 3)
+        ('0.10, 0.30', '2.500 ± 1.291')
     """
-    mean = f"{values.mean():.2f}"
-    return mean if len(values) == 1 else f"{mean} ± {values.std(ddof=1):.2f}"
+    if len(values) < BAND_SEEDS:
+        return ", ".join(f"{value:.{digits}f}" for value in values)
+    return f"{values.mean():.{digits}f} ± {values.std(ddof=1):.{digits}f}"
 
 
 def show_matrix(
@@ -141,36 +195,38 @@ def show_matrix(
     vmax: float,
     label: str | None,
     *,
+    vmin: float = 0.0,
     diverging: bool = False,
     **options: Any,
 ) -> "QuadMesh":
     """Draw a matrix as a heat map with a labelled colour bar, by `seaborn.heatmap`.
 
-    The colour range is [0, vmax], or [-vmax, vmax] when diverging. It does not follow the data,
+    The colour range is [vmin, vmax], or [-vmax, vmax] when diverging. It does not follow the data,
     so panels with the same vmax can be compared; the bar's ends are pointed where entries fall
     outside the range.
 
     Args:
         ax: where to draw; cells are unit squares, the first from 0 to 1.
         matrix: (rows, columns), finite; the axes of a data frame give the axes' labels.
-        vmax: the entry that gets the last colour, positive, in the matrix's units.
+        vmax: the entry that gets the last colour, above vmin, in the matrix's units.
         label: the colour bar's label: the quantity, and its unit if it has one; None for no bar,
             where a neighbour with the same range has one.
+        vmin: the entry that gets the first colour.
         diverging: whether entries of both signs matter.
         options: of seaborn, such as `annot=True, fmt=".2f"` to write the entries into their cells
             and `xticklabels=5` to name each fifth column.
 
     Raises:
-        ValueError: if the matrix is not 2-d and finite, or vmax is not positive.
+        ValueError: if the matrix is not 2-d and finite, or vmax is not above vmin.
     """
     import seaborn
 
     values = np.asarray(matrix, dtype=float)
     if values.ndim != 2 or not np.isfinite(values).all():
         raise ValueError(f"{label}: a heat map needs a finite 2-d matrix, got {matrix}.")
-    if not vmax > 0:
-        raise ValueError(f"{label}: vmax must be positive, got {vmax}.")
-    vmin = -vmax if diverging else 0.0
+    if not vmax > vmin:
+        raise ValueError(f"{label}: vmax must be above {vmin:g}, got {vmax}.")
+    vmin = -vmax if diverging else vmin
     below, above = int(values.min() < vmin), int(values.max() > vmax)
     extend = ("neither", "min", "max", "both")[below + 2 * above]
     options = {"xticklabels": False, "yticklabels": False, "square": True, **options}

@@ -84,10 +84,28 @@ class FigureTable:
     Attributes:
         frame: the tidy table; claims are judged on it.
         arrays: named arrays for what is not a number: matrices, functions, images.
+        claims: the numbers of the figure's claims, by their ids without the paper, see `of_claim`;
+            there when it is drawn, as is what follows.
+        stand_ins: the datasets that are shown by stand-ins.
     """
 
     frame: pd.DataFrame
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    claims: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    stand_ins: frozenset[str] = frozenset()
+
+    def of_claim(self, claim: str) -> Mapping[str, float]:
+        """The ledger's `paper_value`, `low` and `high` of a claim; none in a table without claims.
+
+        Raises:
+            KeyError: if the figure has claims, but not this one.
+        """
+        return self.claims[claim] if self.claims else {}
+
+    def paper(self, claim: str, form: str = ".2f") -> str:
+        """The paper's number of a claim, to write behind ours; empty in a table without claims."""
+        number = self.of_claim(claim).get("paper_value")
+        return "" if number is None else f" (paper {number:{form}})"
 
     def rows(self, **where: object) -> pd.DataFrame:
         """The rows in which the given columns have the given values, or one of a list of values.

@@ -144,5 +144,15 @@ def test_drawing_leaves_out_what_is_not_there(table):
     drawn = figure.draw(table)
     assert len(drawn.axes) == 2 * len(figure.PANELS)
     for ax in drawn.axes[len(figure.PANELS) :]:
-        words = [text.get_text() for text in ax.texts]
+        words = [text.get_text() for text in ax.texts if text.get_text() not in "EFGH"]
         assert words == ["n/a"] * (len(figure.MEASURES) - len(ax.patches))
+
+
+def test_panels_of_too_few_networks_are_hatched_and_called_not_judged(table):
+    drawn = figure.draw(table)
+    for ax, panel in zip(drawn.axes[len(figure.PANELS) :], figure.PANELS, strict=True):
+        networks = table.frame.loc[table.frame["panel"] == panel, "x"].nunique()
+        few = networks < figure.LEAST_NETWORKS
+        assert {bool(bar.get_hatch()) for bar in ax.patches} == {few}
+        assert ax.get_title() == (f"not judged: {networks} networks" if few else "")
+    assert {bool(bar.get_hatch()) for ax in drawn.axes for bar in ax.patches} == {True, False}

@@ -130,7 +130,7 @@ def test_eigenvalues_and_effective_ranks_have_one_range_in_all_columns():
         frame.loc[grown, "value"] *= factor
         frame = pd.concat([frame, pd.DataFrame(ratios)])
         frames.append(frame.assign(random_label_share=share, learning_rate=0.01))
-    axes = fig2_fig14.draw(FigureTable(pd.concat(frames)), 0.01).axes
+    axes = fig2_fig14.draw(FigureTable(pd.concat(frames)), 0.01, "fig2").axes
     for first, highest in ((2, 2400), (4, 300)):
         left, right = axes[first : first + 2]
         assert left.get_ylim() == right.get_ylim()

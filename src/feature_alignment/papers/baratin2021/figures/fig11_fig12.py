@@ -6,7 +6,7 @@ from feature_alignment.papers.baratin2021.figures import training_curves as curv
 from feature_alignment.papers.baratin2021.parameters import Classification
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import broken_axis, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 TITLES = {"mlp": "MLP, MNIST", "vgg19-random0": "VGG19, CIFAR-10", "resnet18": "ResNet18, CIFAR-10"}
@@ -48,11 +48,12 @@ def draw(table: FigureTable, metric: str, label: str) -> Picture:
     figure, axes = new_figure(1, len(TITLES), width=3.0 * len(TITLES) + 0.6, height=2.8)
     for ax, (point, title) in zip(axes[0], TITLES.items(), strict=True):
         rows = table.rows(point=point, metric=metric, split="test")
-        curves.iteration_axis(ax, rows["step"].max())
-        draw_curve(ax, rows, COLOURS["test"])
+        broken_axis(ax, rows["step"])
+        draw_curve(ax, rows, "test")
         ax.set(title=title, xlabel="iteration")
         ax.set_ylim(bottom=0)
     axes[0, 0].set_ylabel(label)
+    panel_letters(*axes[0])
     return figure
 
 

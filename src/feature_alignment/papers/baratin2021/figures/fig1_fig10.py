@@ -1,15 +1,18 @@
 """baratin2021, Figures 1 and 10: tangent-kernel eigenfunctions on the disk dataset."""
 
+from collections.abc import Hashable
 from typing import Any
 
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.parameters import Disk
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 RANKS = (1, 2, 3, 4, 5, 10, 20)
+CLAIMS: dict[Hashable, str] = {0: "fig1.ratio_at_start", 2000: "fig1.ratio_after_training"}
+"""The claim about the ratio of eigenvalues, by iteration."""
 
 
 def points(settings: Settings) -> list[Point]:
@@ -48,6 +51,7 @@ def draw(table: FigureTable) -> Picture:
             ax.set(xticks=[], yticks=[])
             ax.grid(False)
         text = f"iteration {step}\n$\\lambda_{{20}}/\\lambda_1$ = {100 * share:.2g} %"
+        text += f"\n{table.paper(CLAIMS[step], '.1%')}" if step in CLAIMS else ""
         row[0].set_ylabel(text, fontsize=7)
     for ax, rank in zip(axes[0], RANKS, strict=True):
         ax.set_title(f"$u_{{{rank}}}$")
@@ -82,11 +86,12 @@ def draw_dataset(table: FigureTable) -> Picture:
         x, y = table.arrays[f"x{suffix}"], table.arrays[f"y{suffix}"]
         for label, name in ((1, "inside"), (-1, "outside")):
             shown = {"color": COLOURS[name], "markersize": size, "label": f"y = {label:+d}"}
-            ax.plot(*x[y == label].T, "o", **shown)
+            ax.plot(*x[y == label].T, "o" if name == "inside" else "x", **shown)
         _draw_boundary(ax)
         ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1.03, 1.03))
         ax.set(ylim=(-1.03, 1.03), xticks=[-1, 0, 1], yticks=[-1, 0, 1])
         ax.set_title(f"{title}, n = {len(x)}")
+    panel_letters(*axes[0])
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
@@ -106,8 +111,8 @@ FIGURES = (
     Figure(
         name="fig10",
         title="The disk dataset",
-        caption="Left: the training points of seed 0, uniform on the square, labelled +1 inside "
-        "the disk of half the square's area and −1 outside it. Right: the grid on which the "
+        caption="A: the training points of seed 0, uniform on the square, labelled +1 inside "
+        "the disk of half the square's area and −1 outside it. B: the grid on which the "
         "tangent kernel is evaluated, with the same labels.",
         points=lambda settings: points(settings)[:1],
         table=dataset_table,

@@ -1,23 +1,42 @@
 """baratin2021, Figures 2 and 14: tangent-kernel spectrum during training, by learning rate."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    broken_axis,
+    new_figure,
+    panel_letters,
+)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 USUAL_RATE, SMALL_RATE = 0.01, 0.003
 EIGENVALUES = {
-    "largest_eigenvalue": ("max", COLOURS["test"]),
-    "mean_eigenvalue": ("mean", COLOURS["train"]),
-    "median_eigenvalue": ("median", COLOURS["easy"]),
+    "largest_eigenvalue": ("max", "largest eigenvalue"),
+    "mean_eigenvalue": ("mean", "mean eigenvalue"),
+    "median_eigenvalue": ("median", "median eigenvalue"),
 }
+CLAIMS: dict[tuple[str, float], dict[str, str]] = {
+    ("fig2", 0.0): {
+        "eigenvalues": "fig2.largest_eigenvalue_from_10",
+        "effective rank": "fig2.effective_rank_clean",
+        "trace ratios": "fig2.trace_ratio_40",
+    },
+    ("fig2", 0.5): {"effective rank": "fig2.effective_rank_random50"},
+    ("fig14", 0.0): {"effective rank": "fig14.lowest_rank"},
+}
+"""The claim that is drawn in a row, by figure and share of random labels."""
+ROWS = "accuracy", "eigenvalues", "effective rank", "trace ratios"
+OVERLAID = {"accuracy": "accuracy", "eigenvalues": "largest_eigenvalue"}
+OVERLAID |= {"effective rank": "effective_rank", "trace ratios": "trace_ratio_40"}
+"""Of the usual learning rate, behind the curves of another, by row."""
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
 HIGHLIGHTED = (40, 80, 160)
 SMOOTHED = 3
@@ -101,64 +120,83 @@ def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
     return found
 
 
-def draw(table: FigureTable, rate: float) -> Picture:
+def draw(table: FigureTable, rate: float, name: str) -> Picture:
     """Accuracy, eigenvalues, effective rank and trace ratios (rows) by share (columns)."""
-    shown = table.rows(learning_rate=rate)
-    shares = shown["random_label_share"].unique()
-    figure, axes = new_figure(4, len(shares), width=3.0 * len(shares) + 0.6, height=8.2)
+    shares = table.rows(learning_rate=rate)["random_label_share"].unique()
+    figure, axes = new_figure(4, len(shares), width=3.0 * len(shares) + 0.6, height=8.4)
     for row in axes[1:3]:  # one range in each row, so that columns can be compared
         for ax in row[1:]:
             ax.sharey(row[0])
+    own = "" if rate == USUAL_RATE else f", learning rate {rate:g}"
     for column, share in zip(axes.T, shares, strict=True):
-        run = rows_where(shown, random_label_share=share)
-        title = f"{100 * share:.0f} % random labels"
-        title += "" if rate == USUAL_RATE else f", learning rate {rate:g}"
+        run = table.rows(random_label_share=share, learning_rate=rate)
+        column[0].set_title(f"CIFAR-10{own}\n{100 * share:.0f} % random labels")
         for ax in column:
-            curves.iteration_axis(ax, run["step"].max())
-        _draw_column(column, run, title)
-    axes[1, 0].margins(y=0.2)
+            broken_axis(ax, run["step"])
+        column[1].set_yscale("log")
+        if own:
+            usual = table.rows(random_label_share=share, learning_rate=USUAL_RATE, split="train")
+            for ax, metric in zip(column, OVERLAID.values(), strict=True):
+                label = f"train, rate {USUAL_RATE:g}"
+                draw_curve(ax, rows_where(usual, metric=metric), "reference", label, linestyle="-.")
+        _draw_column(column, run)
+    axes[1, 0].margins(y=0.4)
     axes[1, 0].autoscale(axis="y")
     axes[2, 0].set_ylim(bottom=0)
-    labels = "accuracy", "eigenvalues", "effective rank", "trace ratios"
-    for ax, label in zip(axes[:, 0], labels, strict=True):
+    for share, column in zip(shares, axes.T, strict=True):
+        run = table.rows(random_label_share=share, learning_rate=rate, split="train")
+        _draw_paper(table, run, dict(zip(ROWS, column, strict=True)), CLAIMS.get((name, share), {}))
+    for ax, label in zip(axes[:, 0], ROWS, strict=True):
         ax.set_ylabel(label)
     axes[0, 0].legend(loc="upper left")
-    axes[1, 0].legend(loc="best", ncols=3, columnspacing=1.0, handlelength=1.2)
+    axes[1, 0].legend(loc="lower right", ncols=2, columnspacing=1.0, handlelength=1.2)
+    axes[2, 0].legend(loc="best")
+    panel_letters(*axes[:, 0])
     return figure
 
 
-def _draw_column(column: list[Axes], run: pd.DataFrame, title: str) -> None:
+def _draw_column(column: Sequence[Axes], run: pd.DataFrame) -> None:
     accuracy, eigenvalues, rank, ratios = column
     curves.draw_accuracy(accuracy, run)
-    eigenvalues.set_yscale("log")
     for split, line in curves.SPLITS.items():
         rows = partial(rows_where, run, split=split)
-        for metric, (label, colour) in EIGENVALUES.items():
+        for metric, (label, thing) in EIGENVALUES.items():
             name = label if split == "train" else None
-            draw_curve(eigenvalues, rows(metric=metric), colour, name, linestyle=line)
-        draw_curve(rank, rows(metric="effective_rank"), COLOURS[split], linestyle=line)
+            draw_curve(eigenvalues, rows(metric=metric), thing, name, linestyle=line)
+        draw_curve(rank, rows(metric="effective_rank"), split, split)
         for k in TRACE_RATIOS:
-            colour = _trace_ratio_colour(k)
-            draw_curve(ratios, rows(metric=f"trace_ratio_{k}"), colour, linestyle=line)
+            thing = _trace_ratio_thing(k)
+            draw_curve(ratios, rows(metric=f"trace_ratio_{k}"), thing, linestyle=line)
     _name_trace_ratios(ratios, run)
-    accuracy.set_title(title)
     ratios.set(ylim=(0, 1.02), xlabel="iteration")
 
 
+def _draw_paper(
+    table: FigureTable, run: pd.DataFrame, rows: Mapping[str, Axes], claims: Mapping[str, str]
+) -> None:
+    """What the claims say, relative to where the run's curves on training images begin."""
+    for row, claim in claims.items():
+        numbers, scale = table.of_claim(claim), 1.0
+        if numbers.get("low", 0) > 1 or numbers.get("high", 1) < 1:  # a factor or a share
+            curve = rows_where(run, metric=OVERLAID[row]).groupby("step")["value"].mean()
+            scale = curve[curve.index >= (curves.AXIS_BEGIN if "from_10" in claim else 0)].iloc[0]
+        draw_paper(rows[row], numbers, scale)
+
+
 def _name_trace_ratios(ax: Axes, run: pd.DataFrame) -> None:
-    """Write each T_k beside the end of its curve, moved down where names would overlap."""
-    ceiling, last = 1.0, run["step"].max()
+    """Write each T_k where its curve begins, into the gap of the axis, apart from each other."""
+    ceiling, begin = 1.0, run["step"].min()
+    middle = run.loc[run["step"] > 0, "step"].min() / 2
     for k in reversed(TRACE_RATIOS):
-        end = rows_where(run, metric=f"trace_ratio_{k}", split="train", step=last)["value"].mean()
-        height = min(end, ceiling)
+        rows = rows_where(run, metric=f"trace_ratio_{k}", split="train", step=begin)
+        height = min(rows["value"].mean(), ceiling)
         ceiling = height - 0.07
-        place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
-        colour = _trace_ratio_colour(k)
-        ax.annotate(f"$T_{{{k}}}$", (last, height), fontsize=7, color=colour, **place)
+        text = {"fontsize": 6.5, "ha": "center", "va": "center"}
+        ax.text(middle, height, f"$T_{{{k}}}$", color=COLOURS[_trace_ratio_thing(k)], **text)
 
 
-def _trace_ratio_colour(k: int) -> str:
-    return COLOURS["test"] if k in HIGHLIGHTED else COLOURS["reference"]
+def _trace_ratio_thing(k: int) -> str:
+    return "paper" if k in HIGHLIGHTED else "reference"
 
 
 FIGURES = (
@@ -167,23 +205,25 @@ FIGURES = (
         title="The spectrum of the tangent kernel grows, and grows more anisotropic",
         caption="Training of VGG19 on CIFAR-10 with 0, 20 and 50 % random labels (columns), "
         "learning rate 0.01. Rows: accuracy; largest, mean and median eigenvalue of the centred "
-        "tangent kernel; its effective rank; its trace ratios, in red those of the top 40, 80 and "
-        "160. Solid: a batch of training images, dashed: of test images. The axis begins at "
+        "tangent kernel; its effective rank; its trace ratios, in black those of the top 40, 80 "
+        "and 160. Solid: a batch of training images, dashed: of test images. The axis begins at "
         "iteration 0, before the first update; eigenvalues can fall until about iteration 10, "
-        f"where the paper's axis begins. {OVER_SEEDS}",
+        f"where the paper's axis begins. Dotted lines: what the paper states of the first column's "
+        "largest eigenvalue, lowest effective rank and highest T₄₀, and of the last one's rank. "
+        f"{OVER_SEEDS}",
         points=partial(points, shares=(0, 0.2, 0.5), rates=(USUAL_RATE,)),
         table=table,
-        draw=partial(draw, rate=USUAL_RATE),
+        draw=partial(draw, rate=USUAL_RATE, name="fig2"),
     ),
     Figure(
         name="fig14",
         title="With a smaller learning rate the effective rank falls less",
         caption="As Figure 2, with learning rate 0.003: training of VGG19 on CIFAR-10 without and "
-        "with 50 % random labels (columns). The table also has Figure 2's runs, with learning "
-        "rate 0.01, to compare with.",
+        "with 50 % random labels (columns). Grey, dash-dotted: Figure 2's runs, with learning "
+        "rate 0.01, on training images: accuracy, largest eigenvalue, effective rank and T₄₀.",
         points=partial(points, shares=(0, 0.5), rates=(SMALL_RATE, USUAL_RATE)),
         table=table,
-        draw=partial(draw, rate=SMALL_RATE),
+        draw=partial(draw, rate=SMALL_RATE, name="fig14"),
     ),
     Figure(
         name="fig_late",
@@ -193,6 +233,6 @@ FIGURES = (
         f"fewer images. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.5), rates=(USUAL_RATE,), late=True),
         table=table,
-        draw=partial(draw, rate=USUAL_RATE),
+        draw=partial(draw, rate=USUAL_RATE, name="fig_late"),
     ),
 )

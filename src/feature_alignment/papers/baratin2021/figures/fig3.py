@@ -4,9 +4,15 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, sequence_colours
+from feature_alignment.pipeline.figures.style import (
+    broken_axis,
+    new_figure,
+    panel_letters,
+    sequence_colours,
+    sequence_map,
+)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SHARES = (0, 0.2, 0.5)
@@ -57,6 +63,9 @@ def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
 
 def draw(table: FigureTable) -> Picture:
     """Four rows of curves, one column for each share."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
     names = layers(table.frame)
     figure, axes = new_figure(4, len(SHARES), width=3.0 * len(SHARES) + 0.6, height=8.2)
     for row in axes[1:]:  # one range in each row, so that columns can be compared
@@ -65,17 +74,18 @@ def draw(table: FigureTable) -> Picture:
     for column, share in zip(axes.T, SHARES, strict=True):
         run = table.rows(random_label_share=share)
         for ax in column:
-            curves.iteration_axis(ax, run["step"].max())
+            broken_axis(ax, run["step"])
         accuracy, total, *by_layer = column
-        accuracy.set_title(f"{100 * share:.0f} % random labels")
+        accuracy.set_title(f"CIFAR-10\n{100 * share:.0f} % random labels")
         curves.draw_accuracy(accuracy, run)
         for ax, (split, line) in zip(by_layer, curves.SPLITS.items(), strict=True):
             rows = rows_where(run, metric="label_alignment", split=split)
             whole = rows_where(rows, layer="all")
-            draw_curve(total, whole, COLOURS[split], split, linestyle=line)
+            draw_curve(total, whole, split, split)
             for name, colour in zip(names, sequence_colours(len(names)), strict=True):
-                mean = rows_where(rows, layer=name).groupby("step")["value"].mean()
-                ax.plot(mean, line, color=colour, linewidth=1.0)
+                means = rows_where(rows, layer=name).groupby("step")["value"].mean()
+                mean = means.reset_index().assign(seed=0)
+                draw_curve(ax, mean, colour, linestyle=line, linewidth=1.0)
         column[-1].set_xlabel("iteration")
     labels = "accuracy", "CKA", "CKA of layers, train", "CKA of layers, test"
     for ax, label in zip(axes[:, 0], labels, strict=True):
@@ -83,6 +93,10 @@ def draw(table: FigureTable) -> Picture:
         ax.set_ylim(bottom=0)
     axes[0, 0].legend(loc="upper left")
     axes[1, 0].legend(loc="upper left")
+    draw_paper(axes[2, 0], table.of_claim("fig3.layers_above_half"))
+    layer = ScalarMappable(Normalize(1, len(names)), sequence_map())
+    figure.colorbar(layer, ax=list(axes[2:, -1]), label="layer, from input to output")
+    panel_letters(*axes[:, 0])
     return figure
 
 
@@ -93,8 +107,9 @@ FIGURES = (
         caption="Training of VGG19 on CIFAR-10 with 0, 20 and 50 % random labels (columns). Rows: "
         "accuracy; centred kernel alignment (CKA) of the tangent kernel with the labels; the same "
         "for each layer's kernel, on training and on test images, from the input layer (dark) to "
-        "the output layer (light), means over seeds. Solid: a batch of training images with the "
-        "labels they are trained on, dashed: of test images with their true labels. The axis "
+        "the output layer (light), means over seeds; dotted: what the paper's two best reach. "
+        "Solid: a batch of training images with the labels they are trained on, dashed: of test "
+        "images with their true labels. The axis "
         f"begins at iteration 0, before the first update. Accuracy and CKA of the network: "
         f"{OVER_SEEDS[0].lower()}{OVER_SEEDS[1:]}",
         points=points,

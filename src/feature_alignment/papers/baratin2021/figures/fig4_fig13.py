@@ -9,11 +9,11 @@ from feature_alignment.papers.baratin2021.figures import training_curves as curv
 from feature_alignment.papers.baratin2021.parameters import DepthStudy, Difficulty
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import broken_axis, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SPLITS = ("easy", "difficult")
-TITLES = {"random_labels": "random labels", "kmnist": "KMNIST"}
+TITLES = {"random_labels": "MNIST and random labels", "kmnist": "MNIST and KMNIST"}
 RANKED = {
     "easy": ("maximum",),
     "both": (
@@ -42,6 +42,8 @@ def table(runs: Runs) -> FigureTable:
 def draw(table: FigureTable) -> Picture:
     """Alignments, their ratio and accuracies (rows) for each kind of difficult example."""
     figure, axes = new_figure(3, 2, width=7.2, height=7.0)
+    for left, right in axes[:2]:
+        right.sharey(left)
     for column, (point, title) in zip(axes.T, TITLES.items(), strict=True):
         alignment, ratio, accuracy = column
         rows = table.rows(point=point, metric="label_alignment")
@@ -49,12 +51,14 @@ def draw(table: FigureTable) -> Picture:
         draw_ratio(ratio, rows)
         draw_splits(accuracy, table.rows(point=point, metric="accuracy"))
         alignment.set_title(title)
-        alignment.set_ylim(bottom=0)
         accuracy.set(xlabel="iteration", ylim=(0, 1.02))
     labels = "label alignment (CKA)", "easy / difficult", "training accuracy"
     for ax, label in zip(axes[:, 0], labels, strict=True):
         ax.set_ylabel(label)
+    for ax in axes[:2, 0]:
+        ax.set_ylim(bottom=0)
     axes[0, 0].legend()
+    panel_letters(*axes[:, 0])
     return figure
 
 
@@ -113,6 +117,9 @@ def draw_depths(table: FigureTable) -> Picture:
     depths, seeds = sorted(alignment["depth"].unique()), sorted(alignment["seed"].unique())
     width, height = 2.0 * (len(seeds) + 1) + 0.5, 1.5 * len(depths) + 0.5
     figure, axes = new_figure(len(depths), len(seeds) + 1, width, height)
+    figure.suptitle("MNIST and random labels")
+    for ax in axes[1:, -1]:
+        ax.sharey(axes[0, -1])
     top = 1.05 * alignment["value"].max()
     for row, depth in zip(axes, depths, strict=True):
         rows = rows_where(alignment, depth=depth)
@@ -127,7 +134,9 @@ def draw_depths(table: FigureTable) -> Picture:
     axes[0, -1].set_title("easy / difficult")
     for ax in axes[-1]:
         ax.set_xlabel("iteration")
+    axes[0, -1].set_ylim(bottom=0)
     axes[0, 0].legend(fontsize=7)
+    panel_letters(*axes[:, 0])
     return figure
 
 
@@ -188,18 +197,17 @@ def _reached(curve: pd.Series, share: float) -> int:
 
 def draw_splits(ax: Axes, rows: pd.DataFrame) -> None:
     """One metric of one point on easy and on difficult examples, by iteration."""
-    curves.iteration_axis(ax, rows["step"].max())
+    broken_axis(ax, rows["step"])
     for split in SPLITS:
-        draw_curve(ax, rows_where(rows, split=split), COLOURS[split], f"{split} examples")
+        draw_curve(ax, rows_where(rows, split=split), split, f"{split} examples")
 
 
 def draw_ratio(ax: Axes, alignment: pd.DataFrame) -> None:
     """Ratio of one point's alignment on easy examples to that on difficult ones."""
-    curves.iteration_axis(ax, alignment["step"].max())
+    broken_axis(ax, alignment["step"])
     wide = alignment.pivot(index=["seed", "step"], columns="split", values="value")
     ratio = (wide["easy"] / wide["difficult"]).rename("value").reset_index()
-    draw_curve(ax, ratio, COLOURS["paper"])
-    ax.set_ylim(bottom=0)
+    draw_curve(ax, ratio, "paper")
 
 
 FIGURES = (
@@ -210,7 +218,8 @@ FIGURES = (
         "random labels (left) or KMNIST characters (right). Rows: alignment (CKA) of the tangent "
         "kernel with the training labels, on a hundred easy and a hundred difficult training "
         "examples (fewer at small presets); the ratio of the two; accuracy on the easy and the "
-        f"difficult training examples. {OVER_SEEDS} Iterations on a logarithmic axis from 5 on.",
+        f"difficult training examples. {OVER_SEEDS} Iterations on a logarithmic axis from the "
+        "first measured one on.",
         points=points,
         table=table,
         draw=draw,
@@ -222,7 +231,7 @@ FIGURES = (
         "together with digits of random labels, for several seeds of initialisation and "
         "mini-batches (columns): alignment (CKA) of the tangent kernel with the training labels on "
         f"easy and difficult training examples. Last column: the ratio of the two. {OVER_SEEDS} "
-        "Iterations on a logarithmic axis from 5 on.",
+        "Iterations on a logarithmic axis from the first measured one on.",
         points=depth_points,
         table=depth_table,
         draw=draw_depths,

@@ -10,12 +10,12 @@ from feature_alignment.pipeline.figures.table import FigureTable, all_metrics, r
 
 LABELS = {
     "gd": "gradient\ndescent",
-    "max": "max",
-    "fixed": "fixed",
-    "literal": "1",
-    "trace": "trace",
-    "lambda_max": "$\\lambda_1$",
-    "gd_decayed": "gradient desc.,\ndecaying",
+    "max": "κ\nmax",
+    "fixed": "κ\nfixed",
+    "literal": "κ\n= 1",
+    "trace": "κ keeps\ntrace",
+    "lambda_max": "κ keeps\n$\\lambda_1$",
+    "gd_decayed": "descent,\nη decays",
 }
 EIGENVALUE_STEPS = 20
 
@@ -28,23 +28,23 @@ def draw(table: FigureTable) -> Picture:
     _draw_losses(axes[0, 0], shown)
     _draw_eigenvalues(axes[0, 1], shown)
     _draw_choices(axes[0, 2], table.rows(metric="final_loss"))
-    for ax, letter in zip(axes[0], "ABC", strict=True):
-        style.panel_label(ax, letter)
+    style.panel_letters(*axes[0])
     return figure
 
 
 def _draw_losses(ax: Axes, frame: pd.DataFrame) -> None:
-    ax.set_xscale("symlog", linthresh=1)
+    style.broken_axis(ax, frame["step"])
     kappa = frame.loc[frame["metric"] == "loss_minus_gd", "method"].iloc[0]
     for method, name, colour in (
-        ("gd", "gradient descent", style.COLOURS["gradient descent"]),
-        (kappa, "SuperNat", style.COLOURS[f"supernat {kappa}"]),
+        ("gd", "gradient descent", "gradient descent"),
+        (kappa, "SuperNat", f"supernat {kappa}"),
     ):
-        for split, line, label in (("test", "-", name), ("train", "--", None)):
+        for split, line in (("test", "-"), ("train", "--")):
             rows = rows_where(frame, metric="loss", method=method, split=split)
-            draw_curve(ax, rows, colour, label, linestyle=line)
-    ax.set(xlabel="iteration", ylabel="mean squared error", ylim=(0, 1.2), xlim=(0, None))
-    ax.legend()
+            draw_curve(ax, rows, colour, f"{name}, {split}", linestyle=line)
+    ax.set(xlabel="iteration", ylabel="mean squared error")
+    ax.set_ylim(bottom=0)
+    ax.legend(fontsize=7)
 
 
 def _draw_eigenvalues(ax: Axes, frame: pd.DataFrame) -> None:
@@ -55,8 +55,7 @@ def _draw_eigenvalues(ax: Axes, frame: pd.DataFrame) -> None:
         for mode, metric, line in (("signal", "signal", "-"), ("noise", "noise_mean", "--")):
             rows = rows_where(frame, metric=f"log10_eigenvalue_{metric}", method=method)
             rows = rows.assign(value=10 ** rows["value"])
-            colour = style.COLOURS[f"supernat {method}"]
-            draw_curve(ax, rows, colour, f"{mode}, {text}", linestyle=line)
+            draw_curve(ax, rows, f"supernat {method}", f"{mode}, {text}", linestyle=line)
     ax.set(xlabel="iteration", ylabel="eigenvalue of the kernel matrix")
     ax.set_xticks(range(0, EIGENVALUE_STEPS + 1, 5))
     ax.legend(fontsize=7)
@@ -68,9 +67,10 @@ def _draw_choices(ax: Axes, rows: pd.DataFrame) -> None:
     rows = rows.assign(rate=rows["learning_rate"].map(dict(zip(rates, names, strict=True))))
     colours = dict(zip(names, style.sequence_colours(len(names)), strict=True))
     draw_points(ax, rows, LABELS, colours, by="method", group="rate")
-    ax.set(xlabel="κ of SuperNat", ylabel="final test loss")
+    ax.set_ylabel("final test loss")
+    ax.tick_params(axis="x", labelsize=6.5)
     ax.set_ylim(bottom=0)
-    ax.legend(fontsize=7)
+    ax.legend(fontsize=7, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 FIGURES = (

@@ -11,7 +11,7 @@ from feature_alignment.papers.baratin2021.parameters import (
     ComplexityVGG19,
 )
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 GAP = "generalisation_gap"
@@ -44,9 +44,10 @@ PANELS = {
     "width": "hidden units",
     "width_kaiming": "hidden units (Kaiming)",
     "corruption": "share of random labels",
-    "channels": "channels (VGG19)",
+    "channels": "channels",
 }
 """Panels with the label of what grows in each."""
+TITLES = dict.fromkeys(PANELS, "MLP, MNIST") | {"channels": "VGG19, CIFAR-10"}
 
 
 def points(settings: Settings) -> list[Point]:
@@ -167,10 +168,14 @@ def draw(table: FigureTable) -> Picture:
     """Panels side by side: the curves on top, the correlations below."""
     figure, axes = new_figure(2, len(PANELS), width=11.5, height=6.4)
     for (top, bottom), (panel, label) in zip(axes.T, PANELS.items(), strict=True):
-        found = _correlations(_mean(_values(table.frame, panel)))
+        means = _mean(_values(table.frame, panel))
+        found = _correlations(means)
         _draw_curves(top, table, panel, found)
-        top.set_xlabel(label)
-        _draw_correlations(bottom, found)
+        top.set(xlabel=label, title=TITLES[panel])
+        _draw_correlations(bottom, found, judged=len(means) >= LEAST_NETWORKS)
+        if len(means) < LEAST_NETWORKS:
+            bottom.set_title(f"not judged: {len(means)} networks", fontsize=8)
+    panel_letters(*axes.flat)
     for ax in axes[1, 1:]:
         ax.set_yticklabels([])
     axes[0, 0].set_ylabel("relative to the largest value")
@@ -191,44 +196,62 @@ def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, f
         ours, colour = measure == OURS, _colour(measure, correlation)
         label, width = (MEASURES[OURS], 2.2) if ours else (None, 0.8)
         ax.plot(means[measure], color=colour, linewidth=width, zorder=1 + ours, label=label)
+    _number_curves(ax, means[list(found)].iloc[-1])
     reached = table.rows(panel=panel, metric="goal_reached").groupby("x")["value"].min() > 0
     gap, black = means[GAP], COLOURS["paper"]
     ax.plot(gap, "o-", color=black, linewidth=2.2, zorder=4, label="gap")
     ax.plot(gap[~reached], "o", color=black, markerfacecolor="white", zorder=5)
-    ax.set_ylim(0, 1.05)
+    ax.set_ylim(min(0, 1.05 * means.min().min()), 1.05)
     if panel != "corruption":
         ax.set_xscale("log", base=2)
         ax.set_xticks(gap.index, [f"{x:g}" for x in gap.index])
         ax.minorticks_off()
 
 
-def _draw_correlations(ax: Axes, found: Mapping[str, float]) -> None:
+def _number_curves(ax: Axes, ends: pd.Series) -> None:
+    """Write the number of each measure beside the end of its curve, apart from each other."""
+    place = {"xycoords": ("axes fraction", "data"), "xytext": (1, 0), "va": "center"}
+    ceiling = 1.05
+    for measure, end in ends.sort_values(ascending=False).items():
+        ceiling = min(end, ceiling - 0.042)
+        text = str(1 + list(MEASURES).index(str(measure)))
+        ax.annotate(text, (1, ceiling), textcoords="offset points", fontsize=6, **place)
+
+
+def _draw_correlations(ax: Axes, found: Mapping[str, float], judged: bool) -> None:
     for place, measure in enumerate(MEASURES):
         if measure in found:
             value = found[measure]
-            ax.barh(place, value, height=0.7, color=_colour(measure, value))
+            colour = _colour(measure, value)
+            # Hatched where so few networks decide nothing.
+            (bar,) = ax.barh(place, value, height=0.7, color=colour)
+            if not judged:
+                bar.set(facecolor="white", edgecolor=colour, hatch="//////")
         else:
             ax.text(0.04, place, "n/a", fontsize=6, va="center", color=COLOURS["reference"])
     ax.axvline(0, color=COLOURS["paper"], linewidth=0.8)
     ax.axvline(FOLLOWS, color=COLOURS["reference"], linewidth=0.8, linestyle="--")
     ax.set(xlim=(-1.05, 1.05), ylim=(len(MEASURES) - 0.4, -0.6))
     ax.set_xlabel("Spearman correlation with the gap")
-    ax.set_yticks(range(len(MEASURES)), list(MEASURES.values()))
+    names = [f"{name}  {number}" for number, name in enumerate(MEASURES.values(), start=1)]
+    ax.set_yticks(range(len(MEASURES)), names)
 
 
 FIGURES = (
     Figure(
         name="fig6",
         title="Measures of complexity as networks grow and labels become random",
-        caption="Top: generalisation gap (training minus test accuracy) and measures of "
+        caption="A-D: generalisation gap (training minus test accuracy) and measures of "
         "complexity of networks trained until the cross-entropy is below the goal: MLPs with one "
         "hidden layer, PyTorch's and Kaiming's initial weights, by width; MLPs by share of random "
         "labels; VGG19 by channels of the first convolution. Each curve is a mean over seeds "
         "divided by its largest value in the panel; measures from margin bounds are divided by "
-        "the margin first. Hollow markers: not all seeds reached the goal. Bottom: Spearman's rank "
-        "correlation of each measure with the gap, both means over seeds; blue above 0.9, the "
-        "dashed line. Neyshabur 2018a is arXiv:1707.09564, 2018b arXiv:1805.12076, which is "
-        "defined for one hidden layer only. n/a: not defined there, or the same for all networks.",
+        "the margin first. Hollow markers: not all seeds reached the goal. Numbers beside the "
+        "curves are those of the measures below. E-H: Spearman's rank correlation of each measure "
+        "with the gap, both means over seeds; blue above 0.9, the dashed line; hatched where fewer "
+        "than four networks decide nothing. Neyshabur 2018a is arXiv:1707.09564, 2018b "
+        "arXiv:1805.12076, which is defined for one hidden layer only. n/a: not defined there, or "
+        "the same for all networks.",
         points=points,
         table=table,
         draw=draw,

@@ -6,7 +6,7 @@ import pandas as pd
 from feature_alignment.papers.baratin2021.parameters import Perturbation
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 RANKS = (1, 50)
@@ -43,17 +43,20 @@ def draw(table: FigureTable) -> Picture:
         )
         random = random.assign(rank=random["rank"] + singular["rank"].max())
         ax.set_yscale("log")
-        draw_curve(ax, singular, COLOURS["train"], "singular directions", x="rank")
-        draw_curve(ax, random, COLOURS["reference"], "random directions", x="rank")
+        draw_curve(ax, singular, "train", "singular directions", x="rank")
+        draw_curve(ax, random, "reference", "random directions", x="rank", linestyle="--")
         ratio = table.values("singular_1_over_random", **at).mean()
         floor = table.values("isotropic_floor", **at).mean()
         isotropic = floor * (random["value"] ** 2).mean() ** 0.5
         ax.axhline(isotropic, linestyle=":", color=COLOURS["paper"], label="isotropic Jacobian")
-        ax.set_title(f"{title}\nfirst singular / random: {ratio:.0f} (at least {floor:.0f})")
+        ax.set_title(
+            f"CIFAR-10, {title}\nfirst singular / random: {ratio:.0f} (at least {floor:.0f})"
+        )
         ax.set_xlabel("direction")
     axes[0, 0].set_ylabel("output change")
     axes[0, 1].label_outer()
     axes[0, 0].legend()
+    panel_letters(*axes[0])
     return figure
 
 

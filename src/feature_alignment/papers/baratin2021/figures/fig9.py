@@ -3,15 +3,15 @@
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, one_point
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 SHOWN = 5
 """Scales of which the solutions are shown, evenly spaced among those that were run."""
 CURVES = {
-    "error": ("test error", COLOURS["paper"]),
-    "norm_bound": ("bound, A = Id", COLOURS["norm bound"]),
-    "optimal_bound": ("bound, optimal A", COLOURS["optimal bound"]),
+    "error": ("test error", "paper"),
+    "norm_bound": ("bound, A = Id", "norm bound"),
+    "optimal_bound": ("bound, optimal A", "optimal bound"),
 }
 
 
@@ -31,10 +31,9 @@ def draw(table: FigureTable) -> Picture:
     right.set_yscale("log")
     for metric, (label, colour) in CURVES.items():
         draw_curve(right, table.rows(metric=metric), colour, label, x="scale", marker=".")
-    right.set(xlabel="feature scaling factor c", ylabel="error, or bound")
+    right.set(xlabel="feature scaling factor c", ylabel="classification error, bound on it")
     right.legend()
-    panel_label(left[0], "A")
-    panel_label(right, "B")
+    panel_letters(left[0], right)
     return figure
 
 
@@ -47,10 +46,10 @@ def _draw_solutions(axes: list[Axes], table: FigureTable) -> None:
     for ax, scale, solutions in zip(axes, shown, arrays, strict=True):
         ax.plot(*solutions.T, ".", color=COLOURS["train"], markersize=2)
         ax.set(xlim=(-limits[0], limits[0]), ylim=(-limits[1], limits[1]))
-        ax.set_xlabel(f"$\\varphi_1$\nc = {scale:g}")
+        ax.set(title=f"c = {scale:g}", xlabel="along $\\varphi_1$")
         ax.set_xticks([-tick, 0, tick], [f"−{tick:g}", "0", f"{tick:g}"], fontsize=7)
         ax.tick_params(labelleft=ax is axes[0])
-    axes[0].set_ylabel("$\\varphi_{10}$")
+    axes[0].set_ylabel("along $\\varphi_{10}$")
 
 
 def _round(value: float) -> float:
@@ -68,9 +67,9 @@ FIGURES = (
         name="fig9",
         title="The ℓ² norm bounds interpolators badly on anisotropic features",
         caption="Minimum-norm interpolators of random subsets, as the feature scaling factor c "
-        "goes from 0 (white features) towards 1 (the features themselves). Left: the centred "
+        "goes from 0 (white features) towards 1 (the features themselves). A: the centred "
         "solutions in the plane of the modes φ₁ and φ₁₀, one point for each subset, for seed 0; "
-        "all panels have the same two scales, of which that of φ₁ is magnified. Right: error on "
+        "all panels have the same two scales, of which that of φ₁ is magnified. B: error on "
         "the other points and two bounds on the complexity, with A = Id and with the optimal "
         "rescaling, means over subsets; geometric means over seeds with a band of one standard "
         "deviation of the logarithm, or of fewer than four seeds each seed.",

@@ -4,7 +4,7 @@ from feature_alignment.papers.baratin2021.parameters import Theory
 from feature_alignment.pipeline.figures.deviations import draw_deviations
 from feature_alignment.pipeline.figures.drawing import draw_points
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
 
 EQUATIONS = {
@@ -58,9 +58,9 @@ def draw(table: FigureTable) -> Picture:
     draw_points(right, ratios, INEQUALITIES, colours, by="statement", horizontal=True)
     right.axvline(1, linestyle="--", color=COLOURS["reference"])
     right.set(xlabel="smaller side / larger side", xlim=(0, 1.05))
-    for ax, letter in zip(axes[0], "AB", strict=True):
+    for ax in axes[0]:
         ax.tick_params(axis="y", labelsize=7)
-        panel_label(ax, letter)
+    panel_letters(*axes[0])
     return figure
 
 

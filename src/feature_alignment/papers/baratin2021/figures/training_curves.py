@@ -11,7 +11,6 @@ import pandas as pd
 from feature_alignment.papers.baratin2021.parameters import Classification, ClassificationMLP
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS
 from feature_alignment.pipeline.figures.table import FigureTable, rows_where
 
 SPLITS = {"train": "-", "test": "--"}
@@ -98,14 +97,5 @@ def draw_accuracy(ax: Axes, run: pd.DataFrame) -> None:
     """Training and test accuracy of one point."""
     for split, line in SPLITS.items():
         rows = rows_where(run, metric="accuracy", split=split)
-        draw_curve(ax, rows, COLOURS["reference"], split, linestyle=line)
+        draw_curve(ax, rows, split, split, linestyle=line)
     ax.set_ylim(0, 1.02)
-
-
-def iteration_axis(ax: Axes, last: int) -> None:
-    """A logarithmic axis that is linear below the first measured step, so that it has a 0."""
-    ax.set_xscale("symlog", linthresh=5)
-    ax.set_xlim(-0.2, 1.05 * last)
-    ticks = [0, *(10**power for power in range(1, 7) if 10**power <= last)]
-    ax.set_xticks(ticks, [str(tick) for tick in ticks])
-    ax.set_xticks([], minor=True)

@@ -4,17 +4,17 @@ import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures.curves import last_rows
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import new_figure, sequence_colours
+from feature_alignment.pipeline.figures.style import new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 OPTIMIZERS = {
-    "slo": ("SLO", 0.05, "-", "layer"),
-    "slo_global": ("SLO, whole gradient", 0.05, ":", "global"),
-    "gd": ("gradient descent", 0.25, "--", "layer"),
+    "slo": ("SLO", 0.05, "speed limited", "layer"),
+    "slo_global": ("SLO, whole gradient", 0.05, "whole gradient", "global"),
+    "gd": ("gradient descent", 0.25, "gradient descent", "layer"),
 }
-"""Name, learning rate, line, and whose gradient's norm SLO divides by."""
+"""Name, learning rate, look, and whose gradient's norm SLO divides by."""
 READINGS = {
     "ends": "first layer and readout scaled",
     "all": "all layers scaled",
@@ -63,27 +63,28 @@ def table(runs: Runs) -> FigureTable:
 
 
 def draw(table: FigureTable) -> Picture:
-    """Readings down; UC-NFC and losses across."""
-    figure, axes = new_figure(len(READINGS), 3, width=10.5, height=8.2)
-    frame, layers = table.frame, sorted(table.rows(metric="nfc")["layer"].unique())
-    colours = sequence_colours(len(layers))
-    for row, (reading, title) in zip(axes, READINGS.items(), strict=True):
-        for ax, split in zip(row[1:], ("train", "test"), strict=True):
-            ax.set(title=f"{split} loss", ylabel=f"{split} loss", yscale="log")
-        for optimizer, (name, _, line, _) in OPTIMIZERS.items():
-            run = frame[(frame["optimizer"] == optimizer) & (frame["reading"] == reading)]
-            if run.empty:
-                continue
-            for number, (layer, colour) in enumerate(zip(layers, colours, strict=True), start=1):
-                label = f"layer {number}" if optimizer == "slo" else None
-                rows = rows_where(run, metric="nfc", layer=layer)
-                draw_curve(row[0], rows, colour, label, linestyle=line)
-            for ax, split in zip(row[1:], ("train", "test"), strict=True):
-                rows = rows_where(run, metric="loss", split=split)
-                draw_curve(ax, rows, colours[0], name, linestyle=line)
-        row[0].set(title=f"UC-NFC: {title}", ylabel="UC-NFC", ylim=(0, 1.02))
-    axes[0, 0].legend()
-    axes[0, 1].legend()
+    """Readings down; the layers' UC-NFC and the losses across, one curve for each optimizer."""
+    layers = sorted(table.rows(metric="nfc")["layer"].unique())
+    shown = [{"metric": "nfc", "layer": layer} for layer in layers]
+    shown += [{"metric": "loss", "split": split} for split in ("train", "test")]
+    titles = [f"UC-NFC, layer {number}" for number in range(1, len(layers) + 1)]
+    titles += ["training loss", "test loss"]
+    figure, axes = new_figure(len(READINGS), len(shown), width=13.0, height=7.6)
+    for row, (reading, reading_title) in zip(axes, READINGS.items(), strict=True):
+        for ax, where in zip(row, shown, strict=True):
+            ax.set(yscale="log") if "split" in where else ax.set_ylim(0, 1.02)
+            rows = table.rows(reading=reading, **where)
+            for optimizer, curve in rows.groupby("optimizer", sort=False):
+                name, _, look, _ = OPTIMIZERS[str(optimizer)]
+                draw_curve(ax, curve, look, name)
+        row[0].set_ylabel(reading_title.replace(" and ", "\nand "))
+        for ax in row[: len(layers)]:
+            suffix = "" if reading == "ends" else f"_{reading}"
+            draw_paper(ax, table.of_claim(f"fig12.slo_layers_high{suffix}"))
+    for ax, title in zip(axes[0], titles, strict=True):
+        ax.set_title(title)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    panel_letters(*axes[:, 0])
     for ax in axes[-1]:
         ax.set_xlabel("step")
     return figure
@@ -96,7 +97,7 @@ FIGURES = (
         caption="UC-NFC of each hidden layer, training and test loss on the chain-monomial task of "
         "rank 3: adaptive SLO (solid), the same divided by the norm of the whole gradient "
         "(dotted), and gradient descent (dashed). The initialisation scale 0.1 is given to the "
-        "first layer and the readout (top), to all layers (middle) or to the first (bottom); the "
+        "first layer and the readout (A), to all layers (B) or to the first (C); the "
         f"paper does not say. {OVER_SEEDS} Of losses, mean and deviation are of the logarithm.",
         points=points,
         table=table,

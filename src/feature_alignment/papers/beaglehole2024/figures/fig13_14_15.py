@@ -4,9 +4,9 @@ import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.papers.beaglehole2024.figures import networks
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture
-from feature_alignment.pipeline.figures.style import new_figure, panel_label
+from feature_alignment.pipeline.figures.style import new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 
@@ -38,10 +38,12 @@ def draw_correlations(table: FigureTable) -> Picture:
     for row, dataset in zip(axes, datasets, strict=True):
         for number, (ax, layer) in enumerate(zip(row, layers, strict=True), start=1):
             networks.draw_both_correlations(ax, table.rows(dataset=dataset, layer=layer))
-            ax.set_title(f"{DATASETS[dataset].title}, layer {number}")
-        row[0].set_ylabel("correlation")
+            ax.set_title(f"layer {number}")
+        row[0].set_ylabel(f"{DATASETS[dataset].title}\ncorrelation")
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    title = networks.left_out(datasets) or None
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, title=title)
+    panel_letters(*axes[:, 0])
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
     return figure
@@ -58,9 +60,13 @@ def draw_mlp(table: FigureTable) -> Picture:
             networks.draw_losses(pair[0], rows)
             networks.draw_weight_changes(pair[1], rows, layers)
             for ax in pair:
-                ax.set_title(f"{DATASETS[dataset].title}, {settings} settings")
+                ax.set_title(f"{settings} settings")
+            draw_paper(pair[1], table.of_claim("fig14.mlp_weights_move"))
+        row[0].set_ylabel(f"{DATASETS[dataset].title}\nloss")
+    figure.suptitle(networks.left_out(datasets))
     axes[0, 0].legend()
-    axes[0, 3].legend(title="hidden layer", loc="upper left")
+    axes[0, 3].legend(title="hidden layer", ncols=5, columnspacing=0.8, handlelength=1.4)
+    panel_letters(*axes[:, 0])
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
     return figure
@@ -80,25 +86,28 @@ def draw_others(table: FigureTable) -> Picture:
         rows = table.rows(network="vgg", settings=settings)
         networks.draw_losses(row[0], rows)
         row[0].set_title(f"VGG-11, {settings} settings")
+        row[0].set_ylabel("CIFAR-10\nloss")
         for ax, (title, layers) in zip(row[1:], groups.items(), strict=True):
             networks.draw_weight_changes(ax, rows, layers)
+            draw_paper(ax, table.of_claim("fig15.vgg_weights_move"))
             ax.set_title(title)
-            ax.legend()
         for ax in row:
             ax.set_xlabel("epoch")
     rows = table.rows(network="gpt")
     networks.draw_losses(axes[2, 0], rows)
-    axes[2, 0].set(title="transformer", ylabel="loss (nats per character)")
+    axes[2, 0].set(title="transformer", ylabel="Shakespeare characters\nloss (nats)")
     for ax, name in zip(axes[2, 1:], networks.ATTENTION, strict=True):
         layers = [layer for layer in networks.layers_of(rows, "blocks.") if layer.endswith(name)]
         networks.draw_weight_changes(ax, rows, _numbered(layers))
+        draw_paper(ax, table.of_claim("fig15.gpt_weights_move"))
         ax.set_title(f"{name} layers")
     axes[2, 1].legend(title="block")
     axes[0, 0].legend()
+    for ax in axes[0, 1:]:
+        ax.legend(ncols=2, loc="lower right")
     for ax in axes[2]:
         ax.set_xlabel("step")
-    panel_label(axes[0, 0], "A")
-    panel_label(axes[2, 0], "B")
+    panel_letters(*axes[:, 0])
     return figure
 
 
@@ -120,23 +129,24 @@ FIGURES = (
     ),
     Figure(
         name="fig14",
-        title="Weights of fully connected networks leave their initialisation",
+        title="How far the weights of fully connected networks move from their initialisation",
         caption="ReLU networks with five hidden layers on image datasets (rows), with the settings "
         "of the released code (left) and of the text (right): mean squared error on training and "
-        "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer. Every panel has a vertical range of "
-        f"its own. {OVER_SEEDS}",
+        "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer after the start, on one logarithmic "
+        f"axis from 10⁻⁴ on. {OVER_SEEDS}",
         points=networks.trajectory_points,
         table=table,
         draw=draw_mlp,
     ),
     Figure(
         name="fig15",
-        title="Weights of VGG-11 and of a transformer leave their initialisation",
-        caption="(A) VGG-11 without batch norm on CIFAR-10, with the settings of the released code "
-        "(its first epoch is at learning rate 1e-4) and of the text: mean squared error, and "
-        "‖W − W₀‖ / ‖W‖ of convolutions and of the hidden linear layers. (B) Transformer on "
+        title="How far the weights of VGG-11 and of a transformer move from their initialisation",
+        caption="VGG-11 without batch norm on CIFAR-10, with the settings of the released code (A; "
+        "its first epoch is at learning rate 1e-4) and of the text (B): mean squared error, and "
+        "‖W − W₀‖ / ‖W‖ of convolutions and of the hidden linear layers. (C) Transformer on "
         "Shakespeare characters: cross-entropy per character in nats, and ‖W − W₀‖ / ‖W‖ of its "
-        f"query, key and value layers. Every panel has a vertical range of its own. {OVER_SEEDS}",
+        "query, key and value layers. Weight changes are of the steps after the start, on one "
+        f"logarithmic axis from 10⁻⁴ on. {OVER_SEEDS}",
         points=networks.other_points,
         table=table,
         draw=draw_others,

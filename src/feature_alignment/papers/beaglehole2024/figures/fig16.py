@@ -1,9 +1,9 @@
 """beaglehole2024, Figure 16: what a network that recognises eyeglasses attends to."""
 
-from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
+from feature_alignment.papers.beaglehole2024.figures.matrices import show_matrices
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
-from feature_alignment.pipeline.figures.style import describe, new_figure
+from feature_alignment.pipeline.figures.style import describe, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 PANELS = {
@@ -22,12 +22,17 @@ def table(runs: Runs) -> FigureTable:
 
 def draw(table: FigureTable) -> Picture:
     """Three images side by side."""
-    figure, axes = new_figure(1, len(PANELS), width=9.0, height=3.2)
+    figure, axes = new_figure(1, len(PANELS), width=9.5, height=3.8)
+    limit = ": cannot show the paper's contrast" if table.stand_ins else ""
+    figure.suptitle(f"CelebA eyeglasses{limit}")
     images = [table.arrays[name].mean(axis=-1) for name in PANELS]  # (height, width)
-    show_row(axes[0], images, diverging=False)
+    show_matrices(axes[0], images, diverging=False)
     for ax, (matrix, metric) in zip(axes[0], PANELS.values(), strict=True):
-        correlation = f", correlation {describe(table.values(metric))}" if metric else ""
-        ax.set_title(f"diagonal of {matrix}{correlation}")
+        ax.set_title(f"diagonal of {matrix}")
+        if metric:
+            paper = table.paper(f"fig16.{metric}")
+            ax.set_xlabel(f"correlation with F\n{describe(table.values(metric), 3)}{paper}")
+    panel_letters(*axes[0])
     return figure
 
 
@@ -37,8 +42,10 @@ FIGURES = (
         title="NFM and AGOP of a network that recognises eyeglasses",
         caption="Diagonals of the first layer's NFM F = WᵀW, its AGOP G = WᵀKW, and WᵀQW with a "
         "random symmetric Q of the spectrum of K (seed 0), as images, mean over channels, each "
-        "divided by its largest entry. Titles give Pearson's correlation of each diagonal with "
-        "that of F, mean ± standard deviation over seeds, and for Q over several draws.",
+        "divided by its largest entry. Below stands Pearson's correlation of each diagonal with "
+        "that of F, mean ± standard deviation over seeds, and for Q over several draws. On the "
+        "stand-in's drawn faces the first layer is nearly of rank one, and any Q gives nearly the "
+        "same diagonal.",
         points=one_point(CelebA, "glasses"),
         table=table,
         draw=draw,

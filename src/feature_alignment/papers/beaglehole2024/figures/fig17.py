@@ -1,15 +1,15 @@
 """beaglehole2024, Figure 17: feature correlations under gradient descent and SLO on SVHN."""
 
 from feature_alignment.papers.beaglehole2024.figures import fig4_11
-from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
+from feature_alignment.papers.beaglehole2024.figures.matrices import show_matrices
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
+from feature_alignment.pipeline.figures.style import new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 RATES = {"gd": 0.2, "slo": 0.3}
-COLOUR = {"gd": "gradient descent", "slo": "speed limited"}
+THINGS = {"gd": "gradient descent", "slo": "speed limited"}
 FURTHER = (
     "accuracy",
     "nfc_mean_subtracted",
@@ -46,18 +46,18 @@ def draw(table: FigureTable) -> Picture:
         fig4_11.set_vertical_axis(ax, metric)
         for optimizer, label in fig4_11.OPTIMIZERS.items():
             rows = table.rows(point=optimizer, metric=metric, split="train")
-            draw_curve(ax, rows, COLOURS[COLOUR[optimizer]], label)
-        ax.set(title=name, ylabel=name, xlabel="epoch")
+            draw_curve(ax, rows, THINGS[optimizer], label)
+        ax.set(title=f"SVHN, {name}", ylabel=name, xlabel="epoch")
+    draw_paper(axes[0, 2], table.of_claim("fig17.slo_ratio_near_one"))
     axes[0, 0].legend()
     # Mean over channels: (height, width).
     images = [
         table.arrays[f"{optimizer}/{name}"].mean(axis=-1) for optimizer, name in fig4_11.PANELS
     ]
-    show_row(axes[1], images, diverging=False)
+    show_matrices(axes[1], images, diverging=False)
     for ax, (optimizer, name) in zip(axes[1], fig4_11.PANELS, strict=True):
         ax.set_title(f"diagonal of the {name.upper()},\n{fig4_11.OPTIMIZERS[optimizer]}")
-    for ax, letter in ((axes[0, 0], "a"), (axes[1, 0], "b"), (axes[1, 2], "c")):
-        panel_label(ax, letter)
+    panel_letters(axes[0, 0], axes[1, 0], axes[1, 2])
     return figure
 
 
@@ -66,9 +66,9 @@ FIGURES = (
         name="fig17",
         title="Speed Limited Optimization on house numbers",
         caption="ReLU network with four hidden layers on SVHN, trained from PyTorch's default "
-        "initialisation by gradient descent and by SLO. Top: UC-NFC, C-NFC and C/UC ratio "
+        "initialisation by gradient descent and by SLO. A: UC-NFC, C-NFC and C/UC ratio "
         "tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) of the first layer, and the training loss (mean and deviation "
-        f"of its logarithm). {OVER_SEEDS} Bottom: diagonals of the first layer's NFM and AGOP "
+        f"of its logarithm). {OVER_SEEDS} B, C: diagonals of the first layer's NFM and AGOP "
         "after training, as images (seed 0, mean over channels), each divided by its largest "
         "entry.",
         points=points,

@@ -8,7 +8,7 @@ from feature_alignment.data.registry import DATASETS
 from feature_alignment.papers.beaglehole2024.figures import networks
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_label
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SETTINGS = {"mlp": "released", "vgg": "released", "gpt": "text"}
@@ -81,14 +81,14 @@ def draw(table: FigureTable) -> Picture:
     layers = networks.layers_of(first, "layers.")
     for number, (ax, layer) in enumerate(zip(axes[0], layers, strict=False), start=1):
         networks.draw_both_correlations(ax, rows_where(first, layer=layer))
-        ax.set(title=f"{DATASETS[datasets[0]].title}, layer {number}", xlabel="epoch")
+        ax.set(title=f"layer {number}", xlabel="epoch")
     _draw_average(axes[0, 5], frame, datasets)
     vgg = rows_where(frame, network="vgg", settings=SETTINGS["vgg"])
     cells = [axes[row, column] for row in (1, 2, 3) for column in (0, 1, 2)]
     convolutions = networks.layers_of(vgg, "features.")
     for number, (ax, layer) in enumerate(zip(cells, convolutions, strict=False), start=1):
         networks.draw_both_correlations(ax, rows_where(vgg, layer=layer))
-        ax.set(title=f"VGG-11, conv. {number}", xlabel="epoch")
+        ax.set(title=f"convolution {number}", xlabel="epoch")
     cells[-1].axis("off")
     _draw_legend(cells[-1], axes[0, 0])
     gpt = rows_where(frame, network="gpt")
@@ -99,10 +99,12 @@ def draw(table: FigureTable) -> Picture:
                 ax, gpt[gpt["layer"] == layer]
             )  # maybe none: fewer blocks
             ax.set(title=f"block {row + 1}, {name}", xlabel="step")
-    for ax, letter in zip((axes[0, 0], axes[0, 5], axes[1, 0], axes[1, 3]), "ABCD", strict=True):
-        panel_label(ax, letter)
+    panel_letters(axes[0, 0], axes[0, 5], axes[1, 0], axes[1, 3])
     for ax in (*axes[:, 0], *axes[1:, 3]):
         ax.set_ylabel("correlation")
+    axes[0, 0].set_ylabel(f"{DATASETS[datasets[0]].title}\ncorrelation")
+    axes[2, 0].set_ylabel("VGG-11, CIFAR-10\ncorrelation")
+    axes[2, 3].set_ylabel("transformer, Shakespeare characters\ncorrelation")
     return figure
 
 
@@ -113,12 +115,13 @@ def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
         layer: number for number, layer in enumerate(networks.layers_of(rows, "layers."), start=1)
     }
     rows = rows.assign(number=rows["layer"].map(numbers))
-    for metric, colour in networks.CORRELATION_COLOURS.items():
+    for metric, look in networks.LOOKS.items():
         for when, (marker, line) in WHEN.items():
             chosen = rows_where(rows, metric=f"{metric}_{when}")
-            draw_curve(ax, chosen, colour, x="number", marker=marker, linestyle=line)
+            style = {**look, "marker": marker, "markersize": 4, "linestyle": line}
+            draw_curve(ax, chosen, x="number", **style)
     missing = networks.left_out(datasets)
-    ax.set(ylim=(0, 1.02), xlabel="layer")
+    ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1], xlabel="layer", xticks=list(numbers.values()))
     ax.set_title(f"mean of {len(datasets)} datasets" + (f",\n{missing}" if missing else ""))
 
 

@@ -3,9 +3,9 @@
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
-from feature_alignment.pipeline.figures.drawing import draw_curve
+from feature_alignment.pipeline.figures.drawing import THIN, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 READINGS = {
@@ -16,6 +16,9 @@ READINGS = {
     "rounded": ("rounded", {"reading": "rounded"}),
 }
 
+PAPER_SIZE = 1024
+LARGEST_ERROR = "fig3.prediction_error_square"
+"""The claim whose criterion is drawn about the diagonals."""
 _BELOW_ONE = 0.999
 """At γ = 1 there is no second subset, and no adversary."""
 
@@ -23,7 +26,8 @@ _BELOW_ONE = 0.999
 def points(settings: Settings) -> list[Point]:
     """One point for each reading of Appendix G."""
     own = settings[AlignmentReversing]
-    return [Point(name, own.but(**changes)) for name, (_, changes) in READINGS.items()]
+    columns = {"samples": own.size}
+    return [Point(name, own.but(**changes), columns) for name, (_, changes) in READINGS.items()]
 
 
 def table(runs: Runs) -> FigureTable:
@@ -93,19 +97,24 @@ def _summary(values: pd.DataFrame, point: str) -> pd.DataFrame:
 
 def draw(table: FigureTable) -> Picture:
     """A row for each reading, with the three panels of the paper."""
-    figure, axes = new_figure(len(READINGS), 3, width=9.0, height=12.5)
+    figure, axes = new_figure(len(READINGS), 3, width=9.0, height=13.5)
+    size, bound = table.frame["samples"].max(), table.of_claim(LARGEST_ERROR).get("high")
+    paper = "" if size == PAPER_SIZE else f" (paper {PAPER_SIZE})"
+    figure.suptitle(f"n = d = k = {size:.0f}{paper}")
     for row, (name, (title, _)) in zip(axes, READINGS.items(), strict=True):
         rows = table.rows(point=name)
         _draw_draws(row[0], rows, "predicted", COLOURS["reference"])
         _draw_draws(row[1], rows, "observed", COLOURS["train"])
         mean, deviation = _curves(rows, "observed").mean(), _network_deviations(rows).mean()
         row[1].errorbar(mean.index, mean, deviation, fmt="none", color=COLOURS["train"], capsize=2)
-        _draw_scatter(row[2], rows)
+        _draw_scatter(row[2], rows, bound)
         for ax in row[:2]:
-            ax.set(ylim=(0, 1.03), ylabel="correlation ρ")
-        row[0].set_title(f"{title}: predicted")
-        row[1].set_title("observed")
+            ax.set(ylim=(0, 1.03), box_aspect=1)
+        row[0].set_ylabel(f"{title}\ncorrelation ρ")
         row[2].set_title(_agreement(table, name))
+    axes[0, 0].set_title("predicted")
+    axes[0, 1].set_title("observed")
+    panel_letters(*axes[:, 0])
     for ax in axes[-1, :2]:
         ax.set_xlabel("balance γ")
     axes[-1, 2].set_xlabel("predicted ρ")
@@ -122,15 +131,18 @@ def _agreement(table: FigureTable, point: str) -> str:
 def _draw_draws(ax: Axes, rows: pd.DataFrame, metric: str, colour: str) -> None:
     """All draws beside their mean: under some readings they differ in shape, not only in size."""
     draw_curve(ax, _of_first_network(rows, metric), colour, x="balance")
-    ax.plot(_curves(rows, metric).T, color=colour, linewidth=0.6, alpha=0.5)
+    ax.plot(_curves(rows, metric).T, color=colour, linewidth=THIN, alpha=0.5)
 
 
-def _draw_scatter(ax: Axes, rows: pd.DataFrame) -> None:
+def _draw_scatter(ax: Axes, rows: pd.DataFrame, bound: float | None) -> None:
     observed, predicted = _curves(rows, "observed").mean(), _curves(rows, "predicted").mean()
-    low = min(observed.min(), predicted.min(), 0.98) - 0.01
-    ax.plot([low, 1], [low, 1], ":", color=COLOURS["reference"])
+    low = min(observed.min(), predicted.min(), 0.8) - 0.02
+    ax.plot([low, 1], [low, 1], color=COLOURS["reference"])
+    for error in (bound, -bound) if bound else ():
+        ax.plot([low, 1], [low + error, 1 + error], ":", color=COLOURS["paper"], linewidth=0.8)
     ax.plot(predicted, observed, "o", color=COLOURS["train"])
-    ax.set(xlim=(low, 1.005), ylim=(low, 1.005), ylabel="observed ρ", aspect="equal")
+    ax.set(xlim=(low, 1.01), ylim=(low, 1.01), ylabel="observed ρ", aspect="equal")
+    ax.locator_params(nbins=4)
 
 
 FIGURES = (
@@ -143,9 +155,9 @@ FIGURES = (
         "network; bars: standard deviation over networks, mean over draws of the data (seeds). "
         "Thin lines: single draws; thick: their mean, from four draws on with a band of one "
         "standard deviation either way. Right: mean observed against mean predicted, one point for "
-        "each γ. Rows: readings of the data set's construction, whose text cannot be followed to "
-        "the letter: tempered with δ = 10⁻³ and 10⁻², square, compact, "
-        "and rounded, in float32.",
+        "each γ; dotted: how far the two may differ. A-E: readings of the data set's construction, "
+        "whose text cannot be followed to the letter: tempered with δ = 10⁻³ and 10⁻², square, "
+        "compact, and rounded, in float32.",
         points=points,
         table=table,
         draw=draw,

@@ -7,15 +7,15 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures import curves
-from feature_alignment.papers.beaglehole2024.figures.matrices import show_row
+from feature_alignment.papers.beaglehole2024.figures.matrices import show_matrices
 from feature_alignment.papers.beaglehole2024.parameters import SLO
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     describe,
     new_figure,
-    panel_label,
-    sequence_colours,
+    panel_letters,
+    sequence_looks,
 )
 from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs, rows_where
 
@@ -28,6 +28,13 @@ CURVES = {
     "centred_uncentred_ratio": "C/UC ratio",
     "loss": "training loss",
 }
+SLO_CLAIMS = {
+    "nfc": "fig4.slo_nfc_near_one",
+    "centred_nfc": "fig4.slo_centred_nfc_near_one",
+    "centred_uncentred_ratio": "fig4.slo_ratio_near_one",
+    "loss": "fig4.slo_interpolates",
+}
+"""The claim about SLO whose criterion is drawn, by metric."""
 FURTHER = (
     "nfc_mean_subtracted",
     "centred_nfc_mean_subtracted",
@@ -110,27 +117,26 @@ def draw_curves(table: FigureTable) -> Picture:
     """Curves of both optimizers in two rows, their matrices in a third."""
     figure, axes = new_figure(3, 4, width=11.0, height=8.0)
     scales = _scales_of(table.frame)
-    colours = sequence_colours(len(scales))
-    for row, letter, (optimizer, title) in zip(axes, "AB", OPTIMIZERS.items(), strict=False):
+    for row, (optimizer, title) in zip(axes, OPTIMIZERS.items(), strict=False):
         for ax, (metric, name) in zip(row, CURVES.items(), strict=True):
             set_vertical_axis(ax, metric)
-            for scale, colour in zip(scales, colours, strict=True):
+            for scale, look in zip(scales, sequence_looks(len(scales)), strict=True):
                 rows = table.rows(point=optimizer, metric=metric, split="train", scale=scale)
-                draw_curve(ax, rows, colour, f"{scale:g}")
-            ax.set(title=f"{name}, {title}", ylabel=name)
-        panel_label(row[0], letter)
-    for ax in axes[1]:
+                draw_curve(ax, rows, label=f"{scale:g}", **look)
+            ax.set_title(name)
+        row[0].set_ylabel(title)
+    for ax, claim in zip(axes[1], SLO_CLAIMS.values(), strict=True):
+        draw_paper(ax, table.of_claim(claim))
         ax.set_xlabel("step")
     axes[0, 0].legend(title="scale of layer 1", ncols=2)
-    show_row(axes[2], [table.arrays[f"{optimizer}/{name}"] for optimizer, name in PANELS])
+    show_matrices(axes[2], [table.arrays[f"{optimizer}/{name}"] for optimizer, name in PANELS])
     for ax, (optimizer, name) in zip(axes[2], PANELS, strict=True):
         rows = table.rows(point=optimizer, metric=f"{name}_egop", scale=scales[0])
         ax.set_title(
             f"{name.upper()}, {OPTIMIZERS[optimizer]}\n"
             f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(curves.last_rows(rows)['value'])}"
         )
-    panel_label(axes[2, 0], "C")
-    panel_label(axes[2, 2], "D")
+    panel_letters(*axes[:, 0], axes[2, 2])
     return figure
 
 
@@ -146,13 +152,16 @@ def draw_matrices(table: FigureTable) -> Picture:
     """Four rows of heat maps, scales across."""
     scales = _scales_of(table.frame)
     figure, axes = new_figure(len(PANELS), len(scales), width=2.4 * len(scales) + 1.0, height=10.0)
-    for row, letter, (optimizer, name) in zip(axes, "abcd", PANELS, strict=True):
-        show_row(row, [table.arrays[f"{optimizer}/{name}/{scale:g}"] for scale in scales])
+    names = [f"{optimizer}/{name}/{scale:g}" for optimizer, name in PANELS for scale in scales]
+    show_matrices(list(axes.flat), [table.arrays[name] for name in names], shrink=0.2)
+    for row, (optimizer, name) in zip(axes, PANELS, strict=True):
         for ax, scale in zip(row, scales, strict=True):
             similarity = table.values(f"{name}_egop", point=optimizer, scale=scale)
-            ax.set_title(f"$s_0$ = {scale:g}\n{describe(similarity)}")
+            ax.set_title(f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(similarity)}")
         row[0].set_ylabel(f"{name.upper()}, {OPTIMIZERS[optimizer]}")
-        panel_label(row[0], letter)
+    for ax, scale in zip(axes[0], scales, strict=True):
+        ax.set_title(f"$s_0$ = {scale:g}\n{ax.get_title()}")
+    panel_letters(*axes[:, 0])
     return figure
 
 
@@ -174,7 +183,7 @@ FIGURES = (
         name="fig11",
         title="With SLO, learned features hardly depend on the initialisation scale",
         caption="First-layer NFM and AGOP after training on the chain-monomial task (seed 0), each "
-        "divided by its largest entry, with gradient descent (a, b) and SLO (c, d); columns are "
+        "divided by its largest entry, with gradient descent (A, B) and SLO (C, D); columns are "
         "scales s₀ of the first layer's initialisation. Titles give mean ± standard deviation over "
         "seeds of the cosine similarity with the EGOP.",
         points=points,

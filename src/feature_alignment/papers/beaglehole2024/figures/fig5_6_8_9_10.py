@@ -1,16 +1,22 @@
 """beaglehole2024, Figures 5, 6 and 8-10: correlations in training, by spectrum of the data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import new_figure, sequence_colours
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    new_figure,
+    panel_letters,
+    sequence_looks,
+)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SPECTRA = {
@@ -21,7 +27,9 @@ SPECTRA = {
 """Decay rate and formula, by point."""
 UNIT_VARIANCE_SCALES = (1.0, 0.01)
 """What is compared where the covariance has trace d."""
-TRACE_D = "Dotted: the eigenvalues scaled to have mean 1, as those of isotropic data. "
+TRACE_D = "With dots: the eigenvalues scaled to have mean 1, as those of isotropic data. "
+MARKERS = ("", ".")
+"""Of the curves of a spectrum, and of the same with trace d."""
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
 EARLY = 20
 """The step that stands for "early in training", or the first measured one after it; the paper does
@@ -113,46 +121,64 @@ def _at_equal_training_loss(losses: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def draw_layers_by_spectrum(table: FigureTable, metric: str, ylabel: str) -> Picture:
+def draw_layers_by_spectrum(
+    table: FigureTable, metric: str, ylabel: str, claim: str = ""
+) -> Picture:
     """One metric by layer (rows) and spectrum (columns), one curve for each scale."""
     figure, axes = new_figure(2, len(SPECTRA), width=3.4 * len(SPECTRA), height=5.4)
+    looks = _looks(table)
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
         for ax, (spectrum, (_, formula)) in zip(row, SPECTRA.items(), strict=True):
-            _draw_scales(ax, table.rows(metric=metric, layer=layer, point=spectrum))
+            _draw_scales(ax, table.rows(metric=metric, layer=layer, point=spectrum), looks)
             ax.set(title=f"{formula}, {title}", ylim=(0, 1.02))
+            if claim:
+                draw_paper(ax, table.of_claim(claim))
         row[0].set_ylabel(ylabel)
     _label(axes)
     return figure
 
 
-def draw_correlations(table: FigureTable) -> Picture:
+def draw_correlations(table: FigureTable, claim: str) -> Picture:
     """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale and point."""
-    figure, axes = new_figure(2, 3, width=10.0, height=5.4)
-    points = table.rows(metric="loss")["point"].unique()
+    figure, axes = new_figure(2, 3, width=10.0, height=5.8)
+    points, looks = table.rows(metric="loss")["point"].unique(), _looks(table)
+    figure.suptitle(f"eigenvalues of the inputs' covariance {SPECTRA[points[0]][1]}")
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
         for ax, (metric, name) in zip(row, CORRELATIONS.items(), strict=False):
-            for point, line in zip(points, "-:", strict=False):
-                _draw_scales(ax, table.rows(metric=metric, layer=layer, point=point), line)
+            for point, marker in zip(points, MARKERS, strict=False):
+                rows = table.rows(metric=metric, layer=layer, point=point)
+                _draw_scales(ax, rows, looks, marker)
             ax.set(title=f"{name}, {title}", ylim=(0, 1.02), ylabel=name)
+        draw_paper(row[0], table.of_claim(claim))
     for ax, split in zip(axes[:, 2], ("train", "test"), strict=True):
         rows = table.rows(metric="loss", split=split)
         rows["value"] /= rows["value"].max()
-        for point, line in zip(points, "-:", strict=False):
-            _draw_scales(ax, rows[rows["point"] == point], line)
+        for point, marker in zip(points, MARKERS, strict=False):
+            _draw_scales(ax, rows[rows["point"] == point], looks, marker)
         ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
+    for _ in points[1:]:
+        axes[0, 0].plot([], [], MARKERS[1], color=COLOURS["reference"], label="mean eigenvalue 1")
     _label(axes)
     return figure
 
 
-def _draw_scales(ax: Axes, rows: pd.DataFrame, line: str = "-") -> None:
-    """One curve for each initialisation scale, the largest scale darkest."""
-    scales = sorted(rows["scale"].unique(), reverse=True)
-    for scale, colour in zip(scales, sequence_colours(len(scales)), strict=True):
-        label = f"{scale:g}" if line == "-" else None
-        draw_curve(ax, rows_where(rows, scale=scale), colour, label, linestyle=line)
+def _looks(table: FigureTable) -> dict[float, dict[str, Any]]:
+    """The look of each initialisation scale, the largest scale darkest."""
+    scales = sorted(table.frame["scale"].dropna().unique(), reverse=True)
+    return dict(zip(scales, sequence_looks(len(scales)), strict=True))
+
+
+def _draw_scales(
+    ax: Axes, rows: pd.DataFrame, looks: Mapping[float, Mapping[str, Any]], marker: str = ""
+) -> None:
+    """One curve for each initialisation scale that there is."""
+    for scale in sorted(rows["scale"].unique(), reverse=True):
+        label, curve = None if marker else f"{scale:g}", rows_where(rows, scale=scale)
+        draw_curve(ax, curve, label=label, marker=marker, markevery=0.08, **looks[scale])
 
 
 def _label(axes: np.ndarray) -> None:
+    panel_letters(*axes.flat)
     axes[0, 0].legend(title="scale of layer 1")
     for ax in axes[-1]:
         ax.set_xlabel("step")
@@ -172,6 +198,7 @@ FIGURES = (
             draw_layers_by_spectrum,
             metric="double_centred_ratio",
             ylabel="double-centred / centred",
+            claim="fig5.late",
         ),
     ),
     Figure(
@@ -195,7 +222,7 @@ FIGURES = (
             f"largest one in the panel. {note}{OVER_SEEDS}",
             points=partial(correlation_points, spectrum=spectrum),
             table=correlation_table,
-            draw=draw_correlations,
+            draw=partial(draw_correlations, claim=f"{name}.nfc_high_at_end"),
         )
         for name, spectrum, eigenvalues, data, note in (
             ("fig8", "flat", "1", "isotropic data", ""),

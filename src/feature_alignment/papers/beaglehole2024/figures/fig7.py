@@ -1,12 +1,14 @@
 """beaglehole2024, Figure 7: first-order predicted and observed C-NFC with two hidden layers."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure
+from feature_alignment.pipeline.figures.style import COLOURS, PALETTE, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 ACTIVATIONS = ("quadratic", "relu")
@@ -14,23 +16,23 @@ TARGETS = ("low_rank", "high_rank")
 LAST_IN_THE_MIDDLE = 3.0
 """Decay rates from 0 up to here, both left out, count as intermediate."""
 LINES = {
-    "smaller": (OKABE_ITO["sky blue"], "--", "o", -0.04),
-    "larger": (OKABE_ITO["vermillion"], "-", "s", 0.04),
+    "smaller": (PALETTE["sky blue"], "--", "o", -0.04),
+    "larger": (PALETTE["vermillion"], "-", "s", 0.04),
 }
 """Colour, line, symbol and shift in α of the two widths."""
+PAPER_WIDTHS = {"smaller": 128, "larger": 1024}
+PAPER_SAMPLES = 128
+TITLES = {"quadratic": "quadratic", "relu": "ReLU"}
 
 
 def points(settings: Settings) -> list[Point]:
     """One point for each activation and target."""
-    return [
-        Point(
-            f"{phi}_{target}",
-            settings[DepthPrediction].but(activation=phi, target=target),
-            {"activation": phi, "target": target},
-        )
-        for phi in ACTIVATIONS
-        for target in TARGETS
-    ]
+    own, found = settings[DepthPrediction], []
+    for phi, target in product(ACTIVATIONS, TARGETS):
+        columns = {"activation": phi, "target": target}
+        parameters = own.but(**columns)
+        found.append(Point(f"{phi}_{target}", parameters, columns | {"samples": own.samples}))
+    return found
 
 
 def table(runs: Runs) -> FigureTable:
@@ -137,32 +139,42 @@ def draw(table: FigureTable) -> Picture:
     for row, target in zip(axes, TARGETS, strict=True):
         for ax, phi in zip(row, ACTIVATIONS, strict=True):
             _draw_panel(ax, table.rows(activation=phi, target=target))
-            ax.set(ylim=(0.5, 1.02), title=f"{phi}, {target.replace('_', ' ')} target")
+            ax.set(ylim=(0.5, 1.02), title=f"{TITLES[phi]}, {target.replace('_', ' ')} target")
         row[0].set_ylabel("correlation ρ")
     for ax in axes[-1]:
         ax.set_xlabel("data decay rate α")
-    axes[0, 1].legend()
+    samples = table.frame["samples"].max()
+    axes[0, 1].legend(title=f"n = d = {samples:.0f}{_paper(samples, PAPER_SAMPLES)}")
+    panel_letters(*axes.flat)
     return figure
+
+
+def _paper(here: float, paper: int) -> str:
+    return "" if here == paper else f" (paper {paper})"
 
 
 def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
     by = {"x": "decay_rate"}
-    predicted = rows_where(rows, metric="predicted")
-    draw_curve(ax, predicted, COLOURS["paper"], "predicted, first order", **by, linestyle=":")
-    if "predicted_linearised" in set(rows["metric"]):
-        linear = rows_where(rows, metric="predicted_linearised")
-        draw_curve(ax, linear, COLOURS["paper"], "φ′ linearised", **by, linestyle="-.")
-    for width, (colour, line, marker, shift) in zip(_widths(rows), LINES.values(), strict=True):
+    for metric, line, label in (
+        ("predicted", ":", "predicted, first order"),
+        ("predicted_linearised", "-.", "predicted, φ′ linearised"),
+    ):
+        if metric in set(rows["metric"]):
+            mean = _curve(rows_where(rows, metric=metric)).mean()
+            ax.plot(mean, line, color=COLOURS["paper"], label=label)
+    for width, (size, look) in zip(_widths(rows), LINES.items(), strict=True):
+        colour, line, marker, shift = look
+        name = f"k = {width:.0f}{_paper(width, PAPER_WIDTHS[size])}"
         seen = rows_where(rows, metric="observed", width=width)
         seen = seen.assign(decay_rate=seen["decay_rate"] + shift)
         by_draw = seen.groupby(["seed", "decay_rate"])["value"].mean().reset_index()
-        label = f"observed, k = {width:.0f}"
+        label = f"observed, {name}"
         draw_curve(ax, by_draw, colour, label, **by, linestyle=line, marker=marker)
         mean, bars = _curve(seen).mean(), _network_deviation(seen).mean()
         ax.errorbar(mean.index, mean, bars, fmt="none", color=colour, capsize=2)
-        second = rows_where(rows, metric="predicted_with_mean_square", width=width)
-        label = f"predicted with mean $\\mathcal{{K}}^2$, k = {width:.0f}"
-        draw_curve(ax, second, colour, label, **by, linestyle=line, linewidth=0.8)
+        second = _curve(rows_where(rows, metric="predicted_with_mean_square", width=width)).mean()
+        label = f"predicted with mean $\\mathcal{{K}}^2$, {name}"
+        ax.plot(second, line, color=colour, label=label, linewidth=0.8)
 
 
 FIGURES = (
@@ -178,7 +190,7 @@ FIGURES = (
         "deviation between networks, mean over draws of the data (seeds). The widths are drawn a "
         "little to the left and right of their α. Thinner lines without "
         "symbols in the widths' colours: predicted with the networks' mean 𝒦² in place of the "
-        f"squared mean. {OVER_SEEDS}",
+        f"squared mean. Predictions are means over draws. {OVER_SEEDS}",
         points=points,
         table=table,
         draw=draw,

@@ -1,5 +1,6 @@
 """Beyond beaglehole2024, Figure 3: the predicted C-NFC for any number of samples and units."""
 
+import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
@@ -7,6 +8,7 @@ from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Poi
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
+    panel_letters,
     sequence_colours,
     show_matrix,
 )
@@ -17,6 +19,7 @@ PREDICTIONS = {
     "relu": "predicted_first_order",
     "erf": "predicted_first_order",
 }
+TITLES = {"quadratic": "quadratic", "relu": "ReLU", "erf": "erf"}
 
 
 def points(settings: Settings) -> list[Point]:
@@ -51,20 +54,29 @@ def _map(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def draw(table: FigureTable) -> Picture:
     """A row for each activation: two maps and their comparison."""
-    figure, axes = new_figure(len(PREDICTIONS), 3, width=9.5, height=9.0)
+    figure, axes = new_figure(len(PREDICTIONS), 3, width=10.5, height=9.0)
+    maps = {
+        phi: [_map(table.rows(point=phi), metric) for metric in ("observed", prediction)]
+        for phi, prediction in PREDICTIONS.items()
+    }
+    # One range in all maps, from the lowest of their values, down to a twentieth.
+    lowest = (
+        np.floor(20 * min(values.min().min() for pair in maps.values() for values in pair)) / 20
+    )
     for row, (phi, prediction) in zip(axes, PREDICTIONS.items(), strict=True):
-        rows = table.rows(point=phi)
-        observed = _map(rows, "observed")
-        _draw_map(row[0], observed, f"{phi}: observed")
         kind = "free probability" if prediction == "predicted" else "first order"
-        _draw_map(row[1], _map(rows, prediction), f"predicted, {kind}")
-        _draw_comparison(row[2], rows, prediction)
+        titles = f"{TITLES[phi]}: observed", f"{TITLES[phi]}: {kind}"
+        for ax, values, title in zip(row, maps[phi], titles, strict=False):
+            _draw_map(ax, values, lowest, title, None if ax is row[0] else "ρ")
+        _draw_comparison(row[2], table.rows(point=phi), prediction)
+    panel_letters(*axes[:, 0])
     return figure
 
 
-def _draw_map(ax: Axes, values: pd.DataFrame, title: str) -> None:
+def _draw_map(ax: Axes, values: pd.DataFrame, lowest: float, title: str, label: str | None) -> None:
     named = values.rename(index="{:g}".format, columns="{:g}".format)
-    show_matrix(ax, named, 1.0, None, annot=True, fmt=".2f", xticklabels=1, yticklabels=1)
+    options = {"annot": True, "fmt": ".2f", "xticklabels": 1, "yticklabels": 1}
+    show_matrix(ax, named, 1.0, label, vmin=lowest, **options)
     ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
 
 

@@ -7,23 +7,20 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import Propositions, Theorem9
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_points
+from feature_alignment.pipeline.figures.deviations import draw_deviations
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, OKABE_ITO, new_figure, panel_label
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    new_figure,
+    panel_letters,
+    sequence_looks,
+)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
-KERNELS = {
-    "relu": "blue",
-    "erf": "orange",
-    "exponential": "bluish green",
-    "quadratic": "reddish purple",
-}
-TARGETS = {
-    "linear": ("z", "blue"),
-    "non-linear": ("z + z² − 1", "orange"),
-    "no linear part": ("z² − 1", "vermillion"),
-}
-SAMPLE_SIZES = {"d/4": ":", "d": "-.", "4d log d": "--", "d log³d": "-"}
+KERNELS = {"relu": "ReLU", "erf": "erf", "exponential": "exponential", "quadratic": "quadratic"}
+TARGETS = {"linear": "z", "non-linear": "z + z² − 1", "no linear part": "z² − 1"}
+SAMPLE_SIZES = ("d/4", "d", "4d log d", "d log³d")
 METHODS = {"copy subtracted": "o", "small readout": "x", "neither": "s"}
 IDENTITIES = {
     "proposition_2": "Prop. 2",
@@ -33,17 +30,14 @@ IDENTITIES = {
 }
 """Exact, up to rounding and to the error of finite differences."""
 EQUATIONS = {
-    **{f"equation_{number}_as_printed": f"eq. {number}, printed" for number in range(12, 16)},
-    "equation_20_as_printed": "eq. 20, printed",
-    "equation_22_as_printed": "eq. 22, printed",
-    "equation_28_as_printed": "eq. 28, printed",
-    "equation_28_derived": "eq. 28, derived",
+    f"equation_{number}_as_printed": f"eq. {number}" for number in (*range(12, 16), 20, 22, 28)
 }
+MISPRINT = {"equation_28_as_printed": "equation_28_derived"}
 """Up to terms of the inverse size of the matrices."""
 REMAINDERS = {
-    "equation_10_rest_as_printed": ("eq. 10, printed", "vermillion", "o"),
-    "equation_10_rest_corrected": ("eq. 10, with h″(0)/2", "blue", "s"),
-    "lemma_13_deviation": ("Lemma 13", "bluish green", "^"),
+    "equation_10_rest_as_printed": ("eq. 10, as printed", "printed", "X"),
+    "equation_10_rest_corrected": ("eq. 10, corrected", "corrected", "o"),
+    "lemma_13_deviation": ("Lemma 13", "stated", "^"),
 }
 """What should vanish as d grows."""
 GROWING = ["one_minus_correlation", *REMAINDERS] + [
@@ -96,81 +90,90 @@ def _slope(rows: pd.DataFrame) -> float:
 
 
 def draw(table: FigureTable) -> Picture:
-    """Theorem 9 above; Proposition 16 and what vanishes with d; relative differences."""
-    figure, axes = new_figure(3, 2, width=9.5, height=9.0)
-    for ax in (*axes[0], *axes[1]):
+    """Theorem 9 by target; by kernel, Proposition 16, what vanishes with d; differences."""
+    figure, axes = new_figure(3, 3, width=12.0, height=9.0)
+    for ax in axes[:2].flat:
         ax.set(xscale="log", yscale="log")
-    _draw_targets(axes[0, 0], table)
-    _draw_kernels(axes[0, 1], table)
-    _draw_proposition_16(axes[1, 0], table)
-    _draw_remainders(axes[1, 1], table)
-    _draw_differences(axes[2, 0], table, IDENTITIES, "identities")
-    _draw_differences(axes[2, 1], table, EQUATIONS, "traces of large matrices")
-    for ax, letter in zip(axes.flat, "ABCDEF", strict=True):
-        panel_label(ax, letter)
+    for ax, (target, formula) in zip(axes[0], TARGETS.items(), strict=True):
+        if ax is not axes[0, 0]:
+            ax.sharey(axes[0, 0])
+        _draw_target(ax, table.rows(metric="one_minus_correlation", point="relu", target=target))
+        ax.set_title(f"ReLU kernel, y = {formula}")
+    axes[0, 2].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _draw_kernels(axes[1, 0], table)
+    _draw_proposition_16(axes[1, 1], table)
+    _draw_remainders(axes[1, 2], table)
+    axes[2, 2].axis("off")
+    for ax, statements, title in zip(
+        axes[2], (IDENTITIES, EQUATIONS), ("identities", "traces of large matrices"), strict=False
+    ):
+        draw_deviations(ax, _deviations(table, statements), statements, legend=False)
+        ax.set(xlabel="relative difference", title=title)
+    axes[2, 1].set_xlim(left=1e-4)
+    axes[2, 2].legend(*axes[2, 1].get_legend_handles_labels(), loc="center left")
+    panel_letters(*axes.flat[:8])
     return figure
 
 
-def _draw_targets(ax: Axes, table: FigureTable) -> None:
-    rows = table.rows(metric="one_minus_correlation", point="relu")
-    for target, (_, colour) in TARGETS.items():
-        for size, line in SAMPLE_SIZES.items():
-            curve = rows_where(rows, target=target, sample_size=size)
-            curve = curve[curve["value"] > 0]  # of a single sample ρ is 1
-            draw_curve(ax, curve, OKABE_ITO[colour], x="dimension", linestyle=line, marker=".")
-    for formula, colour in TARGETS.values():
-        ax.plot([], [], color=OKABE_ITO[colour], label=f"y = {formula}")
-    for size, line in SAMPLE_SIZES.items():
-        ax.plot([], [], line, color=COLOURS["reference"], label=f"n = {size}")
-    _label_dimensions(ax, rows, "1 − ρ", "ReLU kernel")
+def _draw_target(ax: Axes, rows: pd.DataFrame) -> None:
+    for size, look in zip(SAMPLE_SIZES, sequence_looks(len(SAMPLE_SIZES)), strict=True):
+        curve = rows_where(rows, sample_size=size)
+        curve = curve[curve["value"] > 0]  # of a single sample ρ is 1
+        draw_curve(ax, curve, label=f"n = {size}", x="dimension", marker=".", **look)
+    _label_dimensions(ax, rows, "1 − ρ")
 
 
 def _draw_kernels(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(sample_size="4d log d", target="linear")
-    for phi, colour in KERNELS.items():
+    for (phi, name), look in zip(KERNELS.items(), sequence_looks(len(KERNELS)), strict=True):
         curve = rows_where(rows, metric="one_minus_correlation", point=phi)
-        draw_curve(ax, curve, OKABE_ITO[colour], phi, x="dimension", marker=".")
+        draw_curve(ax, curve, label=name, x="dimension", marker=".", **look)
     for method, marker in METHODS.items():
         network = rows_where(rows, point="relu", method=method)
         style = {"marker": marker, "linestyle": "none", "fillstyle": "none"}
-        draw_curve(ax, network, COLOURS["paper"], method, x="dimension", **style)
-    _label_dimensions(ax, rows, "1 − ρ", "linear target, n = 4d log d")
+        draw_curve(ax, network, "paper", method, x="dimension", **style)
+    ax.set_title("linear target, n = 4d log d")
+    _label_dimensions(ax, rows, "1 − ρ")
+    ax.set_ylim(bottom=ax.get_ylim()[0] / 50)
+    ax.legend(fontsize=6, ncols=2)
 
 
-def _label_dimensions(ax: Axes, rows: pd.DataFrame, ylabel: str, title: str) -> None:
-    ax.set(xlabel="input dimension d", ylabel=ylabel, title=title)
+def _label_dimensions(ax: Axes, rows: pd.DataFrame, ylabel: str) -> None:
+    ax.set(xlabel="input dimension d", ylabel=ylabel)
     dimensions = sorted(rows["dimension"].dropna().unique())
     ax.set_xticks(dimensions, [f"{d:.0f}" for d in dimensions], minor=False)
     ax.set_xticks([], minor=True)
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def _draw_proposition_16(ax: Axes, table: FigureTable) -> None:
-    for formula, colour, marker in (("as_printed", "vermillion", "o"), ("corrected", "blue", "s")):
+    for formula, thing, marker in (("as_printed", "printed", "X"), ("corrected", "corrected", "o")):
         rows = table.rows(metric=f"proposition_16_agop_{formula}_norm_ratio")
-        label = formula.replace("_", " ")
-        draw_curve(ax, rows, OKABE_ITO[colour], label, x="width", marker=marker)
+        draw_curve(ax, rows, thing, formula.replace("_", " "), x="width", marker=marker)
     ax.axhline(1, linestyle=":", color=COLOURS["reference"])
     ax.set(xlabel="width k", ylabel="‖formula‖ / ‖Monte-Carlo mean‖")
-    ax.set_title("Proposition 16, $E[\\dot W^\\top K \\dot W]$")
+    ax.set_title("Proposition 16, E[ẆᵀKẆ]")
     ax.legend()
 
 
 def _draw_remainders(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(metric=list(REMAINDERS))
-    for metric, (label, colour, marker) in REMAINDERS.items():
+    for metric, (label, thing, marker) in REMAINDERS.items():
         curve = rows_where(rows, metric=metric)
-        draw_curve(ax, curve, OKABE_ITO[colour], label, x="dimension", marker=marker)
-    _label_dimensions(ax, rows, "norm of what is left", "should vanish as d grows")
+        draw_curve(ax, curve, thing, label, x="dimension", marker=marker)
+    ax.set_title("should vanish as d grows")
+    _label_dimensions(ax, rows, "norm of what is left")
+    ax.legend(fontsize=7)
 
 
-def _draw_differences(
-    ax: Axes, table: FigureTable, statements: Mapping[str, str], title: str
-) -> None:
-    ax.set(xscale="log", xlabel="relative difference", title=title)
-    colours = dict.fromkeys(statements, COLOURS["train"])
+def _deviations(table: FigureTable, statements: Mapping[str, str]) -> pd.DataFrame:
+    """Relative differences for `draw_deviations`, with the corrected forms of misprints."""
     rows = table.rows(metric=list(statements))
-    draw_points(ax, rows, statements, colours, by="metric", horizontal=True)
+    forms = rows["metric"].map(dict.fromkeys(MISPRINT, "printed")).fillna("stated")
+    parts = [rows.assign(statement=rows["metric"], form=forms)]
+    for printed in MISPRINT.keys() & statements.keys():
+        corrected = table.rows(metric=MISPRINT[printed])
+        parts.append(corrected.assign(statement=printed, form="corrected"))
+    return pd.concat(parts)
 
 
 FIGURES = (
@@ -179,18 +182,19 @@ FIGURES = (
         title="What the theorem and the propositions say, measured",
         caption="Checks of Theorem 9, Propositions 2, 3, 12 and 16, Lemma 13, and eq. 10, "
         "12-15, 20, 22 and 28; the table has more of them. "
-        "A: 1 − ρ of the second derivatives of centred NFM and AGOP against the dimension "
-        "d of data on the sphere, ReLU kernel at infinite width, for numbers of samples and "
-        "targets (z² − 1 has no linear part: the theorem does not speak of it). B: the same for "
-        "n = 4d log d, a linear target and the kernels of several activations; the quadratic's "
-        "vanishes at right angles, which the theorem excludes. Symbols: a wide ReLU network, mean "
-        "over seeds, by how its initial outputs are made zero. C: size of the formula for E[ẆᵀKẆ] "
-        "over that of a Monte-Carlo mean, as printed in Proposition 16 and corrected, against the "
-        "width k. D: spectral norm of the exponential's kernel minus its linearisation by eq. 10, "
-        "as printed and with h″(0)/2, for n = 4d log d, and the norm of Lemma 13 for n = d log³d. "
-        "E, F: relative difference of both sides, a dot for each seed and a bar at their mean: by "
-        "automatic differentiation (2, 12) and finite differences (3), and against traces in large "
-        f"random matrices (equations). {OVER_SEEDS} On logarithmic axes they are of the logarithm.",
+        "A-C: 1 − ρ of the second derivatives of centred NFM and AGOP against the dimension "
+        "d of data on the sphere, ReLU kernel at infinite width, for numbers of samples (dark to "
+        "light) and targets (z² − 1 has no linear part: the theorem does not speak of it). D: the "
+        "same for n = 4d log d, a linear target and the kernels of several activations; the "
+        "quadratic's vanishes at right angles, which the theorem excludes. Symbols: a wide ReLU "
+        "network, mean over seeds, by how its initial outputs are made zero. E: size of the "
+        "formula for E[ẆᵀKẆ] over that of a Monte-Carlo mean, as printed in Proposition 16 and "
+        "corrected, against the width k. F: spectral norm of the exponential's kernel minus its "
+        "linearisation by eq. 10, as printed and corrected, with h″(0)/2, for n = 4d log d, and "
+        "the norm of Lemma 13 for n = d log³d. G, H: relative difference of both sides, a symbol "
+        "for each seed: by automatic differentiation (2, 12) and finite differences (3), and "
+        "against traces in large random matrices (equations). "
+        f"{OVER_SEEDS} On logarithmic axes they are of the logarithm.",
         points=points,
         table=table,
         draw=draw,

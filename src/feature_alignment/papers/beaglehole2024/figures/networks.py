@@ -6,6 +6,7 @@ code for the transformer.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -13,7 +14,7 @@ from feature_alignment.data.registry import DATASETS
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, sequence_colours
+from feature_alignment.pipeline.figures.style import sequence_looks
 from feature_alignment.pipeline.figures.table import Runs, rows_where
 
 TEXT_RATES = {"cifar10": 0.2, "cifar100": 0.2, "svhn": 0.2, "stl10": 0.1, "gtsrb": 0.1, "mnist": 10}
@@ -28,10 +29,15 @@ MEASURES = (
     *(f"{name}_mean_subtracted" for name in CORRELATIONS),
     "centred_uncentred_ratio",
 )
-CORRELATION_COLOURS = {"nfc": COLOURS["uncentred"], "centred_nfc": COLOURS["centred"]}
+LOOKS: dict[str, dict[str, Any]] = {
+    "nfc": {"colour": "uncentred", "marker": "o", "markersize": 2.5, "markerfacecolor": "white"},
+    "centred_nfc": {"colour": "centred"},
+}
 LINES = {"released": "-", "text": "--", "unit": ":"}
 HEADROOM = 1.08
 """Upper end of an axis over the largest value on it."""
+WEIGHT_CHANGES = 1e-4, 2.0
+"""The ends of the axis of weight changes, the same in all panels."""
 ATTENTION = ("query", "key", "value")
 SLOW_EPOCHS = {"released": 1, "text": 0, "unit": 0}
 """Epochs at `FIRST_EPOCH_RATE` that a run of each setting begins with."""
@@ -168,25 +174,25 @@ def draw_both_correlations(ax: Axes, rows: pd.DataFrame) -> None:
             chosen = rows_where(rows, metric=metric, settings=settings)
             label = f"{name}, {settings}" if several else name
             line = LINES[settings] if several else "-"
-            draw_curve(ax, chosen, CORRELATION_COLOURS[metric], label, linestyle=line)
-    ax.set_ylim(0, 1.02)
+            draw_curve(ax, chosen, label=label, linestyle=line, **LOOKS[metric])
+    ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1])
 
 
 def draw_losses(ax: Axes, rows: pd.DataFrame) -> None:
     """Training and test loss of one point, from 0 to just above the largest value."""
     losses = rows_where(rows, metric="loss")
     for split in ("train", "test"):
-        draw_curve(ax, rows_where(losses, split=split), COLOURS[split], split)
+        draw_curve(ax, rows_where(losses, split=split), split, split)
     ax.set(ylabel="loss", ylim=(0, HEADROOM * losses["value"].max()))
 
 
 def draw_weight_changes(ax: Axes, rows: pd.DataFrame, layers: Mapping[str, str]) -> None:
-    """‖W − W₀‖/‖W‖ of some layers, named by `layers`, the first darkest.
+    """‖W − W₀‖/‖W‖ of some layers after the start, named by `layers`, the first darkest.
 
-    Each panel has a range of its own: from one to the next the changes differ a hundredfold.
+    All panels have one logarithmic range: from one to the next the changes differ a hundredfold.
     """
+    ax.set(yscale="log", ylim=WEIGHT_CHANGES, ylabel=r"$\Vert W-W_0\Vert\,/\,\Vert W\Vert$")
     changes = rows_where(rows, metric="weight_change", layer=list(layers))
-    for (layer, name), colour in zip(layers.items(), sequence_colours(len(layers)), strict=True):
-        draw_curve(ax, rows_where(changes, layer=layer), colour, name)
-    top = HEADROOM * changes["value"].max()
-    ax.set(ylim=(0, top), ylabel=r"$\Vert W-W_0\Vert\,/\,\Vert W\Vert$")
+    changes = changes[changes["value"] > 0]
+    for (layer, name), look in zip(layers.items(), sequence_looks(len(layers)), strict=True):
+        draw_curve(ax, rows_where(changes, layer=layer), label=name, **look)

@@ -4,11 +4,19 @@ import numpy as np
 
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, describe, new_figure, show_matrix
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    describe,
+    new_figure,
+    panel_letters,
+    show_matrix,
+)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 TARGETS = ("linear", "binarised")
-KERNELS = ("initial", "adapted", "label")
+KERNELS = {"initial": "$K_0$", "adapted": "$K$", "label": "$K_{\\hat{y}}$"}
+COVERED = 99.5
+"""Percentage of a kernel's entries that its colour range covers."""
 
 
 def target_points(settings: Settings) -> list[Point]:
@@ -29,16 +37,30 @@ def kernel_table(runs: Runs) -> FigureTable:
 def draw_kernels(table: FigureTable) -> Picture:
     """Heat maps of initial, adapted and label kernel (columns) for each target (rows)."""
     figure, axes = new_figure(2, 3, width=9.5, height=6.0)
-    for (initial, adapted, label), targets in zip(axes, TARGETS, strict=True):
-        matrices = [table.arrays[f"{targets}/{kernel}"] for kernel in KERNELS]
-        show_matrix(initial, matrices[0], 4.0, "$K_0$")
-        show_matrix(adapted, matrices[1], 10.0, "$K$")
-        show_matrix(label, matrices[2], 2.0, "$K_{\\hat{y}}$", diverging=True)
+    for column, (kernel, title) in zip(axes.T, KERNELS.items(), strict=True):
+        both = [table.arrays[f"{targets}/{kernel}"] for targets in TARGETS]
+        largest = _rounded_up(max(float(np.percentile(abs(matrix), COVERED)) for matrix in both))
+        for ax, matrix in zip(column, both, strict=True):
+            show_matrix(ax, matrix, largest, title, diverging=kernel == "label")
+            ax.set_title(f"{kernel} kernel")
+    for row, targets in zip(axes, TARGETS, strict=True):
         similarity = describe(table.values("label_similarity", point=targets))
-        initial.set(title="initial kernel", ylabel=f"{targets} targets")
-        adapted.set_title(f"adapted kernel\nsimilarity {similarity}")
-        label.set_title("label kernel")
+        paper = table.paper(f"fig1.similarity_{targets}")
+        row[0].set_ylabel(f"MNIST, {targets} targets")
+        row[1].set_title(f"adapted kernel\nsimilarity {similarity}{paper}")
+    panel_letters(*axes.flat)
     return figure
+
+
+def _rounded_up(value: float) -> float:
+    """The value with one significant digit, rounded up.
+
+    Example:
+        >>> _rounded_up(3.2), _rounded_up(0.21)
+        (4.0, 0.3)
+    """
+    digit = 10.0 ** np.floor(np.log10(value))
+    return float(f"{np.ceil(value / digit - 1e-9) * digit:.0e}")
 
 
 def difficulty_table(runs: Runs) -> FigureTable:
@@ -57,6 +79,8 @@ def draw_difficulty(table: FigureTable) -> Picture:
     left.plot(index, y, ":", color=COLOURS["paper"], label="y")
     left.set(xlabel="training point, in order of y", ylabel="target")
     left.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
+    figure.suptitle("MNIST")
+    panel_letters(left, right)
 
     right.plot(index, np.sign(y) - y, "--", color=COLOURS["test"], label="residual sign y − y")
     right.set(xlabel="training point, in order of y", ylabel="residual")
@@ -76,9 +100,10 @@ FIGURES = (
         title="A more difficult task yields higher label-kernel alignment",
         caption="Kernels on digit images in order of the target y, for seed 0: the initial kernel "
         "K₀, the adapted kernel K and the label kernel of a network trained on the linear targets "
-        "y (top) and on the binarised targets sign y (bottom). Colour ranges are the paper's: 4, "
-        "10 and 2. The cosine similarity is that of K with the label kernel, mean ± standard "
-        "deviation over seeds.",
+        "y (top) and on the binarised targets sign y (bottom). Each kernel has one colour "
+        "range for both targets, which covers 99.5 % of its entries (the paper's end at 4, 10 and "
+        "2). The cosine similarity is that of K with the label kernel, mean ± standard deviation "
+        "over seeds, or of fewer than four seeds each.",
         points=target_points,
         table=kernel_table,
         draw=draw_kernels,
@@ -87,7 +112,7 @@ FIGURES = (
         name="fig3",
         title="The adapted kernel reveals difficult structure",
         caption="The network trained on binarised targets, at the kernel's training points in "
-        "order of y, for seed 0. Left: the targets sign y (solid) and y (dotted). Right: the "
+        "order of y, for seed 0. A: the targets sign y (solid) and y (dotted). B: the "
         "residual sign y − y (dashed) and the diagonal of the adapted kernel (crosses), which is "
         "large near y = 0.",
         points=target_points,

@@ -2,21 +2,20 @@
 
 from feature_alignment.papers.lejeune2024.figures.digit_kernels import TARGETS
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
-from feature_alignment.pipeline.figures.drawing import draw_curve, draw_points
+from feature_alignment.pipeline.figures.drawing import draw_curve, draw_paper, draw_points
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
     new_figure,
-    panel_label,
+    panel_letters,
     sequence_colours,
 )
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
 
 FLIPS = (0.0, 0.05, 0.1, 0.2)
 SETTINGS = {"figure1": "as Figure 1", "few": "fewer images", "text": "fewer images,\nno biases"}
-PAPER = {"linear": 0.17, "binarised": 0.40}
 CHANGES: dict[str, tuple[str, dict[str, str | float]]] = {
-    "few-binarised": ("base: width 128, depth 3", {}),
+    "few-binarised": ("MNIST, width 128, depth 3", {}),
     "width-32": ("width 32", {"width": 32}),
     "width-256": ("width 256", {"width": 256}),
     "depth-2": ("depth 2", {"hidden_layers": 1}),
@@ -56,23 +55,23 @@ def around_points(settings: Settings) -> list[Point]:
 
 def draw_around(table: FigureTable) -> Picture:
     """Four panels."""
-    figure, axes = new_figure(2, 2, width=8.0, height=5.6)
+    figure, axes = new_figure(2, 2, width=8.0, height=6.0)
+    figure.suptitle("MNIST")
     flips, similarity, layers, residual = axes.flat
     flipped = table.rows(metric="label_similarity", flips=FLIPS)
-    draw_curve(flips, flipped, COLOURS["binarised"], x="flips", marker="o")
+    draw_curve(flips, flipped, "binarised", x="flips", marker="o")
     flips.set(xlabel="share of flipped labels", ylabel="similarity with the label kernel")
     flips.set_xticks(FLIPS)
     flips.set_ylim(bottom=0)
     _draw_settings(similarity, table, "label_similarity")
-    for targets, value in PAPER.items():
-        similarity.axhline(value, linestyle=":", color=COLOURS[targets])
     similarity.set_ylabel("similarity with the label kernel")
     similarity.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    for targets in TARGETS:
+        draw_paper(similarity, table.of_claim(f"fig1b.text_settings_{targets}"), colour=targets)
     _draw_layers(layers, table)
     _draw_settings(residual, table, "mixture_residual")
     residual.set_ylabel("residual of $aK_0 + bK_{\\hat{y}}$")
-    for ax, letter in zip(axes.flat, "ABCD", strict=True):
-        panel_label(ax, letter)
+    panel_letters(*axes.flat)
     return figure
 
 
@@ -80,7 +79,12 @@ def _draw_settings(ax: Axes, table: FigureTable, metric: str) -> None:
     rows = table.rows(metric=metric, setting=list(SETTINGS))
     rows = rows.assign(targets=rows["targets"] + " targets")
     colours = {f"{targets} targets": COLOURS[targets] for targets in TARGETS}
-    draw_points(ax, rows, SETTINGS, colours, by="setting", group="targets")
+    values = rows.pivot(index=["targets", "seed"], columns="setting", values="value")
+    names = dict(SETTINGS)
+    if values["few"].equals(values["figure1"]):  # which trains on the kernel's images only, too
+        del names["few"]
+        names |= {"figure1": "as Figure 1, which\nhas no more images", "text": "no biases"}
+    draw_points(ax, rows, names, colours, by="setting", group="targets")
     ax.set_ylim(bottom=0)
 
 
@@ -107,12 +111,12 @@ def draw_average(table: FigureTable) -> Picture:
     figure, axes = new_figure(1, 3, width=10.0, height=3.2)
     places = {name: text for name, (text, _) in CHANGES.items()}
     colours = dict.fromkeys(CHANGES, COLOURS["binarised"])
-    for ax, (metric, label), letter in zip(axes[0], PANELS.items(), "ABC", strict=True):
+    for ax, (metric, label) in zip(axes[0], PANELS.items(), strict=True):
         draw_points(ax, table.rows(metric=metric), places, colours, horizontal=True)
         ax.set_xlabel(label)
         if metric.endswith("cosine"):
             ax.set_xlim(right=1)
-        panel_label(ax, letter)
+    panel_letters(*axes[0])
     for ax in axes[0, 1:]:
         ax.tick_params(labelleft=False)
     return figure
@@ -126,8 +130,9 @@ FIGURES = (
         "binarised targets are flipped at random; training on the kernel's images only. B: the "
         "same similarity under the settings found to reproduce Figure 1, with fewer training "
         "images, and also without biases, as the text has it; dotted lines are the paper's "
-        "numbers. C: what each layer brings to the change of the kernel along the label kernel. "
-        "D: relative Frobenius residual of the best fit K ≈ aK₀ + bK_ŷ, for the settings of B. "
+        "numbers. Where Figure 1 has no more images than the kernels, two settings are one. C: "
+        "what each layer brings to the change of the kernel along the label kernel. D: relative "
+        "Frobenius residual of the best fit K ≈ aK₀ + bK_ŷ, for the settings of B. "
         "The curve and the short bars are means over seeds. From four seeds on, the band and the "
         "error bars are one standard deviation either way; of fewer seeds, A has a thin line for "
         "each. Dots are seeds.",

@@ -15,10 +15,11 @@ from feature_alignment.adaptive.penalties import (
     joint_penalty,
 )
 from feature_alignment.pipeline.figures.figure import Figure, Picture
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 NAMES = ("omega1", "omega2", "omega3")
+MARKERS = {"omega1": "o", "omega2": "s", "omega3": "^"}
 LINEAR_GRID = np.linspace(0, 5, 201)
 LOGARITHMIC_GRID = np.geomspace(1e-2, 1e2, 81)
 SMALL_V, LARGE_V = 0.01, 1e4
@@ -68,13 +69,15 @@ def draw(table: FigureTable) -> Picture:
             ):
                 curve = table.rows(penalty=name, metric=metric)
                 curve = curve[curve["v"].between(grid[0], grid[-1])]
-                ax.plot(curve["v"], curve["value"], line, color=COLOURS[name], label=text)
+                marks = {"marker": MARKERS[name], "markevery": 0.12, "markersize": 3.5}
+                ax.plot(curve["v"], curve["value"], line, color=COLOURS[name], label=text, **marks)
         ax.plot(grid, grid**2, ":", color=COLOURS["paper"], label="$v^2$")
         ax.set(xlabel="$v$", ylabel="penalty")
     left, right = axes[0]
     left.set(xlim=(0, 5), ylim=(0, 8))
     right.set(xscale="log", yscale="log", ylim=(1e-4, 1e4))
     left.legend(ncols=2)
+    panel_letters(left, right)
     return figure
 
 
@@ -85,7 +88,7 @@ FIGURES = (
         caption="Penalties ω on the singular values of a feature transformation (dashed) and the "
         "effective penalties ω̃ on those of the coefficients that they amount to (solid), for "
         "ω₁(v) = (v − 1)², ω₂(v) = |v − 1| and ω₃ = ω₁ ⊕ ω₂. Each ω̃ is like v² (dotted) near 0 "
-        "and grows more slowly for large v. Left: linear axes; right: logarithmic axes.",
+        "and grows more slowly for large v. A: linear axes; B: logarithmic axes.",
         points=lambda settings: [],  # the figure is theory alone
         table=table,
         draw=draw,

@@ -5,10 +5,10 @@ import numpy as np
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.figures.drawing import draw_points
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import COLOURS, LINES, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-TASKS = {"single-index": "single index", "digits": "two digits"}
+TASKS = {"single-index": "single index", "digits": "two digits, MNIST"}
 MODELS = {
     "ridgeless": "ridgeless",
     "solver": "adaptive, solver",
@@ -40,12 +40,13 @@ def draw(table: FigureTable) -> Picture:
         for model, label in MODELS.items():
             values = table.arrays[f"{task}/{model}"]
             index = np.arange(1, len(values) + 1)
-            spectrum.plot(index, values, color=COLOURS[model], label=label)
+            spectrum.plot(index, values, LINES[model], color=COLOURS[model], label=label)
         spectrum.set(xscale="log", yscale="log", ylim=(1e-4, 1.5))
         spectrum.set(xlabel="index", ylabel=f"{title}\n$\\sigma_j / \\sigma_1$, first layer")
         _draw_ranks(rank, table, task)
         _draw_errors(error, table, task)
     axes[0, 0].legend()
+    panel_letters(*axes.flat)
     return figure
 
 
@@ -70,11 +71,11 @@ FIGURES = (
         title="Rank and predictions of adaptive features, by the solver and by training",
         caption="Deviation of the weights from their initial values, for one network and four ways "
         "to fit: ridgeless regression with its initial tangent features, the adaptive solver (ω₁), "
-        "its factorised model trained by SGD, and the network trained by SGD. Left: singular "
-        "values of the first layer's deviation, relative to the largest; mean over seeds. Middle: "
-        "effective rank of each layer's deviation. Right: squared test error relative to that of "
+        "its factorised model trained by SGD, and the network trained by SGD. A, D: singular "
+        "values of the first layer's deviation, relative to the largest; mean over seeds. B, E: "
+        "effective rank of each layer's deviation. C, F: squared test error relative to that of "
         "the mean. Dots are seeds, short bars their mean, with one standard deviation either way "
-        "from four seeds on. Top: a quadratic function of one direction of the inputs; bottom: two "
+        "from four seeds on. A-C: a quadratic function of one direction of the inputs; D-F: two "
         "digit classes.",
         points=points,
         table=table,

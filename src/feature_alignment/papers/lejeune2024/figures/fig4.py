@@ -8,7 +8,7 @@ import pandas as pd
 from feature_alignment.papers.lejeune2024.parameters import SampleComplexity
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure
+from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 DATASETS = {"mnist": ("MNIST", "mlp"), "cifar10": ("CIFAR-10", "cnn")}
@@ -17,6 +17,8 @@ SAMPLINGS = {
     "redrawn": "n samples redrawn in every epoch",
 }
 MODELS = {"fixed": "fixed features", "adaptive": "adaptive features", "full": "full network"}
+DODGE = 1.03
+"""Factor between the places of two models at the same n."""
 ERROR_TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 LEAST_ERROR = 1e-6
 """Stands for an error of 0, whose logarithm is not finite."""
@@ -85,7 +87,7 @@ def draw(table: FigureTable) -> Picture:
             _draw_panel(ax, errors)
             if dataset == "mnist":
                 _draw_published(ax, errors)
-            ax.set_title(f"{title}: {text}")
+            ax.set_title(f"{title}\n{text}")
         limits = [limit for ax in row for limit in ax.get_ylim()]
         for ax in row:
             shown = [error for error in ERROR_TICKS if min(limits) <= error <= max(limits)]
@@ -95,7 +97,14 @@ def draw(table: FigureTable) -> Picture:
         row[0].set_ylabel("test error")
     for ax in axes[1]:
         ax.set_xlabel("training samples n")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    caveat = "The crosses are of real MNIST, the curves of its stand-in"
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=4,
+        title=caveat if "mnist" in table.stand_ins else None,
+    )
+    panel_letters(*axes.flat)
     return figure
 
 
@@ -104,17 +113,21 @@ def _draw_panel(ax: Axes, errors: pd.DataFrame) -> None:
     errors = errors.assign(value=errors["value"].clip(lower=LEAST_ERROR))
     for model, label in MODELS.items():
         rows = rows_where(errors, model=model)
-        draw_curve(ax, rows, COLOURS[model], label, x="n", marker="o")
+        # A little apart, so that at few n the models' bars do not cover each other.
+        dodged = rows.assign(n=rows["n"] * DODGE ** (list(MODELS).index(model) - 1))
+        draw_curve(ax, dodged, model, label, x="n", marker="o")
     sizes = sorted(errors["n"].astype(int).unique())
+    ax.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
     ax.set_xticks(sizes, [str(n) for n in sizes])
 
 
 def _draw_published(ax: Axes, errors: pd.DataFrame) -> None:
     """The published values at the sizes that are shown."""
     sizes = set(errors["n"])
-    for model, values in PUBLISHED.items():
+    for place, (model, values) in enumerate(PUBLISHED.items(), start=-1):
         for n in sizes & set(values):
-            ax.plot(n, values[n], "x", color=COLOURS[model], markersize=6, zorder=3)
+            at = n * DODGE**place
+            ax.plot(at, values[n], "x", color=COLOURS[model], markersize=6, zorder=3)
     ax.plot([], [], "x", color=COLOURS["reference"], markersize=6, label="published, real MNIST")
 
 

@@ -9,7 +9,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
 STATEMENTS = {
     "path_average": "Sec. 2.1: average features give the change",
     "theorem1_objective": "Thm. 1: objective",
-    "theorem1_transformation": "Thm. 1: $\\hat{M}\\hat{M}^\\top$",
+    "theorem1_transformation": "Thm. 1: $\\widehat{M}\\,\\widehat{M}^\\top$",
     "theorem1_kernel": "Thm. 1: adapted kernel",
     "theorem1_predictions": "Sec. 3.1: predictions are ridgeless",
     "theorem1_length": "Sec. 3.1, A.3.1: $s\\|\\hat\\theta - \\theta_0\\| = \\|\\hat\\beta\\|$",

@@ -11,8 +11,9 @@ from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
 from feature_alignment.pipeline.figures.style import (
     COLOURS,
+    broken_axis,
     new_figure,
-    panel_label,
+    panel_letters,
     sequence_colours,
     show_matrix,
 )
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 DATASETS = {"mlp": "mnist", "vgg": "cifar10", "gpt": "shakespeare"}
-TITLES = {"mlp": "MLP, MNIST", "vgg": "VGG11, CIFAR-10", "gpt": "transformer, Shakespeare"}
+TITLES = {
+    "mlp": "MLP\nMNIST",
+    "vgg": "VGG11\nCIFAR-10",
+    "gpt": "transformer\nShakespeare characters",
+}
 OPTIMIZERS = {
     "gd": ("gradient descent", COLOURS["gradient descent"]),
     "slo": ("SLO", COLOURS["speed limited"]),
@@ -66,23 +71,17 @@ def draw(table: FigureTable) -> "Picture":
     half, matrix = right.subplots()
     _draw_half_changes(half, table.rows(metric="half_change_step"))
     _draw_correlations(matrix, table)
-    for ax, letter in ((axes[0, 0], "A"), (half, "B"), (matrix, "C")):
-        panel_label(ax, letter)
+    panel_letters(axes[0, 0], half, matrix)
     return figure
 
 
 def _draw_curves(ax: "Axes", rows: pd.DataFrame) -> None:
-    ax.set_xscale("symlog", linthresh=2)
+    broken_axis(ax, rows["step"])
     for (optimizer, (name, colour)), (share, (line, labels)) in product(
         OPTIMIZERS.items(), SHARES.items()
     ):
         own = rows_where(rows, optimizer=optimizer, random_label_share=share)
         draw_curve(ax, own, colour, f"{name}, {labels}", linestyle=line)
-    last = rows["step"].max()
-    ticks = [0, *(10**power for power in range(6) if 10**power <= last)]
-    ax.set_xlim(-0.1, 1.05 * last)
-    ax.set_xticks(ticks, [str(tick) for tick in ticks])
-    ax.set_xticks([], minor=True)
 
 
 def _draw_half_changes(ax: "Axes", rows: pd.DataFrame) -> None:
@@ -96,7 +95,7 @@ def _draw_half_changes(ax: "Axes", rows: pd.DataFrame) -> None:
         for share, fill in zip(SHARES, (colour, "white"), strict=True):
             own = rows_where(medians, network=network, random_label_share=share)
             y = own["quantity"].map(heights) + 0.25 * offset
-            name = TITLES[network].partition(",")[0] if share == 0 else None
+            name = TITLES[network].partition("\n")[0] if share == 0 else None
             ax.plot(own["value"], y, "o", label=name, markerfacecolor=fill, markeredgecolor=colour)
     ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", label="50 % random")
     ax.set_yticks(range(len(QUANTITIES)), list(QUANTITIES.values()))

@@ -1,0 +1,27 @@
+from itertools import product
+
+import pandas as pd
+import pytest
+
+from feature_alignment.papers.lejeune2024.figures import digit_settings
+from feature_alignment.pipeline.figures.table import FigureTable
+
+
+@pytest.mark.parametrize(("more", "groups"), [(0.0, 2), (0.1, 3)])
+def test_two_settings_with_the_same_values_are_one_group(more, groups):
+    rows = [
+        {"setting": setting, "targets": targets, "seed": seed, "value": 0.1 * seed + 0.2 + shift}
+        for (setting, shift), targets, seed in product(
+            (("figure1", more), ("few", 0), ("text", 0.3)), ("linear", "binarised"), range(3)
+        )
+    ]
+    frame = pd.DataFrame(rows).assign(layer="all", metric="label_similarity")
+    flips = pd.DataFrame({"flips": digit_settings.FLIPS, "value": 0.5, "seed": 0})
+    shares = frame[frame["setting"] == "figure1"].assign(metric="label_change_share")
+    parts = [frame, frame.assign(metric="mixture_residual")]
+    parts += [flips.assign(metric="label_similarity"), shares.assign(layer="layers.0")]
+    table = FigureTable(pd.concat(parts))
+    similarity = digit_settings.draw_around(table).axes[1]
+    names = [tick.get_text() for tick in similarity.get_xticklabels()]
+    assert len(names) == groups
+    assert ("no more images" in names[0]) == (groups == 2)

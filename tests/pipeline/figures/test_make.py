@@ -1,0 +1,37 @@
+import pandas as pd
+import pytest
+
+from feature_alignment.pipeline.figures.make import name_stand_ins
+from feature_alignment.pipeline.figures.style import new_figure
+from feature_alignment.pipeline.figures.table import FigureTable
+
+
+def test_stand_ins_are_named_wherever_a_picture_names_them():
+    figure, ((ax,),) = new_figure(1, 1, 4, 3)
+    ax.plot([0, 1], [0, 1], label="published, real MNIST")
+    ax.set(title="VGG-11, CIFAR-10", ylabel="CIFAR-100\nloss", xlabel="KMNIST stand-in")
+    ax.set_xticks([0, 1], ["MNIST", "no set"])
+    ax.legend()
+    name_stand_ins(figure, {"mnist", "cifar10", "kmnist"})
+    figure.draw_without_rendering()
+    assert ax.get_title() == "VGG-11, CIFAR-10 stand-in"
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("CIFAR-100\nloss", "KMNIST stand-in")
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["MNIST stand-in", "no set"]
+    assert ax.get_legend().get_texts()[0].get_text() == "published, real MNIST"
+
+
+def test_real_data_stay_without_the_word():
+    figure, ((ax,),) = new_figure(1, 1, 4, 3)
+    ax.set_title("MNIST")
+    name_stand_ins(figure, ())
+    assert ax.get_title() == "MNIST"
+
+
+def test_a_table_has_its_claims_numbers_when_it_is_drawn():
+    frame = pd.DataFrame({"value": [1.0]})
+    table = FigureTable(frame, {}, {"fig1.a": {"paper_value": 0.5}, "fig1.b": {"low": 1}})
+    assert table.of_claim("fig1.b") == {"low": 1}
+    assert (table.paper("fig1.a"), table.paper("fig1.b")) == (" (paper 0.50)", "")
+    assert (FigureTable(frame).of_claim("fig1.a"), FigureTable(frame).paper("x")) == ({}, "")
+    with pytest.raises(KeyError, match=r"fig1\.c"):
+        table.of_claim("fig1.c")
