@@ -77,7 +77,7 @@ def test_facts_are_those_of_the_largest_size_at_which_a_claim_was_judged(ask, ev
         '#count(paper: "example2030", outcome: "partly") #given("stand-ins", "some")[Some.]'
     )
     assert not faults
-    assert found["ours|example2030.a|%"] == "(40 ± 2)\xa0%"
+    assert found["ours|example2030.a|%"] == "(40.0 ± 2.0)\xa0%"
     assert (found["at|example2030.a"], found["at|example2030.b"]) == ("laptop", "quick")
     assert found["theirs|example2030.a"] == "0.5"
     assert found["picture|example2030_fig1"]["file"].endswith("laptop/figures/example2030_fig1.png")
