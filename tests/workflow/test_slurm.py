@@ -152,13 +152,14 @@ def test_the_bytes_are_those_of_a_run_without_slurm(
     pictures = [f"figures/smoke/{figure}.{kind}" for figure in chosen for kind in ("pdf", "png")]
     tool = [sys.executable, root / "tools/measured.py", finished.folder / "results/smoke"]
     subprocess.run(tool, cwd=pipeline.folder, check=True)
-    running = Submitting(pipeline, "--", *pictures)
+    running = Submitting(pipeline, f"figures={','.join(chosen)}")
     status, printed = running.ends()
     assert status == 0, printed
     on_slurm, here = pipeline.results(), finished.results()
+    assert on_slurm.pop("results/smoke/selected/claims.csv")
     assert set(pictures) <= on_slurm.keys() <= here.keys()
     assert [name for name in on_slurm if on_slurm[name] != here[name]] == []
-    # Data, tables and pictures are made here, and small runs of an experiment in one submission.
+    # Data, pictures and verdicts are made here, and small runs of an experiment in one submission.
     experiments = [run.parent.name for run in pipeline.folder.glob("results/smoke/runs/*/*")]
     states = [job["state"] for job in running.jobs()]
     assert states == ["COMPLETED"] * len(set(experiments))

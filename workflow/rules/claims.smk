@@ -36,3 +36,4 @@ use rule claims as selected_claims with:
         provenance="results/{name}/{scope}claims.provenance.json",
     log:
         "results/{name}/logs/{scope}claims.log",
+    localrule: True

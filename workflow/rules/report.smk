@@ -49,3 +49,4 @@ use rule report as selected_report with:
         provenance="results/{name}/{scope}report.provenance.json",
     log:
         "results/{name}/logs/{scope}report.log",
+    localrule: True
