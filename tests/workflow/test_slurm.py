@@ -42,7 +42,9 @@ def slurm(root, tmp_path_factory):
         patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
         patch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
         try:
-            subprocess.run([script, "start", folder], check=True)
+            begun = subprocess.run([script, "start", folder], capture_output=True, text=True)
+            if begun.returncode:
+                pytest.skip(f"Slurm is installed, but does not start here: {begun.stderr.strip()}")
             yield
         finally:
             for running in STARTED:
