@@ -51,6 +51,15 @@ def test_points_have_typed_parameters_and_columns_of_their_figure(smoke_plan):
     }
 
 
+def test_a_figures_spec_has_the_numbers_of_its_claims(smoke_plan):
+    claims = smoke_plan.figure_spec("example2030_fig1")["claims"]
+    assert claims["fig1.fair_share"] == {"paper_value": 0.5}
+    assert not any(name.startswith("fig2") for name in claims)
+    bounds = smoke_plan.figure_spec("example2030_fig2")["claims"]["fig2.loss_falls"]
+    assert set(bounds) <= {"paper_value", "low", "high"}
+    assert bounds
+
+
 def test_datasets_of_a_run_are_in_its_spec_with_their_sources(smoke_plan):
     several = [spec for spec in smoke_plan.specs.values() if len(spec["data"]) > 1]
     assert several

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,12 +10,7 @@ import pandas as pd
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    broken_axis,
-    new_figure,
-    panel_letters,
-)
+from feature_alignment.pipeline.figures.style import COLOURS, broken_axis, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 USUAL_RATE, SMALL_RATE = 0.01, 0.003
@@ -33,6 +29,7 @@ CLAIMS: dict[tuple[str, float], dict[str, str]] = {
     ("fig14", 0.0): {"effective rank": "fig14.lowest_rank"},
 }
 """The claim that is drawn in a row, by figure and share of random labels."""
+ABOVE: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.97)}
 ROWS = "accuracy", "eigenvalues", "effective rank", "trace ratios"
 OVERLAID = {"accuracy": "accuracy", "eigenvalues": "largest_eigenvalue"}
 OVERLAID |= {"effective rank": "effective_rank", "trace ratios": "trace_ratio_40"}
@@ -140,7 +137,7 @@ def draw(table: FigureTable, rate: float, name: str) -> Picture:
                 label = f"train, rate {USUAL_RATE:g}"
                 draw_curve(ax, rows_where(usual, metric=metric), "reference", label, linestyle="-.")
         _draw_column(column, run)
-    axes[1, 0].margins(y=0.4)
+    axes[1, 0].margins(y=0.2)
     axes[1, 0].autoscale(axis="y")
     axes[2, 0].set_ylim(bottom=0)
     for share, column in zip(shares, axes.T, strict=True):
@@ -149,7 +146,7 @@ def draw(table: FigureTable, rate: float, name: str) -> Picture:
     for ax, label in zip(axes[:, 0], ROWS, strict=True):
         ax.set_ylabel(label)
     axes[0, 0].legend(loc="upper left")
-    axes[1, 0].legend(loc="lower right", ncols=2, columnspacing=1.0, handlelength=1.2)
+    axes[1, 0].legend(handles=axes[1, 0].get_legend_handles_labels()[0][-3:], ncols=3, **ABOVE)
     axes[2, 0].legend(loc="best")
     panel_letters(*axes[:, 0])
     return figure

@@ -39,7 +39,7 @@ def draw_kernels(table: FigureTable) -> Picture:
     figure, axes = new_figure(2, 3, width=9.5, height=6.0)
     for column, (kernel, title) in zip(axes.T, KERNELS.items(), strict=True):
         both = [table.arrays[f"{targets}/{kernel}"] for targets in TARGETS]
-        largest = _rounded_up(max(float(np.percentile(abs(matrix), COVERED)) for matrix in both))
+        largest = max(float(np.percentile(abs(matrix), COVERED)) for matrix in both)
         for ax, matrix in zip(column, both, strict=True):
             show_matrix(ax, matrix, largest, title, diverging=kernel == "label")
             ax.set_title(f"{kernel} kernel")
@@ -50,17 +50,6 @@ def draw_kernels(table: FigureTable) -> Picture:
         row[1].set_title(f"adapted kernel\nsimilarity {similarity}{paper}")
     panel_letters(*axes.flat)
     return figure
-
-
-def _rounded_up(value: float) -> float:
-    """The value with one significant digit, rounded up.
-
-    Example:
-        >>> _rounded_up(3.2), _rounded_up(0.21)
-        (4.0, 0.3)
-    """
-    digit = 10.0 ** np.floor(np.log10(value))
-    return float(f"{np.ceil(value / digit - 1e-9) * digit:.0e}")
 
 
 def difficulty_table(runs: Runs) -> FigureTable:
