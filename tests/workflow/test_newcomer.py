@@ -48,12 +48,13 @@ def section(text, title):
 def test_the_recipes_work_one_after_the_other(readme, walked):
     recipes = section(readme, "Recipes")
     (walked.folder / "wide.yaml").write_text(blocks(recipes, "yaml")[0])
-    one_figure, one_knob, compare, verify, elsewhere = commands(recipes)
+    one_figure, one_knob, compare, verify, replay, elsewhere, _ = commands(recipes)
     walked.succeed(*one_figure)
     baseline = walked.results()
     walked.succeed(*one_knob)
     walked.succeed(*compare)
     assert "are as they were written" in walked.succeed(*verify)
+    assert "same" in walked.succeed(*replay)
     assert {name: walked.results()[name] for name in baseline} == baseline
     page = (walked.folder / "results/smoke/compare/wide.html").read_text(encoding="utf-8")
     assert "baratin2021_fourier: width" in page
