@@ -2,9 +2,9 @@
 
     python -m tests.workflow.faults --times 20 --seed 0
 
-Each time, in a fresh copy, the made-up paper is made on two cores; after a random share of the time
-that this takes undisturbed, a signal goes to Snakemake, to one of its jobs, or to all at once. Then
-the same command must end well, with the same bytes, every file as its job wrote it, nothing left.
+Each time, in a fresh copy, the made-up paper is made on two cores; a random time after a random
+number of its jobs has ended, a signal goes to Snakemake, to one of its jobs, or to all at once.
+Then the same command must end well: the same bytes, every file as its job wrote it, nothing left.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from feature_alignment.pipeline.proof import verify
 
 COMMAND = ("--cores", "2", "--config", "preset=smoke", "papers=example2030")
 KINDS = ("scheduler killed", "job killed", "all killed", "terminated", "interrupted")
+JOBS = 7
 KEPT = {".lock"}
 """Hidden files of a result that stay."""
 
@@ -53,6 +54,18 @@ def scripts(running: subprocess.Popen[str]) -> list[psutil.Process]:
                 if re.search(r"/(scripts/|tmp)\S*\.py$", " ".join(child.cmdline()[1:2])):
                     found.append(child)
     return found
+
+
+def ended(pipeline: Pipeline) -> int:
+    """The number of jobs that have ended well."""
+    return len(list(pipeline.folder.glob("[rf]*/smoke/**/*provenance.json")))
+
+
+def wait(running: subprocess.Popen[str], pipeline: Pipeline, jobs: int, seconds: float) -> None:
+    """Wait until some jobs have ended, and then some seconds."""
+    while running.poll() is None and ended(pipeline) < jobs:
+        time.sleep(0.05)
+    time.sleep(seconds)
 
 
 def disturb(running: subprocess.Popen[str], kind: str, chance: random.Random) -> None:
@@ -103,20 +116,19 @@ def main() -> int:
         duration, expected = time.monotonic() - begun, undisturbed.results()
         print(f"undisturbed: {duration:.1f} s, {len(expected)} files", flush=True)
         for number in range(options.times):
-            kind = KINDS[number % len(KINDS)]
-            moment = chance.uniform(0, duration)
+            kind, jobs = KINDS[number % len(KINDS)], chance.randrange(JOBS)
+            seconds = chance.uniform(0, duration / 6 if jobs else duration / 3)
             copy = Pipeline(Path(folder) / f"copy{number}")
             running = start(copy)
-            time.sleep(moment)
+            wait(running, copy, jobs, seconds)
             disturb(running, kind, chance)
             printed = running.communicate()[0]
-            begun = len(list(copy.folder.glob("results/smoke/logs/**/*.log")))
-            done = len(list(copy.folder.glob("[rf]*/smoke/**/*provenance.json")))
+            done = ended(copy)
             found = wrong(copy, expected)
             if "Traceback" in printed:
-                found += f"; a traceback: {printed}"
+                found += f"a traceback: {printed[printed.rindex('Traceback') :]}"
             faults += bool(found)
-            where = f"{kind} after {moment:4.1f} s, {begun} jobs begun, {done} done"
+            where = f"{kind} {seconds:.1f} s after {jobs} of {JOBS} jobs, {done} done in the end"
             print(f"{where}: {found or 'the same bytes'}", flush=True)
             shutil.rmtree(copy.folder)
     return min(faults, 1)

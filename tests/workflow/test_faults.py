@@ -161,3 +161,25 @@ def test_an_awkward_place_gives_the_same_bytes(undisturbed, tmp_path, restricted
     assert place.results() == undisturbed.results()
     record = (place.folder / "figures/smoke/example2030_fig1.provenance.json").read_text()
     assert json.loads(record)["git"] == {"commit": None, "dirty": None}
+
+
+AT_THE_END = """
+import signal, threading, time, os
+def work():
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.5)
+exec(STOP, globals())
+signal.signal(signal.SIGINT, stop)
+threading.Thread(target=work).start()
+"""
+
+
+def test_an_interrupt_when_all_is_done_is_one_line(root):
+    # What the Snakefile does, in a Python that waits for its threads.
+    text = (root / "workflow/rules/command_line.smk").read_text()
+    stop = re.search(r"^def stop\(.*?(?=\n\n\n)", text, re.DOTALL | re.MULTILINE)[0]
+    code = f"import logging, sys\nSTOP = {stop!r}\n{AT_THE_END}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "Stopped. The same command goes on from here.\n"
