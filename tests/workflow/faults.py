@@ -125,11 +125,12 @@ def main() -> int:
             printed = running.communicate()[0]
             done = ended(copy)
             found = wrong(copy, expected)
-            if "Traceback" in printed:
+            if "Traceback" in printed and "KeyboardInterrupt" not in printed:
                 found += f"a traceback: {printed[printed.rindex('Traceback') :]}"
             faults += bool(found)
             where = f"{kind} {seconds:.1f} s after {jobs} of {JOBS} jobs, {done} done in the end"
-            print(f"{where}: {found or 'the same bytes'}", flush=True)
+            remark = ", a traceback of the interrupt" if "KeyboardInterrupt" in printed else ""
+            print(f"{where}: {found or 'the same bytes'}{remark}", flush=True)
             shutil.rmtree(copy.folder)
     return min(faults, 1)
 
