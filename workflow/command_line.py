@@ -1,9 +1,12 @@
 """What stands on the command line, before Snakemake opens its config files.
 
 Snakemake takes all that follows `--configfile` or `--config` for theirs, so a target there would
-end in a traceback, and so would much that is no YAML; the profiles run this file first.
+end in a traceback, and so would much that is no YAML; the profiles run this file first. And
+where the home must not be written to, caches of Snakemake and of what its jobs import go to the
+working directory.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +48,17 @@ def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
         yield str(error)
 
 
+def find_room_for_caches() -> None:
+    """Have caches in the working directory where they cannot be in the home."""
+    for name, usual in (("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config")):
+        place = Path(os.environ.get(name) or Path.home() / usual).absolute()
+        top = next(folder for folder in (place, *place.parents) if folder.exists())
+        if not os.access(top, os.W_OK | os.X_OK):
+            os.environ[name] = str(Path(".snakemake", "home", usual).absolute())
+
+
 if __name__ == "__main__":
+    find_room_for_caches()
     arguments, _ = get_argument_parser().parse_known_args()
     entries, own = arguments.config or [], Path("config.yaml")
     files = [own] * own.exists() + arguments.configfile

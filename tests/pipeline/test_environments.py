@@ -18,6 +18,7 @@ DISTRIBUTIONS = {
     "markdown_it": "markdown-it-py",
     "sklearn": "scikit-learn",
 }
+SCRIPTS = ROOT / "workflow" / "scripts"
 ENVIRONMENTS = sorted((ROOT / "envs").glob("*.yaml"))
 # Modules that a rule chooses by wildcard.
 WILDCARD_MODULES = {"run_experiment": "experiments", "make_figure": "figures"}
@@ -50,7 +51,7 @@ def rules_of(environment):
 
 def modules_of(script):
     """The library modules that a script runs."""
-    text = (ROOT / "workflow" / "scripts" / f"{script}.py").read_text()
+    text = (SCRIPTS / f"{script}.py").read_text()
     yield from re.findall(r"from (feature_alignment\.[\w.]+) import", text)
     if script in WILDCARD_MODULES:
         layer = WILDCARD_MODULES[script]
@@ -62,7 +63,7 @@ def modules_of(script):
 def test_there_are_two_environments_and_every_rule_uses_one():
     assert [path.stem for path in ENVIRONMENTS] == ["compute", "figures"]
     used = [script for environment in ENVIRONMENTS for script in rules_of(environment)]
-    assert sorted(used) == sorted(p.stem for p in (ROOT / "workflow" / "scripts").glob("*.py"))
+    assert sorted(used) == sorted(p.stem for p in SCRIPTS.glob("*.py"))
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda path: path.stem)
@@ -80,6 +81,16 @@ def test_an_environment_lists_what_its_rules_import_and_no_more(environment):
     imported = external_imports(*modules) - set(sys.stdlib_module_names)
     wanted = {DISTRIBUTIONS.get(name, name) for name in imported}
     assert set(listed(environment)[0]) == wanted
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_job_imports_what_takes_seconds_after_it_has_begun(script):
+    # Else an interrupt, or a package that is missing, would end in a traceback.
+    if "open_job" in script.read_text():
+        text = re.split(r"^with open_job", script.read_text(), flags=re.MULTILINE)[0]
+        first = re.findall(r"from (feature_alignment\.[\w.]+) import", text)
+        heavy = {"matplotlib", "numpy", "pandas", "scipy", "seaborn", "torch"}
+        assert external_imports(*first) & heavy == set()
 
 
 def test_the_lock_holds_hashes_and_no_address():

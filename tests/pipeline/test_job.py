@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -178,6 +179,60 @@ def test_a_full_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, ca
     assert "Traceback" not in shown + (tmp_path / "job.log").read_text()
     with pytest.raises(FileNotFoundError), open_job(fake, MODULE):
         raise FileNotFoundError(errno.ENOENT, "no such file", "x")
+
+
+LOG_ON_THE_DISK = """
+import errno, logging, os, sys
+from types import SimpleNamespace
+from feature_alignment.pipeline.job import open_job
+
+def fault(number, file):
+    raise OSError(number, os.strerror(number), file)
+
+if sys.argv[1] == "read-only.log":
+    logging.FileHandler = lambda file, **options: fault(errno.EROFS, file)
+output = {"provenance": "provenance.json"}
+told = SimpleNamespace(
+    params=SimpleNamespace(spec={}), input=[], output=output, log=[sys.argv[1]]
+)
+with open_job(told, "feature_alignment.pipeline.spec"):
+    fault(errno.ENOSPC, "table.csv")
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("/dev/full", "ERROR: the disk of table.csv: No space left on device; "),
+        ("read-only.log", "the disk of read-only.log: Read-only file system; "),
+    ],
+)
+def test_a_disk_that_holds_the_log_too_is_told_once(tmp_path, log, told):
+    done = subprocess.run(
+        [sys.executable, "-c", LOG_ON_THE_DISK, log],
+        env={"PYTHONPATH": str(SOURCE_ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(told)
+    assert done.stderr.count("\n") == 1
+
+
+def test_inputs_from_the_future_are_dated_now(fake, tmp_path):
+    file = tmp_path / "input.csv"
+    file.write_text("x\n")
+    fake.input = [str(file)]
+    os.utime(file, (time.time() + 86400,) * 2)
+    with open_job(fake, MODULE) as job:
+        write_all(job)
+    assert file.stat().st_mtime <= (tmp_path / "spec.json").stat().st_mtime
+    os.utime(file, (1, 1))
+    with open_job(fake, MODULE) as job:
+        write_all(job)
+    assert file.stat().st_mtime == 1
 
 
 def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_path):

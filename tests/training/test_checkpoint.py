@@ -1,5 +1,8 @@
 """A training that is cut off and begun again ends as one that was not."""
 
+import os
+import pathlib
+
 import numpy as np
 import pytest
 import torch
@@ -174,3 +177,11 @@ def test_arrays_numbers_and_containers_come_back_as_they_were(tmp_path):
     assert found[1, "all"][1:] == [0.1, None]
     assert found["empty"][0].shape == ()
     assert torch.equal(found["empty"][2], torch.ones(2))
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="no file that is always full")
+def test_a_full_disk_is_told_as_such_and_leaves_nothing(tmp_path):
+    (tmp_path / f".{os.getpid()}.seed0.pt").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        Checkpoints(tmp_path, "mine").save("seed0", {"rows": [1.0]})
+    assert list(tmp_path.iterdir()) == []

@@ -29,6 +29,13 @@ class Pipeline:
         made_up = ROOT / "tests" / "example_paper" / "example2030"
         shutil.copytree(made_up, folder / PAPERS / "example2030", ignore=ignore)
 
+    def copy(self, folder, kind=None):
+        """A copy of this one, modification times included, that a test may change."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        copied = object.__new__(kind or type(self))
+        copied.folder = folder
+        return copied
+
     def command(self, *arguments):
         """The command line of a run."""
         return [sys.executable, "-m", "snakemake", *arguments]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -19,11 +18,7 @@ SMOKE = ("--config", "preset=smoke")
 @pytest.fixture
 def copy(finished, tmp_path):
     """A copy of the finished pipeline, modification times included, that a test may change."""
-    folder = tmp_path / "copy"
-    shutil.copytree(finished.folder, folder, symlinks=True)
-    changed = object.__new__(type(finished))
-    changed.folder = folder
-    return changed
+    return finished.copy(tmp_path / "copy")
 
 
 def edit(pipeline, path, text="\nEDITED = True\n"):

@@ -3,6 +3,7 @@
 
 import logging
 import signal
+import threading
 
 from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
@@ -31,6 +32,8 @@ def stop(signal_number, frame):
     # Each job that was interrupted would be reported as failed.
     logging.disable()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if not threading.main_thread().is_alive():
+        os._exit(130)  # Python is ending and would show the exception
     raise SystemExit(130)
 
 

@@ -18,7 +18,7 @@ from feature_alignment.pipeline.config import PRESETS, read_entries, resolve_con
 from feature_alignment.pipeline.dictionary import dictionaries
 from feature_alignment.pipeline.imports import closure_hash, remember
 from feature_alignment.pipeline.job import set_environment
-from feature_alignment.pipeline.lock import lock_result
+from feature_alignment.pipeline.lock import check_writable, lock_result
 from feature_alignment.pipeline.papers import (
     add_papers,
     all_figures,
@@ -83,6 +83,9 @@ atexit.register(identity.remember)
 
 
 onstart:
+    one_sentence(
+        check_writable, Path("results") / PLAN.name, Path("figures") / PLAN.name
+    )
     # Held by this process until it ends, however it ends.
     one_sentence(lock_result, Path("results") / PLAN.name)
     identity.remember()  # jobs on a cluster plan again

@@ -1,8 +1,10 @@
 """Set the configured result beside another one."""
 
 from feature_alignment.pipeline.job import open_job
-from feature_alignment.pipeline.report.compare import compare_results
 
 with open_job(snakemake, "feature_alignment.pipeline.report.compare") as job:
+    # Here, since they take seconds, in which an interrupt is to leave no traceback.
+    from feature_alignment.pipeline.report.compare import compare_results
+
     page, table = job.output("page"), job.output("table")
     compare_results(job.spec["name"], job.spec["with"], page, table)

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from feature_alignment.pipeline.job import open_job
-from feature_alignment.pipeline.multiverse.design import load_multiverses
-from feature_alignment.pipeline.multiverse.make import judge_group
 from feature_alignment.pipeline.papers import figure_module, ledgers
 from feature_alignment.pipeline.proof import check_proof
 
-own = [figure_module(f) for f in load_multiverses()[snakemake.wildcards.group].figures]
+own = [figure_module(figure) for figure in snakemake.params.spec["figures"]]
 with open_job(snakemake, "feature_alignment.pipeline.multiverse.make", *own) as job:
+    # Here, since they take seconds, in which an interrupt is to leave no traceback.
+    from feature_alignment.pipeline.multiverse.make import judge_group
+
     for provenance in job.input.made:
         check_proof(Path(provenance))
     names = ("universes", "claims", "effects", "matrix", "curves")

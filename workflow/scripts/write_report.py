@@ -3,10 +3,12 @@
 from pathlib import Path
 
 from feature_alignment.pipeline.job import open_job
-from feature_alignment.pipeline.papers import ledgers
-from feature_alignment.pipeline.report.make import make_report
 
 with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
+    # Here, since they take seconds, in which an interrupt is to leave no traceback.
+    from feature_alignment.pipeline.papers import ledgers
+    from feature_alignment.pipeline.report.make import make_report
+
     make_report(
         job.spec,
         pngs=job.input.pngs,

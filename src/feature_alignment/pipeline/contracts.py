@@ -20,8 +20,8 @@ _OWED = {
     "draw": "it takes a FigureTable and returns a matplotlib Figure",
     "run_seed": "it takes a SeedRun and returns a SeedResult with rows",
 }
-# Faults of the machine, not of the code that meets them: a full, failing or read-only disk.
-DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+# Faults of the machine, not of the code that meets them: a full, failing or forbidden disk.
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
 _FRAMES = 5
 _LONGEST = 300
 

@@ -123,6 +123,9 @@ class Job:
         self.output("spec").write_text(canonical_json(self.spec), encoding="utf-8")
 
     def _open(self) -> None:
+        for file in self.input:  # after a clock was set back, Snakemake would refuse the outputs
+            if Path(str(file)).stat().st_mtime > time.time():
+                os.utime(str(file))
         for final in self._outputs.values():
             final.parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(final)
@@ -173,9 +176,9 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     Raises:
         OSError: of another fault than the disk's, which ends the process with one sentence, too.
     """
-    _set_up_logging(Path(snakemake.log[0]))
     job = Job(snakemake, list(modules))
     try:
+        _set_up_logging(Path(snakemake.log[0]))
         _check_environment(job.modules)
         job._open()
         yield job
@@ -209,6 +212,7 @@ def _set_up_logging(path: Path) -> None:
     to_stderr.setFormatter(_Short())
     logging.basicConfig(level=logging.WARNING, handlers=[to_file, to_stderr], force=True)
     log.setLevel(logging.INFO)  # other libraries tell of every font they shorten
+    logging.raiseExceptions = False  # a full disk, which holds the log, too, is told once
     sys.excepthook = _log_uncaught
 
 

@@ -13,6 +13,22 @@ from feature_alignment.errors import UserError
 log = logging.getLogger(__name__)
 
 
+def check_writable(*folders: Path) -> None:
+    """Make sure that folders, or where they are to be made, and all below can be written to.
+
+    Raises:
+        UserError: naming the first that cannot be.
+    """
+    for folder in folders:
+        top = next(place for place in (folder, *folder.parents) if place.exists())
+        for place in [top] if top != folder else [place for place, _, _ in os.walk(folder)]:
+            if not os.access(place, os.W_OK | os.X_OK):
+                raise UserError(
+                    f"{place}: must not be written to; change its permissions or those of its disk,"
+                    " or make the result in another folder, with -d <folder>."
+                )
+
+
 def lock_result(folder: Path) -> None:
     """Hold a result's folder until this process ends, killed or not: no lock is left behind.
 

@@ -4,6 +4,7 @@ The files hold tensors, numbers, texts and containers of them, and are read as s
 results may be one that others can write to, and no code of theirs is run.
 """
 
+import io
 import logging
 import os
 import pickle
@@ -78,8 +79,10 @@ class Checkpoints:
 
     def save(self, name: str, content: Any) -> None:
         """Save under a name, in place of what was there, whole or not at all."""
+        packed = io.BytesIO()  # of a full disk `torch.save` would only say that it could not go on
+        torch.save({"identity": self._identity, "content": _packed(content)}, packed)
         with whole_file(self._folder / f"{name}.pt") as partial:
-            torch.save({"identity": self._identity, "content": _packed(content)}, partial)
+            partial.write_bytes(packed.getbuffer())
         self._last = self._clock()
 
     def due(self) -> bool:
