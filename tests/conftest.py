@@ -18,12 +18,13 @@ papers.__path__.append(str(ROOT / "tests" / "example_paper"))
 sys.path.append(str(ROOT / "tests"))  # for `toys`
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     """With several processes: each file in one of them, and the longest, the workflow's, first.
 
     All that looks at the finished smoke run is in one process, so that it is made once.
     """
-    if config.getoption("numprocesses", None):
+    if hasattr(config, "workerinput"):  # in each of several processes
         for item in items:
             made = "finished" if "finished" in item.fixturenames else str(item.path)
             item.add_marker(pytest.mark.xdist_group(made))

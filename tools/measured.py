@@ -16,31 +16,27 @@ from feature_alignment.files import whole_file
 from feature_alignment.pipeline.spec import spec_hash
 
 FILE = Path("workflow") / "measured.csv"
-SAMPLED_EVERY = 30
-"""Seconds between Snakemake's looks at a process."""
 COLUMNS = ("experiment", "parameters", "point", "seconds")
 
 
 def measured(result: Path) -> Iterator[dict[str, str]]:
-    """A row for each run of a result: its seconds on an idle machine, Python's start among them.
+    """A row for each run of a result: its seconds on an idle machine.
 
-    On a busy one more time passes than the processor works, which is known up to the last sample.
+    On a busy one more time passes than its threads are at work; on a GPU they wait.
     """
     for provenance in result.glob("runs/*/*/provenance.json"):
         record = json.loads(provenance.read_text(encoding="utf-8"))
         experiment, point = provenance.parts[-3:-1]
-        benchmark = result / "benchmarks" / experiment / f"{point}.tsv"
-        if "taken_over_from" in record or not benchmark.exists():
+        if "taken_over_from" in record:
             continue
-        with benchmark.open(encoding="utf-8") as file:
-            taken = next(csv.DictReader(file, delimiter="\t"))
-        spec = record["spec"]
-        at_work = float(taken["cpu_time"]) / spec["threads"] + SAMPLED_EVERY
+        spec, seconds = record["spec"], record["wall_seconds"]
+        if record["machine"]["device"] == "cpu":
+            seconds = min(seconds, record["cpu_seconds"] / spec["threads"])
         yield {
             "experiment": experiment,
             "parameters": spec_hash(spec["parameters"])[:12],
             "point": point,
-            "seconds": f"{min(float(taken['s']), at_work):.0f}",
+            "seconds": f"{seconds:.0f}",
         }
 
 

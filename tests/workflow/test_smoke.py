@@ -133,7 +133,6 @@ def test_one_and_two_cores_give_the_same_bytes(finished, pipeline):
     pictures = [f"figures/smoke/{figure}.{kind}" for figure in chosen for kind in ("pdf", "png")]
     pipeline.succeed("--cores", "1", *SMOKE, "--", *pictures)
     on_one, on_two = pipeline.results(), finished.results()
-    # Benchmarks are measurements of the machine; they are .tsv files, and not compared.
     assert set(pictures) <= on_one.keys() <= on_two.keys()
     assert [name for name in on_one if on_one[name] != on_two[name]] == []
     assert len(on_one) > 20

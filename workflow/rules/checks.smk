@@ -83,8 +83,6 @@ use rule run as replayed with:
         provenance="results/.replay/{name}/{experiment}/{point}/provenance.json",
     log:
         "results/{name}/logs/replay/{experiment}/{point}.log",
-    benchmark:
-        "results/.replay/{name}/{experiment}/{point}/benchmark.tsv"
     threads: CONFIG.threads + 1
     message:
         "Running {wildcards.experiment}/{wildcards.point} ({wildcards.name}) again; progress in {log}"

@@ -32,6 +32,7 @@ from feature_alignment.pipeline.papers import (
     papers,
 )
 from feature_alignment.pipeline.plan import dataset_spec, make_plan
+from feature_alignment.pipeline.preloaded import FOR_FIGURES, FOR_RUNS, start_server
 from feature_alignment.pipeline.proof import verdicts_file
 from feature_alignment.pipeline.spec import dataset_keys, spec_hash
 
@@ -89,6 +90,16 @@ onstart:
     # Held by this process until it ends, however it ends.
     one_sentence(lock_result, Path("results") / PLAN.name)
     identity.remember()  # jobs on a cluster plan again
+    # CUDA may already be in use after some imports, and does not survive a fork then.
+    start_server(() if may_use_gpu(CONFIG.device) else preloads(), CONFIG.threads)
+
+
+def preloads():
+    """What several of the jobs that are to run will import."""
+    rules = [job.rule.name for job in workflow.dag.needrun_jobs()]
+    several = {rule for rule in rules if rules.count(rule) > 1}
+    runs = FOR_RUNS if several & {"run", "universes"} else ()
+    return (*runs, *(FOR_FIGURES if "figure" in several else ()))
 
 
 @cache
@@ -100,6 +111,11 @@ def library(script, *modules):
     """
     text = (ROOT / "workflow" / "scripts" / script).read_bytes()
     return f"{hashlib.sha256(text).hexdigest()} {closure_hash(*modules)}"
+
+
+def library_of(script, modules):
+    """The library of a script whose modules a function tells by the wildcards."""
+    return lambda wildcards: library(script, *modules(wildcards))
 
 
 @cache
@@ -158,10 +174,9 @@ def run_priority(wildcards):
     return 100 / (1 + min(len(runs) for runs in behind if run in runs))
 
 
-def run_library(wildcards):
-    """The library that a run is made with."""
-    own = experiment_module(wildcards.experiment)
-    return library("run_experiment.py", "feature_alignment.pipeline.run", own)
+def run_modules(wildcards):
+    """The modules that a run uses."""
+    return ["feature_alignment.pipeline.run", experiment_module(wildcards.experiment)]
 
 
 def figure_spec(wildcards):
@@ -188,10 +203,9 @@ def figure_title(wildcards):
     return {"figure": wildcards.figure, "title": figure_named(wildcards.figure).title}
 
 
-def figure_library(wildcards):
-    """The library that a figure is made with."""
-    own = figure_module(wildcards.figure)
-    return library("make_figure.py", "feature_alignment.pipeline.figures.make", own)
+def figure_modules(wildcards):
+    """The modules that a figure is made with."""
+    return ["feature_alignment.pipeline.figures.make", figure_module(wildcards.figure)]
 
 
 def chosen(wildcards):

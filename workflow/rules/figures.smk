@@ -23,7 +23,8 @@ rule figure:
         runtime=30,
     params:
         spec=figure_spec,
-        library=figure_library,
+        modules=figure_modules,
+        library=library_of("make_figure.py", figure_modules),
     message:
         "Making {wildcards.figure} ({wildcards.name})"
     script:

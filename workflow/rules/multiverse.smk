@@ -18,7 +18,8 @@ rule universes:
         gpu=int(may_use_gpu(CONFIG.device)),
     params:
         spec=block_spec,
-        library=block_library,
+        modules=block_modules,
+        library=library_of("run_universes.py", block_modules),
     message:
         "Running universes {wildcards.group}/{wildcards.block} ({wildcards.name}); progress in {log}"
     script:
@@ -45,7 +46,8 @@ rule universes_judged:
         runtime=60,
     params:
         spec=group_spec,
-        library=group_library,
+        modules=group_modules,
+        library=library_of("judge_universes.py", group_modules),
         said=lambda wildcards: open_settings(wildcards.group),
     message:
         "Judging the universes of {wildcards.group} ({wildcards.name})"

@@ -45,13 +45,11 @@ def block_data(wildcards):
     ]
 
 
-def block_library(wildcards):
-    """The library that a block is run with."""
+def block_modules(wildcards):
+    """The modules that a block is run with."""
     runs = [run for u in block_spec(wildcards)["universes"] for run in u["runs"]]
     own = sorted({experiment_module(run.partition("/")[0]) for run in runs})
-    return library(
-        "run_universes.py", "feature_alignment.pipeline.multiverse.blocks", *own
-    )
+    return ["feature_alignment.pipeline.multiverse.blocks", *own]
 
 
 def group_files(wildcards, suffix):
@@ -69,12 +67,10 @@ def group_spec(wildcards):
     return {**kept, "group": wildcards.group}
 
 
-def group_library(wildcards):
-    """The library that a group is judged with, and its figures' tables are made with."""
+def group_modules(wildcards):
+    """The modules that a group is judged with, and its figures' tables are made with."""
     own = [figure_module(figure) for figure in MULTIVERSES[wildcards.group].figures]
-    return library(
-        "judge_universes.py", "feature_alignment.pipeline.multiverse.make", *own
-    )
+    return ["feature_alignment.pipeline.multiverse.make", *own]
 
 
 def open_settings(*groups):

@@ -11,8 +11,6 @@ rule run:
         provenance="results/{name}/runs/{experiment}/{point}/provenance.json",
     log:
         "results/{name}/logs/runs/{experiment}/{point}.log",
-    benchmark:
-        "results/{name}/benchmarks/{experiment}/{point}.tsv"
     priority: run_priority
     group:
         submission_of
@@ -26,7 +24,8 @@ rule run:
         gpu=int(may_use_gpu(CONFIG.device)),
     params:
         spec=spec_of,
-        library=run_library,
+        modules=run_modules,
+        library=library_of("run_experiment.py", run_modules),
     message:
         "Running {wildcards.experiment}/{wildcards.point} ({wildcards.name}); progress in {log}"
     script:

@@ -3,13 +3,12 @@
 from pathlib import Path
 
 from feature_alignment.pipeline.job import open_job
-from feature_alignment.pipeline.papers import figure_module, ledgers
 from feature_alignment.pipeline.proof import check_proof
 
-own = [figure_module(figure) for figure in snakemake.params.spec["figures"]]
-with open_job(snakemake, "feature_alignment.pipeline.multiverse.make", *own) as job:
+with open_job(snakemake, *snakemake.params.modules) as job:
     # Here, since they take seconds, in which an interrupt is to leave no traceback.
     from feature_alignment.pipeline.multiverse.make import judge_group
+    from feature_alignment.pipeline.papers import ledgers
 
     for provenance in job.input.made:
         check_proof(Path(provenance))

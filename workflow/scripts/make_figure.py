@@ -3,11 +3,9 @@
 from pathlib import Path
 
 from feature_alignment.pipeline.job import open_job
-from feature_alignment.pipeline.papers import figure_module
 from feature_alignment.pipeline.proof import check_proof
 
-own = figure_module(snakemake.wildcards.figure)
-with open_job(snakemake, "feature_alignment.pipeline.figures.make", own) as job:
+with open_job(snakemake, *snakemake.params.modules) as job:
     # Here, since they take seconds, in which an interrupt is to leave no traceback.
     from feature_alignment.pipeline.figures.make import draw_figure, make_table
 

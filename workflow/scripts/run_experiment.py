@@ -1,11 +1,9 @@
 """Run one experiment point, all its seeds, and write its metrics and arrays."""
 
 from feature_alignment.pipeline.job import open_job
-from feature_alignment.pipeline.papers import experiment_module
 from feature_alignment.pipeline.spec import canonical_json
 
-own = experiment_module(snakemake.wildcards.experiment)
-with open_job(snakemake, "feature_alignment.pipeline.run", own) as job:
+with open_job(snakemake, *snakemake.params.modules) as job:
     # Here, since they take seconds, in which an interrupt is to leave no traceback.
     from feature_alignment.pipeline.run import run_experiment, write_result
     from feature_alignment.training.checkpoint import Checkpoints

@@ -23,6 +23,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.files import unfinished
 from feature_alignment.pipeline.contracts import DISK_FAULTS, PaperError, short_traceback
 from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash, external_imports
+from feature_alignment.pipeline.preloaded import run_forked
 from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
 from feature_alignment.pipeline.provenance import package_versions, provenance
 from feature_alignment.pipeline.spec import Spec, canonical_json, spec_hash
@@ -159,7 +160,7 @@ class Job:
 
 @contextmanager
 def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
-    """Run the body of a workflow script as a job.
+    """Run the body of a workflow script as a job, in a fork of a preloaded process if there is one.
 
     Outputs appear together and only if the body ends well; a `UserError` ends the process with
     its one sentence, an interrupt with a line in the log file. A traceback, of other errors and of
@@ -176,6 +177,8 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     Raises:
         OSError: of another fault than the disk's, which ends the process with one sentence, too.
     """
+    if (status := run_forked()) is not None:
+        sys.exit(status)
     job = Job(snakemake, list(modules))
     try:
         _set_up_logging(Path(snakemake.log[0]))

@@ -7,7 +7,9 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -45,6 +47,7 @@ def provenance(
         },
         "threads": None if torch is None else torch.get_num_threads(),
         "wall_seconds": round(wall_seconds, 3),
+        "cpu_seconds": round(time.process_time(), 3),
         "seconds_by_part": {name: round(value, 3) for name, value in seconds_by_part.items()},
         "peak_memory_mib": round(_peak_memory_mib(), 1),
         "peak_gpu_memory_mib": None if gpu_bytes is None else round(gpu_bytes / 2**20, 1),
@@ -74,10 +77,11 @@ def git_state() -> dict[str, Any]:
 @cache
 def package_versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on, of those installed."""
-    # A figure's environment has no PyTorch, so what is not installed is left out.
-    installed = {dist.name.lower(): dist.version for dist in importlib.metadata.distributions()}
-    found = {name: installed[name] for name in _PACKAGES if name in installed}
-    return {"python": platform.python_version(), **found}
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):  # a figure's environment lacks some
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _processor() -> str:

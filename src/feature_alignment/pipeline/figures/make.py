@@ -48,8 +48,7 @@ def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path])
         name_stand_ins(picture, names)
         seeds = describe_seeds(content.frame, picture) if spec["points"] else ""
         stamp(picture, describe_settings(spec), describe_data(spec), seeds)
-        for file in pictures:
-            save(picture, file)
+        save(picture, *pictures)
 
 
 def name_stand_ins(picture: Picture, stand_ins: Collection[str]) -> None:

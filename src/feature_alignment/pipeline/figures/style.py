@@ -4,6 +4,7 @@ matplotlib and seaborn are imported inside the functions, because the Snakefile 
 modules for their experiment points and must stay quick.
 """
 
+import io
 import textwrap
 from itertools import cycle, islice
 from pathlib import Path
@@ -266,22 +267,26 @@ def _rounded(bounds: tuple[float, float, float, float]) -> tuple[float, float, f
     return left, bottom, width, height
 
 
-def save(figure: "Figure", path: "Path | str") -> None:
-    """Write the figure as .pdf or .png, by the path's suffix, free of dates and versions.
+def save(figure: "Figure", *paths: "Path | str") -> None:
+    """Write the figure as .pdf or .png, by the paths' suffixes, free of dates and versions.
 
-    The file appears whole or not at all: it is written beside its place, then moved.
+    Each file appears whole or not at all: it is written beside its place, then moved.
 
     Raises:
-        ValueError: if the suffix is another one.
+        ValueError: if a suffix is another one.
     """
-    path = Path(path)
-    if path.suffix not in _METADATA:
-        raise ValueError(f"{path}: a figure is saved as one of {', '.join(_METADATA)}.")
+    files = [Path(path) for path in paths]
+    for file in files:
+        if file.suffix not in _METADATA:
+            raise ValueError(f"{file}: a figure is saved as one of {', '.join(_METADATA)}.")
     # Lay out once: a second pass would move things, and the file depend on what was saved before.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     # The layout solver's last bit varies between processes; a PDF's ten digits would show it.
     for ax in figure.axes:
         ax.set_position(_rounded(ax.get_position(original=True).bounds))
-    with whole_file(path) as partial:
-        figure.savefig(partial, format=path.suffix[1:], metadata=_METADATA[path.suffix])
+    for file in files:
+        drawn = io.BytesIO()  # on a full disk Matplotlib's writer stumbles over itself
+        figure.savefig(drawn, format=file.suffix[1:], metadata=_METADATA[file.suffix])
+        with whole_file(file) as partial:
+            partial.write_bytes(drawn.getbuffer())

@@ -1,0 +1,187 @@
+"""Jobs on this machine are forked from one process that has imported what takes seconds.
+
+PyTorch and its compiler cost four seconds of a processor to import, more than many a job works.
+So Snakemake's process starts one server, which imports them once; a job asks it for a fork of
+itself, in which the job's script runs with the job's own environment, output and signals, and
+waits for it. Library code of this project is not imported before, so each job has that of the
+moment it starts. A job that Snakemake did not start from this process and this environment (on a
+cluster's node, in conda's) starts by itself, as all do on other systems than Linux.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_OFFER = "FEATURE_ALIGNMENT_PRELOADED"
+"""The environment variable by which jobs find the server."""
+_THREADS = "OMP_NUM_THREADS"
+"""What Snakemake tells each job by its environment; libraries read it as they are imported."""
+_FOR_ALL = ("snakemake.iocontainers", "snakemake.logging", "pandas", "pydantic", "scipy.stats")
+FOR_RUNS = ("torch", "torch._dynamo", *_FOR_ALL, "threadpoolctl")
+FOR_FIGURES = (*_FOR_ALL, "matplotlib.pyplot", "seaborn")
+_servers: list[subprocess.Popen[bytes]] = []
+_WAITING = 128
+_KILLED = 128 + signal.SIGKILL
+
+
+def start_server(modules: Sequence[str], threads: int) -> None:
+    """Start a process that imports these modules, and have the jobs of this process find it.
+
+    It ends with this process, however that ends. Its socket is in a folder that only its user can
+    open: who can write to it can run code.
+    """
+    if sys.platform != "linux" or not modules:  # macOS's own libraries do not survive a fork
+        return
+    folder = Path(tempfile.mkdtemp(prefix="feature_alignment-"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "jobs"))
+        number = listener.fileno()
+        # It ends when its input does, whose other end only this process has.
+        server = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(number), str(folder), *modules],
+            stdin=subprocess.PIPE,
+            pass_fds=[number],
+            env={**os.environ, _THREADS: str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
+            start_new_session=True,  # a signal to all of Snakemake's group reaches a job once
+        )
+    _servers.append(server)
+    offer = {"socket": str(folder / "jobs"), "from": os.getpid(), **_home(str(threads))}
+    os.environ[_OFFER] = json.dumps(offer)
+
+
+def _home(threads: str) -> dict[str, Any]:
+    return {"prefix": sys.prefix, "threads": threads}
+
+
+def run_forked() -> int | None:
+    """Run this process's script in a fork of the server, from its first line, and wait for it.
+
+    Interrupts and requests to end are passed on; if this process is killed, so is the fork.
+
+    Returns:
+        The script's exit status; None where there is no server for this process.
+    """
+    import psutil
+
+    offer = json.loads(os.environ.get(_OFFER, "{}"))
+    here = _home(os.environ.get(_THREADS, ""))
+    ancestors = {parent.pid for parent in psutil.Process().parents()}
+    if not offer or offer["from"] not in ancestors or not here.items() <= offer.items():
+        return None
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(offer["socket"])
+        except OSError:  # it has not yet begun, or has ended
+            return None
+        environment = {name: text for name, text in os.environ.items() if name != _OFFER}
+        asked = {"script": sys.argv[0], "folder": str(Path.cwd()), "environment": environment}
+        text = json.dumps(asked).encode()
+        socket.send_fds(server, [len(text).to_bytes(8)], [1, 2])
+        server.sendall(text)
+        with server.makefile("r") as answers:
+            forked = answers.readline()
+            if not forked:
+                return None
+
+            def pass_on(number: int, frame: FrameType | None) -> None:
+                with suppress(ProcessLookupError):
+                    os.kill(int(forked), number)
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, pass_on)
+            return int(answers.readline() or _KILLED)
+
+
+def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
+    """Import the modules, then fork for each job that asks, until Snakemake's process has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one waits for the forks here
+    for module in modules:
+        importlib.import_module(module)
+    listener.listen(_WAITING)  # a job that asks before starts by itself
+    gc.freeze()  # memory that no fork touches stays shared
+    while True:
+        ready, _, _ = select.select([sys.stdin, listener], [], [])
+        if sys.stdin in ready:
+            return
+        job, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            _work(job)
+        job.close()
+
+
+def _work(job: socket.socket) -> None:
+    """Be the job that has asked, to the end of this process."""
+    status = 1
+    try:
+        length, files, _, _ = socket.recv_fds(job, 8, 2)
+        with job.makefile("rb", buffering=0) as stream:
+            asked = json.loads(_exactly(stream, int.from_bytes(length)))
+        for number, file in enumerate(files, start=1):
+            os.dup2(file, number)
+            os.close(file)
+        _become(asked)
+        job.sendall(f"{os.getpid()}\n".encode())
+        threading.Thread(target=_end_with, args=[job], daemon=True).start()
+        runpy.run_path(asked["script"], run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            job.sendall(f"{status}\n".encode())
+        os._exit(status)
+
+
+def _exactly(stream: Any, length: int) -> bytes:
+    parts = []
+    while length and (part := stream.read(length)):
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _become(asked: Mapping[str, Any]) -> None:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["folder"])
+    sys.argv = [asked["script"]]
+
+
+def _end_with(job: socket.socket) -> None:
+    """Wait until the process that has asked ends, and end with it."""
+    while job.recv(1):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    number, folder, *modules = sys.argv[1:]
+    try:
+        _serve(socket.socket(fileno=int(number)), modules)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)  # the compiler's libraries complain of leaks where Python ends by itself

@@ -1,0 +1,171 @@
+"""Jobs that are forked from a process with its imports done; here scripts of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from feature_alignment.pipeline import preloaded
+from feature_alignment.pipeline.preloaded import start_server
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no job is forked")
+OFFER = "FEATURE_ALIGNMENT_PRELOADED"
+ASK = """
+import sys
+from feature_alignment.pipeline.preloaded import run_forked
+if (status := run_forked()) is not None:
+    sys.exit(status)
+"""
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A server of this process that has imported a module, as slow as it is rarely imported."""
+    (tmp_path / "slow.py").write_text("print('imported', flush=True)\n")
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv(OFFER, "{}")
+    start_server(["slow"], threads=1)
+    process = preloaded._servers.pop()
+    place = Path(json.loads(os.environ[OFFER])["socket"])
+    deadline = time.monotonic() + 20
+    while not listening(place) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    yield process
+    process.stdin.close()
+    assert process.wait(20) == 0
+    assert not place.parent.exists()
+
+
+def listening(place):
+    numbers = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return any(words[-1] == str(place) and words[3] == "00010000" for words in numbers)
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Function that starts a script which asks for a fork first."""
+
+    def start(body, **environment):
+        script = tmp_path / "script.py"
+        script.write_text(ASK + textwrap.dedent(body))
+        return subprocess.Popen(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+def test_a_script_runs_in_a_fork_as_if_it_had_been_started(server, begin, tmp_path):
+    running = begin(
+        """
+        import os, subprocess
+        loaded = "slow" in sys.modules
+        import slow
+        done = subprocess.run(["true"]).returncode
+        told = (os.environ["OWN"], os.getcwd(), sys.argv, os.getppid(), loaded, done)
+        print(*told, sep="\\n")
+        print("aside", file=sys.stderr)
+        sys.exit(3)
+        """,
+        OWN="mine",
+    )
+    printed, aside = running.communicate()
+    script = str(tmp_path / "script.py")
+    own = ["mine", str(tmp_path), str([script]), str(server.pid), "True", "0"]
+    assert (printed.splitlines(), aside, running.returncode) == (own, "aside\n", 3)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "told"),
+    [
+        ("raise ValueError('wrong')", 1, "ValueError: wrong"),
+        ("sys.exit('so')", 1, "so"),
+        ("sys.exit()", 0, ""),
+        ("import os; os.kill(os.getpid(), 9)", 137, ""),
+    ],
+)
+def test_the_end_of_the_fork_is_that_of_the_script(server, begin, body, status, told):
+    running = begin(body)
+    aside = running.communicate()[1]
+    assert running.returncode == status
+    assert aside.strip().endswith(told)
+    assert bool(aside) == bool(told)
+
+
+WAIT = """
+import os, time
+print(os.getpid(), flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(130)
+"""
+
+
+def test_an_interrupt_is_passed_on(server, begin):
+    with begin(WAIT) as running:
+        assert int(running.stdout.readline()) != running.pid
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.read() == "interrupted\n"
+    assert running.returncode == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_ends_the_script_ends_its_fork(server, begin, number):
+    with begin(WAIT) as running:
+        fork = psutil.Process(int(running.stdout.readline()))
+        assert fork.ppid() == server.pid
+        running.send_signal(number)
+        fork.wait(20)
+
+
+@pytest.mark.parametrize("other", ["prefix", "threads", "from", "socket"])
+def test_who_is_of_another_environment_or_process_starts_by_itself(server, begin, other):
+    offer = json.loads(os.environ[OFFER])
+    offer |= {other: server.pid if other == "from" else "another"}
+    running = begin("import os; print(os.getppid())", **{OFFER: json.dumps(offer)})
+    assert running.communicate()[0] == f"{os.getpid()}\n"
+
+
+def test_who_comes_before_all_is_imported_starts_by_itself(begin, tmp_path, monkeypatch):
+    (tmp_path / "slow.py").write_text("import time; time.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv(OFFER, "{}")
+    start_server(["slow"], threads=1)
+    server = preloaded._servers.pop()
+    running = begin("import os; print(os.getppid())")
+    assert running.communicate()[0] == f"{os.getpid()}\n"
+    server.kill()
+    server.wait()
+    server.stdin.close()
+
+
+def test_the_server_ends_with_its_process_however_that_ends():
+    with subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import time; from feature_alignment.pipeline import preloaded as p;"
+            "p.start_server(['json'], 1); print(p._servers[0].pid, flush=True); time.sleep(60)",
+        ],
+        stdout=subprocess.PIPE,
+    ) as begun:
+        server = psutil.Process(int(begun.stdout.readline()))
+        begun.kill()
+        server.wait(20)
