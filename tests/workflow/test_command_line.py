@@ -1,6 +1,8 @@
 """What a user types: presets, selections, named targets, and mistakes."""
 
+import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -295,3 +297,19 @@ def test_one_run_and_the_keys_of_its_configuration_by_hand(fresh):
 
 def test_the_default_profile_is_used_by_itself(fresh):
     assert "Using workflow specific profile profiles/default" in fresh.succeed("-n")
+
+
+def test_on_a_terminal_there_are_bars_and_elsewhere_lines(fresh):
+    shown, terminal = pty.openpty()
+    done = subprocess.Popen(
+        fresh.command("-n"), cwd=fresh.folder, stdout=terminal, stderr=terminal, close_fds=True
+    )
+    os.close(terminal)
+    text = b""
+    with contextlib.suppress(OSError):  # at its end
+        while part := os.read(shown, 10_000):
+            text += part
+    os.close(shown)
+    assert done.wait() == 0
+    assert "Workflow start" in text.decode()
+    assert "Workflow start" not in fresh.succeed("-n")
