@@ -8,7 +8,7 @@ PRESET ?=
 CORES ?= all
 PROCESSES ?= auto
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadscope --no-loadscope-reorder
 UV_VERSION := 0.13.8
 
 .PHONY: figures test fast-test portable-test browser lint docs lock clean
@@ -17,7 +17,7 @@ figures: .venv/.ready
 	$(BIN)/snakemake --cores $(CORES) $(if $(PRESET),--config preset=$(PRESET))
 
 test: .venv/.ready
-	$(PYTEST)
+	$(PYTEST) --durations=40
 
 fast-test: .venv/.ready
 	$(PYTEST) -m "not slow"

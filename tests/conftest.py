@@ -18,22 +18,33 @@ papers.__path__.append(str(ROOT / "tests" / "example_paper"))
 sys.path.append(str(ROOT / "tests"))  # for `toys`
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config, items):
-    """With several processes: each file in one of them, and the longest, the workflow's, first.
+SHARING = {f"tests/workflow/test_{name}.py" for name in ("smoke", "reruns", "conda", "slurm")}
+"""The files with tests that look at the finished smoke run."""
 
-    All that looks at the finished smoke run is in one process, so that it is made once.
-    """
-    if hasattr(config, "workerinput"):  # in each of several processes
-        for item in items:
-            made = "finished" if "finished" in item.fixturenames else str(item.path)
-            item.add_marker(pytest.mark.xdist_group(made))
-        parts = ("finished", "workflow")
-        items.sort(
-            key=lambda item: [
-                part not in (*item.fixturenames, item.path.parent.name) for part in parts
-            ]
-        )
+
+def pytest_collection_modifyitems(items):
+    """The longest first: the workflow's, and of them those that look at the finished smoke run."""
+    for item in items:
+        if "finished" in item.fixturenames and _file(item.nodeid) not in SHARING:
+            raise pytest.UsageError(f"{_file(item.nodeid)}: add it to SHARING in {__file__}")
+    items.sort(
+        key=lambda item: (_file(item.nodeid) not in SHARING, item.path.parent.name != "workflow")
+    )
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """With several processes: each file in one of them, and all that share the smoke run in one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return "smoke" if _file(nodeid) in SHARING else _file(nodeid)
+
+    return ByFile(config, log)
+
+
+def _file(nodeid):
+    return nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")

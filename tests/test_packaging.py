@@ -1,5 +1,6 @@
 """The wheel works in an empty environment, with no more packages than it says."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,15 @@ def core(tmp_path_factory):
     environment = Environment(tmp_path_factory.mktemp("wheel"))
     environment.install("")
     return environment
+
+
+def test_the_wheel_has_the_same_bytes_from_another_folder_at_another_time(core, tmp_path):
+    folder = tmp_path / "elsewhere"
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        (folder / file).write_bytes((ROOT / file).read_bytes())
+    uv(f"build --quiet --wheel --out-dir {tmp_path} {folder}")
+    assert next(tmp_path.glob("*.whl")).read_bytes() == core.wheel.read_bytes()
 
 
 def test_the_core_brings_four_packages_and_measures(core):

@@ -28,9 +28,11 @@ def suggestion(value: object, allowed: Iterable[str]) -> str:
         "did you mean 'quick'? Allowed: quick, smoke"
         >>> suggestion("x", ["smoke", "quick"])
         'allowed: quick, smoke'
+        >>> suggestion("x", [])
+        'allowed: none'
     """
     names = sorted(allowed)
-    listed = textwrap.shorten(", ".join(names), _LONGEST_LIST, placeholder=" …")
+    listed = textwrap.shorten(", ".join(names), _LONGEST_LIST, placeholder=" …") or "none"
     near = difflib.get_close_matches(shortened(value, quoted=False), names, n=1, cutoff=0.7)
     return f"did you mean {near[0]!r}? Allowed: {listed}" if near else f"allowed: {listed}"
 
