@@ -138,6 +138,17 @@ def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(tool, 
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
 
 
+def test_the_crate_names_every_file_and_what_made_them(tool):
+    text = tool.crate(tool.all_packed(tool.EVIDENCE), tool.EVIDENCE)
+    entities = {entity["@id"]: entity for entity in json.loads(text)["@graph"]}
+    files = {path.relative_to(tool.EVIDENCE).as_posix() for path in tool.EVIDENCE.glob("*/**/*.*")}
+    assert {name for name, told in entities.items() if told["@type"] == "File"} == files
+    run = entities["#run-quick"]
+    assert run["result"] == {"@id": "quick/"}
+    about = json.loads((tool.EVIDENCE / "quick" / "about.json").read_text())
+    assert entities[run["instrument"]["@id"]]["version"] == ", ".join(about["commits"])
+
+
 def test_a_changed_file_is_refused(tool, made):
     made.finish().claims.write_text("id\n")
     with pytest.raises(UserError, match=r"claims\.csv: has been changed since"):

@@ -4,8 +4,8 @@
         packs FOLDER/results/NAME and FOLDER/figures/NAME (default: this checkout) into
         evidence/NAME; a folder is replaced whole
     python tools/evidence.py pages [--check]
-        writes docs/verdicts.md, docs/gallery.md and the table of the README from evidence/, or
-        fails if they are not what would be written
+        writes docs/verdicts.md, docs/gallery.md, the table of the README and evidence's RO-Crate
+        metadata from evidence/, or fails if they are not what would be written
 
 What is packed was made by a checkout without changes of its own, with one version of each module;
 a stand-in in the place of data that the preset takes real has to be named.
@@ -16,6 +16,7 @@ import contextlib
 import gzip
 import io
 import json
+import re
 import shutil
 import sys
 from collections import Counter
@@ -44,6 +45,12 @@ WITHHELD = "(a local copy)"
 """In the place of a user's path, which tells nobody else anything."""
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
+FORMATS = {
+    ".csv": "text/csv",
+    ".gz": "application/gzip",
+    ".json": "application/json",
+    ".png": "image/png",
+}
 GOOD = (Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED)
 BAD = (Outcome.NOT_REPRODUCED, Outcome.FAILS)
 
@@ -346,6 +353,65 @@ def gallery_page(packed: list[Packed]) -> str:
     return "\n".join(parts)
 
 
+def crate(packed: list[Packed], folder: Path) -> str:
+    """`ro-crate-metadata.json`: each file, and each preset's run with code, data and command."""
+    from rocrate.model.contextentity import ContextEntity
+    from rocrate.rocrate import ROCrate
+
+    made = ROCrate(version="1.1")
+    made.name = "Evidence: the figures, tables and verdicts of three papers' replication"
+    made.description = "Packed by tools/evidence.py from finished runs of the workflow."
+    made.license = "https://spdx.org/licenses/MIT"
+    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    made.datePublished = max(re.findall(r"^## \S+, (\d{4}-\d\d-\d\d)$", log, re.MULTILINE))
+    for one in packed:
+        about, name = one.about, one.folder.name
+        data = [
+            f"{told['name']} ({told['source']}{', a stand-in' if told['stand_in'] else ''})"
+            for told in about["datasets"]
+        ]
+        whole = made.add_dataset(
+            one.folder,
+            f"{name}/",
+            properties={
+                "name": f"{name}: {len(about['figures'])} figures at preset {about['preset']}",
+                "description": f"Data: {', '.join(data)}.",
+            },
+        )
+        files = [path for path in sorted(one.folder.rglob("*")) if path.is_file()]
+        whole["hasPart"] = [
+            made.add_file(
+                path,
+                path.relative_to(folder).as_posix(),
+                properties={"name": path.stem, "encodingFormat": FORMATS[path.suffix]},
+            )
+            for path in files
+        ]
+        code = ContextEntity(
+            made,
+            f"#workflow-{name}",
+            properties={
+                "@type": ["SoftwareSourceCode", "ComputationalWorkflow"],
+                "name": "Snakefile",
+                "programmingLanguage": "Snakemake",
+                "version": ", ".join(about["commits"]),
+                "softwareRequirements": [f"{k} {v}" for k, v in about["versions"].items()],
+            },
+        )
+        run = ContextEntity(
+            made,
+            f"#run-{name}",
+            properties={
+                "@type": "CreateAction",
+                "name": f"snakemake --cores all --config preset={about['preset']}",
+                "description": f"{about['run_hours']} hours of runs on {about['devices'][0]}.",
+            },
+        )
+        run["instrument"], run["result"] = made.add(code), whole
+        made.root_dataset.append_to("mentions", made.add(run))
+    return json.dumps(made.metadata.generate(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
 def pages(folder: Path) -> dict[Path, str]:
     """What the generated pages should hold, by file."""
     packed = all_packed(folder)
@@ -357,6 +423,7 @@ def pages(folder: Path) -> dict[Path, str]:
         readme: f"{before}{MARKS[0]}\n{summary(verdicts)}\n{MARKS[1]}{after}",
         ROOT / "docs" / "verdicts.md": verdicts_page(packed, verdicts),
         ROOT / "docs" / "gallery.md": gallery_page(packed),
+        folder / "ro-crate-metadata.json": crate(packed, folder),
     }
 
 
