@@ -55,6 +55,18 @@ class Pipeline:
             check=False,
         )
 
+    def start(self, *arguments):
+        """Start Snakemake in the copy, as the leader of a group of processes."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
     def succeed(self, *arguments):
         """Run Snakemake in the copy, and expect it to succeed; what it printed."""
         done = self.run(*arguments)

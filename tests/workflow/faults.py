@@ -32,19 +32,6 @@ KEPT = {".lock"}
 """Hidden files of a result that stay."""
 
 
-def start(pipeline: Pipeline) -> subprocess.Popen[str]:
-    """Start the command, as the leader of a group of processes."""
-    return subprocess.Popen(
-        pipeline.command(*COMMAND),
-        cwd=pipeline.folder,
-        env=pipeline.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
 def scripts(running: subprocess.Popen[str]) -> list[psutil.Process]:
     """The processes that do a rule's work."""
     found = []
@@ -119,7 +106,7 @@ def main() -> int:
             kind, jobs = KINDS[number % len(KINDS)], chance.randrange(JOBS)
             seconds = chance.uniform(0, duration / 6 if jobs else duration / 3)
             copy = Pipeline(Path(folder) / f"copy{number}")
-            running = start(copy)
+            running = copy.start(*COMMAND)
             wait(running, copy, jobs, seconds)
             disturb(running, kind, chance)
             printed = running.communicate()[0]

@@ -186,16 +186,8 @@ def test_a_dry_run_is_short_and_on_demand_long(fresh):
 def test_an_interrupt_is_one_line_and_the_next_call_goes_on(pipeline):
     target = "results/smoke/runs/example2030_descent/default/metrics.csv"
     command = ("--cores", "1", "--config", "preset=smoke")
-    running = subprocess.Popen(
-        pipeline.command(
-            *command, "experiments={example2030_descent: {steps: 1000000}}", "--", target
-        ),
-        cwd=pipeline.folder,
-        env=pipeline.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+    running = pipeline.start(
+        *command, "experiments={example2030_descent: {steps: 1000000}}", "--", target
     )
     log = pipeline.folder / "results/smoke/logs/runs/example2030_descent/default.log"
     deadline = time.monotonic() + 60

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import time
 
 import pandas as pd
@@ -138,17 +137,7 @@ def test_one_snakemake_at_a_time_makes_a_result_and_others_make_others(tmp_path,
     copy = pipeline_class(tmp_path / "pipeline")
     mine = changed_settings(copy, "mine", steps=200_000)
 
-    def start(*arguments):
-        return subprocess.Popen(
-            copy.command(*arguments),
-            cwd=copy.folder,
-            env=copy.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    first = start(*mine)
+    first = copy.start(*mine)
     log = copy.folder / "results/mine/logs/runs/example2030_descent/default.log"
     deadline = time.monotonic() + 60
     while not log.exists():
