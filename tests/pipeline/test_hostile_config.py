@@ -61,10 +61,12 @@ def test_the_examples_hold_valid_and_invalid_ones(at_work, root):
     """Else what comes behind the first check would never be tried."""
     found = []
 
-    @settings(SETTINGS, max_examples=100)
+    # The same examples each time: chance would sometimes leave any bounds.
+    @settings(SETTINGS, max_examples=300, derandomize=True)
     @given(text=configurations())
     def collect(text):
         found.append(check(text, at_work, root))
 
     collect()
-    assert 0.1 < found.count(None) / len(found) < 0.9
+    share = found.count(None) / len(found)
+    assert 0.05 < share < 0.9, share

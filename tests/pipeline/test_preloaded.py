@@ -109,8 +109,8 @@ def test_the_end_of_the_fork_is_that_of_the_script(server, begin, body, status, 
 WAIT = """
 import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's are ignored
-print(os.getpid(), flush=True)
 try:
+    print(os.getpid(), flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     print("interrupted", flush=True)

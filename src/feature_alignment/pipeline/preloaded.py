@@ -91,19 +91,24 @@ def run_forked() -> int | None:
         environment = {name: text for name, text in os.environ.items() if name != _OFFER}
         asked = {"script": sys.argv[0], "folder": str(Path.cwd()), "environment": environment}
         text = json.dumps(asked).encode()
-        socket.send_fds(server, [len(text).to_bytes(8)], [1, 2])
-        server.sendall(text)
+        signals = (signal.SIGINT, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until they can be passed on
         with server.makefile("r") as answers:
-            forked = answers.readline()
-            if not forked:
-                return None
+            try:
+                socket.send_fds(server, [len(text).to_bytes(8)], [1, 2])
+                server.sendall(text)
+                forked = answers.readline()
+                if not forked:
+                    return None
 
-            def pass_on(number: int, frame: FrameType | None) -> None:
-                with suppress(ProcessLookupError):
-                    os.kill(int(forked), number)
+                def pass_on(number: int, frame: FrameType | None) -> None:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(forked), number)
 
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, pass_on)
+                for number in signals:
+                    signal.signal(number, pass_on)
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
             return int(answers.readline() or _KILLED)
 
 
