@@ -157,6 +157,16 @@ def test_who_comes_before_all_is_imported_starts_by_itself(begin, tmp_path, monk
     server.stdin.close()
 
 
+def test_without_room_for_a_socket_jobs_start_by_themselves(tmp_path, monkeypatch):
+    monkeypatch.setenv(OFFER, "{}")
+    long = tmp_path / ("long" * 30)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    start_server(["json"], threads=1)
+    assert os.environ[OFFER] == "{}"
+    assert list(long.iterdir()) == []
+
+
 def test_the_server_ends_with_its_process_however_that_ends():
     with subprocess.Popen(
         [

@@ -11,6 +11,7 @@ cluster's node, in conda's) starts by itself, as all do on other systems than Li
 import gc
 import importlib
 import json
+import logging
 import os
 import runpy
 import select
@@ -34,6 +35,7 @@ _THREADS = "OMP_NUM_THREADS"
 _FOR_ALL = ("snakemake.iocontainers", "snakemake.logging", "pandas", "pydantic", "scipy.stats")
 FOR_RUNS = ("torch", "torch._dynamo", *_FOR_ALL, "threadpoolctl")
 FOR_FIGURES = (*_FOR_ALL, "matplotlib.pyplot", "seaborn")
+log = logging.getLogger(__name__)
 _servers: list[subprocess.Popen[bytes]] = []
 _WAITING = 128
 _KILLED = 128 + signal.SIGKILL
@@ -49,7 +51,12 @@ def start_server(modules: Sequence[str], threads: int) -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="feature_alignment-"))
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(folder / "jobs"))
+        try:
+            listener.bind(str(folder / "jobs"))
+        except OSError as error:  # such as a TMPDIR whose path is too long for a socket's
+            folder.rmdir()
+            log.info("no job is forked, each starts by itself: %s: %s", folder, error)
+            return
         number = listener.fileno()
         # It ends when its input does, whose other end only this process has.
         server = subprocess.Popen(
