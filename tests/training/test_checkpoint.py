@@ -98,6 +98,23 @@ def test_a_training_that_was_cut_off_ends_as_one_that_was_not(tmp_path, optimize
     assert_same(found, Run(optimizer))
 
 
+def test_a_training_that_is_told_to_end_loses_nothing(tmp_path):
+    rarely = TrainingCheckpoint(Checkpoints(tmp_path, "a", interval=1e9), "seed0-training")
+    told_at = 9
+
+    class Told(Run):
+        def norm(self, step, model):
+            if step >= told_at:
+                rarely.checkpoints.end_soon()
+            return super().norm(step, model)
+
+    with pytest.raises(KeyboardInterrupt):
+        Told(checkpoint=rarely)
+    found = Run(checkpoint=checkpoint(tmp_path))
+    assert found.updates == STEPS - 10  # the probe that told it measured after ten updates
+    assert_same(found, Run())
+
+
 def test_a_training_that_stops_early_stops_again(tmp_path):
     with pytest.raises(CutOff):
         Run(checkpoint=checkpoint(tmp_path), cut_off_at=8)

@@ -1,4 +1,9 @@
-"""Run one experiment point, all its seeds, and write its metrics and arrays."""
+"""Run one experiment point, all its seeds, and write its metrics and arrays.
+
+Told to end (SIGTERM: a scheduler's time limit, a time budget), it saves its state first.
+"""
+
+import signal
 
 from feature_alignment.pipeline.job import open_job
 from feature_alignment.pipeline.spec import canonical_json
@@ -10,6 +15,7 @@ with open_job(snakemake, *snakemake.params.modules) as job:
 
     if not job.adopt():
         checkpoints = Checkpoints(job.scratch, canonical_json(job.identity()))
+        signal.signal(signal.SIGTERM, lambda *_: checkpoints.end_soon())
         result = run_experiment(job.spec, *job.input.data, checkpoints=checkpoints)
         write_result(result, job.output("metrics"), job.output("arrays"))
         job.write_spec()

@@ -190,6 +190,8 @@ def run_experiment(
                 must(bool(result.rows), "returned a SeedResult without rows")
             if checkpoints is not None:
                 checkpoints.save(f"seed{seed}", vars(result))
+                if seed + 1 < seeds:
+                    checkpoints.end_if_told()
         rows.extend({"seed": seed, **row} for row in result.rows)
         arrays.update({f"seed{seed}/{name}": array for name, array in result.arrays.items()})
         seconds.update(result.seconds)

@@ -55,6 +55,7 @@ class Checkpoints:
         self._folder = folder
         self._identity = f"{identity} torch {torch.__version__}"
         self._interval, self._clock, self._last = interval, clock, clock()
+        self._ending = False
 
     def load(self, name: str) -> Any:
         """What was saved under a name, or None.
@@ -87,7 +88,20 @@ class Checkpoints:
 
     def due(self) -> bool:
         """Whether it is time for the next checkpoint of a training."""
-        return self._clock() - self._last >= self._interval
+        return self._ending or self._clock() - self._last >= self._interval
+
+    def end_soon(self) -> None:
+        """Let the run end where it has next saved its state: `due` from now on."""
+        self._ending = True
+
+    def end_if_told(self) -> None:
+        """End here, where nothing would be lost, if `end_soon` was called.
+
+        Raises:
+            KeyboardInterrupt: to end as by Ctrl-C.
+        """
+        if self._ending:
+            raise KeyboardInterrupt
 
 
 _ARRAY = "numpy array"
@@ -136,9 +150,10 @@ class TrainingCheckpoint:
         return saved["step"]
 
     def save_if_due(self, step: int, parts: Mapping[str, Stateful]) -> None:
-        """Save after `step` updates, if the last time is long enough ago."""
+        """Save after `step` updates, if the last time is long enough ago or the run is to end."""
         if self.checkpoints.due():
             self.save(step, parts)
+            self.checkpoints.end_if_told()
 
     def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
         """Save after `step` updates, as at the end of a training that others follow."""

@@ -1,0 +1,289 @@
+"""The runs of a result, the most valuable first, for as long as a machine can be had.
+
+    python tools/time_budget.py spend MINUTES [--config KEY=VALUE ...] [--configfile FILE ...]
+            [--first FIGURE ...] [--cores N] [--grace SECONDS] [--pack FILE] [-- SNAKEMAKE OPTIONS]
+        makes runs that are not finished, figure by figure: the figures of --first, then those of
+        whose claims most are judged for each minute. When the time is over, runs save their state
+        and end; the same command goes on from there.
+    python tools/time_budget.py merge FILE [--config KEY=VALUE ...] [--configfile FILE ...]
+        puts the runs and saved states of --pack's FILE among the results of this checkout.
+
+A run is expected to take what it took before (workflow/measured.csv), or else what the other
+points of its experiment took, or else the limit of a run. What is merged was made from the same
+settings and code, to the hash; Snakemake then makes tables, pictures and verdicts of it.
+"""
+
+import argparse
+import csv
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from feature_alignment.errors import UserError
+from feature_alignment.files import whole_file
+from feature_alignment.pipeline.config import (
+    PRESETS,
+    merge,
+    read_entries,
+    read_yaml,
+    resolve_config,
+)
+from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.papers import add_papers, experiment_module, figure_named
+from feature_alignment.pipeline.plan import Plan, make_plan
+from feature_alignment.pipeline.proof import check_proof, read_provenance
+from feature_alignment.pipeline.spec import spec_hash
+
+WORKFLOW = Path("workflow")
+FILES = ("spec.json", "metrics.csv", "arrays.npz", "provenance.json")
+SCRATCH = ".provenance.scratch"
+"""The folder of a run's saved states, beside its files."""
+Run = tuple[str, str]
+"""An experiment and a point of it."""
+
+
+def configured(options: argparse.Namespace) -> Plan:
+    """The plan of what the options configure, as Snakemake would plan it."""
+    typed = read_entries(options.config)
+    settings: dict[str, Any] = {}
+    for file in [Path("config.yaml"), *options.configfile]:
+        settings = merge(settings, read_yaml(file))
+    settings = merge(settings, typed)
+    add_papers(settings.get("papers_path"))
+    config = resolve_config(settings, WORKFLOW, None, options.configfile, typed)
+    return make_plan(config, resolve_config({}, WORKFLOW, config.preset))
+
+
+def folder_of(plan: Plan, run: Run) -> Path:
+    """Where a run's files stand."""
+    return Path("results", plan.name, "runs", *run)
+
+
+def other_than_planned(plan: Plan, run: Run, provenance: Path) -> str:
+    """What a run was made from that is not as planned, settings or code; empty if nothing is."""
+    record = read_provenance(provenance)
+    if record["spec_sha256"] != spec_hash(plan.specs[run]):
+        return "settings"
+    modules = ["feature_alignment.pipeline.run", experiment_module(run[0])]
+    return "" if record["library_sha256"] == closure_hash(*modules) else "code"
+
+
+def unfinished(plan: Plan, figure: str) -> list[Run]:
+    """The runs of a figure that have no result of the plan's settings and this checkout's code."""
+    files = {run: folder_of(plan, run) / "provenance.json" for run in plan.runs_of(figure)}
+    return [
+        run
+        for run, file in files.items()
+        if not file.exists() or other_than_planned(plan, run, file)
+    ]
+
+
+def expected_minutes(plan: Plan) -> dict[Run, float]:
+    """How long each run is expected to take."""
+    with (WORKFLOW / "measured.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    known = {(row["experiment"], row["parameters"]): float(row["seconds"]) / 60 for row in rows}
+    found = {}
+    for (experiment, point), spec in plan.specs.items():
+        others = [minutes for (name, _), minutes in known.items() if name == experiment]
+        guess = statistics.median(others) if others else float(plan.config.resources.runtime)
+        key = experiment, spec_hash(spec["parameters"])[:12]
+        found[experiment, point] = known.get(key, guess)
+    return found
+
+
+def in_order(plan: Plan, first: Sequence[str]) -> list[str]:
+    """The selected figures, those named first, then by judged claims for each expected minute."""
+    minutes = expected_minutes(plan)
+
+    size = PRESETS.index(plan.config.preset)
+
+    def value(figure: str) -> float:
+        judged = [
+            claim
+            for claim in plan.claims
+            if claim.figure == figure
+            and claim.kind != "ours"
+            and PRESETS.index(claim.lowest_preset) <= size
+        ]
+        left = sum(minutes[run] for run in unfinished(plan, figure))
+        return len(judged) / max(left, 0.1)
+
+    others = [figure for figure in plan.figures if figure not in first]
+    return [*first, *sorted(others, key=value, reverse=True)]
+
+
+def spend(options: argparse.Namespace) -> int:
+    """Make what the time allows; returns the number of runs that are left."""
+    deadline = time.monotonic() + 60 * options.minutes
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to end: as by Ctrl-C
+    plan = configured(options)
+    for figure in options.first:
+        figure_named(figure)
+    given = ["--config", *options.config] if options.config else []
+    given += ["--configfile", *map(str, options.configfile)] if options.configfile else []
+    base = [sys.executable, "-m", "snakemake", "--cores", options.cores, "--keep-going"]
+    base += ["--rerun-incomplete", *options.snakemake, *given, "--"]
+    order = in_order(plan, options.first)
+    minutes = expected_minutes(plan)
+    for figure in order:
+        runs = unfinished(plan, figure)
+        left = deadline - options.grace - time.monotonic()
+        if not runs or left <= 0:
+            continue
+        expected = sum(minutes[run] for run in runs)
+        print(
+            f"{figure}: {len(runs)} runs, some {expected:.0f} minutes of one process; "
+            f"{left / 60:.1f} minutes are left",
+            flush=True,
+        )
+        targets = [str(folder_of(plan, run) / "metrics.csv") for run in runs]
+        _run([*base, *targets], left, options.grace)
+    if options.pack:
+        pack(plan, options.pack)
+    runs_left = {run for figure in order for run in unfinished(plan, figure)}
+    print(f"{len(runs_left)} runs of {plan.name} are left")
+    return len(runs_left)
+
+
+def _run(command: Sequence[str], seconds: float, grace: float) -> None:
+    """Run a command for some seconds at the most, and as many more as it takes to save its state.
+
+    Raises:
+        KeyboardInterrupt: when it has ended after an interrupt.
+    """
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        _end(process, grace)
+    except KeyboardInterrupt:
+        _end(process, grace)
+        raise
+
+
+def _end(process: subprocess.Popen[bytes], grace: float) -> None:
+    """Tell a process and all that it has started to end, and kill what has not after a while."""
+    all_of_it = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for part in all_of_it:
+        try:
+            part.send_signal(signal.SIGTERM)
+        except psutil.NoSuchProcess:
+            continue
+    _, alive = psutil.wait_procs(all_of_it, timeout=grace)
+    for part in alive:
+        part.kill()
+    process.wait()
+
+
+def pack(plan: Plan, file: Path) -> None:
+    """Pack the finished runs of a result, and the saved states of the others."""
+    with whole_file(file) as partial, tarfile.open(partial, "w:gz") as archive:
+        for run in sorted(plan.specs):
+            for path in _parts(folder_of(plan, run)):
+                archive.add(path, path.relative_to(Path("results", plan.name, "runs")))
+
+
+def _parts(folder: Path) -> Iterator[Path]:
+    if (folder / "provenance.json").exists():
+        yield from (folder / name for name in FILES)
+    else:
+        yield from sorted((folder / SCRATCH).glob("*.pt"))
+
+
+def merge_runs(options: argparse.Namespace) -> None:
+    """Put packed runs into their places, all that can be used; those finished here stay.
+
+    Raises:
+        UserError: for the first run that is of other settings or code, or damaged.
+    """
+    plan = configured(options)
+    root = Path("results", plan.name, "runs")
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root.parent) as unpacked:
+        try:
+            with tarfile.open(options.file) as archive:
+                archive.extractall(unpacked, filter="data")
+        except (OSError, tarfile.TarError) as error:
+            why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise UserError(f"{options.file}: no pack of runs that can be read: {why}.") from error
+        folders = sorted({path.parent for path in Path(unpacked).glob("*/*/*")})
+        for folder in folders:
+            _check(plan, folder, options.file)
+        for folder in folders:
+            run = folder.parent.name, folder.name
+            target = root.joinpath(*run)
+            target.mkdir(parents=True, exist_ok=True)
+            if (target / "provenance.json").exists():
+                print(f"{'/'.join(run)}: is finished here, and stays")
+            elif (folder / SCRATCH).exists():
+                (target / SCRATCH).mkdir(exist_ok=True)
+                for path in (folder / SCRATCH).iterdir():
+                    path.replace(target / SCRATCH / path.name)
+                print(f"{'/'.join(run)}: goes on from its saved state")
+            else:
+                for name in FILES:
+                    os.utime(folder / name)  # newer than the data it was made from
+                    (folder / name).replace(target / name)
+                print(f"{'/'.join(run)}: finished")
+
+
+def _check(plan: Plan, folder: Path, file: Path) -> None:
+    run = folder.parent.name, folder.name
+    about = f"{file}: {'/'.join(run)}"
+    if run not in plan.specs:
+        raise UserError(f"{about}: no run of {plan.name} in this checkout.")
+    if (folder / SCRATCH).exists():
+        return  # a saved state of another identity is not used
+    check_proof(folder / "provenance.json")
+    other = other_than_planned(plan, run, folder / "provenance.json")
+    if other:
+        raise UserError(
+            f"{about}: made from other {other} than are planned here; give the same --config, and "
+            "merge it in a checkout of the commit that its provenance.json names."
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the command line says; returns the exit status, 3 if runs are left."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    spending = commands.add_parser("spend", help="make runs for some minutes")
+    spending.add_argument("minutes", type=float)
+    spending.add_argument("--first", nargs="+", default=[], metavar="FIGURE")
+    spending.add_argument("--cores", default="all")
+    spending.add_argument("--grace", type=float, default=60, help="seconds to save states in")
+    spending.add_argument("--pack", type=Path)
+    merging = commands.add_parser("merge", help="put packed runs among those here")
+    merging.add_argument("file", type=Path)
+    for command in (spending, merging):
+        command.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE")
+        command.add_argument("--configfile", nargs="+", default=[], type=Path)
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:place])
+    options.snakemake = arguments[place + 1 :]
+    try:
+        if "minutes" in options:
+            return 3 if spend(options) else 0
+        merge_runs(options)
+    except UserError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
