@@ -52,6 +52,45 @@ def test_closed_forms_of_diagonal_layers():
     assert complexity.distance_from_start(DIAGONAL, ZEROS) == pytest.approx(math.sqrt(30))
 
 
+def test_what_counts_from_the_start_is_the_change_of_the_weights():
+    rng = np.random.default_rng(0)
+    shapes = [(5, 3), (4, 5), (2, 4)]
+    w, start = ([rng.standard_normal(shape) for shape in shapes] for _ in range(2))
+    norms = [np.linalg.norm(matrix, 2) for matrix in w]
+    changes = [now - before for now, before in zip(w, start, strict=True)]
+    weights, initial = ([torch.tensor(matrix) for matrix in group] for group in (w, start))
+    distance = math.sqrt(sum(np.square(change).sum() for change in changes))
+    assert complexity.distance_from_start(weights, initial) == pytest.approx(distance)
+    relative = [np.linalg.norm(c) / s for c, s in zip(changes, norms, strict=True)]
+    expected = math.sqrt(5) * math.prod(norms) * math.sqrt(np.square(relative).sum())
+    assert complexity.pac_bayes_spectral(weights, initial) == pytest.approx(expected)
+    relative = [np.linalg.norm(c, axis=1).sum() / s for c, s in zip(changes, norms, strict=True)]
+    expected = math.prod(norms) * np.sum(np.array(relative) ** (2 / 3)) ** 1.5
+    assert complexity.spectral_complexity(weights, initial) == pytest.approx(expected)
+
+
+def test_the_widest_hidden_layer_counts_and_not_the_outputs():
+    inputs_to_one_unit, to_many_outputs = torch.eye(3)[:1].double(), torch.ones(7, 1).double()
+    start = [torch.zeros(1, 3).double(), torch.zeros(7, 1).double()]
+    found = complexity.pac_bayes_spectral([inputs_to_one_unit, to_many_outputs], start)
+    assert found == pytest.approx(math.sqrt(1) * math.sqrt(7) * math.sqrt(2))
+    one_layer = complexity.pac_bayes_spectral([to_many_outputs], start[1:])
+    assert one_layer == pytest.approx(math.sqrt(7))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        complexity.distance_from_start,
+        complexity.pac_bayes_spectral,
+        complexity.spectral_complexity,
+    ],
+)
+def test_weights_and_start_have_as_many_layers(measure):
+    with pytest.raises(ValueError, match="shorter"):
+        measure(DIAGONAL, ZEROS[:1])
+
+
 def test_the_bound_by_unit_capacity_has_the_data_and_the_margin_in_it():
     x = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)
     start = [torch.eye(2, dtype=torch.float64), torch.zeros(2, 2).double()]
@@ -150,3 +189,4 @@ def test_the_margin_is_that_to_the_strongest_rival():
     assert complexity.margin_quantile(f, y, 0.0) == pytest.approx(-1)
     assert complexity.margin_quantile(f, y, 1.0) == pytest.approx(2)
     assert complexity.margin_quantile(f, y, 0.5) == pytest.approx(0.5)
+    assert complexity.margin_quantile(f, y) == complexity.margin_quantile(f, y, 0.1)

@@ -55,3 +55,15 @@ def test_labels_that_cannot_be_met_are_refused():
     features[1] = features[0]
     with pytest.raises(ValueError, match="rank 4 for 5 labels"):
         minimum_norm_interpolator(features, y)
+
+
+def test_a_singular_value_of_rounding_s_size_is_none():
+    with pytest.raises(ValueError, match="rank 1 for 2 labels"):
+        minimum_norm_interpolator(np.diag([1.0, 1e-16]), np.ones(2))
+    weights = minimum_norm_interpolator(np.diag([1.0, 1e-15]), np.ones(2)).weights
+    np.testing.assert_allclose(weights, [1, 1e15])
+
+
+def test_scales_without_kappa_are_eigenvalues_over_coefficients():
+    scales = optimal_norm_scales(np.array([6.0, 2.0]), np.array([-3.0, 4.0]))
+    np.testing.assert_array_equal(scales, [2.0, 0.5])

@@ -76,3 +76,11 @@ def test_sampled_networks_average_to_the_expected_kernel(activation, hidden_laye
         gradients = preactivation_gradients(model, x)["layers.0"]
         total += preactivation_tangent_kernel(gradients)
     assert (total / networks - expected).norm() < 0.05 * expected.norm()
+
+
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_rounding_does_not_lead_past_parallel_arguments(side):
+    one = torch.tensor(1.0, dtype=torch.float64)
+    beyond = side * one * (1 + 1e-15)
+    assert float(DUALS["relu"].value(one, one, beyond)) == pytest.approx((1 + side) / 4, abs=1e-7)
+    assert float(DUALS["relu"].derivative(one, one, beyond)) == pytest.approx((1 + side) / 4)

@@ -26,3 +26,14 @@ def test_a_multiple_of_a_projection_gives_one():
         torch.randn(8, 5, **rng), torch.randn(8, **rng), 3 * basis @ basis.T
     )
     assert value == pytest.approx(1, abs=1e-12)
+
+
+def test_a_square_of_its_own_takes_the_place_of_the_kernel_s():
+    rng = {"generator": torch_stream(2, "tests/kernel"), "dtype": torch.float64}
+    x, y = torch.randn(9, 4, **rng), torch.randn(9, **rng)
+    features = torch.randn(9, 3, **rng)
+    kernel, square = features @ features.T, torch.diag(torch.arange(1.0, 10).double())
+    nfm = x.T @ torch.diag(y) @ kernel @ torch.diag(y) @ x
+    agop = x.T @ torch.diag(y) @ square @ torch.diag(y) @ x
+    expected = float(torch.sum(nfm * agop) / nfm.norm() / agop.norm())
+    assert velocity_correlation(x, y, kernel, square) == pytest.approx(expected, abs=1e-12)

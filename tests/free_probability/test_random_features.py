@@ -56,6 +56,17 @@ def test_second_moment_at_finite_size(d, k):
     assert exact - limit == pytest.approx(5 / k)
 
 
+def test_a_readout_twice_as_large_makes_r_four_times_as_large():
+    for d, k in ((10, 10), (6, 18)):
+        scaled = second_moment_at_finite_size(d, k, [4, 16 * 3])
+        assert scaled == pytest.approx(16 * second_moment_at_finite_size(d, k, [1, 3]))
+
+
+def test_the_generator_alone_decides_the_draw():
+    first, again = (sample_r(4, 6, torch_stream(0, "tests/r")) for _ in range(2))
+    assert torch.equal(first, again)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("d", "k"), [(600, 1200), (1000, 500)])
 def test_limits_in_large_samples(d, k):

@@ -42,6 +42,14 @@ def test_both_triangles_of_a_kernel_count_the_same():
     )
 
 
+@pytest.mark.parametrize("number", range(2, 60))
+def test_rounding_does_not_lead_past_the_bounds(number):
+    equal = np.full(number, 0.1)
+    assert trace_ratio(equal, number) <= 1
+    assert effective_rank(equal) <= number
+    assert effective_rank(np.eye(number)[0]) == 1
+
+
 def test_large_eigenvalues_do_not_overflow():
     assert effective_rank(np.full(4, 1e308)) == pytest.approx(4)
     assert trace_ratio(np.full(4, 1e308), 1) == pytest.approx(0.25)

@@ -144,3 +144,8 @@ def test_random_eigenvectors_are_haar():
         draws.mean(0), torch.eye(3, dtype=torch.float64) / 3, atol=0.02, rtol=0
     )
     assert (draws[:, 0, 0] ** 2).mean().item() == pytest.approx(3 / 15, abs=0.012)
+
+
+def test_the_cosine_of_a_matrix_with_itself_is_one():
+    for matrix in (torch.eye(3), 1e-30 * torch.eye(3), torch.ones(2, 2)):
+        assert cosine_similarity(matrix.double(), matrix.double()) == pytest.approx(1)

@@ -82,3 +82,12 @@ def test_each_image_of_a_batch_is_changed_in_its_own_way_and_the_batch_is_left_a
     for image, cut in zip(images, augmented, strict=True):
         assert any(torch.equal(cut, other) for other in crops(image, 2))
     assert not torch.equal(augmented[0], augmented[1])
+
+
+def test_the_padding_is_the_usual_one_of_four_pixels():
+    images = torch.randn(8, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    usual, four = (
+        RandomCropAndFlip(torch.Generator().manual_seed(0), **options)
+        for options in ({}, {"padding": 4})
+    )
+    assert torch.equal(usual(images), four(images))
