@@ -3,7 +3,6 @@
 import json
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,18 +33,10 @@ class Finished:
 def read_blocks(archives: Sequence[Path]) -> Iterator[Finished]:
     """The universes of some archives, in order, with their figures' tables made anew."""
     for file in archives:
-        with _unpacked(file) as folder:
-            for told in sorted(
-                folder.glob("*/universe.json"), key=lambda path: int(path.parts[-2])
-            ):
-                yield _read(told)
-
-
-@contextmanager
-def _unpacked(file: Path) -> Iterator[Path]:
-    with TemporaryDirectory() as folder, zipfile.ZipFile(file) as archive:
-        archive.extractall(folder)
-        yield Path(folder)
+        with TemporaryDirectory() as folder, zipfile.ZipFile(file) as archive:
+            archive.extractall(folder)
+            found = Path(folder).glob("*/universe.json")
+            yield from map(_read, sorted(found, key=lambda told: int(told.parts[-2])))
 
 
 def _read(told: Path) -> Finished:

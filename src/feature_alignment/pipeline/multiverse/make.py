@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from feature_alignment.pipeline.claims.evaluate import EMBEDDED, write_verdicts
-from feature_alignment.pipeline.claims.ledger import Claim, load_ledger
+from feature_alignment.pipeline.claims.ledger import load_ledger
 from feature_alignment.pipeline.figures.make import describe_data, describe_settings
 from feature_alignment.pipeline.figures.style import save, stamp
-from feature_alignment.pipeline.multiverse.design import Multiverse, load_multiverses
+from feature_alignment.pipeline.multiverse.design import load_multiverses
 from feature_alignment.pipeline.multiverse.draw import draw_curves, draw_matrix
 from feature_alignment.pipeline.multiverse.finished import read_blocks
 from feature_alignment.pipeline.multiverse.judge import effects, judge_universes, summarise
@@ -31,7 +31,7 @@ def judge_group(
         files: what to write: `universes`, `claims` and `effects` (CSV), `matrix`, `curves` (PNG).
     """
     group = load_multiverses()[spec["group"]]
-    ledger = claims_of(group, ledgers)
+    ledger = [claim for claim in load_ledger(ledgers) if claim.figure in group.figures]
     sources = {name: about["datasets"] for name, about in spec["figures"].items()}
     real = {name: all(source != EMBEDDED for _, source in pairs) for name, pairs in sources.items()}
     judged = judge_universes(read_blocks(archives), ledger, group.learnt, spec["preset"], real)
@@ -52,11 +52,6 @@ def judge_group(
     for name, picture in pictures.items():
         stamp(picture, describe_settings(about), describe_data(about))
         save(picture, files[name])
-
-
-def claims_of(group: Multiverse, ledgers: Sequence[Path]) -> list[Claim]:
-    """The claims about a group's figures."""
-    return [claim for claim in load_ledger(ledgers) if claim.figure in group.figures]
 
 
 def gather(
