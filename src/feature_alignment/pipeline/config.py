@@ -18,15 +18,10 @@ from pydantic import BeforeValidator, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError, reason, shortened, suggestion
+from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
-from feature_alignment.pipeline.parameters import (
-    Section,
-    check,
-    keys_of,
-    refuse_what_figures_set,
-)
+from feature_alignment.pipeline.parameters import Section, check, keys_of, refuse_what_figures_set
 
 Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
 PRESETS: tuple[str, ...] = get_args(Preset)
@@ -62,8 +57,8 @@ class Resources(Section):
     """Time limit of a run, in minutes."""
 
 
-class _General(Section):
-    """Everything a user can set; presets, config.yaml, --configfile and --config change it."""
+class Config(Section):
+    """The complete configuration; `datasets` and `experiments` as `config_model` has them."""
 
     preset: Preset = "quick"
     """Sizes of all experiments."""
@@ -83,11 +78,6 @@ class _General(Section):
     """What each training run asks of a cluster's scheduler."""
     fraction: float = Field(default=0.1, gt=0, le=1)
     """Share of the finished runs that the target `replay` makes again."""
-
-
-class Config(_General):
-    """The complete configuration; `datasets` and `experiments` as `config_model` has them."""
-
     datasets: Any
     experiments: Any
 
@@ -120,17 +110,16 @@ def config_model() -> type[Config]:
         for name, kind in all_parameters().items()
     }
     parts = {
-        part: create_model(f"{part.title()}", __base__=Section, **fields)
-        for part, fields in (("datasets", datasets), ("experiments", experiments))
+        "datasets": (datasets, "Where each dataset comes from; see the README's section on data."),
+        "experiments": (
+            experiments,
+            "Parameters of each experiment; the defaults are the papers' settings.",
+        ),
     }
-    about = {
-        "datasets": "Where each dataset comes from; see the README's section on data.",
-        "experiments": "Parameters of each experiment; the defaults are the papers' settings.",
-    }
-    fields: dict[str, Any] = {
-        part: (model, Field(default=model(), description=about[part]))
-        for part, model in parts.items()
-    }
+    fields: dict[str, Any] = {}
+    for part, (keys, about) in parts.items():
+        model = create_model(part.title(), __base__=Section, **keys)
+        fields[part] = (model, Field(default=model(), description=about))
     other = "Name of the result that the target `compare` sets beside this one."
     fields["with"] = (Name, Field(default=None, description=other))
     return create_model("Configuration", __base__=Config, **fields)
@@ -249,13 +238,7 @@ def _differences(
 
 
 def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dict[str, Path]]:
-    """The settings of a preset, general and each paper's own, and the file of each experiment's.
-
-    Raises:
-        UserError: if there is no such preset or a file of it cannot be read.
-    """
-    if preset not in PRESETS:
-        raise UserError(f"preset: unknown preset {preset!r}; {suggestion(preset, PRESETS)}.")
+    """The settings of a preset, general and each paper's own, and the file of each experiment's."""
     settings = read_yaml(workflow_folder / "presets" / f"{preset}.yaml")
     experiments: dict[str, Any] = {}
     origin: dict[str, Path] = {}

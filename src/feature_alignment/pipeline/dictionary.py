@@ -6,25 +6,20 @@ underscore, `{metric}` for a metric that is itself described. What a placeholder
 repeated in the pattern's texts; `{unit}` there is the unit of `{metric}`.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import read_yaml
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import paper_folder, paper_of, papers
 from feature_alignment.pipeline.parameters import Section, check
 from feature_alignment.pipeline.proof import sha256_of
-
-if TYPE_CHECKING:
-    from feature_alignment.pipeline.claims.ledger import Claim
 
 SHARED = Path(__file__).with_name("metrics.yaml")
 PAGE = Path("docs") / "data-dictionary.md"
@@ -136,29 +131,6 @@ def _filled(entry: Entry, words: Mapping[str, str]) -> Entry:
     return entry.but(**texts)
 
 
-def check_claims(claims: "Iterable[Claim]") -> None:
-    """Make sure that the metrics that claims select are described for their papers.
-
-    Raises:
-        UserError: naming the first claim whose metric is not, and the nearest name that is.
-    """
-    for claim in claims:
-        for key in ("select", "relative_to", "corrected"):
-            wanted = (getattr(claim, key) or {}).get("metric", [])
-            for metric in wanted if isinstance(wanted, list) else [wanted]:
-                if describe(claim.paper, "metrics", str(metric)) is None:
-                    raise UserError(_undescribed(claim, key, str(metric)))
-
-
-def _undescribed(claim: "Claim", key: str, metric: str) -> str:
-    *own, shared = dictionaries(claim.paper)
-    names = [name for file in (*own, shared) for name in read_dictionary(file).metrics]
-    near = difflib.get_close_matches(metric, names, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]!r}? Else describe it" if near else "describe it"
-    where = paper_folder(claim.paper) / "metrics.yaml"
-    return f"claim {claim.id}: {key}.metric: {metric!r} is not described; {hint} in {where}."
-
-
 def page(keys: Iterable[str]) -> str:
     """The dictionary of some papers as one page of Markdown."""
     lines = [
@@ -208,19 +180,20 @@ def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def data_package(name: str, tables: Iterable[Path]) -> dict[str, Any]:
-    """The Frictionless Data Package (version 2) of a result's tables and of the arrays beside them.
+def write_package(name: str, tables: Iterable[str | Path], file: Path) -> None:
+    """Write the Frictionless Data Package (version 2) of a result's tables and their arrays.
 
     Source: https://datapackage.org/standard/data-package.
 
     Args:
         name: of the result.
         tables: the figures' tables, `<figure>.csv`, each with an NPZ beside it.
+        file: the JSON file to write.
     """
-    files = list(tables)
-    keys = sorted({paper_of(file.stem) for file in files})
+    files = [Path(table) for table in tables]
+    keys = sorted({paper_of(table.stem) for table in files})
     about = [papers()[key] for key in keys]
-    return {
+    package = {
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": name,
         "title": f"Tables of the figures of {', '.join(keys)}",
@@ -230,16 +203,11 @@ def data_package(name: str, tables: Iterable[Path]) -> dict[str, Any]:
         ],
         "resources": [
             resource
-            for file in files
-            for resource in (_table(file), _arrays(file.with_suffix(".npz")))
+            for table in files
+            for resource in (_table(table), _arrays(table.with_suffix(".npz")))
         ],
     }
-
-
-def write_package(name: str, tables: Iterable[str | Path], file: Path) -> None:
-    """Write the data package of a result as JSON, see `data_package`."""
-    text = json.dumps(data_package(name, map(Path, tables)), indent=2, ensure_ascii=False)
-    file.write_text(text + "\n", encoding="utf-8")
+    file.write_text(json.dumps(package, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _resource(file: Path, name: str) -> dict[str, Any]:

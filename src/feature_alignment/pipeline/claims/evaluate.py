@@ -13,8 +13,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.claims.ledger import Claim, Select
+from feature_alignment.pipeline.claims.ledger import Claim, Select, load_ledger
 from feature_alignment.pipeline.claims.rules import (
     AGREEMENT,
     NEAR,
@@ -78,12 +77,9 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
     """Judge one claim on its figure's table, which shows real (or synthetic) data or a stand-in.
 
     Raises:
-        UserError: if the preset is unknown, the table lacks a column that the claim names, or
-            its rows are ambiguous, not finite, or cannot be combined.
+        UserError: if the table lacks a column that the claim names, or its rows are ambiguous, not
+            finite, or cannot be combined.
     """
-    for name in (preset, claim.lowest_preset):
-        if name not in PRESETS:
-            raise UserError(f"preset: unknown preset {name!r}; {suggestion(name, PRESETS)}.")
     if PRESETS.index(preset) < PRESETS.index(claim.lowest_preset):
         reason = f"needs the sizes of preset {claim.lowest_preset} or larger; this is {preset}"
         return Verdict(Outcome.NOT_TESTABLE, reason)
@@ -104,13 +100,12 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
 def _numbers(claim: Claim, values: pd.Series) -> dict[str, Any]:
     per_seed = values.groupby(level="seed", sort=True).mean()
     spread = values if _by_draw(claim) else per_seed
-    low, high = _zone(claim, values)
+    zone = (end if math.isfinite(end) else None for end in _zone(claim, values))
     return {
         "ours": float(per_seed.mean()),
         "sd": float(spread.std(ddof=1)) if len(spread) > 1 else None,
         "seeds": len(per_seed),
-        "low": low if math.isfinite(low) else None,
-        "high": high if math.isfinite(high) else None,
+        **dict(zip(("low", "high"), zone, strict=True)),
         "least": float(values.min()),
         "most": float(values.max()),
         "by_seed": tuple(map(float, per_seed)),
@@ -209,15 +204,8 @@ def describe_criterion(claim: Claim) -> str:
 
 def _describe_data(datasets: Iterable[Sequence[str]]) -> str:
     named = {EMBEDDED: "embedded stand-in"}
-    return "; ".join(f"{name}: {named.get(source, source)}" for name, source in datasets) or (
-        "generated"
-    )
-
-
-def _describe_spread(claim: Claim, verdict: Verdict) -> str:
-    if verdict.sd is None:
-        return ""
-    return f"sd over {'draws' if _by_draw(claim) else 'seeds'} (n − 1)"
+    told = "; ".join(f"{name}: {named.get(source, source)}" for name, source in datasets)
+    return told or "generated"
 
 
 def evaluate_all(
@@ -225,13 +213,8 @@ def evaluate_all(
 ) -> pd.DataFrame:
     """Judge the claims about the figures that have tables: a row with `COLUMNS` for each.
 
-    Args:
-        ledger: the claims.
-        tables: the figures' tables.
-        spec: what `Plan.selection_spec` tells of the figures: preset, what was changed, data.
-
-    Raises:
-        UserError: as `evaluate`.
+    The spec is what `Plan.selection_spec` tells of the figures: preset, what was changed, data.
+    Errors are those of `evaluate`.
     """
     rows = []
     for claim in ledger:
@@ -240,6 +223,7 @@ def evaluate_all(
         about = spec["figures"][claim.figure]
         real = all(source != EMBEDDED for _, source in about["datasets"])
         verdict = evaluate(claim, tables[claim.figure], spec["preset"], real)
+        spread = f"sd over {'draws' if _by_draw(claim) else 'seeds'} (n − 1)"
         rows.append(
             {key: getattr(claim, key) for key in (*_OF_CLAIM, "unit")}
             | vars(verdict)
@@ -249,7 +233,7 @@ def evaluate_all(
                 "changed": "; ".join(about["changed"]),
                 "criterion": describe_criterion(claim),
                 "data": _describe_data(about["datasets"]),
-                "spread": _describe_spread(claim, verdict),
+                "spread": "" if verdict.sd is None else spread,
                 "by_seed": " ".join(f"{value:.6g}" for value in verdict.by_seed),
             }
         )
@@ -257,6 +241,23 @@ def evaluate_all(
     numbers = ("paper_value", "ours", "sd", "p_value", "low", "high", "least", "most")
     others = {"seeds": int, "agreeing": "Int64", "units": "Int64"}
     return frame.astype(dict.fromkeys(numbers, float) | others)
+
+
+def judge_claims(
+    spec: Spec, table_files: Sequence[str | Path], ledgers: Sequence[Path], verdicts_file: Path
+) -> pd.DataFrame:
+    """Judge every claim about the given figures and write the verdicts.
+
+    Args:
+        spec: what `Plan.selection_spec` tells of the figures.
+        table_files: one tidy table for each figure, `<figure>.csv`.
+        ledgers: the papers' `claims.yaml`.
+        verdicts_file: the CSV to write.
+    """
+    tables = {path.stem: pd.read_csv(path) for path in map(Path, table_files)}
+    verdicts = evaluate_all(load_ledger(ledgers), tables, spec)
+    write_verdicts(verdicts, verdicts_file)
+    return verdicts
 
 
 def write_verdicts(verdicts: pd.DataFrame, path: Path) -> None:
