@@ -17,20 +17,18 @@ from feature_alignment.pipeline.report.deviations import sections
 from feature_alignment.pipeline.report.page import Report, ReportFigure, render_report
 from feature_alignment.pipeline.spec import Spec
 
-PathLike = str | Path
-
 
 def make_report(
     spec: Spec,
     *,
-    pngs: Sequence[PathLike],
-    pdfs: Sequence[PathLike],
-    tables: Sequence[PathLike],
-    made: Sequence[PathLike],
-    provenances: Sequence[PathLike],
-    data: Sequence[PathLike],
-    verdicts: PathLike,
-    robustness: PathLike | None,
+    pngs: Sequence[str | Path],
+    pdfs: Sequence[str | Path],
+    tables: Sequence[str | Path],
+    made: Sequence[str | Path],
+    provenances: Sequence[str | Path],
+    data: Sequence[str | Path],
+    verdicts: str | Path,
+    robustness: str | Path | None,
     ledgers: Sequence[Path],
     page: Path,
     folder: Path,
@@ -39,10 +37,10 @@ def make_report(
 
     Args:
         spec: what `Plan.selection_spec` tells of the figures.
-        pngs: the figures' pictures, in the order of `figures`.
+        pngs: the figures' pictures, in the order of the spec.
         pdfs: the same as PDF.
-        tables: the figures' tables, in the same order.
-        made: the figures' provenance, in the same order.
+        tables: their tables, in the same order.
+        made: their provenance, in the same order.
         provenances: provenance.json of each run.
         data: the provenance of each dataset.
         verdicts: the CSV of verdicts.
@@ -77,7 +75,7 @@ def make_report(
         ledger=ledger,
         verdicts=pd.read_csv(verdicts),
         git=git_state(),
-        robustness=_robustness(robustness),
+        robustness={} if robustness is None else _robustness(robustness),
         multiverse=Path(robustness).with_name("multiverse.html") if robustness else None,
         runs={
             "/".join(path.parts[-3:-1]): read_provenance(path) for path in map(Path, provenances)
@@ -92,14 +90,12 @@ def _quantity(claim: Claim) -> str:
     """What a claim's numbers are: its metrics, and how two of them are compared."""
     metric = claim.select.get("metric", [])
     names = map(str, metric if isinstance(metric, list) else [metric])
-    entries = [describe(claim.paper, "metrics", name) for name in names]
-    words = "; ".join(entry.meaning.rstrip(".") for entry in entries if entry is not None)
+    entries = filter(None, (describe(claim.paper, "metrics", name) for name in names))
+    words = "; ".join(entry.meaning.rstrip(".") for entry in entries)
     return f"{claim.combine}: {words}" if claim.combine else words
 
 
-def _robustness(file: PathLike | None) -> dict[str, Any]:
-    if file is None:
-        return {}
+def _robustness(file: str | Path) -> dict[str, Any]:
     judged = pd.read_csv(file).dropna(subset="word")
     return {row["claim"]: row for row in judged.to_dict("records")}
 
