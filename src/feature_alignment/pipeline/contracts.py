@@ -82,10 +82,10 @@ def told(error: Exception, place: str = "") -> str:
     """An exception in one line: the place in a paper's code, or else the given one; what it is."""
     from pydantic import ValidationError
 
-    own = [(f, line) for f, line in traceback.walk_tb(error.__traceback__) if _is_of_a_paper(f)]
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if _is_of_a_paper(frame):
+            place = f"{frame.f_code.co_filename}:{line}"
     kind, words = type(error).__name__, str(error)
-    if own:
-        place = f"{own[-1][0].f_code.co_filename}:{own[-1][1]}"
     if isinstance(error, SyntaxError):
         place, words = f"{error.filename}:{error.lineno}", error.msg
     elif isinstance(error, ValidationError):

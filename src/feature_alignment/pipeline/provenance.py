@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import platform
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -59,16 +58,14 @@ def git_state() -> dict[str, Any]:
 
     Both are null where there is no git or no checkout, as in an installed package.
     """
-    folder = Path(__file__).resolve().parent
-    git = shutil.which("git")
+    here = ["git", "-C", str(Path(__file__).resolve().parent)]
 
     def ask(*arguments: str) -> str | None:
-        if git is None:
-            return None
-        done = subprocess.run(
-            [git, "-C", str(folder), *arguments], capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else None
+        with suppress(OSError, subprocess.CalledProcessError):
+            return subprocess.run(
+                [*here, *arguments], capture_output=True, text=True, check=True
+            ).stdout.strip()
+        return None
 
     status = ask("status", "--porcelain", "--untracked-files=no")
     return {"commit": ask("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}

@@ -156,13 +156,11 @@ def run_experiment(
         spec: the point's spec; `parameters.seeds` is the number of seeds.
         data_files: the canonical files of the datasets that the spec names, in the order of
             `feature_alignment.pipeline.spec.dataset_keys`.
-        checkpoints: what a run that is killed can go on from, and goes on from here; None for no
-            such thing.
+        checkpoints: what a run that is killed can go on from; None for no such thing.
 
     Raises:
         UserError: if a parameter is not possible, a training fails, or a metric is not finite; it
             names the point.
-        ValueError: if the spec names more or fewer datasets than there are files.
     """
     experiment, seeds = spec["experiment"], spec["parameters"]["seeds"]
     module, about = experiment_module(experiment), f"{experiment}/{spec['point']}"
