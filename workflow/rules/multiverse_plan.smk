@@ -38,10 +38,7 @@ def block_data(wildcards):
     """The canonical data files that a block reads."""
     universes = block_spec(wildcards)["universes"]
     used = datasets_used(run for u in universes for run in u["runs"].values())
-    return [
-        f"results/{wildcards.name}/data/{dataset}.{source}.npz"
-        for dataset, source in used
-    ]
+    return data_files(wildcards, used)
 
 
 def block_modules(wildcards):

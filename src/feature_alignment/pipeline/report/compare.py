@@ -84,8 +84,8 @@ def different_settings(name: str, other: str) -> Iterator[tuple[str, str, str, s
     found: dict[tuple[str, str, str], list[str]] = {}
     for run in sorted(here.keys() | there.keys()):
         experiment, _, point = run.partition("/")
-        for key, *values in _differences(here.get(run), there.get(run)):
-            found.setdefault((f"{experiment}: {key}", *values), []).append(point)
+        for key, mine, own in _differences(here.get(run), there.get(run)):
+            found.setdefault((f"{experiment}: {key}", mine, own), []).append(point)
     for row, points in found.items():
         yield *row, ", ".join(points)
 

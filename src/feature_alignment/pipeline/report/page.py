@@ -74,13 +74,10 @@ class Report:
     """All that the report tells.
 
     Attributes:
-        name: the result's name.
-        preset: the preset that it is made with.
         changes: the settings that are not the preset's own: key, the preset's value, ours.
         papers: what is said of them by citation key, in the order of the page.
         sources: what `data.prepare.prepare_dataset` told of the datasets that the figures show,
             `stand_in` in words, None for the real data; none for synthetic data.
-        ledger: the claims.
         verdicts: what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read.
         git: `commit` and `dirty` of the checkout that makes the report; both may be None.
         runs: provenance of each run, by its name.
