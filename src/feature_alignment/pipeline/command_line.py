@@ -5,7 +5,7 @@ What is run by hand goes to `results/by_hand`, so that it never stands in for a 
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def _figure_and_plan(options: argparse.Namespace) -> tuple[str, Plan]:
     return _name(options.target, all_figures(), "figure"), _plan(options)
 
 
-def _name(target: str, allowed: Sequence[str], what: str) -> str:
+def _name(target: str, allowed: Iterable[str], what: str) -> str:
     name = target.replace("/", "_")
     if name not in allowed:
         raise UserError(f"unknown {what} {target!r}; {suggestion(name, allowed)}.")
@@ -90,7 +90,7 @@ def _name(target: str, allowed: Sequence[str], what: str) -> str:
 
 
 def _run(options: argparse.Namespace) -> None:
-    experiment = _name(options.target, list(all_parameters()), "experiment")
+    experiment = _name(options.target, all_parameters(), "experiment")
     plan = _plan(options)
     points = [point for name, point in plan.specs if name == experiment]
     point = _name(options.point or points[0], points, f"point of {experiment}")
@@ -146,9 +146,9 @@ def _figure(options: argparse.Namespace) -> None:
     print(files["png"])
 
 
-def _table_files(figure: str, plan: Plan) -> list[Path]:
-    tables = Path("results") / plan.name / "tables"
-    return [tables / f"{figure}.{suffix}" for suffix in ("csv", "npz")]
+def _table_files(figure: str, plan: Plan) -> tuple[Path, Path]:
+    table = Path("results") / plan.name / "tables" / f"{figure}.csv"
+    return table, table.with_suffix(".npz")
 
 
 def _check_made(paths: Sequence[Path], figure: str, plan: Plan) -> None:

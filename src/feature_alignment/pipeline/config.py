@@ -137,19 +137,13 @@ _SOURCES = {
 
 def _dataset_model(name: str) -> type[Section]:
     info = DATASETS[name]
+    path = (
+        "The file or folder that the source reads; for a download its folder, null for 'data'. "
+        "Relative to the working directory."
+    )
     fields: dict[str, Any] = {
-        "source": (
-            Literal[info.sources],
-            Field(default="embedded", description=_SOURCES[info.kind]),
-        ),
-        "path": (
-            Annotated[str | None, Field(min_length=1)],
-            Field(
-                default=None,
-                description="The file or folder that the source reads; for a download its folder, "
-                "null for 'data'. Relative to the working directory.",
-            ),
-        ),
+        "source": (Literal[info.sources], Field("embedded", description=_SOURCES[info.kind])),
+        "path": (Annotated[str | None, Field(min_length=1)], Field(None, description=path)),
     }
     return create_model(f"Dataset_{name}", __base__=Section, **fields)
 
@@ -324,10 +318,9 @@ def _without_empty_sections(user: Any, model: Any) -> Any:
         return user
     kept = {}
     for key, value in user.items():
-        field = model.model_fields.get(key)
-        inner = field.annotation if field is not None else None
-        inner = inner if isinstance(inner, type) and issubclass(inner, Section) else None
-        if not (value is None and inner is not None):
+        kind = getattr(model.model_fields.get(key), "annotation", None)
+        inner = kind if isinstance(kind, type) and issubclass(kind, Section) else None
+        if value is not None or inner is None:
             kept[key] = _without_empty_sections(value, inner)
     return kept
 
@@ -344,16 +337,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source_of(
-    path: Sequence[Any], user: Any, files: Iterable[Path], origin: Mapping[str, Path]
+    path: Sequence[Any], user: Any, files: Sequence[Path], origin: Mapping[str, Path]
 ) -> str:
     """The last config file that sets the value at the path, "--config", or the preset's file."""
     if not _holds(user, path) and len(path) > 1 and path[0] == "experiments" and path[1] in origin:
         return str(origin[path[1]])
-    source = "--config"
-    for file in files:
-        if _holds(read_yaml(file), path):
-            source = str(file)
-    return source
+    holding = (str(file) for file in reversed(files) if _holds(read_yaml(file), path))
+    return next(holding, "--config")
 
 
 def _holds(node: Any, path: Sequence[Any]) -> bool:

@@ -181,14 +181,10 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def write_package(name: str, tables: Iterable[str | Path], file: Path) -> None:
-    """Write the Frictionless Data Package (version 2) of a result's tables and their arrays.
+    """Write the Frictionless Data Package (version 2) of a result's tables to a JSON file.
 
+    The tables are `<figure>.csv`, each with an NPZ of arrays beside it.
     Source: https://datapackage.org/standard/data-package.
-
-    Args:
-        name: of the result.
-        tables: the figures' tables, `<figure>.csv`, each with an NPZ beside it.
-        file: the JSON file to write.
     """
     files = [Path(table) for table in tables]
     keys = sorted({paper_of(table.stem) for table in files})

@@ -83,10 +83,8 @@ def _folders_below(roots: Iterable[str]) -> dict[str, Path]:
 def add_papers(path: object) -> None:
     """Find papers in a user's folder, too: in this process and in all that it starts.
 
-    To be called before anything is asked of the papers.
-
-    Args:
-        path: the folder above the papers' folders, from the working directory; None for none.
+    To be called before anything is asked of the papers, with the folder above the papers' folders,
+    from the working directory, or None.
 
     Raises:
         UserError: if it holds no paper, or a paper's key is taken.

@@ -273,10 +273,10 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
         case "literal_error":
             allowed = [part.strip("'") for part in re.split(", | or ", context["expected"])]
             return f"found {shown}; {suggestion(found, allowed)}"
-        case "selection":
-            return f"found {kind(found)}; write all, or a list of different names"
         case plain if plain in _PLAIN:
             return _PLAIN[plain].format(shown=shown, **context)
+        case "selection":
+            return f"found {kind(found)}; write all, or a list of different names"
         case wrong if wrong in _WANTED:
             return f"found {kind(found)}, a value of type {_WANTED[wrong]} is needed{_hint(found)}"
         case "value_error":

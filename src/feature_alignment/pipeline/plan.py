@@ -30,7 +30,6 @@ class Plan:
     """What a configuration asks for.
 
     Attributes:
-        config: the configuration.
         figures: the selected figures.
         points: for each figure, selected or not, its points.
         specs: the spec of each (experiment, point).
@@ -89,11 +88,7 @@ class Plan:
 
 
 def make_plan(config: Config, preset: Config | None = None) -> Plan:
-    """The plan of a complete configuration.
-
-    Args:
-        config: the configuration.
-        preset: what the preset's own would be, to tell what was changed; None if it is the same.
+    """The plan of a complete configuration; `preset` is the preset's own, to tell what was changed.
 
     Raises:
         UserError: if a selected paper, figure or dataset does not exist or cannot be used; or if

@@ -55,10 +55,7 @@ def check_proof(provenance: Path) -> None:
 
 
 def verify(name: str) -> int:
-    """Check every file of a result that a provenance file speaks for.
-
-    Returns:
-        The number of jobs whose outputs are as they were written.
+    """Check every file of a result that a provenance file speaks for; the number of jobs.
 
     Raises:
         UserError: if there is no such result, or with all that is wrong, a line each.

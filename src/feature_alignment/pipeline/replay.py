@@ -20,11 +20,8 @@ COLUMNS = ["run", "verdict", "quantity", "relative_difference", "reason"]
 def sampled(plan: Plan, fraction: float) -> list[str]:
     """A sample of the finished runs of the selected figures, `<experiment>/<point>` each.
 
-    It is the same at every call, and a larger one has all runs of a smaller one.
-
-    Args:
-        plan: the plan of the result; runs with other settings than its own are not finished.
-        fraction: share of the runs, in (0, 1], rounded up.
+    It is the same at every call, and a larger one has all runs of a smaller one; their share, in
+    (0, 1], is rounded up. Runs with other settings than the plan's own are not finished.
 
     Raises:
         UserError: if none is finished, or a provenance file is damaged.

@@ -78,9 +78,9 @@ class SeedRun(Generic[P]):
         """PyTorch's random stream of this seed for one purpose, on the CPU."""
         return torch_stream(self.seed, name)
 
-    def progress(self, steps: int, detail: str = "") -> Progress:
-        """A report of the progress of a training; `detail` tells it from the seed's others."""
-        return Progress(steps, f"{self.label}, {detail}" if detail else self.label)
+    def progress(self, steps: int) -> Progress:
+        """A report of the progress of a training."""
+        return Progress(steps, self.label)
 
     def checkpoint(self, name: str = "training") -> TrainingCheckpoint | None:
         """Where the training of that name saves its state, and goes on from after it was killed."""
@@ -120,10 +120,8 @@ class SeedResult:
     def extend(self, recorder: Recorder, prefix: str = "", **further: Any) -> None:
         """Add all that was recorded during a training.
 
-        Args:
-            recorder: the record.
-            prefix: put before the arrays' names, for a seed that trains several networks.
-            further: columns that tell those networks apart, with their values.
+        Where a seed trains several networks, the prefix is put before the arrays' names, and
+        `further` are columns that tell the networks apart, with their values.
         """
         for row in recorder.frame().to_dict("records"):
             self.rows.append({**{str(column): value for column, value in row.items()}, **further})
@@ -161,6 +159,7 @@ def run_experiment(
     Raises:
         UserError: if a parameter is not possible, a training fails, or a metric is not finite; it
             names the point.
+        ValueError: if the spec names more or fewer datasets than there are files.
     """
     experiment, seeds = spec["experiment"], spec["parameters"]["seeds"]
     module, about = experiment_module(experiment), f"{experiment}/{spec['point']}"

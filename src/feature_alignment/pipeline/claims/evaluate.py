@@ -13,20 +13,9 @@ from typing import Any, cast
 
 import pandas as pd
 
+from feature_alignment.pipeline.claims import rules
 from feature_alignment.pipeline.claims.ledger import Claim, Select, load_ledger
-from feature_alignment.pipeline.claims.rules import (
-    AGREEMENT,
-    NEAR,
-    PARTLY,
-    Finding,
-    Outcome,
-    at_most,
-    judge_agreement,
-    judge_cases,
-    judge_number,
-    judge_size,
-    near_reach,
-)
+from feature_alignment.pipeline.claims.rules import AGREEMENT, NEAR, PARTLY, Finding, Outcome
 from feature_alignment.pipeline.claims.selection import (
     MissingRowsError,
     claim_remarks,
@@ -55,11 +44,8 @@ class Verdict(Finding):
         ours: mean of our values over seeds, in the claim's unit; None if not testable here.
         sd: standard deviation (n − 1) over seeds, or over all draws if the paper's number is one;
             None for a single value.
-        seeds: number of seeds.
-        low: where the criterion's zone begins; None where it has no such end.
-        high: where it ends.
-        least: the smallest of all values, of each draw of each seed.
-        most: the largest.
+        low: where the criterion's zone begins; None without one. `high`: where it ends.
+        least: the smallest of all values, of each draw of each seed; `most`: the largest.
         by_seed: the mean of each seed's values.
     """
 
@@ -100,12 +86,13 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
 def _numbers(claim: Claim, values: pd.Series) -> dict[str, Any]:
     per_seed = values.groupby(level="seed", sort=True).mean()
     spread = values if _by_draw(claim) else per_seed
-    zone = (end if math.isfinite(end) else None for end in _zone(claim, values))
+    low, high = (end if math.isfinite(end) else None for end in _zone(claim, values))
     return {
         "ours": float(per_seed.mean()),
         "sd": float(spread.std(ddof=1)) if len(spread) > 1 else None,
         "seeds": len(per_seed),
-        **dict(zip(("low", "high"), zone, strict=True)),
+        "low": low,
+        "high": high,
         "least": float(values.min()),
         "most": float(values.max()),
         "by_seed": tuple(map(float, per_seed)),
@@ -121,14 +108,14 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
     if claim.each:
         holds = pd.Series([_holds(claim, value) for value in values.to_numpy()], values.index)
         if claim.kind == "mathematics":
-            return judge_cases(holds, demand)
-        return judge_agreement(holds, demand, _units(claim))
+            return rules.judge_cases(holds, demand)
+        return rules.judge_agreement(holds, demand, _units(claim))
     if claim.criterion.comparator == "near":
         number, single = cast(float, claim.paper_value), claim.single_network
-        return judge_number(values, number, claim.half_unit, claim.from_one, single)
+        return rules.judge_number(values, number, claim.half_unit, claim.from_one, single)
     mean = float(values.groupby(level="seed").mean().mean())
     nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
-    return judge_size(mean, _holds(claim, mean), nearer, claim.from_one, demand)
+    return rules.judge_size(mean, _holds(claim, mean), nearer, claim.from_one, demand)
 
 
 def _units(claim: Claim) -> str:
@@ -148,8 +135,8 @@ def _judge_corrected(
 def _zone(claim: Claim, values: pd.Series) -> tuple[float, float]:
     if claim.criterion.comparator != "near" or claim.criterion.tolerance is not None:
         return _band(claim)
-    number = cast(float, claim.paper_value)
-    reach, _ = near_reach(values, number, claim.half_unit, claim.from_one, claim.single_network)
+    number, single = cast(float, claim.paper_value), claim.single_network
+    reach, _ = rules.near_reach(values, number, claim.half_unit, claim.from_one, single)
     return number - reach, number + reach
 
 
@@ -167,7 +154,7 @@ def _holds(claim: Claim, value: float) -> bool:
     low, high = _band(claim)
     if claim.criterion.comparator in ("above", "below"):
         return low < value < high
-    return at_most(low - value, 0.0) and at_most(value - high, 0.0)
+    return rules.at_most(low - value, 0.0) and rules.at_most(value - high, 0.0)
 
 
 def _demand(claim: Claim) -> str:
@@ -246,13 +233,9 @@ def evaluate_all(
 def judge_claims(
     spec: Spec, table_files: Sequence[str | Path], ledgers: Sequence[Path], verdicts_file: Path
 ) -> pd.DataFrame:
-    """Judge every claim about the given figures and write the verdicts.
+    """Judge every claim about some figures, whose tables are `<figure>.csv`, and write a CSV.
 
-    Args:
-        spec: what `Plan.selection_spec` tells of the figures.
-        table_files: one tidy table for each figure, `<figure>.csv`.
-        ledgers: the papers' `claims.yaml`.
-        verdicts_file: the CSV to write.
+    The spec is what `Plan.selection_spec` tells of the figures, the ledgers papers' `claims.yaml`.
     """
     tables = {path.stem: pd.read_csv(path) for path in map(Path, table_files)}
     verdicts = evaluate_all(load_ledger(ledgers), tables, spec)

@@ -13,7 +13,6 @@ import difflib
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -25,14 +24,12 @@ from feature_alignment.pipeline.papers import paper_folder
 from feature_alignment.pipeline.parameters import Section, check
 
 # What each comparator needs; a key of another comparator is a mistake.
-_NEEDS = MappingProxyType(
-    {
-        "near": set(),
-        "above": {"low", "why"},
-        "below": {"high", "why"},
-        "between": {"low", "high", "why"},
-    }
-)
+_NEEDS: dict[str, set[str]] = {
+    "near": set(),
+    "above": {"low", "why"},
+    "below": {"high", "why"},
+    "between": {"low", "high", "why"},
+}
 
 Text = Annotated[str, Field(min_length=1)]
 Select = dict[str, str | bool | int | float | list[Any]]

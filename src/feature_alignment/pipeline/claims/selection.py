@@ -112,8 +112,7 @@ def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Se
     none = pd.Series(0, index=rows.index)
     within = (rows[column] if column else none for column in (claim.independent, claim.over))
     index = pd.MultiIndex.from_arrays([rows["seed"], *within], names=INDEX)
-    values = pd.Series(rows[VALUE].to_numpy(dtype=np.float64), index=index, name=VALUE)
-    values = values.sort_index()
+    values = pd.Series(rows[VALUE].to_numpy(dtype=np.float64), index, name=VALUE).sort_index()
     _check_values(claim, values)
     return values
 

@@ -6,7 +6,7 @@ modules for their experiment points and must stay quick.
 
 import io
 import textwrap
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, cast
@@ -144,11 +144,8 @@ def sequence_map() -> "Colormap":
 
 def sequence_looks(number: int) -> list[dict[str, Any]]:
     """Colours of an ordered series with a line for each, as `draw_curve` takes them."""
-    lines = islice(cycle(SEQUENCE_LINES), number)
-    return [
-        {"colour": colour, "linestyle": line}
-        for colour, line in zip(sequence_colours(number), lines, strict=True)
-    ]
+    looks = zip(sequence_colours(number), cycle(SEQUENCE_LINES), strict=False)
+    return [{"colour": colour, "linestyle": line} for colour, line in looks]
 
 
 def panel_letters(*axes: "Axes") -> None:
