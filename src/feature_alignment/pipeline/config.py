@@ -232,7 +232,11 @@ def _differences(
 
 
 def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dict[str, Path]]:
-    """The settings of a preset, general and each paper's own, and the file of each experiment's."""
+    """The settings of a preset, general and each paper's own, and the file of each experiment's.
+
+    Raises:
+        UserError: if a file of it cannot be read.
+    """
     settings = read_yaml(workflow_folder / "presets" / f"{preset}.yaml")
     experiments: dict[str, Any] = {}
     origin: dict[str, Path] = {}

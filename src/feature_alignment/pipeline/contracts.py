@@ -53,10 +53,8 @@ def must(holds: bool, otherwise: str) -> None:
 def owed_by(function: str, module: str, what: str) -> Iterator[None]:
     """Call a paper's function in here: what it raises becomes one sentence.
 
-    Args:
-        function: points, table, draw or run_seed.
-        module: the dotted name of its module.
-        what: the figure or point that it is called for.
+    The function is points, table, draw or run_seed, the module is named with dots, and `what` is
+    the figure or point that it is called for.
 
     Raises:
         PaperError: naming all three, what went wrong and where, and what the function owes.

@@ -95,12 +95,9 @@ def dictionaries(*keys: str) -> list[Path]:
 
 
 def describe(paper: str, kind: str, name: str) -> Entry | None:
-    """What the dictionary says of a name, or None if it says nothing.
+    """What the dictionary says of a name in a paper's results, or None if it says nothing.
 
-    Args:
-        paper: the citation key of the paper whose results have the name.
-        kind: a field of `Dictionary`.
-        name: the name; of an array of a run without `seed<i>/`.
+    The kind is a field of `Dictionary`; an array of a run is named without `seed<i>/`.
     """
     entries = [getattr(read_dictionary(file), kind) for file in dictionaries(paper)]
     for own in entries:
@@ -156,24 +153,16 @@ def _chapter(title: str, file: Path) -> Iterator[str]:
     yield from ("", f"## {title}")
     for kind, heading in TITLES.items():
         entries: dict[str, Entry] = getattr(read_dictionary(file), kind)
-        keys = [
-            key
-            for key in ("meaning", "formula", "unit", "source")
-            if any(getattr(entry, key) for entry in entries.values())
-        ]
+        texts = ("meaning", "formula", "unit", "source")
+        keys = [key for key in texts if any(getattr(entry, key) for entry in entries.values())]
         if entries:
-            yield from (
-                "",
-                f"### {heading}",
-                "",
-                _row(["name", *keys]),
-                _row(["---", *("---" for _ in keys)]),
-            )
+            head = [_row(["name", *keys]), _row(["---"] * (1 + len(keys)))]
+            yield from ("", f"### {heading}", "", *head)
         for name, entry in entries.items():
             words = "; ".join(f"`{word}`: {meaning}" for word, meaning in entry.values.items())
-            texts = {key: getattr(entry, key) for key in keys}
-            texts["meaning"] += f" {words}." if words else ""
-            yield _row([f"`{name}`", *texts.values()])
+            cells = {key: getattr(entry, key) for key in keys}
+            cells["meaning"] += f" {words}." if words else ""
+            yield _row([f"`{name}`", *cells.values()])
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -222,11 +211,8 @@ def _table(file: Path) -> dict[str, Any]:
         kind = types.get(frame[column].dtype.kind, "string")
         fields.append({"name": column, "type": kind, **_said(paper, "columns", str(column))})
         if column in ("metric", "split", "layer"):
-            found = {
-                str(value): _said(paper, f"{column}s", str(value))
-                for value in frame[column].unique()
-            }
-            fields[-1][f"{column}s"] = [{"name": value, **said} for value, said in found.items()]
+            kind, values = f"{column}s", dict.fromkeys(map(str, frame[column].unique()))
+            fields[-1][kind] = [{"name": value, **_said(paper, kind, value)} for value in values]
     about = {"type": "table", "mediatype": "text/csv", "encoding": "utf-8"}
     return {**_resource(file, file.stem), **about, "schema": {"fields": fields}}
 

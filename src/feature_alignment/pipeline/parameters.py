@@ -150,12 +150,9 @@ Schedule = Geometric | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(
 
 
 def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any]], str]) -> Any:
-    """The instance of a model that has these values, which are checked.
+    """The instance of a model that has these values, dicts and lists as read from YAML, checked.
 
-    Args:
-        model: a section of the configuration, or another pydantic model.
-        values: nested dicts and lists as read from YAML.
-        source_of: maps the path of a bad value, a list of keys, to the file it comes from.
+    `source_of` maps the path of a bad value, a list of keys, to the file that it comes from.
 
     Raises:
         UserError: for the first value that does not fit: its file and key, what was found and

@@ -59,10 +59,7 @@ class SeedRun(Generic[P]):
 
     @property
     def to(self) -> dict[str, Any]:
-        """Device, and the floating-point type that the parameter `precision` asks for.
-
-        They are the keywords of `torch.tensor` and of a module's `to`.
-        """
+        """Device and `dtype`, the keywords of `torch.tensor` and of a module's `to`."""
         return {"dtype": self.dtype, "device": self.device}
 
     @property

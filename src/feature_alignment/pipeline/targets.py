@@ -14,13 +14,10 @@ _RUN_FILES = ("/metrics.csv", "/arrays.npz", "/spec.json", "/provenance.json")
 def check_target(
     target: str, wildcards: Mapping[str, str] | None, plan: Plan, named: Sequence[str]
 ) -> None:
-    """Make sure that a target can be made.
+    """Make sure that a target, what the user typed, neither a rule nor a figure, can be made.
 
-    Args:
-        target: what the user typed, neither a rule nor a figure.
-        wildcards: those of the rule that makes this file; None if no rule does.
-        plan: the plan of the result that the file belongs to.
-        named: the rules that are targets.
+    The wildcards are those of the rule that makes this file, None if no rule does; the plan is that
+    of the result that the file belongs to; `named` are the rules that are targets.
 
     Raises:
         UserError: if nothing makes it, with the target that is nearest.

@@ -235,7 +235,8 @@ def judge_claims(
 ) -> pd.DataFrame:
     """Judge every claim about some figures, whose tables are `<figure>.csv`, and write a CSV.
 
-    The spec is what `Plan.selection_spec` tells of the figures, the ledgers papers' `claims.yaml`.
+    The spec is what `Plan.selection_spec` tells of the figures, the ledgers papers' `claims.yaml`;
+    errors are those of `load_ledger` and `evaluate`.
     """
     tables = {path.stem: pd.read_csv(path) for path in map(Path, table_files)}
     verdicts = evaluate_all(load_ledger(ledgers), tables, spec)

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.config import Preset, read_yaml
-from feature_alignment.pipeline.dictionary import describe, dictionaries, read_dictionary
+from feature_alignment.pipeline.dictionary import Text, describe, dictionaries, read_dictionary
 from feature_alignment.pipeline.papers import paper_folder
 from feature_alignment.pipeline.parameters import Section, check
 
@@ -31,7 +31,6 @@ _NEEDS: dict[str, set[str]] = {
     "between": {"low", "high", "why"},
 }
 
-Text = Annotated[str, Field(min_length=1)]
 Select = dict[str, str | bool | int | float | list[Any]]
 
 

@@ -233,17 +233,12 @@ def _told(universe: Universe, group: Multiverse, config: Config, data: Mapping[s
 
 
 def design(sizes: Sequence[int], room: int, default: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Rows of levels, one for each factor: all combinations, or a balanced choice of them.
+    """Rows of levels, one for each factor: all combinations, or a balanced choice, `room` at most.
 
     A choice has each level of a factor equally often, or once more, and the numbers of pairs of two
     factors' levels as equal as `_SWAPS` random swaps within columns can make them (a nearly
     orthogonal array); equal rows stand once. The first row is the default, one more than balance
-    asks for.
-
-    Args:
-        sizes: the number of levels of each factor.
-        room: at most so many rows.
-        default: the row that comes first.
+    asks for. The sizes are the numbers of levels of the factors.
 
     Example:
         >>> design([2, 2], 8, (1, 0))

@@ -61,9 +61,9 @@ def judge_universes(
     preset: str,
     real: Mapping[str, bool],
 ) -> pd.DataFrame:
-    """A row for each claim of a group, the ledger's, in each of its universes.
+    """A row for each claim of the ledger in each universe, run at this preset.
 
-    At this preset they were run; `real` says of each figure whether it shows real data.
+    `real` says of each figure whether it shows real data.
 
     Returns:
         Columns `claim`, `universe`, `status` (counted, not learnt, failed), `verdict`, `holds`
