@@ -58,7 +58,7 @@ def test_blocks_are_run_one_after_the_other_and_what_they_print_and_save_is_kept
 
 def test_every_module_of_the_library_is_in_the_reference(hooks):
     pages = "".join(hooks.api_pages().values())
-    for module in ("kernels.tangent", "pipeline.claims.judge", "errors", "instrument.monitor"):
+    for module in ("kernels.tangent", "pipeline.claims.evaluate", "errors", "instrument.monitor"):
         assert f"::: feature_alignment.{module}\n" in pages
     assert "papers." not in pages
     assert (

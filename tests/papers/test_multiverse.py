@@ -3,8 +3,7 @@
 import pytest
 
 from feature_alignment.pipeline.config import resolve_config
-from feature_alignment.pipeline.multiverse.design import load_multiverses
-from feature_alignment.pipeline.multiverse.plan import block_specs
+from feature_alignment.pipeline.multiverse.design import block_specs, load_multiverses
 from feature_alignment.pipeline.papers import paper_of
 
 GROUPS = {

@@ -8,11 +8,10 @@ import pytest
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline import dictionary
 from feature_alignment.pipeline.claims.evaluate import COLUMNS
-from feature_alignment.pipeline.claims.ledger import load_ledger
+from feature_alignment.pipeline.claims.ledger import check_claims, load_ledger
 from feature_alignment.pipeline.dictionary import (
     PAGE,
     SHARED,
-    check_claims,
     describe,
     page,
     read_dictionary,

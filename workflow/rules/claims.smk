@@ -20,7 +20,7 @@ rule claims:
         spec=chosen_spec,
         library=library(
             "judge_claims.py",
-            "feature_alignment.pipeline.claims.judge",
+            "feature_alignment.pipeline.claims.evaluate",
             "feature_alignment.pipeline.dictionary",
         ),
         ledgers=content(*ledgers(), *dictionaries()),

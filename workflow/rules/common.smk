@@ -154,14 +154,19 @@ def spec_of(wildcards):
     return plan_of(wildcards.name).specs[wildcards.experiment, wildcards.point]
 
 
+def data_files(wildcards, pairs, kind="npz"):
+    """The canonical files of some (dataset, source) pairs, or those with their provenance."""
+    return [
+        f"results/{wildcards.name}/data/{dataset}.{source}.{kind}"
+        for dataset, source in pairs
+    ]
+
+
 def data_of(wildcards):
     """The canonical data files that a run needs, in the order of its spec's dataset keys."""
     spec = spec_of(wildcards)
     used = [spec["data"][key] for key in dataset_keys(spec)]
-    return [
-        f"results/{wildcards.name}/data/{data['name']}.{data['source']}.npz"
-        for data in used
-    ]
+    return data_files(wildcards, [(data["name"], data["source"]) for data in used])
 
 
 def run_priority(wildcards):
@@ -240,10 +245,7 @@ def chosen_data(wildcards):
     """The provenance of each dataset that the chosen figures show."""
     plan = plan_of(wildcards.name)
     shown = {pair for f in chosen(wildcards) for pair in plan.datasets_of(f)}
-    return [
-        f"results/{wildcards.name}/data/{dataset}.{source}.provenance.json"
-        for dataset, source in sorted(shown)
-    ]
+    return data_files(wildcards, sorted(shown), "provenance.json")
 
 
 def robustness_of(wildcards):

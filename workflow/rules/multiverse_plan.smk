@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from feature_alignment.pipeline.multiverse.design import load_multiverses
+from feature_alignment.pipeline.multiverse.design import block_specs, load_multiverses
+from feature_alignment.pipeline.spec import datasets_used
 
 MULTIVERSES = one_sentence(load_multiverses)
 GROUP_FILES = ("universes.csv", "claims.csv", "effects.csv")
@@ -11,8 +12,6 @@ GROUP_FILES = ("universes.csv", "claims.csv", "effects.csv")
 @cache
 def blocks_of(name, group):
     """What each job of a group runs."""
-    from feature_alignment.pipeline.multiverse.plan import block_specs
-
     return one_sentence(block_specs, group, MULTIVERSES[group], plan_of(name).config)
 
 
@@ -37,12 +36,9 @@ def block_spec(wildcards):
 
 def block_data(wildcards):
     """The canonical data files that a block reads."""
-    from feature_alignment.pipeline.multiverse.plan import data_used
-
-    return [
-        f"results/{wildcards.name}/data/{dataset}.{source}.npz"
-        for dataset, source in data_used(block_spec(wildcards))
-    ]
+    universes = block_spec(wildcards)["universes"]
+    used = datasets_used(run for u in universes for run in u["runs"].values())
+    return data_files(wildcards, used)
 
 
 def block_modules(wildcards):

@@ -5,10 +5,10 @@ from pathlib import Path
 from feature_alignment.pipeline.job import open_job
 from feature_alignment.pipeline.proof import check_proof
 
-modules = ("feature_alignment.pipeline.claims.judge", "feature_alignment.pipeline.dictionary")
+modules = ("feature_alignment.pipeline.claims.evaluate", "feature_alignment.pipeline.dictionary")
 with open_job(snakemake, *modules) as job:
     # Here, since they take seconds, in which an interrupt is to leave no traceback.
-    from feature_alignment.pipeline.claims.judge import judge_claims
+    from feature_alignment.pipeline.claims.evaluate import judge_claims
     from feature_alignment.pipeline.dictionary import write_package
     from feature_alignment.pipeline.papers import ledgers
 

@@ -9,17 +9,5 @@ with open_job(snakemake, "feature_alignment.pipeline.report.make") as job:
     from feature_alignment.pipeline.papers import ledgers
     from feature_alignment.pipeline.report.make import make_report
 
-    make_report(
-        job.spec,
-        pngs=job.input.pngs,
-        pdfs=job.input.pdfs,
-        tables=job.input.tables,
-        made=job.input.made,
-        provenances=job.input.provenances,
-        data=job.input.data,
-        verdicts=job.input.claims,
-        robustness=next(iter(job.input.robustness), None),
-        ledgers=ledgers(),
-        page=job.output("page"),
-        folder=Path(snakemake.output.page).parent,
-    )
+    files, folder = dict(job.input.items()), Path(snakemake.output.page).parent
+    make_report(job.spec, files, job.input.claims, ledgers(), job.output("page"), folder)

@@ -10,13 +10,7 @@ DEVIATION = "relative_deviation"
 
 @dataclass(frozen=True)
 class Check:
-    """One number that tells whether a statement holds.
-
-    Attributes:
-        metric: what is measured.
-        value: the number.
-        columns: what tells it from others of the same metric.
-    """
+    """One number that tells whether a statement holds; `columns` tell it from others like it."""
 
     metric: str
     value: float

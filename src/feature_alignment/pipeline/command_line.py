@@ -5,7 +5,7 @@ What is run by hand goes to `results/by_hand`, so that it never stands in for a 
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,18 +71,18 @@ def _configured(function: Callable[[argparse.Namespace], None], options: Any) ->
     function(options)
 
 
-def _config(options: argparse.Namespace) -> Config:
+def _plan(options: argparse.Namespace) -> Plan:
     if not WORKFLOW.is_dir():
         raise UserError("there is no folder workflow here; start in the root of the checkout.")
-    return resolve_config(options.settings, WORKFLOW, options.preset, options.files)
-
-
-def _plan(options: argparse.Namespace) -> Plan:
-    config = _config(options)
+    config = resolve_config(options.settings, WORKFLOW, options.preset, options.files)
     return make_plan(config, resolve_config({}, WORKFLOW, config.preset))
 
 
-def _name(target: str, allowed: Sequence[str], what: str) -> str:
+def _figure_and_plan(options: argparse.Namespace) -> tuple[str, Plan]:
+    return _name(options.target, all_figures(), "figure"), _plan(options)
+
+
+def _name(target: str, allowed: Iterable[str], what: str) -> str:
     name = target.replace("/", "_")
     if name not in allowed:
         raise UserError(f"unknown {what} {target!r}; {suggestion(name, allowed)}.")
@@ -90,7 +90,7 @@ def _name(target: str, allowed: Sequence[str], what: str) -> str:
 
 
 def _run(options: argparse.Namespace) -> None:
-    experiment = _name(options.target, list(all_parameters()), "experiment")
+    experiment = _name(options.target, all_parameters(), "experiment")
     plan = _plan(options)
     points = [point for name, point in plan.specs if name == experiment]
     point = _name(options.point or points[0], points, f"point of {experiment}")
@@ -105,11 +105,10 @@ def _run_by_hand(plan: Plan, experiment: str, point: str) -> Path:
     data = [_prepared(plan.config, spec["data"][key]["name"]) for key in dataset_keys(spec)]
     result = run_experiment(spec, *data)
     folder = BY_HAND / plan.name / "runs" / experiment / point
-    files = [folder / name for name in ("spec.json", "metrics.csv", "arrays.npz")]
     with (
-        whole_file(files[0]) as about,
-        whole_file(files[1]) as rows,
-        whole_file(files[2]) as arrays,
+        whole_file(folder / "spec.json") as about,
+        whole_file(folder / "metrics.csv") as rows,
+        whole_file(folder / "arrays.npz") as arrays,
     ):
         about.write_text(canonical_json(spec), encoding="utf-8")
         write_result(result, rows, arrays)
@@ -136,8 +135,7 @@ def _prepared(config: Config, name: str) -> Path:
 def _figure(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import draw_figure, make_table
 
-    figure = _name(options.target, all_figures(), "figure")
-    plan = _plan(options)
+    figure, plan = _figure_and_plan(options)
     folders = {point: _run_by_hand(plan, name, point) for name, point in plan.runs_of(figure)}
     folder = BY_HAND / plan.name / "figures"
     folder.mkdir(parents=True, exist_ok=True)
@@ -148,27 +146,26 @@ def _figure(options: argparse.Namespace) -> None:
     print(files["png"])
 
 
-def _files(figure: str, plan: Plan) -> list[Path]:
-    tables = Path("results") / plan.name / "tables"
-    return [tables / f"{figure}.{suffix}" for suffix in ("csv", "npz")]
+def _table_files(figure: str, plan: Plan) -> tuple[Path, Path]:
+    table = Path("results") / plan.name / "tables" / f"{figure}.csv"
+    return table, table.with_suffix(".npz")
 
 
-def _existing(paths: Sequence[Path], made_by: str) -> None:
+def _check_made(paths: Sequence[Path], figure: str, plan: Plan) -> None:
     for path in paths:
         if not path.exists():
+            made_by = f"snakemake --cores all figures/{plan.name}/{figure}.pdf"
             raise UserError(f"{path}: does not exist; make it with `{made_by}`.")
 
 
 def _table(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import make_table
 
-    figure = _name(options.target, all_figures(), "figure")
-    plan = _plan(options)
+    figure, plan = _figure_and_plan(options)
     root = Path("results") / plan.name
     folders = {point: root / "runs" / name / point for name, point in plan.runs_of(figure)}
-    target = f"snakemake --cores all figures/{plan.name}/{figure}.pdf"
-    _existing([folder / "metrics.csv" for folder in folders.values()], target)
-    table, arrays = _files(figure, plan)
+    _check_made([folder / "metrics.csv" for folder in folders.values()], figure, plan)
+    table, arrays = _table_files(figure, plan)
     with whole_file(table) as partial_table, whole_file(arrays) as partial_arrays:
         make_table(plan.figure_spec(figure), folders, partial_table, partial_arrays)
     print(table)
@@ -177,13 +174,12 @@ def _table(options: argparse.Namespace) -> None:
 def _draw(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import draw_figure
 
-    figure = _name(options.target, all_figures(), "figure")
-    plan = _plan(options)
-    files = _files(figure, plan)
-    _existing(files, f"snakemake --cores all figures/{plan.name}/{figure}.pdf")
+    figure, plan = _figure_and_plan(options)
+    files = _table_files(figure, plan)
+    _check_made(files, figure, plan)
     pictures = [Path("figures") / plan.name / f"{figure}.{kind}" for kind in ("pdf", "png")]
     pictures[0].parent.mkdir(parents=True, exist_ok=True)
-    draw_figure(plan.figure_spec(figure), files[0], files[1], pictures)
+    draw_figure(plan.figure_spec(figure), *files, pictures)
     print(*pictures, sep="\n")
 
 

@@ -18,15 +18,10 @@ from pydantic import BeforeValidator, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError, reason, shortened, suggestion
+from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
-from feature_alignment.pipeline.parameters import (
-    Section,
-    check,
-    keys_of,
-    refuse_what_figures_set,
-)
+from feature_alignment.pipeline.parameters import Section, check, keys_of, refuse_what_figures_set
 
 Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
 PRESETS: tuple[str, ...] = get_args(Preset)
@@ -62,8 +57,8 @@ class Resources(Section):
     """Time limit of a run, in minutes."""
 
 
-class _General(Section):
-    """Everything a user can set; presets, config.yaml, --configfile and --config change it."""
+class Config(Section):
+    """The complete configuration; `datasets` and `experiments` as `config_model` has them."""
 
     preset: Preset = "quick"
     """Sizes of all experiments."""
@@ -83,11 +78,6 @@ class _General(Section):
     """What each training run asks of a cluster's scheduler."""
     fraction: float = Field(default=0.1, gt=0, le=1)
     """Share of the finished runs that the target `replay` makes again."""
-
-
-class Config(_General):
-    """The complete configuration; `datasets` and `experiments` as `config_model` has them."""
-
     datasets: Any
     experiments: Any
 
@@ -120,17 +110,16 @@ def config_model() -> type[Config]:
         for name, kind in all_parameters().items()
     }
     parts = {
-        part: create_model(f"{part.title()}", __base__=Section, **fields)
-        for part, fields in (("datasets", datasets), ("experiments", experiments))
+        "datasets": (datasets, "Where each dataset comes from; see the README's section on data."),
+        "experiments": (
+            experiments,
+            "Parameters of each experiment; the defaults are the papers' settings.",
+        ),
     }
-    about = {
-        "datasets": "Where each dataset comes from; see the README's section on data.",
-        "experiments": "Parameters of each experiment; the defaults are the papers' settings.",
-    }
-    fields: dict[str, Any] = {
-        part: (model, Field(default=model(), description=about[part]))
-        for part, model in parts.items()
-    }
+    fields: dict[str, Any] = {}
+    for part, (keys, about) in parts.items():
+        model = create_model(part.title(), __base__=Section, **keys)
+        fields[part] = (model, Field(default=model(), description=about))
     other = "Name of the result that the target `compare` sets beside this one."
     fields["with"] = (Name, Field(default=None, description=other))
     return create_model("Configuration", __base__=Config, **fields)
@@ -148,19 +137,13 @@ _SOURCES = {
 
 def _dataset_model(name: str) -> type[Section]:
     info = DATASETS[name]
+    path = (
+        "The file or folder that the source reads; for a download its folder, null for 'data'. "
+        "Relative to the working directory."
+    )
     fields: dict[str, Any] = {
-        "source": (
-            Literal[info.sources],
-            Field(default="embedded", description=_SOURCES[info.kind]),
-        ),
-        "path": (
-            Annotated[str | None, Field(min_length=1)],
-            Field(
-                default=None,
-                description="The file or folder that the source reads; for a download its folder, "
-                "null for 'data'. Relative to the working directory.",
-            ),
-        ),
+        "source": (Literal[info.sources], Field("embedded", description=_SOURCES[info.kind])),
+        "path": (Annotated[str | None, Field(min_length=1)], Field(None, description=path)),
     }
     return create_model(f"Dataset_{name}", __base__=Section, **fields)
 
@@ -252,10 +235,8 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
     """The settings of a preset, general and each paper's own, and the file of each experiment's.
 
     Raises:
-        UserError: if there is no such preset or a file of it cannot be read.
+        UserError: if a file of it cannot be read.
     """
-    if preset not in PRESETS:
-        raise UserError(f"preset: unknown preset {preset!r}; {suggestion(preset, PRESETS)}.")
     settings = read_yaml(workflow_folder / "presets" / f"{preset}.yaml")
     experiments: dict[str, Any] = {}
     origin: dict[str, Path] = {}
@@ -341,10 +322,9 @@ def _without_empty_sections(user: Any, model: Any) -> Any:
         return user
     kept = {}
     for key, value in user.items():
-        field = model.model_fields.get(key)
-        inner = field.annotation if field is not None else None
-        inner = inner if isinstance(inner, type) and issubclass(inner, Section) else None
-        if not (value is None and inner is not None):
+        kind = getattr(model.model_fields.get(key), "annotation", None)
+        inner = kind if isinstance(kind, type) and issubclass(kind, Section) else None
+        if value is not None or inner is None:
             kept[key] = _without_empty_sections(value, inner)
     return kept
 
@@ -361,16 +341,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source_of(
-    path: Sequence[Any], user: Any, files: Iterable[Path], origin: Mapping[str, Path]
+    path: Sequence[Any], user: Any, files: Sequence[Path], origin: Mapping[str, Path]
 ) -> str:
     """The last config file that sets the value at the path, "--config", or the preset's file."""
     if not _holds(user, path) and len(path) > 1 and path[0] == "experiments" and path[1] in origin:
         return str(origin[path[1]])
-    source = "--config"
-    for file in files:
-        if _holds(read_yaml(file), path):
-            source = str(file)
-    return source
+    holding = (str(file) for file in reversed(files) if _holds(read_yaml(file), path))
+    return next(holding, "--config")
 
 
 def _holds(node: Any, path: Sequence[Any]) -> bool:

@@ -53,10 +53,8 @@ def must(holds: bool, otherwise: str) -> None:
 def owed_by(function: str, module: str, what: str) -> Iterator[None]:
     """Call a paper's function in here: what it raises becomes one sentence.
 
-    Args:
-        function: points, table, draw or run_seed.
-        module: the dotted name of its module.
-        what: the figure or point that it is called for.
+    The function is points, table, draw or run_seed, the module is named with dots, and `what` is
+    the figure or point that it is called for.
 
     Raises:
         PaperError: naming all three, what went wrong and where, and what the function owes.
@@ -82,10 +80,10 @@ def told(error: Exception, place: str = "") -> str:
     """An exception in one line: the place in a paper's code, or else the given one; what it is."""
     from pydantic import ValidationError
 
-    own = [(f, line) for f, line in traceback.walk_tb(error.__traceback__) if _is_of_a_paper(f)]
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if _is_of_a_paper(frame):
+            place = f"{frame.f_code.co_filename}:{line}"
     kind, words = type(error).__name__, str(error)
-    if own:
-        place = f"{own[-1][0].f_code.co_filename}:{own[-1][1]}"
     if isinstance(error, SyntaxError):
         place, words = f"{error.filename}:{error.lineno}", error.msg
     elif isinstance(error, ValidationError):

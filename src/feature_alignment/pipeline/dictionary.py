@@ -6,25 +6,20 @@ underscore, `{metric}` for a metric that is itself described. What a placeholder
 repeated in the pattern's texts; `{unit}` there is the unit of `{metric}`.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import read_yaml
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import paper_folder, paper_of, papers
 from feature_alignment.pipeline.parameters import Section, check
 from feature_alignment.pipeline.proof import sha256_of
-
-if TYPE_CHECKING:
-    from feature_alignment.pipeline.claims.ledger import Claim
 
 SHARED = Path(__file__).with_name("metrics.yaml")
 PAGE = Path("docs") / "data-dictionary.md"
@@ -100,12 +95,9 @@ def dictionaries(*keys: str) -> list[Path]:
 
 
 def describe(paper: str, kind: str, name: str) -> Entry | None:
-    """What the dictionary says of a name, or None if it says nothing.
+    """What the dictionary says of a name in a paper's results, or None if it says nothing.
 
-    Args:
-        paper: the citation key of the paper whose results have the name.
-        kind: a field of `Dictionary`.
-        name: the name; of an array of a run without `seed<i>/`.
+    The kind is a field of `Dictionary`; an array of a run is named without `seed<i>/`.
     """
     entries = [getattr(read_dictionary(file), kind) for file in dictionaries(paper)]
     for own in entries:
@@ -136,29 +128,6 @@ def _filled(entry: Entry, words: Mapping[str, str]) -> Entry:
     return entry.but(**texts)
 
 
-def check_claims(claims: "Iterable[Claim]") -> None:
-    """Make sure that the metrics that claims select are described for their papers.
-
-    Raises:
-        UserError: naming the first claim whose metric is not, and the nearest name that is.
-    """
-    for claim in claims:
-        for key in ("select", "relative_to", "corrected"):
-            wanted = (getattr(claim, key) or {}).get("metric", [])
-            for metric in wanted if isinstance(wanted, list) else [wanted]:
-                if describe(claim.paper, "metrics", str(metric)) is None:
-                    raise UserError(_undescribed(claim, key, str(metric)))
-
-
-def _undescribed(claim: "Claim", key: str, metric: str) -> str:
-    *own, shared = dictionaries(claim.paper)
-    names = [name for file in (*own, shared) for name in read_dictionary(file).metrics]
-    near = difflib.get_close_matches(metric, names, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]!r}? Else describe it" if near else "describe it"
-    where = paper_folder(claim.paper) / "metrics.yaml"
-    return f"claim {claim.id}: {key}.metric: {metric!r} is not described; {hint} in {where}."
-
-
 def page(keys: Iterable[str]) -> str:
     """The dictionary of some papers as one page of Markdown."""
     lines = [
@@ -184,43 +153,32 @@ def _chapter(title: str, file: Path) -> Iterator[str]:
     yield from ("", f"## {title}")
     for kind, heading in TITLES.items():
         entries: dict[str, Entry] = getattr(read_dictionary(file), kind)
-        keys = [
-            key
-            for key in ("meaning", "formula", "unit", "source")
-            if any(getattr(entry, key) for entry in entries.values())
-        ]
+        texts = ("meaning", "formula", "unit", "source")
+        keys = [key for key in texts if any(getattr(entry, key) for entry in entries.values())]
         if entries:
-            yield from (
-                "",
-                f"### {heading}",
-                "",
-                _row(["name", *keys]),
-                _row(["---", *("---" for _ in keys)]),
-            )
+            head = [_row(["name", *keys]), _row(["---"] * (1 + len(keys)))]
+            yield from ("", f"### {heading}", "", *head)
         for name, entry in entries.items():
             words = "; ".join(f"`{word}`: {meaning}" for word, meaning in entry.values.items())
-            texts = {key: getattr(entry, key) for key in keys}
-            texts["meaning"] += f" {words}." if words else ""
-            yield _row([f"`{name}`", *texts.values()])
+            cells = {key: getattr(entry, key) for key in keys}
+            cells["meaning"] += f" {words}." if words else ""
+            yield _row([f"`{name}`", *cells.values()])
 
 
 def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def data_package(name: str, tables: Iterable[Path]) -> dict[str, Any]:
-    """The Frictionless Data Package (version 2) of a result's tables and of the arrays beside them.
+def write_package(name: str, tables: Iterable[str | Path], file: Path) -> None:
+    """Write the Frictionless Data Package (version 2) of a result's tables to a JSON file.
 
+    The tables are `<figure>.csv`, each with an NPZ of arrays beside it.
     Source: https://datapackage.org/standard/data-package.
-
-    Args:
-        name: of the result.
-        tables: the figures' tables, `<figure>.csv`, each with an NPZ beside it.
     """
-    files = list(tables)
-    keys = sorted({paper_of(file.stem) for file in files})
+    files = [Path(table) for table in tables]
+    keys = sorted({paper_of(table.stem) for table in files})
     about = [papers()[key] for key in keys]
-    return {
+    package = {
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": name,
         "title": f"Tables of the figures of {', '.join(keys)}",
@@ -230,16 +188,11 @@ def data_package(name: str, tables: Iterable[Path]) -> dict[str, Any]:
         ],
         "resources": [
             resource
-            for file in files
-            for resource in (_table(file), _arrays(file.with_suffix(".npz")))
+            for table in files
+            for resource in (_table(table), _arrays(table.with_suffix(".npz")))
         ],
     }
-
-
-def write_package(name: str, tables: Iterable[str | Path], file: Path) -> None:
-    """Write the data package of a result as JSON, see `data_package`."""
-    text = json.dumps(data_package(name, map(Path, tables)), indent=2, ensure_ascii=False)
-    file.write_text(text + "\n", encoding="utf-8")
+    file.write_text(json.dumps(package, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _resource(file: Path, name: str) -> dict[str, Any]:
@@ -258,11 +211,8 @@ def _table(file: Path) -> dict[str, Any]:
         kind = types.get(frame[column].dtype.kind, "string")
         fields.append({"name": column, "type": kind, **_said(paper, "columns", str(column))})
         if column in ("metric", "split", "layer"):
-            found = {
-                str(value): _said(paper, f"{column}s", str(value))
-                for value in frame[column].unique()
-            }
-            fields[-1][f"{column}s"] = [{"name": value, **said} for value, said in found.items()]
+            kind, values = f"{column}s", dict.fromkeys(map(str, frame[column].unique()))
+            fields[-1][kind] = [{"name": value, **_said(paper, kind, value)} for value in values]
     about = {"type": "table", "mediatype": "text/csv", "encoding": "utf-8"}
     return {**_resource(file, file.stem), **about, "schema": {"fields": fields}}
 

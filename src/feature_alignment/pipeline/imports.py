@@ -135,11 +135,10 @@ def _read(path: Path, state: str) -> _Facts:
 
 def _is_prose(line: ast.stmt) -> bool:
     """Whether a statement is a text and nothing else: a docstring, of whatever stands above."""
-    return (
-        isinstance(line, ast.Expr)
-        and isinstance(line.value, ast.Constant)
-        and isinstance(line.value.value, str)
-    )
+    match line:
+        case ast.Expr(ast.Constant(str())):
+            return True
+    return False
 
 
 @cache

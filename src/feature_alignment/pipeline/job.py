@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil
@@ -153,10 +152,6 @@ class Job:
             self.output(name).replace(final)
         _remove(self.scratch)
 
-    def _discard(self) -> None:
-        for name in self._outputs:
-            _remove(self.output(name))
-
 
 @contextmanager
 def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
@@ -202,7 +197,8 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
         )
         sys.exit(1)
     finally:
-        job._discard()
+        for name in job._outputs:
+            _remove(job.output(name))
     log.info("done in %.1f s", time.monotonic() - job._started)
 
 
@@ -216,7 +212,7 @@ def _set_up_logging(path: Path) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[to_file, to_stderr], force=True)
     log.setLevel(logging.INFO)  # other libraries tell of every font they shorten
     logging.raiseExceptions = False  # a full disk, which holds the log, too, is told once
-    sys.excepthook = _log_uncaught
+    sys.excepthook = lambda _, error, __: log.critical("the job failed", exc_info=error)
 
 
 class _Short(logging.Formatter):
@@ -228,21 +224,9 @@ class _Short(logging.Formatter):
         return f"{text}\n{short_traceback(error).rstrip()}" if error else text
 
 
-def _log_uncaught(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    log.critical("the job failed", exc_info=(kind, error, trace))
-
-
 def _check_environment(modules: list[str]) -> None:
-    """Make sure that no package comes from outside this environment.
-
-    Snakemake appends its own packages to the search path of scripts in conda environments, so a
-    package missing there would silently come from the host, in whatever version.
-
-    Raises:
-        UserError: naming the first package that is missing or comes from elsewhere.
-    """
+    # Snakemake appends its own packages to the search path of scripts in conda environments, so a
+    # package missing there would silently come from the host, in whatever version.
     homes = [Path(sys.prefix), Path(sys.base_prefix), Path(site.getusersitepackages())]
     for name in sorted(external_imports(*modules) - set(sys.stdlib_module_names)):
         found = importlib.util.find_spec(name)

@@ -83,10 +83,8 @@ def _folders_below(roots: Iterable[str]) -> dict[str, Path]:
 def add_papers(path: object) -> None:
     """Find papers in a user's folder, too: in this process and in all that it starts.
 
-    To be called before anything is asked of the papers.
-
-    Args:
-        path: the folder above the papers' folders, from the working directory; None for none.
+    To be called before anything is asked of the papers, with the folder above the papers' folders,
+    from the working directory, or None.
 
     Raises:
         UserError: if it holds no paper, or a paper's key is taken.
@@ -132,12 +130,7 @@ def paper_files(name: str) -> list[Path]:
 
 
 def paper_of(name: str) -> str:
-    """The citation key of a figure or experiment, the first part of its name.
-
-    Example:
-        >>> paper_of("key2024_fig2")
-        'key2024'
-    """
+    """The citation key of a figure or experiment, the first part of its name, `key2024_fig2`."""
     return name.partition("_")[0]
 
 
@@ -173,12 +166,10 @@ def _check_experiment(paper: str, parameters: type[Parameters], where: str) -> N
         hint = suggestion(own, [path.stem for path in folder.glob("[!_]*.py")])
         raise UserError(f"{where}: experiment: there is no module {file}; {hint}.")
     check_source(file, "run_seed")
-    given = {
-        key: field.get_default(call_default_factory=True)
-        for key, field in parameters.model_fields.items()
-        if not field.is_required()
-    }
-    check(parameters, given, lambda _: where)
+    fields = parameters.model_fields.items()
+    given = {key: field for key, field in fields if not field.is_required()}
+    defaults = {key: field.get_default(call_default_factory=True) for key, field in given.items()}
+    check(parameters, defaults, lambda _: where)
 
 
 def experiment_module(experiment: str) -> str:
@@ -194,12 +185,7 @@ def experiment_module(experiment: str) -> str:
 
 @cache
 def _figures_of(paper: str) -> dict[str, tuple[Figure, str]]:
-    """A paper's figures, each with the dotted name of its module, by full name and in order.
-
-    Raises:
-        UserError: if a module cannot be imported, has figures beside `FIGURES`, or two figures
-            have the same name.
-    """
+    # By full name and in order, each with the dotted name of its module.
     found: dict[str, tuple[Figure, str]] = {}
     for file in sorted((paper_folder(paper) / "figures").glob("*.py")):
         module = f"{PAPERS_PACKAGE}.{paper}.figures.{file.stem}"
@@ -242,20 +228,12 @@ def all_figures() -> tuple[str, ...]:
 
 
 def figure_named(name: str) -> Figure:
-    """A figure by its full name, such as "key2024_fig2".
-
-    Raises:
-        UserError: if there is no such figure.
-    """
+    """A figure by its full name, such as "key2024_fig2"; a UserError if there is none."""
     return _found(name)[0]
 
 
 def figure_module(name: str) -> str:
-    """Dotted name of the module that a figure stands in.
-
-    Raises:
-        UserError: if there is no such figure.
-    """
+    """Dotted name of the module that a figure stands in; a UserError if there is no figure."""
     return _found(name)[1]
 
 

@@ -150,12 +150,9 @@ Schedule = Geometric | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(
 
 
 def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any]], str]) -> Any:
-    """The instance of a model that has these values, which are checked.
+    """The instance of a model that has these values, dicts and lists as read from YAML, checked.
 
-    Args:
-        model: a section of the configuration, or another pydantic model.
-        values: nested dicts and lists as read from YAML.
-        source_of: maps the path of a bad value, a list of keys, to the file it comes from.
+    `source_of` maps the path of a bad value, a list of keys, to the file that it comes from.
 
     Raises:
         UserError: for the first value that does not fit: its file and key, what was found and
@@ -202,8 +199,7 @@ def _dotted(path: Iterable[Any]) -> str:
 
 def _path(details: ErrorDetails, values: Any) -> list[Any]:
     """The path of a bad value in what was read; pydantic also names the branches of unions."""
-    path: list[Any] = []
-    node = values
+    path, node = list[Any](), values
     missing = details["type"] == "missing"
     for part in details["loc"]:
         if isinstance(node, Mapping) and part in node:
@@ -225,8 +221,8 @@ def _section_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel] 
             several = False
             continue
         field = None if found is None else found.model_fields.get(str(part))
-        found = None if field is None else _section_in(field.annotation)
-        several = field is not None and get_origin(field.annotation) in (dict, tuple)
+        annotation = None if field is None else field.annotation
+        found, several = _section_in(annotation), get_origin(annotation) in (dict, tuple)
     return found
 
 
@@ -247,10 +243,7 @@ _WANTED = {
     "list_type": "list",
     "dict_type": "section of keys",
     "model_type": "section of keys",
-    "model_attributes_type": "section of keys",
 }
-
-
 _PLAIN = {
     "missing": "missing; it has no default, so give it a value",
     "greater_than_equal": "found {shown}, at least {ge} is needed",
@@ -301,12 +294,9 @@ def kind(value: Any) -> str:
 
 def _hint(found: Any) -> str:
     """What to write for a number that YAML reads as text, such as 1e-3."""
-    if not isinstance(found, str):
-        return ""
     try:
-        number = float(found)
+        number = float(found) if isinstance(found, str) else math.nan
     except ValueError:
-        return ""
-    if not math.isfinite(number):
-        return ""
-    return f"; YAML reads {shortened(found)[1:-1]} as text: write {number!r}"
+        number = math.nan
+    told = f"; YAML reads {shortened(found)[1:-1]} as text: write {number!r}"
+    return told if math.isfinite(number) else ""

@@ -22,7 +22,7 @@ from feature_alignment.pipeline.papers import (
     paper_of,
     papers,
 )
-from feature_alignment.pipeline.spec import Spec, dataset_keys
+from feature_alignment.pipeline.spec import Spec, datasets_used
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,6 @@ class Plan:
     """What a configuration asks for.
 
     Attributes:
-        config: the configuration.
         figures: the selected figures.
         points: for each figure, selected or not, its points.
         specs: the spec of each (experiment, point).
@@ -58,9 +57,7 @@ class Plan:
 
     def datasets_of(self, figure: str) -> list[tuple[str, str]]:
         """The (dataset, source) pairs whose data a figure shows, without repeats."""
-        specs = [self.specs[run] for run in self.runs_of(figure)]
-        used = [spec["data"][key] for spec in specs for key in dataset_keys(spec)]
-        return sorted({(data["name"], data["source"]) for data in used})
+        return datasets_used(self.specs[run] for run in self.runs_of(figure))
 
     def figure_spec(self, figure: str) -> Spec:
         """What a figure is made from: its runs, what its stamp says, its claims' numbers."""
@@ -69,10 +66,7 @@ class Plan:
             "figure": figure,
             "claims": {claim.id.partition(".")[2]: claim.numbers for claim in claims},
             **self._settings_of(figure),
-            "points": [
-                {"experiment": p.experiment, "name": p.name, "columns": dict(p.columns)}
-                for p in self.points[figure]
-            ],
+            "points": [point.plain for point in self.points[figure]],
         }
 
     def selection_spec(self, figures: Sequence[str]) -> Spec:
@@ -94,11 +88,7 @@ class Plan:
 
 
 def make_plan(config: Config, preset: Config | None = None) -> Plan:
-    """The plan of a complete configuration.
-
-    Args:
-        config: the configuration.
-        preset: what the preset's own would be, to tell what was changed; None if it is the same.
+    """The plan of a complete configuration; `preset` is the preset's own, to tell what was changed.
 
     Raises:
         UserError: if a selected paper, figure or dataset does not exist or cannot be used; or if

@@ -142,8 +142,8 @@ def _work(job: socket.socket) -> None:
     status = 1
     try:
         length, files, _, _ = socket.recv_fds(job, 8, 2)
-        with job.makefile("rb", buffering=0) as stream:
-            asked = json.loads(_exactly(stream, int.from_bytes(length)))
+        with job.makefile("rb") as stream:
+            asked = json.loads(stream.read(int.from_bytes(length)))
         for number, file in enumerate(files, start=1):
             os.dup2(file, number)
             os.close(file)
@@ -164,14 +164,6 @@ def _work(job: socket.socket) -> None:
             sys.stderr.flush()
             job.sendall(f"{status}\n".encode())
         os._exit(status)
-
-
-def _exactly(stream: Any, length: int) -> bytes:
-    parts = []
-    while length and (part := stream.read(length)):
-        parts.append(part)
-        length -= len(part)
-    return b"".join(parts)
 
 
 def _become(asked: Mapping[str, Any]) -> None:

@@ -55,10 +55,7 @@ def check_proof(provenance: Path) -> None:
 
 
 def verify(name: str) -> int:
-    """Check every file of a result that a provenance file speaks for.
-
-    Returns:
-        The number of jobs whose outputs are as they were written.
+    """Check every file of a result that a provenance file speaks for; the number of jobs.
 
     Raises:
         UserError: if there is no such result, or with all that is wrong, a line each.
@@ -67,7 +64,12 @@ def verify(name: str) -> int:
     records = sorted(path for folder in folders for path in folder.rglob("*provenance.json"))
     if not records:
         raise UserError(f"{folders[0]}: holds no results; make them with --config name={name}.")
-    found = [fault for record in records for fault in _faults_or_damage(record)]
+    found: list[str] = []
+    for record in records:
+        try:
+            found += faults(record)
+        except UserError as error:
+            found.append(str(error))
     if found:
         raise UserError("\n".join(found))
     return len(records)
@@ -88,13 +90,6 @@ def verdicts_file(name: str) -> Path:
         f"with: there is no finished result {name!r} in results; {suggestion(name, finished)}. "
         f"Make it first, with --config name={name}."
     )
-
-
-def _faults_or_damage(provenance: Path) -> list[str]:
-    try:
-        return list(faults(provenance))
-    except UserError as error:
-        return [str(error)]
 
 
 def _cure(files: Iterable[Path]) -> str:

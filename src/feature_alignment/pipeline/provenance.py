@@ -4,7 +4,6 @@ import importlib.metadata
 import os
 import platform
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +29,7 @@ def provenance(
     """What made a result: spec, code, software, machine, and cost in seconds and MiB."""
     torch = sys.modules.get("torch")  # a figure's environment has none
     gpu = torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     gpu_bytes = None if gpu is None else gpu.max_memory_allocated()
     return {
         "spec": spec,
@@ -49,7 +49,7 @@ def provenance(
         "wall_seconds": round(wall_seconds, 3),
         "cpu_seconds": round(time.process_time(), 3),
         "seconds_by_part": {name: round(value, 3) for name, value in seconds_by_part.items()},
-        "peak_memory_mib": round(_peak_memory_mib(), 1),
+        "peak_memory_mib": round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1),
         "peak_gpu_memory_mib": None if gpu_bytes is None else round(gpu_bytes / 2**20, 1),
     }
 
@@ -59,16 +59,14 @@ def git_state() -> dict[str, Any]:
 
     Both are null where there is no git or no checkout, as in an installed package.
     """
-    folder = Path(__file__).resolve().parent
-    git = shutil.which("git")
+    here = ["git", "-C", str(Path(__file__).resolve().parent)]
 
     def ask(*arguments: str) -> str | None:
-        if git is None:
-            return None
-        done = subprocess.run(
-            [git, "-C", str(folder), *arguments], capture_output=True, text=True, check=False
-        )
-        return done.stdout.strip() if done.returncode == 0 else None
+        with suppress(OSError, subprocess.CalledProcessError):
+            return subprocess.run(
+                [*here, *arguments], capture_output=True, text=True, check=True
+            ).stdout.strip()
+        return None
 
     status = ask("status", "--porcelain", "--untracked-files=no")
     return {"commit": ask("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
@@ -91,8 +89,3 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _peak_memory_mib() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -20,11 +20,8 @@ COLUMNS = ["run", "verdict", "quantity", "relative_difference", "reason"]
 def sampled(plan: Plan, fraction: float) -> list[str]:
     """A sample of the finished runs of the selected figures, `<experiment>/<point>` each.
 
-    It is the same at every call, and a larger one has all runs of a smaller one.
-
-    Args:
-        plan: the plan of the result; runs with other settings than its own are not finished.
-        fraction: share of the runs, in (0, 1], rounded up.
+    It is the same at every call, and a larger one has all runs of a smaller one; their share, in
+    (0, 1], is rounded up. Runs with other settings than the plan's own are not finished.
 
     Raises:
         UserError: if none is finished, or a provenance file is damaged.
@@ -41,12 +38,7 @@ def sampled(plan: Plan, fraction: float) -> list[str]:
 
 
 def compare_runs(runs: Iterable[str], recorded: Path, again: Path) -> pd.DataFrame:
-    """Runs as they were recorded beside the same runs made again: by hash, then by number.
-
-    Args:
-        runs: as `sampled` gives them.
-        recorded: the folder of the recorded runs.
-        again: the folder of those made again.
+    """Runs, as `sampled` gives them, as `recorded` beside those made `again`: by hash, by number.
 
     Returns:
         `COLUMNS`: a row for a run that is the same, else one for each metric or array that differs,
@@ -102,11 +94,9 @@ def _metric_gaps(*folders: Path) -> dict[str, float]:
     gaps = {}
     for metric in sorted({name for frame in frames for name in frame["metric"]}):
         old, new = (f[f["metric"] == metric].reset_index(drop=True) for f in frames)
-        gap = (old["value"] - new["value"]).abs() / np.maximum(
-            old["value"].abs(), new["value"].abs()
-        )
-        same_rows = old.drop(columns="value").equals(new.drop(columns="value"))
-        gaps[metric] = float(gap.fillna(0).max()) if same_rows else math.inf
+        a, b = old.pop("value"), new.pop("value")
+        gap = (a - b).abs() / np.maximum(a.abs(), b.abs())
+        gaps[metric] = float(gap.fillna(0).max()) if old.equals(new) else math.inf
     return gaps
 
 

@@ -59,10 +59,7 @@ class SeedRun(Generic[P]):
 
     @property
     def to(self) -> dict[str, Any]:
-        """Device, and the floating-point type that the parameter `precision` asks for.
-
-        They are the keywords of `torch.tensor` and of a module's `to`.
-        """
+        """Device and `dtype`, the keywords of `torch.tensor` and of a module's `to`."""
         return {"dtype": self.dtype, "device": self.device}
 
     @property
@@ -78,9 +75,9 @@ class SeedRun(Generic[P]):
         """PyTorch's random stream of this seed for one purpose, on the CPU."""
         return torch_stream(self.seed, name)
 
-    def progress(self, steps: int, detail: str = "") -> Progress:
-        """A report of the progress of a training; `detail` tells it from the seed's others."""
-        return Progress(steps, f"{self.label}, {detail}" if detail else self.label)
+    def progress(self, steps: int) -> Progress:
+        """A report of the progress of a training."""
+        return Progress(steps, self.label)
 
     def checkpoint(self, name: str = "training") -> TrainingCheckpoint | None:
         """Where the training of that name saves its state, and goes on from after it was killed."""
@@ -120,10 +117,8 @@ class SeedResult:
     def extend(self, recorder: Recorder, prefix: str = "", **further: Any) -> None:
         """Add all that was recorded during a training.
 
-        Args:
-            recorder: the record.
-            prefix: put before the arrays' names, for a seed that trains several networks.
-            further: columns that tell those networks apart, with their values.
+        Where a seed trains several networks, the prefix is put before the arrays' names, and
+        `further` are columns that tell the networks apart, with their values.
         """
         for row in recorder.frame().to_dict("records"):
             self.rows.append({**{str(column): value for column, value in row.items()}, **further})
@@ -156,8 +151,7 @@ def run_experiment(
         spec: the point's spec; `parameters.seeds` is the number of seeds.
         data_files: the canonical files of the datasets that the spec names, in the order of
             `feature_alignment.pipeline.spec.dataset_keys`.
-        checkpoints: what a run that is killed can go on from, and goes on from here; None for no
-            such thing.
+        checkpoints: what a run that is killed can go on from; None for no such thing.
 
     Raises:
         UserError: if a parameter is not possible, a training fails, or a metric is not finite; it

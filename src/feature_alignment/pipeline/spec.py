@@ -7,6 +7,7 @@ is that text's SHA-256, so two specs are equal exactly when their hashes are.
 import hashlib
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from feature_alignment.errors import UserError
@@ -59,3 +60,9 @@ def dataset_keys(spec: Spec) -> list[str]:
         ['dataset', 'other_dataset']
     """
     return sorted(spec["data"], key=lambda key: (key != "dataset", key))
+
+
+def datasets_used(runs: Iterable[Spec]) -> list[tuple[str, str]]:
+    """The (dataset, source) pairs whose data some runs read, sorted, without repeats."""
+    used = [data for run in runs for data in run["data"].values()]
+    return sorted({(data["name"], data["source"]) for data in used})

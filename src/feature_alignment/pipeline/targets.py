@@ -14,30 +14,24 @@ _RUN_FILES = ("/metrics.csv", "/arrays.npz", "/spec.json", "/provenance.json")
 def check_target(
     target: str, wildcards: Mapping[str, str] | None, plan: Plan, named: Sequence[str]
 ) -> None:
-    """Make sure that a target can be made.
+    """Make sure that a target, what the user typed, neither a rule nor a figure, can be made.
 
-    Args:
-        target: what the user typed, neither a rule nor a figure.
-        wildcards: those of the rule that makes this file; None if no rule does.
-        plan: the plan of the result that the file belongs to.
-        named: the rules that are targets.
+    The wildcards are those of the rule that makes this file, None if no rule does; the plan is that
+    of the result that the file belongs to; `named` are the rules that are targets.
 
     Raises:
         UserError: if nothing makes it, with the target that is nearest.
     """
-    files = files_of(plan)
-    if wildcards is not None:
-        of_plan = wildcards.keys() & {"point", "source"}
-        if not of_plan or normpath(target) in files:
-            return
-    near = difflib.get_close_matches(
-        target, files if "/" in target else [*named, *plan.points], n=1, cutoff=0.7
+    files, figure = files_of(plan), next(iter(plan.points))
+    of_plan = {"point", "source"}
+    if wildcards is not None and (of_plan.isdisjoint(wildcards) or normpath(target) in files):
+        return
+    alike = files if "/" in target else [*named, *plan.points]
+    hint = (
+        f"targets are {', '.join(named)}, figures such as {figure}, and files such as {files[0]}."
     )
-    figure = next(iter(plan.points))
-    others = (
-        f"targets are {', '.join(named)}, figures such as {figure}, and files such as {files[0]}"
-    )
-    hint = f"did you mean {near[0]!r}?" if near else f"{others}."
+    for near in difflib.get_close_matches(target, alike, n=1, cutoff=0.7):
+        hint = f"did you mean {near!r}?"
     raise UserError(f"{target}: nothing makes this target; {hint}")
 
 

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from feature_alignment.pipeline.claims.judge import judge_claims
+from feature_alignment.pipeline.claims.evaluate import judge_claims
 
 LEDGER = """
 claims:

@@ -4,9 +4,8 @@ import pytest
 
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.multiverse import blocks
-from feature_alignment.pipeline.multiverse.design import load_multiverses
-from feature_alignment.pipeline.multiverse.finished import read_blocks
-from feature_alignment.pipeline.multiverse.plan import block_specs
+from feature_alignment.pipeline.multiverse.design import block_specs, load_multiverses
+from feature_alignment.pipeline.multiverse.make import read_blocks
 
 GROUP = "example2030_descent"
 

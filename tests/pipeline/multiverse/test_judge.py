@@ -7,8 +7,8 @@ import pytest
 
 from feature_alignment.pipeline.claims.ledger import Criterion
 from feature_alignment.pipeline.multiverse.design import Learnt
-from feature_alignment.pipeline.multiverse.finished import Finished
 from feature_alignment.pipeline.multiverse.judge import (
+    Finished,
     agreement,
     effects,
     judge_universes,

@@ -13,21 +13,9 @@ from typing import Any, cast
 
 import pandas as pd
 
-from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.claims.ledger import Claim, Select
-from feature_alignment.pipeline.claims.rules import (
-    AGREEMENT,
-    NEAR,
-    PARTLY,
-    Finding,
-    Outcome,
-    at_most,
-    judge_agreement,
-    judge_cases,
-    judge_number,
-    judge_size,
-    near_reach,
-)
+from feature_alignment.pipeline.claims import rules
+from feature_alignment.pipeline.claims.ledger import Claim, Select, load_ledger
+from feature_alignment.pipeline.claims.rules import AGREEMENT, NEAR, PARTLY, Finding, Outcome
 from feature_alignment.pipeline.claims.selection import (
     MissingRowsError,
     claim_remarks,
@@ -56,11 +44,8 @@ class Verdict(Finding):
         ours: mean of our values over seeds, in the claim's unit; None if not testable here.
         sd: standard deviation (n − 1) over seeds, or over all draws if the paper's number is one;
             None for a single value.
-        seeds: number of seeds.
-        low: where the criterion's zone begins; None where it has no such end.
-        high: where it ends.
-        least: the smallest of all values, of each draw of each seed.
-        most: the largest.
+        low: where the criterion's zone begins; None without one. `high`: where it ends.
+        least: the smallest of all values, of each draw of each seed; `most`: the largest.
         by_seed: the mean of each seed's values.
     """
 
@@ -78,12 +63,9 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
     """Judge one claim on its figure's table, which shows real (or synthetic) data or a stand-in.
 
     Raises:
-        UserError: if the preset is unknown, the table lacks a column that the claim names, or
-            its rows are ambiguous, not finite, or cannot be combined.
+        UserError: if the table lacks a column that the claim names, or its rows are ambiguous, not
+            finite, or cannot be combined.
     """
-    for name in (preset, claim.lowest_preset):
-        if name not in PRESETS:
-            raise UserError(f"preset: unknown preset {name!r}; {suggestion(name, PRESETS)}.")
     if PRESETS.index(preset) < PRESETS.index(claim.lowest_preset):
         reason = f"needs the sizes of preset {claim.lowest_preset} or larger; this is {preset}"
         return Verdict(Outcome.NOT_TESTABLE, reason)
@@ -104,13 +86,13 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
 def _numbers(claim: Claim, values: pd.Series) -> dict[str, Any]:
     per_seed = values.groupby(level="seed", sort=True).mean()
     spread = values if _by_draw(claim) else per_seed
-    low, high = _zone(claim, values)
+    low, high = (end if math.isfinite(end) else None for end in _zone(claim, values))
     return {
         "ours": float(per_seed.mean()),
         "sd": float(spread.std(ddof=1)) if len(spread) > 1 else None,
         "seeds": len(per_seed),
-        "low": low if math.isfinite(low) else None,
-        "high": high if math.isfinite(high) else None,
+        "low": low,
+        "high": high,
         "least": float(values.min()),
         "most": float(values.max()),
         "by_seed": tuple(map(float, per_seed)),
@@ -126,14 +108,14 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
     if claim.each:
         holds = pd.Series([_holds(claim, value) for value in values.to_numpy()], values.index)
         if claim.kind == "mathematics":
-            return judge_cases(holds, demand)
-        return judge_agreement(holds, demand, _units(claim))
+            return rules.judge_cases(holds, demand)
+        return rules.judge_agreement(holds, demand, _units(claim))
     if claim.criterion.comparator == "near":
         number, single = cast(float, claim.paper_value), claim.single_network
-        return judge_number(values, number, claim.half_unit, claim.from_one, single)
+        return rules.judge_number(values, number, claim.half_unit, claim.from_one, single)
     mean = float(values.groupby(level="seed").mean().mean())
     nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
-    return judge_size(mean, _holds(claim, mean), nearer, claim.from_one, demand)
+    return rules.judge_size(mean, _holds(claim, mean), nearer, claim.from_one, demand)
 
 
 def _units(claim: Claim) -> str:
@@ -153,8 +135,8 @@ def _judge_corrected(
 def _zone(claim: Claim, values: pd.Series) -> tuple[float, float]:
     if claim.criterion.comparator != "near" or claim.criterion.tolerance is not None:
         return _band(claim)
-    number = cast(float, claim.paper_value)
-    reach, _ = near_reach(values, number, claim.half_unit, claim.from_one, claim.single_network)
+    number, single = cast(float, claim.paper_value), claim.single_network
+    reach, _ = rules.near_reach(values, number, claim.half_unit, claim.from_one, single)
     return number - reach, number + reach
 
 
@@ -172,7 +154,7 @@ def _holds(claim: Claim, value: float) -> bool:
     low, high = _band(claim)
     if claim.criterion.comparator in ("above", "below"):
         return low < value < high
-    return at_most(low - value, 0.0) and at_most(value - high, 0.0)
+    return rules.at_most(low - value, 0.0) and rules.at_most(value - high, 0.0)
 
 
 def _demand(claim: Claim) -> str:
@@ -209,15 +191,8 @@ def describe_criterion(claim: Claim) -> str:
 
 def _describe_data(datasets: Iterable[Sequence[str]]) -> str:
     named = {EMBEDDED: "embedded stand-in"}
-    return "; ".join(f"{name}: {named.get(source, source)}" for name, source in datasets) or (
-        "generated"
-    )
-
-
-def _describe_spread(claim: Claim, verdict: Verdict) -> str:
-    if verdict.sd is None:
-        return ""
-    return f"sd over {'draws' if _by_draw(claim) else 'seeds'} (n − 1)"
+    told = "; ".join(f"{name}: {named.get(source, source)}" for name, source in datasets)
+    return told or "generated"
 
 
 def evaluate_all(
@@ -225,13 +200,8 @@ def evaluate_all(
 ) -> pd.DataFrame:
     """Judge the claims about the figures that have tables: a row with `COLUMNS` for each.
 
-    Args:
-        ledger: the claims.
-        tables: the figures' tables.
-        spec: what `Plan.selection_spec` tells of the figures: preset, what was changed, data.
-
-    Raises:
-        UserError: as `evaluate`.
+    The spec is what `Plan.selection_spec` tells of the figures: preset, what was changed, data.
+    Errors are those of `evaluate`.
     """
     rows = []
     for claim in ledger:
@@ -240,6 +210,7 @@ def evaluate_all(
         about = spec["figures"][claim.figure]
         real = all(source != EMBEDDED for _, source in about["datasets"])
         verdict = evaluate(claim, tables[claim.figure], spec["preset"], real)
+        spread = f"sd over {'draws' if _by_draw(claim) else 'seeds'} (n − 1)"
         rows.append(
             {key: getattr(claim, key) for key in (*_OF_CLAIM, "unit")}
             | vars(verdict)
@@ -249,7 +220,7 @@ def evaluate_all(
                 "changed": "; ".join(about["changed"]),
                 "criterion": describe_criterion(claim),
                 "data": _describe_data(about["datasets"]),
-                "spread": _describe_spread(claim, verdict),
+                "spread": "" if verdict.sd is None else spread,
                 "by_seed": " ".join(f"{value:.6g}" for value in verdict.by_seed),
             }
         )
@@ -257,6 +228,20 @@ def evaluate_all(
     numbers = ("paper_value", "ours", "sd", "p_value", "low", "high", "least", "most")
     others = {"seeds": int, "agreeing": "Int64", "units": "Int64"}
     return frame.astype(dict.fromkeys(numbers, float) | others)
+
+
+def judge_claims(
+    spec: Spec, table_files: Sequence[str | Path], ledgers: Sequence[Path], verdicts_file: Path
+) -> pd.DataFrame:
+    """Judge every claim about some figures, whose tables are `<figure>.csv`, and write a CSV.
+
+    The spec is what `Plan.selection_spec` tells of the figures, the ledgers papers' `claims.yaml`;
+    errors are those of `load_ledger` and `evaluate`.
+    """
+    tables = {path.stem: pd.read_csv(path) for path in map(Path, table_files)}
+    verdicts = evaluate_all(load_ledger(ledgers), tables, spec)
+    write_verdicts(verdicts, verdicts_file)
+    return verdicts
 
 
 def write_verdicts(verdicts: pd.DataFrame, path: Path) -> None:

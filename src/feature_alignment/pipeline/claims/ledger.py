@@ -9,30 +9,28 @@ that is changed later keeps what it was, when, and why (`was`).
 """
 
 import datetime
+import difflib
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.config import Preset, read_yaml
-from feature_alignment.pipeline.dictionary import check_claims
+from feature_alignment.pipeline.dictionary import Text, describe, dictionaries, read_dictionary
+from feature_alignment.pipeline.papers import paper_folder
 from feature_alignment.pipeline.parameters import Section, check
 
 # What each comparator needs; a key of another comparator is a mistake.
-_NEEDS = MappingProxyType(
-    {
-        "near": set(),
-        "above": {"low", "why"},
-        "below": {"high", "why"},
-        "between": {"low", "high", "why"},
-    }
-)
+_NEEDS: dict[str, set[str]] = {
+    "near": set(),
+    "above": {"low", "why"},
+    "below": {"high", "why"},
+    "between": {"low", "high", "why"},
+}
 
-Text = Annotated[str, Field(min_length=1)]
 Select = dict[str, str | bool | int | float | list[Any]]
 
 
@@ -164,42 +162,57 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
         UserError: if a ledger has a wrong key or value, or contradicts itself; names file, claim
             and key.
     """
-    claims: list[Claim] = []
-    seen: dict[str, Path] = {}
+    claims: dict[str, Claim] = {}
     for path in files:
         # The claims are checked one by one, so that an error can name the claim, not its number.
         entries = check(_Ledger, read_yaml(path), lambda _, path=path: str(path)).claims
         for number, entry in enumerate(entries, start=1):
             claim = _read_claim(entry, number, path)
-            if claim.id in seen:
+            if claim.id in claims:  # of the same file: each id begins with the paper's key
                 raise UserError(
-                    f"{path}: claim {claim.id}: id: used twice, first in {seen[claim.id]}; "
-                    "give one of them another name."
+                    f"{path}: claim {claim.id}: id: used twice; give one of them another name."
                 )
-            seen[claim.id] = path
-            claims.append(claim)
-    return tuple(claims)
+            claims[claim.id] = claim
+    return tuple(claims.values())
 
 
 def check_ledgers(files: Sequence[Path], figures: Sequence[str]) -> tuple[Claim, ...]:
     """Read papers' ledgers, and check that all claims are about known figures and metrics.
 
     Raises:
-        UserError: as `load_ledger`, or if a claim's figure does not exist, or its metric is not
-            described, see `check_claims`.
+        UserError: as `load_ledger` and `check_claims`, or if a claim's figure does not exist.
     """
-    found: list[Claim] = []
-    for path in files:
-        claims = load_ledger([path])
-        check_claims(claims)
-        found += claims
-        for claim in claims:
-            if claim.figure not in figures:
-                raise UserError(
-                    f"{path}: claim {claim.id}: figure: unknown figure {claim.figure!r}; "
-                    f"{suggestion(claim.figure, figures)}."
-                )
-    return tuple(found)
+    claims, places = load_ledger(files), {path.parent.name: path for path in files}
+    check_claims(claims)
+    for claim in claims:
+        if claim.figure not in figures:
+            raise UserError(
+                f"{places[claim.paper]}: claim {claim.id}: figure: unknown figure "
+                f"{claim.figure!r}; {suggestion(claim.figure, figures)}."
+            )
+    return claims
+
+
+def check_claims(claims: Sequence[Claim]) -> None:
+    """Make sure that the metrics that claims select are described for their papers.
+
+    Raises:
+        UserError: naming the first claim whose metric is not, and the nearest name that is.
+    """
+    for claim in claims:
+        for key in ("select", "relative_to", "corrected"):
+            wanted = (getattr(claim, key) or {}).get("metric", [])
+            for metric in map(str, wanted if isinstance(wanted, list) else [wanted]):
+                if describe(claim.paper, "metrics", metric) is None:
+                    raise UserError(_undescribed(claim, key, metric))
+
+
+def _undescribed(claim: Claim, key: str, metric: str) -> str:
+    names = [name for file in dictionaries(claim.paper) for name in read_dictionary(file).metrics]
+    near = difflib.get_close_matches(metric, names, n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]!r}? Else describe it" if near else "describe it"
+    where = paper_folder(claim.paper) / "metrics.yaml"
+    return f"claim {claim.id}: {key}.metric: {metric!r} is not described; {hint} in {where}."
 
 
 def _read_claim(entry: Any, number: int, path: Path) -> Claim:

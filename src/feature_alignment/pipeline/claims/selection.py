@@ -10,7 +10,6 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Claim
 
 _LAST = "last"
-VALUE = "value"
 UNIT = ["seed", "unit"]
 INDEX = [*UNIT, "draw"]
 
@@ -76,7 +75,7 @@ def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
 
 def _unit_means(values: pd.Series) -> pd.Series:
     means = values.groupby(level=UNIT, dropna=False).mean().reset_index()
-    return means.assign(draw=0).set_index(INDEX)[VALUE]
+    return means.assign(draw=0).set_index(INDEX)["value"]
 
 
 def _seeds(values: pd.Series) -> list[Any]:
@@ -112,8 +111,7 @@ def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Se
     none = pd.Series(0, index=rows.index)
     within = (rows[column] if column else none for column in (claim.independent, claim.over))
     index = pd.MultiIndex.from_arrays([rows["seed"], *within], names=INDEX)
-    values = pd.Series(rows[VALUE].to_numpy(dtype=np.float64), index=index, name=VALUE)
-    values = values.sort_index()
+    values = pd.Series(rows["value"].to_numpy(dtype=np.float64), index, name="value").sort_index()
     _check_values(claim, values)
     return values
 

@@ -135,12 +135,11 @@ def draw_points(
     common |= {"order": list(places), "hue_order": list(colours), "palette": dict(colours)}
     common |= {"legend": False, "ax": ax}
     seaborn.stripplot(**common, jitter=False, dodge=group is not None, size=3.5, alpha=0.6)
-    # The groups' outermost middles: stripplot spreads groups over 0.8 of a category.
-    dodge = 0.8 * (1 - 1 / len(colours)) if group else False
     bar = {"marker": "|" if horizontal else "_", "markersize": 9, "markeredgewidth": 2}
     bar |= {"linestyle": "none", "err_kws": {"linewidth": 1}}
     bar["errorbar"] = "sd" if rows["seed"].nunique() >= BAND_SEEDS else None
-    bar["dodge"] = dodge
+    # The groups' outermost middles: stripplot spreads groups over 0.8 of a category.
+    bar["dodge"] = 0.8 * (1 - 1 / len(colours)) if group else False
     seaborn.pointplot(**common, **bar)
     for name, colour in colours.items() if group else ():
         ax.plot([], [], "o", color=colour, label=str(name), scalex=False, scaley=False)

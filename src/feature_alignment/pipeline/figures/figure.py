@@ -60,6 +60,11 @@ class Point:
         """Full name of the experiment."""
         return self.parameters.experiment
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The run and its columns, as the spec of a figure has them."""
+        return {"experiment": self.experiment, "name": self.name, "columns": dict(self.columns)}
+
 
 class Settings:
     """The configured parameters of all experiments, by their classes."""

@@ -6,7 +6,7 @@ modules for their experiment points and must stay quick.
 
 import io
 import textwrap
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, cast
@@ -144,11 +144,8 @@ def sequence_map() -> "Colormap":
 
 def sequence_looks(number: int) -> list[dict[str, Any]]:
     """Colours of an ordered series with a line for each, as `draw_curve` takes them."""
-    lines = islice(cycle(SEQUENCE_LINES), number)
-    return [
-        {"colour": colour, "linestyle": line}
-        for colour, line in zip(sequence_colours(number), lines, strict=True)
-    ]
+    looks = zip(sequence_colours(number), cycle(SEQUENCE_LINES), strict=False)
+    return [{"colour": colour, "linestyle": line} for colour, line in looks]
 
 
 def panel_letters(*axes: "Axes") -> None:
@@ -262,11 +259,6 @@ def stamp(figure: "Figure", settings: str, data: str, seeds: str = "") -> None:
     figure.text(0.995, 0.375 * line, "\n".join(lines), ha="right", va="bottom", **small)
 
 
-def _rounded(bounds: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-    left, bottom, width, height = (round(edge, 6) for edge in bounds)
-    return left, bottom, width, height
-
-
 def save(figure: "Figure", *paths: "Path | str") -> None:
     """Write the figure as .pdf or .png, by the paths' suffixes, free of dates and versions.
 
@@ -275,6 +267,8 @@ def save(figure: "Figure", *paths: "Path | str") -> None:
     Raises:
         ValueError: if a suffix is another one.
     """
+    from matplotlib.transforms import Bbox
+
     files = [Path(path) for path in paths]
     for file in files:
         if file.suffix not in _METADATA:
@@ -284,7 +278,8 @@ def save(figure: "Figure", *paths: "Path | str") -> None:
     figure.set_layout_engine("none")
     # The layout solver's last bit varies between processes; a PDF's ten digits would show it.
     for ax in figure.axes:
-        ax.set_position(_rounded(ax.get_position(original=True).bounds))
+        bounds = ax.get_position(original=True).bounds
+        ax.set_position(Bbox.from_bounds(*(round(edge, 6) for edge in bounds)))
     for file in files:
         drawn = io.BytesIO()  # on a full disk Matplotlib's writer stumbles over itself
         figure.savefig(drawn, format=file.suffix[1:], metadata=_METADATA[file.suffix])

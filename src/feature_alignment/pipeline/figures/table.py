@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from feature_alignment.pipeline.spec import Spec
-
 
 @dataclass(frozen=True)
 class Run:
@@ -26,22 +24,16 @@ class Run:
     columns: Mapping[str, str | float] = field(default_factory=dict)
 
     @cached_property
-    def spec(self) -> Spec:
-        """The spec that was run."""
-        return json.loads((self.folder / "spec.json").read_text(encoding="utf-8"))
-
-    @property
     def parameters(self) -> dict[str, Any]:
         """The parameters that were run, as JSON has them."""
-        return self.spec["parameters"]
+        return json.loads((self.folder / "spec.json").read_text(encoding="utf-8"))["parameters"]
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """The tidy metrics of all seeds; first the column `point`, its name, then its columns."""
         frame = pd.read_csv(self.folder / "metrics.csv")
-        for place, (column, value) in enumerate(
-            {"point": self.folder.name, **self.columns}.items()
-        ):
+        own = {"point": self.folder.name, **self.columns}
+        for place, (column, value) in enumerate(own.items()):
             frame.insert(place, column, value)
         return frame
 
@@ -108,19 +100,11 @@ class FigureTable:
         return "" if number is None else f" (paper {number:{form}})"
 
     def rows(self, **where: object) -> pd.DataFrame:
-        """The rows in which the given columns have the given values, or one of a list of values.
-
-        Raises:
-            KeyError: if there is no such row.
-        """
+        """The rows in which columns have the given values, see `rows_where`."""
         return rows_where(self.frame, **where)
 
     def values(self, metric: str, **where: object) -> pd.Series:
-        """The values of a metric, in table order, where the given columns have the given values.
-
-        Raises:
-            KeyError: if there is no such row.
-        """
+        """The values of a metric, in table order, where columns have the given ones."""
         return self.rows(metric=metric, **where)["value"]
 
 

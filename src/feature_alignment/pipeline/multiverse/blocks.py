@@ -24,7 +24,7 @@ def run_block(spec: Spec, data: Mapping[str, Path], scratch: Path, identity: str
     archive, as `failed` with the reason.
 
     Args:
-        spec: one of `plan.block_specs`.
+        spec: one of `design.block_specs`.
         data: the canonical file of each dataset.
         scratch: where finished seeds are kept, from which a killed job goes on.
         identity: what the runs depend on besides their specs.

@@ -1,7 +1,7 @@
 """Which settings a paper leaves open, and the universes, choices of all of them, that are run.
 
 Each paper's `multiverse.yaml` says it, by groups of figures that show the same experiments, and is
-written before any of the runs.
+written before any of the runs. A job runs a block of universes.
 """
 
 import itertools
@@ -18,8 +18,16 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
 from feature_alignment.pipeline.config import Config, Preset, merge, read_yaml
 from feature_alignment.pipeline.figures.figure import Settings
-from feature_alignment.pipeline.papers import all_figures, paper_folder, papers, parameters_of
-from feature_alignment.pipeline.parameters import Parameters, Section, check
+from feature_alignment.pipeline.papers import (
+    all_figures,
+    paper_folder,
+    paper_of,
+    papers,
+    parameters_of,
+)
+from feature_alignment.pipeline.parameters import Section, check
+from feature_alignment.pipeline.plan import dataset_specs, make_spec, points_of
+from feature_alignment.pipeline.spec import Spec
 
 BLOCK = 4
 """Universes of one job: starting Python costs seconds."""
@@ -155,20 +163,18 @@ def universes(name: str, group: Multiverse, config: Config) -> list[Universe]:
             f"multiverse: {name} is not run at preset {config.preset}"
             f"{': ' + group.why if group.why else ''}; allowed: {', '.join(group.sizes)}."
         )
-    size = group.sizes[config.preset]
-    plain = config.plain()["experiments"]
-    paper = name.partition("_")[0]
-    for experiment, changes in size.changes.items():
-        plain = merge(plain, {f"{paper}_{experiment}": changes})
+    size, paper = group.sizes[config.preset], name.partition("_")[0]
+    changes = {f"{paper}_{experiment}": keys for experiment, keys in size.changes.items()}
+    plain = merge(config.plain()["experiments"], changes)
+    own = {key: section for key, section in plain.items() if paper_of(key) == paper}
     levels = {key: setting.levels for key, setting in group.settings.items()}
-    default = tuple(
-        _default(name, key, list(named.values()), plain) for key, named in levels.items()
-    )
-    chosen = design([len(named) for named in levels.values()], size.universes, default)
-    return [
-        _universe(number, dict(zip(levels, row, strict=True)), levels, plain, name)
-        for number, row in enumerate(chosen)
-    ]
+    default = tuple(_default(name, key, list(named.values()), own) for key, named in levels.items())
+    found = []
+    for row in design([len(named) for named in levels.values()], size.universes, default):
+        taken = {key: list(levels[key])[i] for key, i in zip(levels, row, strict=True)}
+        changed = {key: levels[key][level] for key, level in taken.items()}
+        found.append(Universe(len(found), taken, _settings(name, changed, own)))
+    return found
 
 
 def _default(name: str, key: str, values: Sequence[Any], plain: Mapping[str, Any]) -> int:
@@ -187,58 +193,60 @@ def _default(name: str, key: str, values: Sequence[Any], plain: Mapping[str, Any
     return alike[0]
 
 
-def _universe(
-    number: int,
-    row: Mapping[str, int],
-    levels: Mapping[str, Mapping[str, Any]],
-    plain: Mapping[str, Any],
-    name: str,
-) -> Universe:
-    changed = dict(plain)
-    for key, index in row.items():
-        value = list(levels[key].values())[index]
-        for part in reversed(key.split(".")[1:]):
+def _settings(name: str, changed: Mapping[str, Any], plain: Mapping[str, Any]) -> Settings:
+    for key, value in changed.items():
+        for part in reversed(key.split(".")):
             value = {part: value}
-        changed = merge(changed, {key.split(".")[0]: value})
-    touched = {key.split(".")[0] for key in row} | {
-        experiment for experiment in plain if experiment.startswith(f"{name.partition('_')[0]}_")
-    }
-    sections: dict[str, Parameters] = {
-        experiment: check(
-            parameters_of(experiment), changed[experiment], lambda key: f"multiverse: {name}: {key}"
-        )
-        for experiment in sorted(touched)
-    }
-    named = {key: list(levels[key])[index] for key, index in row.items()}
-    return Universe(number, named, Settings(sections))
+        plain = merge(plain, value)
+    return Settings(
+        {
+            experiment: check(
+                parameters_of(experiment), values, lambda key: f"multiverse: {name}: {key}"
+            )
+            for experiment, values in plain.items()
+        }
+    )
 
 
-def design(
-    sizes: Sequence[int], room: int, default: tuple[int, ...] | None = None
-) -> list[tuple[int, ...]]:
-    """Rows of levels, one for each factor: all combinations, or a balanced choice of them.
+def block_specs(name: str, group: Multiverse, config: Config) -> list[Spec]:
+    """What each job of a group runs: its universes with their figures' points and specs."""
+    data = dataset_specs(config)
+    told = [_told(universe, group, config, data) for universe in universes(name, group, config)]
+    return [
+        {"multiverse": name, "universes": told[start : start + BLOCK]}
+        for start in range(0, len(told), BLOCK)
+    ]
+
+
+def _told(universe: Universe, group: Multiverse, config: Config, data: Mapping[str, Spec]) -> Spec:
+    points = {figure: points_of(figure, universe.settings) for figure in group.figures}
+    return {
+        "number": universe.number,
+        "levels": dict(universe.levels),
+        "figures": {figure: [p.plain for p in found] for figure, found in points.items()},
+        "runs": {
+            f"{p.experiment}/{p.name}": make_spec(p, config, data)
+            for found in points.values()
+            for p in found
+        },
+    }
+
+
+def design(sizes: Sequence[int], room: int, default: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Rows of levels, one for each factor: all combinations, or a balanced choice, `room` at most.
 
     A choice has each level of a factor equally often, or once more, and the numbers of pairs of two
     factors' levels as equal as `_SWAPS` random swaps within columns can make them (a nearly
     orthogonal array); equal rows stand once. The first row is the default, one more than balance
-    asks for.
-
-    Args:
-        sizes: the number of levels of each factor.
-        room: at most so many rows.
-        default: the row that comes first; None for zeros.
+    asks for. The sizes are the numbers of levels of the factors.
 
     Example:
         >>> design([2, 2], 8, (1, 0))
         [(1, 0), (0, 0), (0, 1), (1, 1)]
     """
-    first = default or (0,) * len(sizes)
-    rows: list[tuple[int, ...]]
-    if math.prod(sizes) <= room:
-        rows = list(itertools.product(*map(range, sizes)))
-    else:
-        rows = _balanced(sizes, room - 1)
-    return [first, *(row for row in rows if row != first)]
+    every = itertools.product(*map(range, sizes))
+    rows = every if math.prod(sizes) <= room else _balanced(sizes, room - 1)
+    return [default, *(row for row in rows if row != default)]
 
 
 def _balanced(sizes: Sequence[int], number: int) -> list[tuple[int, ...]]:
@@ -258,25 +266,9 @@ def _balanced(sizes: Sequence[int], number: int) -> list[tuple[int, ...]]:
 
 def _unevenness(table: np.ndarray, sizes: Sequence[int]) -> float:
     """Sum over pairs of levels of the squared difference from an equal share, and equal rows."""
-    taken = np.concatenate(
-        [table[:, [f]] == np.arange(size) for f, size in enumerate(sizes)], axis=1
-    ).astype(float)
+    levels = [table[:, [f]] == np.arange(size) for f, size in enumerate(sizes)]
+    taken = np.concatenate(levels, axis=1).astype(float)
     share = np.concatenate([np.full(size, 1 / size) for size in sizes])
     pairs = (taken.T @ taken - len(table) * np.outer(share, share)) ** 2
     alike = (taken @ taken.T == len(sizes)).sum() - len(table)
     return float(pairs.sum() + 10 * alike)
-
-
-def imbalance(rows: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> float:
-    """Largest difference of a pair of two factors' levels from its share of the rows, in rows.
-
-    With one factor, of its levels. Repeated rows count once.
-    """
-    found = 0.0
-    table = np.array(rows)
-    for factors in itertools.combinations(range(len(sizes)), min(2, len(sizes))):
-        each = [sizes[f] for f in factors]
-        counts = np.zeros(each)
-        np.add.at(counts, tuple(table[:, f] for f in factors), 1)
-        found = max(found, float(np.abs(counts - len(rows) / math.prod(each)).max()))
-    return found

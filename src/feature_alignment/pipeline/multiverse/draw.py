@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Picture
 
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
-from feature_alignment.pipeline.multiverse.judge import COUNTED
+from feature_alignment.pipeline.multiverse.judge import counted_of
 
 FAR = 100
 """Positive values that differ by more than this factor stand on a logarithmic axis."""
@@ -41,7 +41,7 @@ def draw_matrix(summary: pd.DataFrame, effects: pd.DataFrame, settings: Sequence
 def draw_curves(judged: pd.DataFrame, settings: Sequence[str], ledger: Sequence[Claim]) -> Picture:
     """For each claim our values, sorted, with the settings that made them below."""
     by_id = {claim.id: claim for claim in ledger}
-    shown = judged[(judged["status"] == COUNTED) & judged["holds"].notna()]
+    shown = counted_of(judged)
     groups = list(shown.groupby("claim", sort=False))
     columns = min(3, len(groups))
     rows = math.ceil(len(groups) / columns)

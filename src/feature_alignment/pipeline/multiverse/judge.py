@@ -16,6 +16,8 @@ The rules, fixed before any run:
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,13 +29,29 @@ from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome
 from feature_alignment.pipeline.claims.selection import claim_values
 from feature_alignment.pipeline.figures.table import rows_where
 from feature_alignment.pipeline.multiverse.design import Learnt
-from feature_alignment.pipeline.multiverse.finished import Finished
 
 ROBUST = 0.9
 DIFFERENCE = 0.5
 REARRANGED = 999
 COUNTED = "counted"
 _HOLDS = {Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A `design.Universe` that was run.
+
+    Attributes:
+        number: from 0, the default reading.
+        levels: the name of each setting's value.
+        tables: the tables of the figures all of whose runs ended well.
+        failed: why runs failed, by run.
+    """
+
+    number: int
+    levels: dict[str, str]
+    tables: dict[str, pd.DataFrame]
+    failed: dict[str, str]
 
 
 def judge_universes(
@@ -43,14 +61,9 @@ def judge_universes(
     preset: str,
     real: Mapping[str, bool],
 ) -> pd.DataFrame:
-    """A row for each claim in each universe.
+    """A row for each claim of the ledger in each universe, run at this preset.
 
-    Args:
-        universes: the group's.
-        ledger: the claims about its figures.
-        learnt: when a universe counts.
-        preset: the preset that was run.
-        real: for each figure whether it shows real data.
+    `real` says of each figure whether it shows real data.
 
     Returns:
         Columns `claim`, `universe`, `status` (counted, not learnt, failed), `verdict`, `holds`
@@ -114,11 +127,8 @@ def summarise(
     """
     by_id = {claim.id: claim for claim in ledger}
     rows = []
-    for name, rows_of_claim in judged.groupby("claim", sort=False):
-        counted = rows_of_claim[
-            (rows_of_claim["status"] == COUNTED) & rows_of_claim["holds"].notna()
-        ]
-        statuses = rows_of_claim["status"].value_counts()
+    for name, of_claim in judged.groupby("claim", sort=False):
+        counted, statuses = counted_of(of_claim), of_claim["status"].value_counts()
         row = {"claim": name, "universes": len(counted)}
         row |= {"failed": statuses.get("failed", 0), "not_learnt": statuses.get("not learnt", 0)}
         if len(counted):
@@ -129,6 +139,11 @@ def summarise(
                 row["paper_quantile"] = float((counted["ours"] < paper).mean())
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def counted_of(judged: pd.DataFrame) -> pd.DataFrame:
+    """The rows of universes that count, of claims that could be judged there."""
+    return judged[(judged["status"] == COUNTED) & judged["holds"].notna()]
 
 
 def _share(counted: pd.DataFrame) -> dict[str, float]:
@@ -162,14 +177,14 @@ def _differences(holds: np.ndarray, levels: pd.Series) -> np.ndarray:
     return np.ptp(shares, axis=0)
 
 
-def word(row: Mapping[str, object]) -> str:
+def word(row: Mapping[str, Any]) -> str:
     """The word for a claim's row of `summarise`, by the rules above."""
-    share, p_value = float(str(row["share"])), float(str(row["p_value"]))
+    share = row["share"]
     if share >= ROBUST:
         return "robust"
     if share <= 1 - ROBUST:
         return "robustly not"
-    if float(str(row["difference"])) >= DIFFERENCE and p_value <= 0.05:
+    if row["difference"] >= DIFFERENCE and row["p_value"] <= 0.05:
         return f"depends on {row['setting']}"
     return "fragile" if row["default_holds"] == 1 and share < 0.5 else "mixed"
 
@@ -184,8 +199,7 @@ def effects(judged: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
         holds, `mean` of our values.
     """
     rows = []
-    counted = judged[(judged["status"] == COUNTED) & judged["holds"].notna()]
-    for name, of_claim in counted.groupby("claim", sort=False):
+    for name, of_claim in counted_of(judged).groupby("claim", sort=False):
         for keys in [(key,) for key in settings] + list(itertools.combinations(settings, 2)):
             cells = of_claim.groupby(list(keys), sort=False)
             possible = np.prod([of_claim[key].nunique() for key in keys])

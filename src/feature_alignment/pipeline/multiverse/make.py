@@ -1,20 +1,28 @@
 """Files of the multiverse: judged, summed up and drawn from the archives of its runs."""
 
 import json
-from collections.abc import Mapping, Sequence
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
 from feature_alignment.pipeline.claims.evaluate import EMBEDDED, write_verdicts
-from feature_alignment.pipeline.claims.ledger import Claim, load_ledger
+from feature_alignment.pipeline.claims.ledger import load_ledger
 from feature_alignment.pipeline.figures.make import describe_data, describe_settings
 from feature_alignment.pipeline.figures.style import save, stamp
-from feature_alignment.pipeline.multiverse.design import Multiverse, load_multiverses
+from feature_alignment.pipeline.figures.table import Run, Runs
+from feature_alignment.pipeline.multiverse.design import load_multiverses
 from feature_alignment.pipeline.multiverse.draw import draw_curves, draw_matrix
-from feature_alignment.pipeline.multiverse.finished import read_blocks
-from feature_alignment.pipeline.multiverse.judge import effects, judge_universes, summarise
+from feature_alignment.pipeline.multiverse.judge import (
+    Finished,
+    effects,
+    judge_universes,
+    summarise,
+)
+from feature_alignment.pipeline.papers import figure_named
 from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.spec import Spec
 
@@ -31,7 +39,7 @@ def judge_group(
         files: what to write: `universes`, `claims` and `effects` (CSV), `matrix`, `curves` (PNG).
     """
     group = load_multiverses()[spec["group"]]
-    ledger = claims_of(group, ledgers)
+    ledger = [claim for claim in load_ledger(ledgers) if claim.figure in group.figures]
     sources = {name: about["datasets"] for name, about in spec["figures"].items()}
     real = {name: all(source != EMBEDDED for _, source in pairs) for name, pairs in sources.items()}
     judged = judge_universes(read_blocks(archives), ledger, group.learnt, spec["preset"], real)
@@ -54,9 +62,24 @@ def judge_group(
         save(picture, files[name])
 
 
-def claims_of(group: Multiverse, ledgers: Sequence[Path]) -> list[Claim]:
-    """The claims about a group's figures."""
-    return [claim for claim in load_ledger(ledgers) if claim.figure in group.figures]
+def read_blocks(archives: Sequence[Path]) -> Iterator[Finished]:
+    """The universes of some archives, in order, with their figures' tables made anew."""
+    for file in archives:
+        with TemporaryDirectory() as folder, zipfile.ZipFile(file) as archive:
+            archive.extractall(folder)
+            found = Path(folder).glob("*/universe.json")
+            yield from map(_read, sorted(found, key=lambda told: int(told.parts[-2])))
+
+
+def _read(told: Path) -> Finished:
+    about = json.loads(told.read_text(encoding="utf-8"))
+    tables = {}
+    for figure, points in about["figures"].items():
+        folders = {p["name"]: told.parent / p["experiment"] / p["name"] for p in points}
+        if all((folder / "metrics.csv").exists() for folder in folders.values()):
+            runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in points})
+            tables[figure] = figure_named(figure).table(runs).frame
+    return Finished(about["number"], about["levels"], tables, about["failed"])
 
 
 def gather(

@@ -13,11 +13,9 @@ from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_order, paper_of
 from feature_alignment.pipeline.proof import read_provenance, verdicts_file
 from feature_alignment.pipeline.report.page import KINDS, SYMBOLS
-from feature_alignment.pipeline.report.pictures import inline_picture
-from feature_alignment.pipeline.report.rendering import render
+from feature_alignment.pipeline.report.rendering import inline_picture, render
 from feature_alignment.pipeline.report.strips import strip
 
-TEMPLATE = Path(__file__).with_name("compare.html.jinja")
 _PER_CLAIM = ["id", "kind", "figure", "statement", "paper_value", "unit"]
 _NUMBERS = ["ours", "sd", "low", "high", "least", "most"]
 _PER_RESULT = [*_NUMBERS, "seeds", "verdict", "changed", "by_seed"]
@@ -28,11 +26,7 @@ _SIDES = ("here", "there")
 def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFrame:
     """Write what differs between two finished results as a page, and the claims as a CSV.
 
-    Args:
-        name: the one result's name.
-        other: the other's.
-        page: the HTML file to write.
-        table: the CSV to write: both results' values and verdicts of each claim of either.
+    The table has both results' values and verdicts of each claim of either.
 
     Raises:
         UserError: if one of them is not finished, or damaged.
@@ -41,7 +35,7 @@ def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFr
     claims.to_csv(table, index=False, float_format="%.6g")
     rows = [_claim_row(row) for row in claims.to_dict("records")]
     text = render(
-        TEMPLATE,
+        Path(__file__).with_name("compare.html.jinja"),
         name=name,
         other=other,
         settings=list(different_settings(name, other)),
@@ -92,8 +86,8 @@ def different_settings(name: str, other: str) -> Iterator[tuple[str, str, str, s
         experiment, _, point = run.partition("/")
         for key, mine, own in _differences(here.get(run), there.get(run)):
             found.setdefault((f"{experiment}: {key}", mine, own), []).append(point)
-    for (key, mine, own), points in found.items():
-        yield key, mine, own, ", ".join(points)
+    for row, points in found.items():
+        yield *row, ", ".join(points)
 
 
 def _differences(

@@ -1,7 +1,7 @@
 """Make the report of a workflow: files in, one page out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,11 @@ from feature_alignment.pipeline.report.deviations import sections
 from feature_alignment.pipeline.report.page import Report, ReportFigure, render_report
 from feature_alignment.pipeline.spec import Spec
 
-PathLike = str | Path
-
 
 def make_report(
     spec: Spec,
-    *,
-    pngs: Sequence[PathLike],
-    pdfs: Sequence[PathLike],
-    tables: Sequence[PathLike],
-    made: Sequence[PathLike],
-    provenances: Sequence[PathLike],
-    data: Sequence[PathLike],
-    verdicts: PathLike,
-    robustness: PathLike | None,
+    files: Mapping[str, Sequence[str]],
+    verdicts: str,
     ledgers: Sequence[Path],
     page: Path,
     folder: Path,
@@ -39,32 +30,30 @@ def make_report(
 
     Args:
         spec: what `Plan.selection_spec` tells of the figures.
-        pngs: the figures' pictures, in the order of `figures`.
-        pdfs: the same as PDF.
-        tables: the figures' tables, in the same order.
-        made: the figures' provenance, in the same order.
-        provenances: provenance.json of each run.
-        data: the provenance of each dataset.
+        files: the figures' `pngs`, `pdfs`, `tables` and their provenance, `made`, in the order of
+            the spec; the runs' `provenances`; `data`, the provenance of each dataset; `robustness`,
+            the CSV of what the multiverse found of each claim, none where it was not run.
         verdicts: the CSV of verdicts.
-        robustness: the CSV of what the multiverse found of each claim; None where it was not run.
         ledgers: the papers' `claims.yaml`.
         page: the HTML file to write.
         folder: the folder that the page will lie in in the end; its links are relative to it.
     """
+    of_figures = (files[kind] for kind in ("pngs", "pdfs", "tables", "made"))
+    robustness = next(map(Path, files["robustness"]), None)
     figures = [
         ReportFigure(
             name,
             paper_of(name),
             figure_named(name).title,
             figure_named(name).caption,
-            *map(Path, files),
+            *map(Path, shown),
             changed=spec["figures"][name]["changed"],
             runs=[
                 f"{point['experiment']}/{point['name']}"
                 for point in read_provenance(Path(record))["spec"]["points"]
             ],
         )
-        for name, *files, record in zip(spec["figures"], pngs, pdfs, tables, made, strict=True)
+        for name, *shown, record in zip(spec["figures"], *of_figures, strict=True)
     ]
     ledger = load_ledger(ledgers)
     report = Report(
@@ -73,14 +62,15 @@ def make_report(
         changes=[(key, json.dumps(own), json.dumps(here)) for key, own, here in spec["changes"]],
         papers=papers(),
         figures=figures,
-        sources=[_data_source(Path(path)) for path in data],
+        sources=[_data_source(Path(path)) for path in files["data"]],
         ledger=ledger,
         verdicts=pd.read_csv(verdicts),
         git=git_state(),
-        robustness=_robustness(robustness),
-        multiverse=Path(robustness).with_name("multiverse.html") if robustness else None,
+        robustness={} if robustness is None else _robustness(robustness),
+        multiverse=robustness.with_name("multiverse.html") if robustness else None,
         runs={
-            "/".join(path.parts[-3:-1]): read_provenance(path) for path in map(Path, provenances)
+            "/".join(path.parts[-3:-1]): read_provenance(path)
+            for path in map(Path, files["provenances"])
         },
         quantities={claim.id: _quantity(claim) for claim in ledger},
         deviations={key: list(sections(paper_folder(key) / "deviations.md")) for key in papers()},
@@ -92,14 +82,12 @@ def _quantity(claim: Claim) -> str:
     """What a claim's numbers are: its metrics, and how two of them are compared."""
     metric = claim.select.get("metric", [])
     names = map(str, metric if isinstance(metric, list) else [metric])
-    entries = [describe(claim.paper, "metrics", name) for name in names]
-    words = "; ".join(entry.meaning.rstrip(".") for entry in entries if entry is not None)
+    entries = filter(None, (describe(claim.paper, "metrics", name) for name in names))
+    words = "; ".join(entry.meaning.rstrip(".") for entry in entries)
     return f"{claim.combine}: {words}" if claim.combine else words
 
 
-def _robustness(file: PathLike | None) -> dict[str, Any]:
-    if file is None:
-        return {}
+def _robustness(file: Path) -> dict[str, Any]:
     judged = pd.read_csv(file).dropna(subset="word")
     return {row["claim"]: row for row in judged.to_dict("records")}
 

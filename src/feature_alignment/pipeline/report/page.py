@@ -20,16 +20,9 @@ from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import Paper
 from feature_alignment.pipeline.report.deviations import Section
-from feature_alignment.pipeline.report.pictures import inline_picture
-from feature_alignment.pipeline.report.rendering import render
+from feature_alignment.pipeline.report.rendering import inline_picture, render
 from feature_alignment.pipeline.report.strips import strip
-from feature_alignment.pipeline.report.wording import (
-    duration_text,
-    memory_text,
-    share_text,
-)
-
-TEMPLATE = Path(__file__).with_name("page.html.jinja")
+from feature_alignment.pipeline.report.wording import duration_text, memory_text, share_text
 
 SYMBOLS = {
     Outcome.REPRODUCED: "✓",
@@ -81,13 +74,10 @@ class Report:
     """All that the report tells.
 
     Attributes:
-        name: the result's name.
-        preset: the preset that it is made with.
         changes: the settings that are not the preset's own: key, the preset's value, ours.
         papers: what is said of them by citation key, in the order of the page.
         sources: what `data.prepare.prepare_dataset` told of the datasets that the figures show,
             `stand_in` in words, None for the real data; none for synthetic data.
-        ledger: the claims.
         verdicts: what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read.
         git: `commit` and `dirty` of the checkout that makes the report; both may be None.
         runs: provenance of each run, by its name.
@@ -122,7 +112,7 @@ def render_report(report: Report, folder: Path) -> str:
     """
     rows = _claim_rows(report)
     return render(
-        TEMPLATE,
+        Path(__file__).with_name("page.html.jinja"),
         report=report,
         other_commits=_other_commits(report),
         versions=_versions(report),
@@ -172,11 +162,11 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
 def _tally(rows: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, str, int]]]]:
     """Of each kind the verdicts, symbols and counts, those of changed settings left out."""
     counts = Counter((row["kind"], row["verdict"]) for row in rows if not row["changed"])
-    tally = [
-        (words, [(str(o), SYMBOLS[o], counts[kind, o]) for o in Outcome if counts[kind, o]])
+    return [
+        (words, verdicts)
         for kind, words in KINDS.items()
+        if (verdicts := [(str(o), SYMBOLS[o], counts[kind, o]) for o in Outcome if counts[kind, o]])
     ]
-    return [(words, verdicts) for words, verdicts in tally if verdicts]
 
 
 def _papers(report: Report, rows: list[dict[str, Any]], folder: Path) -> list[dict[str, Any]]:

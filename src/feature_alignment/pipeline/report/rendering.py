@@ -1,9 +1,12 @@
-"""Pages from templates, all in one style: `base.html.jinja`."""
+"""Pages from templates, all in one style: `base.html.jinja`; and pictures as they carry them."""
 
+import base64
+import io
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from PIL import Image
 
 from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
 
@@ -19,3 +22,22 @@ def render(template: Path, **values: Any) -> str:
     )
     environment.filters |= {"number": number_text, "counted": count_text, "measured": measured_text}
     return environment.get_template(template.name).render(**values)
+
+
+def inline_picture(file: Path, widest: int = 960) -> dict[str, str | int]:
+    """A PNG's `data` in base64 with its `width` and `height`, small enough for a page of many.
+
+    Raises:
+        ValueError: if it is not a PNG file.
+    """
+    try:
+        with Image.open(file, formats=["PNG"]) as opened:
+            picture = opened.convert("RGB")
+    except OSError:
+        raise ValueError(f"{file} is not a PNG file") from None
+    picture.thumbnail((widest, 2 * widest))
+    written = io.BytesIO()
+    palette = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    palette.save(written, "PNG", optimize=True)
+    data = base64.b64encode(written.getvalue()).decode("ascii")
+    return {"data": data, "width": picture.width, "height": picture.height}

@@ -32,13 +32,8 @@ def strip(*rows: Mapping[Any, Any]) -> dict[str, Any] | None:
     def place(value: float) -> float:
         return round(100 * (scale(value) - low) / width, 1)
 
-    return {
-        "lanes": lanes,
-        "least": least,
-        "most": most,
-        "logarithmic": logarithmic,
-        "place": place,
-    }
+    ends = {"least": least, "most": most, "logarithmic": logarithmic}
+    return {"lanes": lanes, **ends, "place": place}
 
 
 def _lane(row: Mapping[Any, Any]) -> dict[str, Any]:
