@@ -45,18 +45,11 @@ FURTHER = (
     "weight_change",
     "initial_over_final_norm",
 )
-ONE_VALUE = ["point", "seed", "layer", "split", "metric"]
-"""Columns that tell the last values apart at one initialisation scale."""
 
 
 def points(settings: Settings) -> list[Point]:
     """One point for each optimizer, with all initialisation scales."""
     return [Point(name, settings[SLO].but(optimizer=name)) for name in OPTIMIZERS]
-
-
-def _scales_of(frame: pd.DataFrame) -> list[float]:
-    """The initialisation scales of the first layer, from large to small."""
-    return sorted(frame["scale"].dropna().unique(), reverse=True)
 
 
 def _effect_of_scale(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -67,9 +60,9 @@ def _effect_of_scale(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
         `<metric>_scale_spread`, the largest minus the smallest value among all scales.
     """
     last = curves.last_rows(rows_where(frame, metric=metrics))
-    scales = _scales_of(frame)
-    gain = curves.change_between(last, "scale", scales[0], scales[-1], ONE_VALUE, "gain")
-    return pd.concat([gain, curves.spread_over(last, "scale", ONE_VALUE)], ignore_index=True)
+    scales = curves.scales_of(frame)
+    gain = curves.change_between(last, "scale", scales[0], scales[-1], "gain")
+    return pd.concat([gain, curves.spread_over(last, "scale")], ignore_index=True)
 
 
 def _last_matrix(run: Run, scale: float, name: str) -> np.ndarray:
@@ -85,12 +78,10 @@ def curves_table(runs: Runs) -> FigureTable:
     """
     rows = rows_where(runs.metrics, metric=[*CURVES, *FURTHER])
     ratio = curves.last_rows(rows_where(rows, metric="centred_uncentred_ratio"))
-    scales = _scales_of(rows)
+    scales = curves.scales_of(rows)
     steps_up = [
-        curves.change_between(ratio, "scale", large, small, ONE_VALUE, "step_up").assign(
-            scale=small
-        )
-        for large, small in itertools.pairwise(scales)
+        curves.change_between(ratio, "scale", *pair, "step_up").assign(scale=pair[1])
+        for pair in itertools.pairwise(scales)
     ]
     effect = _effect_of_scale(rows, ["nfc", "centred_nfc"])
     arrays = {
@@ -107,7 +98,7 @@ def matrices_table(runs: Runs) -> FigureTable:
     arrays = {
         f"{optimizer}/{name}/{scale:g}": _last_matrix(runs[optimizer], scale, name)
         for optimizer, name in PANELS
-        for scale in _scales_of(rows)
+        for scale in curves.scales_of(rows)
     }
     effect = _effect_of_scale(rows, metrics)
     return FigureTable(pd.concat([rows, effect], ignore_index=True), arrays)
@@ -116,7 +107,7 @@ def matrices_table(runs: Runs) -> FigureTable:
 def draw_curves(table: FigureTable) -> Picture:
     """Curves of both optimizers in two rows, their matrices in a third."""
     figure, axes = new_figure(3, 4, width=11.0, height=8.0)
-    scales = _scales_of(table.frame)
+    scales = curves.scales_of(table.frame)
     for row, (optimizer, title) in zip(axes, OPTIMIZERS.items(), strict=False):
         for ax, (metric, name) in zip(row, CURVES.items(), strict=True):
             set_vertical_axis(ax, metric)
@@ -150,7 +141,7 @@ def set_vertical_axis(ax: Axes, metric: str) -> None:
 
 def draw_matrices(table: FigureTable) -> Picture:
     """Four rows of heat maps, scales across."""
-    scales = _scales_of(table.frame)
+    scales = curves.scales_of(table.frame)
     figure, axes = new_figure(len(PANELS), len(scales), width=2.4 * len(scales) + 1.0, height=10.0)
     names = [f"{optimizer}/{name}/{scale:g}" for optimizer, name in PANELS for scale in scales]
     show_matrices(list(axes.flat), [table.arrays[name] for name in names], shrink=0.2)

@@ -35,8 +35,6 @@ EARLY = 20
 """The step that stands for "early in training", or the first measured one after it; the paper does
 not say. All figures' runs have 800."""
 CORRELATIONS = {"nfc": "UC-NFC", "centred_nfc": "C-NFC"}
-ONE_VALUE = ["point", "seed", "layer", "split", "metric"]
-"""Columns that tell values apart at one step and initialisation scale."""
 
 
 def points(settings: Settings, spectra: Sequence[str] = tuple(SPECTRA)) -> list[Point]:
@@ -77,8 +75,7 @@ def ratio_table(runs: Runs) -> FigureTable:
 def ptk_centred_table(runs: Runs) -> FigureTable:
     """The correlation, and its change from the first measurement after the start to the last."""
     rows = _chosen_rows(runs, ["ptk_centred_nfc"])
-    ends, group = (rows["step"].min(), rows["step"].max()), [*ONE_VALUE, "curve", "scale"]
-    change = curves.change_between(rows, "step", *ends, group, "change")
+    change = curves.change_between(rows, "step", rows["step"].min(), rows["step"].max(), "change")
     return FigureTable(pd.concat([rows, change], ignore_index=True))
 
 
@@ -94,13 +91,12 @@ def correlation_table(runs: Runs) -> FigureTable:
     """
     subtracted = [f"{name}_mean_subtracted" for name in CORRELATIONS]
     rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])
-    correlations, last = rows_where(rows, metric=list(CORRELATIONS)), rows["step"].max()
-    nfc = rows_where(correlations, metric="nfc")
-    rise = curves.change_between(nfc, "step", 0, last, [*ONE_VALUE, "curve", "scale"], "rise")
-    after = correlations[correlations["step"] > 0]
-    means = after.groupby([*ONE_VALUE, "scale"])["value"].mean().reset_index().assign(step=last)
-    spread = curves.spread_over(means, "scale", ONE_VALUE)
-    early = curves.spread_over(_early_rows(correlations), "scale", ONE_VALUE)
+    nfc, last = rows_where(rows, metric="nfc"), rows["step"].max()
+    rise = curves.change_between(nfc, "step", 0, last, "rise")
+    correlations = rows_where(rows, metric=list(CORRELATIONS)).drop(columns="curve")
+    after = correlations[correlations["step"] > 0].groupby(curves.keys(correlations, "step"))
+    spread = curves.spread_over(after["value"].mean().reset_index().assign(step=last), "scale")
+    early = curves.spread_over(_early_rows(correlations), "scale")
     names = {f"{name}_early_scale_spread": f"{name}_scale_spread_early" for name in CORRELATIONS}
     early = early.assign(metric=early["metric"].map(names))
     equal = _at_equal_training_loss(rows_where(rows, metric="loss"))
@@ -164,7 +160,7 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
 
 def _looks(table: FigureTable) -> dict[float, dict[str, Any]]:
     """The look of each initialisation scale, the largest scale darkest."""
-    scales = sorted(table.frame["scale"].dropna().unique(), reverse=True)
+    scales = curves.scales_of(table.frame)
     return dict(zip(scales, sequence_looks(len(scales)), strict=True))
 
 

@@ -37,13 +37,11 @@ def table(runs: Runs) -> FigureTable:
     metrics = runs.metrics
     parts = [metrics]
     for phi, rows in metrics.groupby("point", sort=False):
-        predictions = sorted(name for name in rows["metric"].unique() if name != "observed")
-        for prediction in predictions:
+        for prediction in sorted(set(rows["metric"]) - {"observed"}):
             error = abs(_map(rows, "observed") - _map(rows, prediction)).max()
             tidy = error.rename("value").reset_index()
-            metric = f"largest_error_of_{prediction}"
-            fixed = {"seed": 0, "step": 0, "layer": "all", "split": "train", "metric": metric}
-            parts.append(tidy.assign(point=phi, **fixed))
+            fixed = {"point": phi, "seed": 0, "step": 0, "layer": "all", "split": "train"}
+            parts.append(tidy.assign(**fixed, metric=f"largest_error_of_{prediction}"))
     return FigureTable(pd.concat(parts, ignore_index=True))
 
 

@@ -68,15 +68,9 @@ def table(runs: Runs) -> FigureTable:
     largest = growing.groupby(group, dropna=False)["dimension"].transform("max")
     metrics.loc[growing.index[growing["dimension"] == largest], "extent"] = "largest"
     metrics.loc[metrics["width"] == metrics["width"].max(), "extent"] = "largest"
-    slopes = [
-        {**dict(zip([*group, "seed"], key, strict=True)), "value": _slope(rows)}
-        for key, rows in growing.groupby([*group, "seed"], dropna=False)
-    ]
-    rates = (
-        pd.DataFrame(slopes)
-        .dropna(subset="value")
-        .assign(step=0, layer="all", split="train", extent="")
-    )
+    slopes = growing.groupby([*group, "seed"], dropna=False)[["dimension", "value"]].apply(_slope)
+    rates = slopes.rename("value").dropna().reset_index()
+    rates = rates.assign(step=0, layer="all", split="train", extent="")
     rates["metric"] += "_slope"
     return FigureTable(pd.concat([metrics, rates], ignore_index=True))
 
@@ -104,9 +98,8 @@ def draw(table: FigureTable) -> Picture:
     _draw_proposition_16(axes[1, 1], table)
     _draw_remainders(axes[1, 2], table)
     axes[2, 2].axis("off")
-    for ax, statements, title in zip(
-        axes[2], (IDENTITIES, EQUATIONS), ("identities", "traces of large matrices"), strict=False
-    ):
+    compared = {"identities": IDENTITIES, "traces of large matrices": EQUATIONS}
+    for ax, (title, statements) in zip(axes[2], compared.items(), strict=False):
         draw_deviations(ax, _deviations(table, statements), statements, legend=False)
         ax.set(xlabel="relative difference", title=title)
     axes[2, 1].set_xlim(left=1e-4)
