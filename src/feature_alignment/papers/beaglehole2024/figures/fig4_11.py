@@ -9,14 +9,9 @@ import pandas as pd
 from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_matrices
 from feature_alignment.papers.beaglehole2024.parameters import SLO
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    describe,
-    new_figure,
-    panel_letters,
-    sequence_looks,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs, rows_where
 
 OPTIMIZERS = {"gd": "gradient descent", "slo": "SLO"}
@@ -106,12 +101,12 @@ def matrices_table(runs: Runs) -> FigureTable:
 
 def draw_curves(table: FigureTable) -> Picture:
     """Curves of both optimizers in two rows, their matrices in a third."""
-    figure, axes = new_figure(3, 4, width=11.0, height=8.0)
+    figure, axes = style.new_figure(3, 4, width=11.0, height=8.0)
     scales = curves.scales_of(table.frame)
     for row, (optimizer, title) in zip(axes, OPTIMIZERS.items(), strict=False):
         for ax, (metric, name) in zip(row, CURVES.items(), strict=True):
             set_vertical_axis(ax, metric)
-            for scale, look in zip(scales, sequence_looks(len(scales)), strict=True):
+            for scale, look in zip(scales, style.sequence_looks(len(scales)), strict=True):
                 rows = table.rows(point=optimizer, metric=metric, split="train", scale=scale)
                 draw_curve(ax, rows, label=f"{scale:g}", **look)
             ax.set_title(name)
@@ -125,9 +120,9 @@ def draw_curves(table: FigureTable) -> Picture:
         rows = table.rows(point=optimizer, metric=f"{name}_egop", scale=scales[0])
         ax.set_title(
             f"{name.upper()}, {OPTIMIZERS[optimizer]}\n"
-            f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(curves.last_rows(rows)['value'])}"
+            f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {style.describe(curves.last_rows(rows)['value'])}"
         )
-    panel_letters(*axes[:, 0], axes[2, 2])
+    style.panel_letters(*axes[:, 0], axes[2, 2])
     return figure
 
 
@@ -142,17 +137,18 @@ def set_vertical_axis(ax: Axes, metric: str) -> None:
 def draw_matrices(table: FigureTable) -> Picture:
     """Four rows of heat maps, scales across."""
     scales = curves.scales_of(table.frame)
-    figure, axes = new_figure(len(PANELS), len(scales), width=2.4 * len(scales) + 1.0, height=10.0)
+    width = 2.4 * len(scales) + 1.0
+    figure, axes = style.new_figure(len(PANELS), len(scales), width, height=10.0)
     names = [f"{optimizer}/{name}/{scale:g}" for optimizer, name in PANELS for scale in scales]
     show_matrices(list(axes.flat), [table.arrays[name] for name in names], shrink=0.2)
     for row, (optimizer, name) in zip(axes, PANELS, strict=True):
         for ax, scale in zip(row, scales, strict=True):
             similarity = table.values(f"{name}_egop", point=optimizer, scale=scale)
-            ax.set_title(f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(similarity)}")
+            ax.set_title(f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {style.describe(similarity)}")
         row[0].set_ylabel(f"{name.upper()}, {OPTIMIZERS[optimizer]}")
     for ax, scale in zip(axes[0], scales, strict=True):
         ax.set_title(f"$s_0$ = {scale:g}\n{ax.get_title()}")
-    panel_letters(*axes[:, 0])
+    style.panel_letters(*axes[:, 0])
     return figure
 
 

@@ -9,14 +9,9 @@ import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    new_figure,
-    panel_letters,
-    sequence_looks,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SPECTRA = {
@@ -121,7 +116,7 @@ def draw_layers_by_spectrum(
     table: FigureTable, metric: str, ylabel: str, claim: str = ""
 ) -> Picture:
     """One metric by layer (rows) and spectrum (columns), one curve for each scale."""
-    figure, axes = new_figure(2, len(SPECTRA), width=3.4 * len(SPECTRA), height=5.4)
+    figure, axes = style.new_figure(2, len(SPECTRA), width=3.4 * len(SPECTRA), height=5.4)
     looks = _looks(table)
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
         for ax, (spectrum, (_, formula)) in zip(row, SPECTRA.items(), strict=True):
@@ -136,7 +131,7 @@ def draw_layers_by_spectrum(
 
 def draw_correlations(table: FigureTable, claim: str) -> Picture:
     """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale and point."""
-    figure, axes = new_figure(2, 3, width=10.0, height=5.8)
+    figure, axes = style.new_figure(2, 3, width=10.0, height=5.8)
     points, looks = table.rows(metric="loss")["point"].unique(), _looks(table)
     figure.suptitle(f"eigenvalues of the inputs' covariance {SPECTRA[points[0]][1]}")
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
@@ -152,8 +147,9 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
         for point, marker in zip(points, MARKERS, strict=False):
             _draw_scales(ax, rows[rows["point"] == point], looks, marker)
         ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
+    grey = style.COLOURS["reference"]
     for _ in points[1:]:
-        axes[0, 0].plot([], [], MARKERS[1], color=COLOURS["reference"], label="mean eigenvalue 1")
+        axes[0, 0].plot([], [], MARKERS[1], color=grey, label="mean eigenvalue 1")
     _label(axes)
     return figure
 
@@ -161,7 +157,7 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
 def _looks(table: FigureTable) -> dict[float, dict[str, Any]]:
     """The look of each initialisation scale, the largest scale darkest."""
     scales = curves.scales_of(table.frame)
-    return dict(zip(scales, sequence_looks(len(scales)), strict=True))
+    return dict(zip(scales, style.sequence_looks(len(scales)), strict=True))
 
 
 def _draw_scales(
@@ -174,7 +170,7 @@ def _draw_scales(
 
 
 def _label(axes: np.ndarray) -> None:
-    panel_letters(*axes.flat)
+    style.panel_letters(*axes.flat)
     axes[0, 0].legend(title="scale of layer 1")
     for ax in axes[-1]:
         ax.set_xlabel("step")
