@@ -26,9 +26,8 @@ def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
     p = run.parameters
     task = chain_task.draw_samples(run)
     x, _ = task["train"]
-    model = chain_task.new_network(
-        run, chain_task.layer_scales(p.initial_scale, p.scaled_layers, p.hidden_layers)
-    )
+    scales = chain_task.layer_scales(p.initial_scale, p.scaled_layers, p.hidden_layers)
+    model = chain_task.new_network(run, scales)
     probe = FeatureProbe(model, x, layers=relu_networks.hidden_layers(p.hidden_layers))
     optimizer, measured = _optimizer(model, x, p), every(p.measure_every, p.steps)
     result = SeedResult()

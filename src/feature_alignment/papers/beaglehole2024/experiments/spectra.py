@@ -21,13 +21,11 @@ def run_seed(run: SeedRun[Spectra]) -> SeedResult:
     p = run.parameters
     task = chain_task.draw_samples(run, p.decay, first=p.first_index, unit_variance=p.unit_variance)
     x, _ = task["train"]
-    measured = every(p.measure_every, p.steps)
+    layers, measured = relu_networks.hidden_layers(p.hidden_layers), every(p.measure_every, p.steps)
     result = SeedResult()
     for scale in p.first_layer_scales:
-        model = chain_task.new_network(
-            run, chain_task.layer_scales(scale, p.scaled_layers, p.hidden_layers)
-        )
-        layers = relu_networks.hidden_layers(p.hidden_layers)
+        scales = chain_task.layer_scales(scale, p.scaled_layers, p.hidden_layers)
+        model = chain_task.new_network(run, scales)
         probe = FeatureProbe(model, x, layers=layers, centre_tangents=True)
         optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
         name = f"scale{scale:g}"

@@ -18,7 +18,7 @@ def keys(frame: pd.DataFrame, column: str) -> list[str]:
 
     Steps do not count: a table has those of one step, or `step` is the column.
     """
-    return [name for name in frame if name not in (column, "step", "value")]
+    return frame.columns.drop([column, "step", "value"], errors="ignore").tolist()
 
 
 def spread_over(frame: pd.DataFrame, column: str) -> pd.DataFrame:

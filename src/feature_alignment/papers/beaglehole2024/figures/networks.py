@@ -46,11 +46,9 @@ def mlp_points(settings: Settings) -> list[Point]:
     """Points for each of the configured datasets, in both settings."""
     configured, points = settings[ImageMLP], []
     for dataset in configured.datasets:
-        longest = MNIST_EPOCHS if dataset == "mnist" else configured.epochs
+        epochs = min(configured.epochs, MNIST_EPOCHS if dataset == "mnist" else configured.epochs)
         # A run does not depend on which other datasets there are.
-        own = configured.but(
-            dataset=dataset, datasets=[dataset], epochs=min(configured.epochs, longest)
-        )
+        own = configured.but(dataset=dataset, datasets=[dataset], epochs=epochs)
         rate = RELEASED_RATES[dataset] * DATASETS[dataset].classes / 10
         released = {"learning_rate": rate, "first_epoch_rate": FIRST_EPOCH_RATE}
         text = {"learning_rate": TEXT_RATES[dataset], "first_epoch_rate": None}
@@ -112,7 +110,7 @@ def ends(frame: pd.DataFrame) -> pd.DataFrame:
     itself: in the settings of the released code the first is slow, and nothing has moved after it.
     Of the transformer, whose steps are no epochs, it is the first measurement after the start.
     """
-    slow_epochs = (frame["settings"] == "released").astype(int)
+    slow_epochs = frame["settings"] == "released"  # one of them, or none
     after = frame[frame["step"] > slow_epochs]
     steps = after.groupby("point")["step"]
     places = {"early": steps.transform("min"), "late": steps.transform("max")}
