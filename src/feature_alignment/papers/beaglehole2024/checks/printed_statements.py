@@ -20,9 +20,7 @@ from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
 
 def expected_agop_derivative_as_printed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """3 Tr(B) C² + 6 CBC with C = XᵀYX and B = XᵀX, said to be E[ẆᵀKẆ].
-
-    X is (n, d), y (n,), the result (d, d).
+    """3 Tr(B) C² + 6 CBC, (d, d), with C = XᵀYX and B = XᵀX, said to be E[ẆᵀKẆ]; X is (n, d).
 
     Source: beaglehole2024, Proposition 16, second statement.
     """

@@ -99,10 +99,8 @@ def proposition_16(
 ) -> dict[str, float]:
     """Means of ẆᵀẆ and ẆᵀKẆ over networks, against the formulas as printed and corrected.
 
-    Inputs are (n, d), labels (n,).
-
-    Returns:
-        For each formula its norm over that of the sampled mean, and the cosine of both.
+    For each formula its norm over that of the sampled mean, and the cosine of both. Inputs are
+    (n, d), labels (n,).
     """
     normal = partial(torch.randn, generator=generator, dtype=x.dtype)
     label_weighted, gram = x.T @ (y[:, None] * x), x.T @ x
@@ -134,11 +132,9 @@ def trace_errors(
 ) -> dict[str, float]:
     """Relative errors of traces of words in large matrices, n = d = k, by eq. 12-15, 20, 22 and 28.
 
-    Inputs are (n, n), labels (n,). Errors of eq. 12-15 are relative to the product of the factors'
-    root mean squares, as the trace of eq. 12 is 0.
-
-    Returns:
-        For eq. 20, 22 and 28 the error of the derivation and of the printed formula.
+    Errors of eq. 12-15 are relative to the product of the factors' root mean squares, as the trace
+    of eq. 12 is 0; of eq. 20, 22 and 28 there are those of the derivation and of the printed
+    formula. Inputs are (n, n), labels (n,).
     """
     size = len(x)
     data = {word: m / m.norm() * size**0.5 for word, m in data_matrices(x, y).items()}

@@ -29,9 +29,8 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
     """Train one network to predict the next character, with nanoGPT's settings but for Adam's.
 
     Returns:
-        Training and test loss per character in nats, each on `loss_samples` texts, and the
-        measures of `FeatureProbe` in the query, key and value layers on `probe_samples` training
-        texts.
+        Training and test loss per character in nats, each on `loss_samples` texts, and the measures
+        of `FeatureProbe` in query, key and value layers on `probe_samples` training texts.
     """
     p = run.parameters
     train_texts = _texts(run, "train")

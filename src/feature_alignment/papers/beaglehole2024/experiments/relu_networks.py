@@ -45,7 +45,7 @@ def speed_limited(
     epsilon: float,
     relaxation: str = "additive",
 ) -> SpeedLimited:
-    """SLO of a network with speeds C_ℓ from input to readout; for the others see `SpeedLimited`.
+    """SLO of a network with speeds C_ℓ from input to readout; for ε see `SpeedLimited`.
 
     Raises:
         UserError: if the number of speeds is not that of the layers, or ε is out of range.

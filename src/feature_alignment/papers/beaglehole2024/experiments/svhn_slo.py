@@ -67,13 +67,10 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
 
 
 def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (n, height · width · channels), each with mean 0 and deviation 1 over the training.
-
-    A pixel that is the same in all training images is only shifted.
-    """
+    """Pixels (n, height · width · channels), each with mean 0 and deviation 1 over the training."""
     pixels = train.reshape(len(train), -1).astype(np.float64)
     mean, deviation = pixels.mean(axis=0), pixels.std(axis=0)
-    deviation[deviation == 0] = 1
+    deviation[deviation == 0] = 1  # the same in all training images: only shifted
     return (pixels - mean) / deviation, (test.reshape(len(test), -1) - mean) / deviation
 
 

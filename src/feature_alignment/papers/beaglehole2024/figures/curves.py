@@ -24,8 +24,7 @@ def keys(frame: pd.DataFrame, column: str) -> list[str]:
 def spread_over(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """How far a metric's values differ along a column: the largest minus the smallest.
 
-    Returns:
-        Tidy rows at the table's last step, with metrics named `<metric>_<column>_spread`.
+    The rows are at the table's last step, their metrics named `<metric>_<column>_spread`.
     """
     values = frame.groupby(keys(frame, column))["value"]
     spread = (values.max() - values.min()).reset_index()
@@ -37,11 +36,9 @@ def spread_over(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 def change_between(
     frame: pd.DataFrame, column: str, first: float, second: float, name: str
 ) -> pd.DataFrame:
-    """How much a metric's value changes from one value of a column to another.
+    """A metric's values at the second value of a column minus those at the first.
 
-    Returns:
-        Tidy rows of the value at `second` minus that at `first`, at the table's last step, with
-        metrics named `<metric>_<name>`.
+    The rows are at the table's last step, their metrics named `<metric>_<name>`.
     """
     start, end = (
         frame[frame[column] == value].set_index(keys(frame, column))["value"]

@@ -48,12 +48,7 @@ def points(settings: Settings) -> list[Point]:
 
 
 def _effect_of_scale(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """How the last values of some metrics depend on the initialisation scale.
-
-    Returns:
-        Rows `<metric>_gain`, the value at the smallest scale minus that at the largest, and
-        `<metric>_scale_spread`, the largest minus the smallest value among all scales.
-    """
+    """`<metric>_gain` of last values, from the largest scale to the smallest, and their spread."""
     last = curves.last_rows(rows_where(frame, metric=metrics))
     scales = curves.scales_of(frame)
     gain = curves.change_between(last, "scale", scales[0], scales[-1], "gain")
