@@ -32,6 +32,11 @@ Relaxation = Annotated[
 ]
 Width = Annotated[Count, Field(description="Width k of every hidden layer.")]
 HiddenLayers = Annotated[Count, Field(description="Number of hidden layers.")]
+Samples = Annotated[int, Field(ge=8, description="Training samples n.")]
+Dimension = Annotated[int, Field(ge=3, description="Input dimension d; must be at least the rank.")]
+Batch = Annotated[Count, Field(description="Batch size.")]
+Epochs = Annotated[Count, Field(description="Epochs at the learning rate.")]
+Epsilon = Annotated[NotNegative, Field(description="SLO's relaxation of the gradient norm.")]
 Steps = Annotated[Count, Field(description="Steps of the optimizer.")]
 MeasureEvery = Annotated[Count, Field(description="Steps between two measurements.")]
 TrainingPrecision = Annotated[Precision, Field(description="Floating-point type of the training.")]
@@ -57,12 +62,10 @@ DataSeeds = Annotated[
 class ChainParameters(Parameters):
     """The chain-monomial task, and the networks that are trained on it."""
 
-    samples: int = Field(default=256, ge=8)
-    """Training samples n."""
+    samples: Samples = 256
     test_samples: int = Field(default=1024, ge=8)
     """Fresh samples on which the test loss is measured."""
-    dimension: int = Field(default=32, ge=3)
-    """Input dimension d; must be at least the rank."""
+    dimension: Dimension = 32
     rank: int = Field(default=5, ge=3)
     """Number r of coordinates that the target depends on."""
     width: Width = 256
@@ -82,8 +85,7 @@ class ChainParameters(Parameters):
 class ChainMonomial(ChainParameters, experiment="chain_monomial"):
     """Full-batch gradient descent on the chain-monomial task (Figure 1 and Appendix J)."""
 
-    samples: int = Field(default=384, ge=8)
-    """Training samples n."""
+    samples: Samples = 384
     test_samples: int = Field(default=4096, ge=8)
     """Fresh samples on which the test loss is measured."""
     width: Width = 128
@@ -145,8 +147,7 @@ class SLO(ChainParameters, experiment="slo"):
     optimizer: Optimizer = "gd"
     speeds: Values[NotNegative] = (500.0, 0.002, 0.002)
     """SLO's speed of each layer, input to readout."""
-    epsilon: NotNegative = 0.1
-    """SLO's relaxation of the gradient norm."""
+    epsilon: Epsilon = 0.1
     relaxation: Relaxation = "additive"
     gradient_norm: GradientNorm = "layer"
     measure_every: MeasureEvery = 5
@@ -166,8 +167,7 @@ class AdaptiveSLO(ChainParameters, experiment="adaptive_slo"):
     """Step size; the figure gives each optimizer its own."""
     speed: Positive = 20.0
     """SLO's speed s of the layer with the smallest UC-NFC; every other layer has 1/s."""
-    epsilon: NotNegative = 0.01
-    """SLO's relaxation of the gradient norm."""
+    epsilon: Epsilon = 0.01
     relaxation: Relaxation = "additive"
     gradient_norm: GradientNorm = "layer"
     steps: Steps = 500
@@ -188,10 +188,8 @@ class ImageParameters(Parameters):
     none, as in the text."""
     momentum: Momentum = 0.0
     """Momentum of the gradient descent."""
-    batch_size: Count = 128
-    """Batch size."""
-    epochs: Count = 150
-    """Epochs at the learning rate."""
+    batch_size: Batch = 128
+    epochs: Epochs = 150
     measure_every: Count = 1
     """Epochs between two measurements; the start and the first epoch are always measured."""
     probe_samples: int = Field(default=1000, ge=2)
@@ -229,10 +227,8 @@ class ImageVGG(ImageParameters, experiment="image_vgg"):
     """Probability of dropout after each hidden linear layer."""
     learning_rate: Positive = 1.0
     """Step size."""
-    batch_size: Count = 256
-    """Batch size."""
-    epochs: Count = 50
-    """Epochs at the learning rate."""
+    batch_size: Batch = 256
+    epochs: Epochs = 50
 
 
 class CharacterGPT(Parameters, experiment="character_gpt"):
@@ -360,8 +356,7 @@ class DepthPrediction(Parameters, experiment="depth_prediction"):
 
     samples: int = Field(default=128, ge=8)
     """Samples n."""
-    dimension: int = Field(default=128, ge=3)
-    """Input dimension d; must be at least the rank."""
+    dimension: Dimension = 128
     widths: Several[Count] = Field(default=(128, 1024), min_length=2)
     """Widths k of both hidden layers."""
     hidden_layers: HiddenLayers = 2

@@ -4,10 +4,10 @@ import torch
 
 from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
-    chain_network,
-    chain_task,
+    draw_samples,
     layer_scales,
-    train_on_chain,
+    new_network,
+    train_network,
 )
 from feature_alignment.papers.beaglehole2024.parameters import ChainParameters
 from feature_alignment.pipeline.run import SeedRun
@@ -22,7 +22,7 @@ def seed_run(seed=0, **changes):
 
 @pytest.mark.parametrize("decay", [None, 2.0])
 def test_labels_are_the_chain_in_units_of_the_training_deviation(decay):
-    task = chain_task(seed_run(), decay)
+    task = draw_samples(seed_run(), decay)
     x, y = task["train"]
     x_test, y_test = task["test"]
 
@@ -36,7 +36,7 @@ def test_labels_are_the_chain_in_units_of_the_training_deviation(decay):
 
 
 def test_training_and_test_inputs_share_the_decaying_spectrum_and_its_eigenvectors():
-    task = chain_task(seed_run(1, samples=3000), 2.0)
+    task = draw_samples(seed_run(1, samples=3000), 2.0)
     covariances = [(x.T @ x / len(x)).numpy() for x, _ in task.values()]
     assert np.abs(covariances[0] - covariances[1]).max() < 0.06
     eigenvalues = np.linalg.eigvalsh(sum(covariances) / 2)[::-1]
@@ -45,11 +45,11 @@ def test_training_and_test_inputs_share_the_decaying_spectrum_and_its_eigenvecto
 
 def test_too_high_a_rank_is_named():
     with pytest.raises(UserError, match="rank: found 5, above the dimension 4"):
-        chain_task(seed_run(dimension=4))
+        draw_samples(seed_run(dimension=4))
 
 
 def test_each_layer_of_the_network_has_its_scale():
-    ones, scaled = (chain_network(seed_run(3), scales) for scales in ([1, 1, 1], [0.1, 1, 0.01]))
+    ones, scaled = (new_network(seed_run(3), scales) for scales in ([1, 1, 1], [0.1, 1, 0.01]))
     for layer, other, scale in zip(ones.layers, scaled.layers, (0.1, 1, 0.01), strict=True):
         torch.testing.assert_close(layer.weight * scale, other.weight)
 
@@ -57,7 +57,7 @@ def test_each_layer_of_the_network_has_its_scale():
 def test_eigenvalues_of_mean_one_give_inputs_the_trace_of_isotropic_ones():
     run = SeedRun(0, PARAMETERS.but(samples=4000), torch.device("cpu"))
     (scaled, labels), (plain, same) = (
-        chain_task(run, 2.0, unit_variance=unit)["train"] for unit in (True, False)
+        draw_samples(run, 2.0, unit_variance=unit)["train"] for unit in (True, False)
     )
     assert scaled.square().mean().item() == pytest.approx(1, rel=0.05)
     torch.testing.assert_close(scaled / scaled.norm(), plain / plain.norm())
@@ -65,10 +65,10 @@ def test_eigenvalues_of_mean_one_give_inputs_the_trace_of_isotropic_ones():
 
 
 def test_centred_labels_have_mean_zero_and_deviation_one():
-    _, y = chain_task(seed_run(centred_labels=True), 2.0)["train"]
+    _, y = draw_samples(seed_run(centred_labels=True), 2.0)["train"]
     assert y.mean().item() == pytest.approx(0, abs=1e-12)
     assert y.std(correction=0).item() == pytest.approx(1)
-    assert abs(chain_task(seed_run(), 2.0)["train"][1].mean()) > 1e-3
+    assert abs(draw_samples(seed_run(), 2.0)["train"][1].mean()) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -82,17 +82,17 @@ def test_scaled_layers(scaled, factors):
 @pytest.mark.parametrize(("name", "variance"), [("pytorch", 1 / 3), ("kaiming", 2)])
 def test_initial_weights_have_the_variance_of_their_distribution(name, variance):
     run = seed_run(initialisation=name, width=200)
-    second = chain_network(run, [1, 1, 1]).get_parameter("layers.1.weight")
+    second = new_network(run, [1, 1, 1]).get_parameter("layers.1.weight")
     assert second.var().item() * 200 == pytest.approx(variance, rel=0.05)
 
 
 def trained(rate, **changes):
     """The record of one step, and the network after it."""
     run = seed_run(steps=1, **changes)
-    task, model = chain_task(run), chain_network(run, [1, 1, 1])
+    task, model = draw_samples(run), new_network(run, [1, 1, 1])
     probe = FeatureProbe(model, task["train"][0])
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    frame = train_on_chain(run, model, task, optimizer, probe, [1]).frame()
+    frame = train_network(run, model, task, optimizer, probe, [1]).frame()
     return frame.set_index(["layer", "split", "metric"])["value"], model
 
 

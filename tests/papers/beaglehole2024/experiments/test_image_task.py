@@ -6,7 +6,7 @@ import torch
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream
 from feature_alignment.papers.beaglehole2024.experiments import image_mlp, image_vgg
-from feature_alignment.papers.beaglehole2024.experiments.image_task import image_task
+from feature_alignment.papers.beaglehole2024.experiments.image_task import draw_samples
 from feature_alignment.papers.beaglehole2024.parameters import ImageMLP, ImageVGG
 from feature_alignment.pipeline.run import SeedRun
 
@@ -36,7 +36,7 @@ def run_mlp(dataset, **changes):
 
 
 def test_channels_are_standardised_and_targets_centred(dataset):
-    task = image_task(seed_run(dataset, MLP))
+    task = draw_samples(seed_run(dataset, MLP))
     x, y = task["train"]
     assert x.shape == (30, 3, 32, 32)
     assert x.mean(dim=(0, 2, 3)).abs().max() < 1e-5
@@ -51,7 +51,7 @@ def test_channels_are_standardised_and_targets_centred(dataset):
 
 def test_pixels_can_stay_between_0_and_1(dataset):
     (x, _), (standardised, _) = (
-        image_task(seed_run(dataset, MLP.but(pixels=pixels)))["train"]
+        draw_samples(seed_run(dataset, MLP.but(pixels=pixels)))["train"]
         for pixels in ("unit", "standardised")
     )
     assert 0 <= x.min() < 0.1 < 0.6 < x.max() <= 1
@@ -61,7 +61,7 @@ def test_pixels_can_stay_between_0_and_1(dataset):
 
 
 def test_a_small_dataset_gives_all_it_has(dataset):
-    task = image_task(seed_run(dataset, MLP.but(samples=1000, test_samples=1000)))
+    task = draw_samples(seed_run(dataset, MLP.but(samples=1000, test_samples=1000)))
     assert [len(x) for x, _ in task.values()] == [40, 20]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from feature_alignment.errors import UserError
-from feature_alignment.papers.beaglehole2024.experiments.chain_task import chain_network
+from feature_alignment.papers.beaglehole2024.experiments.chain_task import new_network
 from feature_alignment.papers.beaglehole2024.experiments.slo import _optimizer, run_seed
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.run import SeedRun
@@ -50,7 +50,7 @@ def test_slo_moves_the_first_layer_far_and_gradient_descent_hardly():
 def test_the_initial_norm_is_compared_with_the_last(optimizer):
     result = run(optimizer=optimizer)
     final = float(np.trace(result.arrays["scale1/nfm/step60"])) ** 0.5  # ‖W‖² = Tr WᵀW
-    initial = chain_network(seed_run(), [1.0, 1.0, 0.01])
+    initial = new_network(seed_run(), [1.0, 1.0, 0.01])
     norm = initial.get_submodule("layers.0").weight.norm().item()
     assert last(result, "initial_over_final_norm", 1.0) == pytest.approx(norm / final)
 
@@ -69,7 +69,7 @@ def test_there_must_be_a_speed_for_every_layer():
 
 
 def test_the_whole_gradients_norm_stands_below_every_layers_gradient():
-    model = chain_network(seed_run(), [1.0, 1.0, 1.0])
+    model = new_network(seed_run(), [1.0, 1.0, 1.0])
     parameters = PARAMETERS.but(gradient_norm="global", speeds=[5.0, 2.0, 1.0], epsilon=0.5)
     optimizer = _optimizer(model, parameters, 0.1)
     before = [weight.detach().clone() for weight in model.parameters()]

@@ -151,12 +151,12 @@ def test_changes_and_spreads_are_taken_within_groups():
         for (step, scale), value in values.items()
     ]
     frame = pd.DataFrame(rows)
-    change = curves.change_between(frame, "step", 0, 8, ["seed", "scale", "metric"], "rise")
+    change = curves.change_between(frame, "step", 0, 8, "rise")
     assert set(change["metric"]) == {"nfc_rise"}
     assert set(change["step"]) == {8}
     by_group = change.set_index(["seed", "scale"])["value"]
     assert by_group[1, 0.1] == pytest.approx(1.4)
     assert by_group[0, 1.0] == pytest.approx(0.1)
-    spread = curves.spread_over(curves.last_rows(frame), "scale", ["seed", "metric"])
+    spread = curves.spread_over(curves.last_rows(frame), "scale")
     assert spread["metric"].tolist() == ["nfc_scale_spread"] * 2
     assert spread["value"].tolist() == pytest.approx([0.6, 1.6])

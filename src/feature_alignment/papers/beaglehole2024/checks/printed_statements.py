@@ -5,8 +5,7 @@ Those of traces take the traces of words in A, B, C = Ā and D = B̄, and tr(R),
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,9 +20,7 @@ from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
 
 def expected_agop_derivative_as_printed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """3 Tr(B) C² + 6 CBC with C = XᵀYX and B = XᵀX, said to be E[ẆᵀKẆ].
-
-    X is (n, d), y (n,), the result (d, d).
+    """3 Tr(B) C² + 6 CBC, (d, d), with C = XᵀYX and B = XᵀX, said to be E[ẆᵀKẆ]; X is (n, d).
 
     Source: beaglehole2024, Proposition 16, second statement.
     """
@@ -42,20 +39,12 @@ def expected_agop_derivative(x: torch.Tensor, y: torch.Tensor, width: int) -> to
     Source: this project's, in place of beaglehole2024, Proposition 16, second statement.
     """
     c, b = x.T @ (y[:, None] * x), x.T @ x
-    same = b.trace() * torch.eye(len(b), dtype=b.dtype, device=b.device) + 2 * b
+    same = b.trace() * torch.eye(len(b)).to(b) + 2 * b
     return c @ ((1 - 1 / width) * b + 3 / width * same) @ c
 
 
-@dataclass(frozen=True)
-class Expansion:
-    """What a linearised kernel h(⟨x, z⟩/d) depends on.
-
-    Attributes:
-        at_zero: h(0).
-        slope: h′(0).
-        curvature: h″(0).
-        at_one: h(1).
-    """
+class Expansion(NamedTuple):
+    """What a linearised kernel h(⟨x, z⟩/d) depends on: h(0), h′(0), h″(0) and h(1)."""
 
     at_zero: float
     slope: float
@@ -66,20 +55,17 @@ class Expansion:
 def linearised_kernel(
     gram: torch.Tensor, d: int, h: Expansion, *, as_printed: bool = False
 ) -> torch.Tensor:
-    """γ 11ᵀ + (α/d) XXᵀ + μ I, which h(XXᵀ/d) is near for x on the sphere of radius √d.
+    """γ 11ᵀ + (α/d) XXᵀ + μ I, which h(XXᵀ/d), (n, n), is near for x on the sphere of radius √d.
 
     α = h′(0), μ = h(1) − h(0) − h′(0) and γ = h(0) + h″(0)/(2d): the mean of u² over pairs is 1/d,
     and Taylor's second term is h″(0) u²/2. As printed γ lacks the 1/2, an error of h″(0) n/(2d) in
     spectral norm, which does not vanish for n ≥ d.
 
     Source: beaglehole2024, eq. 10; its correction is this project's.
-
-    The Gram matrix XXᵀ is (n, n), d the input dimension.
     """
     gamma = h.at_zero + h.curvature / (d if as_printed else 2 * d)
-    identity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     mu = h.at_one - h.at_zero - h.slope
-    return gamma + h.slope / d * gram + mu * identity
+    return gamma + h.slope / d * gram + mu * torch.eye(len(gram)).to(gram)
 
 
 def alternating_as_printed(
@@ -135,10 +121,7 @@ def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[
 
 
 def numerator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
-    """tr(ARARBR) by eq. 20.
-
-    Source: beaglehole2024, eq. 20; it holds as printed.
-    """
+    """tr(ARARBR) by eq. 20 of beaglehole2024, which holds as printed."""
     r1, r2, r3, *_ = moments
     a, b = t("A"), t("B")
     value = a**2 * b * r3 + 2 * a * r2 * r1 * t("CD")
@@ -146,20 +129,16 @@ def numerator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
 
 
 def first_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
-    """tr(ARAR) by eq. 22.
-
-    Source: beaglehole2024, eq. 22; it holds as printed.
-    """
+    """tr(ARAR) by eq. 22 of beaglehole2024, which holds as printed."""
     r1, r2, *_ = moments
     return t("AA") * r1**2 + t("A") ** 2 * r2 - t("A") ** 2 * r1**2
 
 
 def second_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
-    """tr(ARBRARBR) by eq. 28 as printed, whose last term is tr[Ā]² tr[B²] tr[R²]² = 0.
+    """tr(ARBRARBR) by eq. 28 of beaglehole2024 as printed, whose last term is 0.
 
-    It should be tr[Ā²] tr[B]² tr[R²]², as `free_trace` derives.
-
-    Source: beaglehole2024, eq. 28.
+    In place of that, tr[Ā]² tr[B²] tr[R²]², there should be tr[Ā²] tr[B]² tr[R²]², as `free_trace`
+    derives.
     """
     r1, r2, r3, r4 = moments
     a, b = t("A"), t("B")

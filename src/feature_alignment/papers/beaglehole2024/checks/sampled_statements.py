@@ -45,13 +45,10 @@ def egop_of_chain(rank: int, dimension: int, rng: np.random.Generator) -> dict[s
     """
     d = max(dimension, rank + 1)  # at least one coordinate outside
     x = isotropic_gaussian(EGOP_SAMPLES, d, rng)
-    gradient = np.stack(
-        [
-            (chain_monomial(x + unit, rank) - chain_monomial(x - unit, rank)) / 2
-            for unit in np.eye(d)
-        ],
-        axis=1,
-    )  # (n, d)
+    differences = [
+        chain_monomial(x + unit, rank) - chain_monomial(x - unit, rank) for unit in np.eye(d)
+    ]
+    gradient = np.stack(differences, axis=1) / 2  # (n, d)
     egop = gradient.T @ gradient / len(x)
     block = egop[:rank, :rank]
     off_diagonal = block[~np.eye(rank, dtype=bool)]
@@ -71,12 +68,10 @@ def linearisation_rests(n: int, d: int, rng: np.random.Generator) -> dict[str, f
     start = rng.standard_normal(n)  # ARPACK's own start is not ours to seed
     rests = {}
     for form, as_printed in (("as_printed", True), ("corrected", False)):
-        rest = kernel - printed_statements.linearised_kernel(
-            gram, d, EXPONENTIAL, as_printed=as_printed
-        )
-        found = eigsh(rest.numpy(), k=1, v0=start, tol=1e-4, return_eigenvectors=False)  # pyright: ignore[reportArgumentType]: SciPy's types know whole tolerances only
-        largest = np.asarray(found).item()
-        rests[f"equation_10_rest_{form}"] = abs(largest)
+        linear = printed_statements.linearised_kernel(gram, d, EXPONENTIAL, as_printed=as_printed)
+        rest = (kernel - linear).numpy()
+        found = eigsh(rest, k=1, v0=start, tol=1e-4, return_eigenvectors=False)  # pyright: ignore[reportArgumentType]: SciPy's types know whole tolerances only
+        rests[f"equation_10_rest_{form}"] = abs(np.asarray(found).item())
     return rests
 
 
@@ -104,10 +99,8 @@ def proposition_16(
 ) -> dict[str, float]:
     """Means of ẆᵀẆ and ẆᵀKẆ over networks, against the formulas as printed and corrected.
 
-    Inputs are (n, d), labels (n,).
-
-    Returns:
-        For each formula its norm over that of the sampled mean, and the cosine of both.
+    For each formula its norm over that of the sampled mean, and the cosine of both. Inputs are
+    (n, d), labels (n,).
     """
     normal = partial(torch.randn, generator=generator, dtype=x.dtype)
     label_weighted, gram = x.T @ (y[:, None] * x), x.T @ x
@@ -120,13 +113,12 @@ def proposition_16(
         nfm += r.sum(dim=0) / networks
         agop += (r @ gram @ r).sum(dim=0) / networks
     sampled_agop = label_weighted @ agop @ label_weighted
+    printed = printed_statements.expected_agop_derivative_as_printed(x, y)
+    corrected = printed_statements.expected_agop_derivative(x, y, width)
     pairs = {
         "nfm": (label_weighted @ label_weighted, label_weighted @ nfm @ label_weighted),
-        "agop_as_printed": (
-            printed_statements.expected_agop_derivative_as_printed(x, y),
-            sampled_agop,
-        ),
-        "agop_corrected": (printed_statements.expected_agop_derivative(x, y, width), sampled_agop),
+        "agop_as_printed": (printed, sampled_agop),
+        "agop_corrected": (corrected, sampled_agop),
     }
     found = {}
     for name, (formula, sampled) in pairs.items():
@@ -140,11 +132,9 @@ def trace_errors(
 ) -> dict[str, float]:
     """Relative errors of traces of words in large matrices, n = d = k, by eq. 12-15, 20, 22 and 28.
 
-    Inputs are (n, n), labels (n,). Errors of eq. 12-15 are relative to the product of the factors'
-    root mean squares, as the trace of eq. 12 is 0.
-
-    Returns:
-        For eq. 20, 22 and 28 the error of the derivation and of the printed formula.
+    Errors of eq. 12-15 are relative to the product of the factors' root mean squares, as the trace
+    of eq. 12 is 0; of eq. 20, 22 and 28 there are those of the derivation and of the printed
+    formula. Inputs are (n, n), labels (n,).
     """
     size = len(x)
     data = {word: m / m.norm() * size**0.5 for word, m in data_matrices(x, y).items()}

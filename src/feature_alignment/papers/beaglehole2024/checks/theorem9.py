@@ -59,9 +59,9 @@ def network_deviations(
 ) -> dict[str, float]:
     """1 − ρ of one wide network, by how its initial outputs are made zero.
 
-    Source: beaglehole2024, Methods 7 and 8, and neither.
-
     Inputs (n, d) are on the sphere of radius √d, labels (n,).
+
+    Source: beaglehole2024, Methods 7 and 8, and neither.
     """
     d = x.shape[1]
     normal = partial(torch.randn, generator=generator, dtype=x.dtype)

@@ -8,17 +8,7 @@ import torch
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.layer_features.feature_matrices import feature_pair
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
-    chain_network,
-    chain_task,
-    layer_scales,
-    train_on_chain,
-)
-from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
-    hidden_layers,
-    speed_limited,
-    speeds_against_whole,
-)
+from feature_alignment.papers.beaglehole2024.experiments import chain_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -34,14 +24,14 @@ def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
         Losses, and the measures of `FeatureProbe` in the hidden layers.
     """
     p = run.parameters
-    task = chain_task(run)
+    task = chain_task.draw_samples(run)
     x, _ = task["train"]
-    model = chain_network(run, layer_scales(p.initial_scale, p.scaled_layers, p.hidden_layers))
-    probe = FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))
-    measured = every(p.measure_every, p.steps)
-    optimizer = _optimizer(model, x, p)
+    scales = chain_task.layer_scales(p.initial_scale, p.scaled_layers, p.hidden_layers)
+    model = chain_task.new_network(run, scales)
+    probe = FeatureProbe(model, x, layers=relu_networks.hidden_layers(p.hidden_layers))
+    optimizer, measured = _optimizer(model, x, p), every(p.measure_every, p.steps)
     result = SeedResult()
-    result.extend(train_on_chain(run, model, task, optimizer, probe, measured))
+    result.extend(chain_task.train_network(run, model, task, optimizer, probe, measured))
     return result
 
 
@@ -49,7 +39,7 @@ def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optim
     if p.optimizer == "gd":
         return torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     speeds = [1.0] * (p.hidden_layers + 1)
-    optimizer = speed_limited(model, p.learning_rate, speeds, p.epsilon, p.relaxation)
+    optimizer = relu_networks.speed_limited(model, p.learning_rate, speeds, p.epsilon, p.relaxation)
 
     def choose_speeds(optimizer: SpeedLimited, *arguments: object) -> None:
         # The readout of a single output takes part: both of its matrices are multiples of wᵀw, so
@@ -63,8 +53,9 @@ def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optim
         ]
         chosen = adaptive_speeds(correlations, p.speed)
         if p.gradient_norm == "global":
-            chosen = speeds_against_whole(model, chosen, p.epsilon, p.relaxation)
-        optimizer.set_speeds(chosen)
+            relu_networks.limit_whole(optimizer, chosen)
+        else:
+            optimizer.set_speeds(chosen)
 
     optimizer.register_step_pre_hook(choose_speeds)
     return optimizer

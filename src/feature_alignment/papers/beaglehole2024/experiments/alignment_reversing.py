@@ -44,15 +44,8 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
     networks = [_network(p.size, index, device) for index in range(p.observed_networks)]
     sampled = _average_moments(p.size, p.moment_networks, device)
     limit = limiting_moments(1.0, gaussian_even_moments(4))
-    data = Data(
-        p.size,
-        run.stream("data"),
-        reading=p.reading,
-        epsilon1=p.epsilon1,
-        epsilon2=p.epsilon2,
-        delta=p.delta,
-        label_shift=p.label_shift,
-    )
+    options = p.model_dump(include={"reading", "epsilon1", "epsilon2", "delta", "label_shift"})
+    data = Data(p.size, run.stream("data"), **options)
     result = SeedResult()
     for gamma in p.balances:
         x, y = (torch.tensor(array, device=run.device) for array in data.sample(gamma))

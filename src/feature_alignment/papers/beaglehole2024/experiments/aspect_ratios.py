@@ -55,8 +55,7 @@ def run_seed(run: SeedRun[AspectRatios]) -> SeedResult:
             generator = run.torch_stream(f"networks/{psi2:g}")
             for network in range(p.networks):
                 model = _network(x, max(round(psi2 * d), 1), phi, variance, generator)
-                gradients = preactivation_gradients(model, x)["layers.0"]
-                kernel = preactivation_tangent_kernel(gradients)
+                kernel = preactivation_tangent_kernel(preactivation_gradients(model, x)["layers.0"])
                 add("observed", velocity_correlation(x, y, kernel), network=network)
                 if phi == "quadratic":
                     own = predicted_correlation(trace, matrix_moments(_r(model)))

@@ -3,6 +3,7 @@
 Source: beaglehole2024, Figure 16 and Appendices J and M.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -18,7 +19,7 @@ from feature_alignment.layer_features.feature_matrices import (
     spectrum_preserving_rotation,
 )
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.experiments.relu_networks import relu_network
+from feature_alignment.papers.beaglehole2024.experiments import relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -47,7 +48,7 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
 
     steps = p.epochs * (steps_per_epoch(len(x), p.batch_size) if p.batch_size else 1)
     scales = [p.first_layer_scale] + [1.0] * p.hidden_layers
-    model = relu_network(run, [x.shape[1], *[p.width] * p.hidden_layers, 1], scales)
+    model = relu_networks.new_network(run, [x.shape[1], *[p.width] * p.hidden_layers, 1], scales)
     recorder = train(
         model,
         x,
@@ -66,12 +67,14 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
     )
     result = SeedResult()
     result.extend(recorder)
-    _compare_diagonals(run, model, x, images.shape[1:], steps, result)
+    add = partial(result.add, step=steps, layer=FIRST_LAYER)
+    for name, diagonal in _compare_diagonals(run, model, x, add).items():
+        result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(images.shape[1:])
     return result
 
 
 def shrunk(images: np.ndarray, factor: int) -> np.ndarray:
-    """Images with pixels in [0, 1], squares of factor × factor pixels averaged into one.
+    """Squares of factor × factor pixels averaged into one, and scaled to [0, 1].
 
     From uint8 (n, height, width, channels) to float32 (n, height/factor, width/factor, channels).
 
@@ -116,17 +119,11 @@ def _balanced(
 
 
 def _compare_diagonals(
-    run: SeedRun[CelebA],
-    model: MLP,
-    x: torch.Tensor,
-    shape: tuple[int, ...],
-    step: int,
-    result: SeedResult,
-) -> None:
+    run: SeedRun[CelebA], model: MLP, x: torch.Tensor, add: Callable[..., None]
+) -> dict[str, torch.Tensor]:
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
     nfm, agop = nfm_diagonal(weight), agop_diagonal(weight, covariance)
-    add = partial(result.add, step=step, layer=FIRST_LAYER)
     add("diagonal_correlation", cosine_similarity(nfm, agop, subtract_mean=True))
     diagonals = {"nfm": nfm, "agop": agop}
     rng = run.stream("probe/random_conjugates")
@@ -135,5 +132,4 @@ def _compare_diagonals(
         correlation = cosine_similarity(nfm, other, subtract_mean=True)
         add("diagonal_correlation_random", correlation, draw=draw)
         diagonals.setdefault("random_conjugate", other)
-    for name, diagonal in diagonals.items():
-        result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(shape)
+    return diagonals

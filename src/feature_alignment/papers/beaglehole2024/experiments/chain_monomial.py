@@ -15,12 +15,7 @@ from feature_alignment.layer_features.feature_matrices import (
     feature_pair,
     spectrum_preserving_rotation,
 )
-from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
-    chain_network,
-    chain_task,
-    train_on_chain,
-)
+from feature_alignment.papers.beaglehole2024.experiments import chain_task
 from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -31,39 +26,34 @@ FIRST_LAYER = "layers.0"
 def run_seed(run: SeedRun[ChainMonomial]) -> SeedResult:
     """Train one network and compare F = WᵀW, G = WᵀKW, WᵀQW and the EGOP at the first layer.
 
+    The matrices Q have the spectrum of K.
+
     Returns:
         The losses, the similarities, and the four matrices, each (d, d).
     """
     p = run.parameters
-    task = chain_task(run)
+    task = chain_task.draw_samples(run)
     x, _ = task["train"]
-    model = chain_network(run, [p.first_layer_scale] + [1.0] * p.hidden_layers)
+    model = chain_task.new_network(run, [p.first_layer_scale] + [1.0] * p.hidden_layers)
     egop = torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x)
     probe = FeatureProbe(
         model, x, layers=[FIRST_LAYER], references={"egop": egop}, keep_matrices_at=[p.steps]
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     result = SeedResult()
-    result.extend(train_on_chain(run, model, task, optimizer, probe, [p.steps]))
-    _randomise(run, model, x, result)
-    result.arrays["egop"] = egop.cpu().numpy()
-    return result
-
-
-def _randomise(
-    run: SeedRun[ChainMonomial], model: MLP, x: torch.Tensor, result: SeedResult
-) -> None:
-    """The spectrum of K, and the correlation with matrices Q of that spectrum in its place."""
-    add = partial(result.add, step=run.parameters.steps, layer=FIRST_LAYER)
+    result.extend(chain_task.train_network(run, model, task, optimizer, probe, [p.steps]))
+    add = partial(result.add, step=p.steps, layer=FIRST_LAYER)
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix, layer.covariance
     spectrum = np.linalg.eigvalsh(covariance.double().cpu().numpy())
     add("ptk_spectrum_std_over_mean", spectrum.std() / spectrum.mean())
     rng = run.stream("probe/random_conjugates")
-    for draw in range(run.parameters.random_conjugates):
+    for draw in range(p.random_conjugates):
         conjugate = spectrum_preserving_rotation(covariance, rng)
-        correlation = feature_pair(weight, conjugate).correlation(run.parameters.subtract_mean)
+        correlation = feature_pair(weight, conjugate).correlation(p.subtract_mean)
         add("nfc_random_conjugate", correlation, draw=draw)
         if draw == 0:
             agop = average_gradient_outer_product(weight, conjugate)
             result.arrays["random_conjugate_agop"] = agop.cpu().numpy()
+    result.arrays["egop"] = egop.cpu().numpy()
+    return result

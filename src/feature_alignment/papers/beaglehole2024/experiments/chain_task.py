@@ -15,7 +15,8 @@ from feature_alignment.data.synthetic import (
 )
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits, relu_network
+from feature_alignment.papers.beaglehole2024.experiments import relu_networks
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits
 from feature_alignment.papers.beaglehole2024.parameters import ChainParameters
 from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -24,7 +25,7 @@ from feature_alignment.training.losses import mse
 from feature_alignment.training.probes import Measurement, Recorder
 
 
-def chain_task(
+def draw_samples(
     run: SeedRun[ChainParameters],
     decay: float | None = None,
     *,
@@ -33,13 +34,12 @@ def chain_task(
 ) -> Splits:
     """Draw training and test samples of the task: inputs (n, d) and labels (n, 1).
 
-    Labels are divided by the training labels' deviation, after their mean is subtracted if asked.
-
-    Source: beaglehole2024, eq. 2; Appendix H (decaying spectra), J (labels of deviation 1).
-
     With a decay α the inputs' covariance has eigenvalues 1/(1 + k^α), k from `first`, and random
     eigenvectors, the same for training and test; without one, x ~ N(0, I). With `unit_variance`
-    the eigenvalues are scaled to have mean 1, as those of the identity.
+    the eigenvalues are scaled to have mean 1, as those of the identity. Labels are divided by the
+    training labels' deviation, after their mean is subtracted if asked.
+
+    Source: beaglehole2024, eq. 2; Appendix H (decaying spectra), J (labels of deviation 1).
 
     Raises:
         UserError: if the task needs more coordinates than the inputs have.
@@ -71,14 +71,14 @@ def layer_scales(scale: float, scaled: str, hidden_layers: int) -> list[float]:
     return [scale, *[inner] * (hidden_layers - 1), 1.0 if scaled == "first" else scale]
 
 
-def chain_network(run: SeedRun[ChainParameters], scales: Sequence[float]) -> MLP:
-    """A network of the task's size, see `relu_network`."""
+def new_network(run: SeedRun[ChainParameters], scales: Sequence[float]) -> MLP:
+    """A network of the task's size, see `relu_networks`."""
     p = run.parameters
     sizes = [p.dimension, *[p.width] * p.hidden_layers, 1]
-    return relu_network(run, sizes, scales, p.initialisation)
+    return relu_networks.new_network(run, sizes, scales, p.initialisation)
 
 
-def train_on_chain(
+def train_network(
     run: SeedRun[ChainParameters],
     model: MLP,
     task: Splits,
@@ -87,10 +87,7 @@ def train_on_chain(
     measure_at: Iterable[int],
     name: str = "training",
 ) -> Recorder:
-    """Train on all samples at once, and measure losses and what the probe measures.
-
-    The name tells the training from the seed's others.
-    """
+    """Train on all samples at once; the name tells the training from the seed's others."""
     p = run.parameters
     return train(
         model,

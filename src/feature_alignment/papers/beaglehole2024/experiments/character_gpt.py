@@ -29,30 +29,34 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
     """Train one network to predict the next character, with nanoGPT's settings but for Adam's.
 
     Returns:
-        Training and test loss per character in nats, each on `loss_samples` texts, and the
-        measures of `FeatureProbe` in the query, key and value layers on `probe_samples` training
-        texts.
+        Training and test loss per character in nats, each on `loss_samples` texts, and the measures
+        of `FeatureProbe` in query, key and value layers on `probe_samples` training texts.
     """
     p = run.parameters
-    x, y = train_texts = _texts(run, "train")
+    train_texts = _texts(run, "train")
     measured = {
         "train": _some(run, "train", train_texts, p.loss_samples),
         "test": _some(run, "test", _texts(run, "test"), p.loss_samples),
     }
     probed, _ = _some(run, "probe", train_texts, p.probe_samples)
-    model = GPT(
-        len(run.dataset.vocabulary),
-        p.blocks,
-        p.heads,
-        p.width,
-        p.context,
-        run.torch_stream("init"),
-        dtype=run.dtype,
-    ).to(run.device)
+    sizes = len(run.dataset.vocabulary), p.blocks, p.heads, p.width, p.context
+    model = GPT(*sizes, run.torch_stream("init"), dtype=run.dtype).to(run.device)
+    layers = [
+        f"blocks.{block}.attention.{name}"
+        for block in range(p.blocks)
+        for name in ("query", "key", "value")
+    ]
+    probe = FeatureProbe(
+        model,
+        probed,
+        layers=layers,
+        chunk_size=CHUNK,
+        output_samples=p.output_samples,
+        generator=run.torch_stream("probe/outputs"),
+    )
     recorder = train(
         model,
-        x,
-        y,
+        *train_texts,
         loss=sequence_cross_entropy,
         optimizer=torch.optim.Adam(model.parameters(), lr=p.learning_rate),
         steps=p.steps,
@@ -62,20 +66,7 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
         largest_gradient=LARGEST_GRADIENT,
         measure_at=every(p.measure_every, p.steps),
         evaluate_on=measured,
-        probes=[
-            FeatureProbe(
-                model,
-                probed,
-                layers=[
-                    f"blocks.{block}.attention.{name}"
-                    for block in range(p.blocks)
-                    for name in ("query", "key", "value")
-                ],
-                chunk_size=CHUNK,
-                output_samples=p.output_samples,
-                generator=run.torch_stream("probe/outputs"),
-            )
-        ],
+        probes=[probe],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )
@@ -103,6 +94,7 @@ def _texts(run: SeedRun[CharacterGPT], split: str) -> Pair:
 
 def _some(run: SeedRun[CharacterGPT], purpose: str, texts: Pair, number: int) -> Pair:
     """So many of the texts, drawn with replacement."""
-    chosen = torch.as_tensor(run.stream(f"texts/{purpose}").integers(len(texts[0]), size=number))
-    x, y = (part.index_select(0, chosen.to(part.device)) for part in texts)
-    return x, y
+    x, y = texts
+    rng = run.stream(f"texts/{purpose}")
+    chosen = torch.as_tensor(rng.integers(len(x), size=number), device=x.device)
+    return x[chosen], y[chosen]

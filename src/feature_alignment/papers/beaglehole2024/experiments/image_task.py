@@ -19,7 +19,7 @@ from feature_alignment.training.optimizers import constant_rate, slow_start_rate
 from feature_alignment.training.schedule import every
 
 
-def image_task(run: SeedRun[ImageParameters]) -> Splits:
+def draw_samples(run: SeedRun[ImageParameters]) -> Splits:
     """Draw the images of a seed; a dataset smaller than what is asked for gives all it has.
 
     Images (n, channels, height, width) have mean 0 and deviation 1 in each channel, or pixels in
@@ -57,45 +57,41 @@ def centred_one_hot(classes: torch.Tensor, number: int) -> torch.Tensor:
     return nn.functional.one_hot(classes, number).double() - 1 / number
 
 
-def train_on_images(
+def train_network(
     run: SeedRun[ImageParameters], model: nn.Module, task: Splits, layers: Sequence[str]
 ) -> SeedResult:
     """Train by stochastic gradient descent and measure the layers after whole epochs.
 
-    Measured are the start, the end of the first epoch, and then of every `measure_every`-th; in
-    the rows, `step` counts epochs. If `first_epoch_rate` is given, an epoch at that learning rate
-    comes before the `epochs` others, as in the released code.
+    Measured are the start, the end of the first epoch, and then of every `measure_every`-th, on the
+    first `probe_samples` training images; in the rows, `step` counts epochs. If `first_epoch_rate`
+    is given, an epoch at that learning rate comes before the `epochs` others, as in the released
+    code.
 
     Source: beaglehole2024, Figures 2 and 13-15 and Appendix J.
 
-    The layers are measured on the first `probe_samples` training images.
-
     Returns:
-        Losses, test accuracies and the measures of `FeatureProbe`.
+        Losses, accuracies and the measures of `FeatureProbe`.
 
     Raises:
         TrainingDivergedError: if training diverged or left every ReLU of a layer dead.
     """
     p = run.parameters
-    x, y = task["train"]
+    x, _ = task["train"]
     epoch = steps_per_epoch(len(x), p.batch_size)
-    if p.first_epoch_rate is None:
-        epochs, schedule = p.epochs, constant_rate
-    else:
-        epochs = p.epochs + 1
+    epochs, schedule = p.epochs, constant_rate
+    if p.first_epoch_rate is not None:
+        epochs += 1
         schedule = slow_start_rate(epoch, p.first_epoch_rate / p.learning_rate)
-    measured = {1, *every(p.measure_every, epochs)}
     recorder = train(
         model,
-        x,
-        y,
+        *task["train"],
         loss=mse,
         optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
         steps=epochs * epoch,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),
         schedule=schedule,
-        measure_at=[number * epoch for number in measured],
+        measure_at=[number * epoch for number in {1, *every(p.measure_every, epochs)}],
         evaluate_on=task,
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x[: p.probe_samples], layers=layers)],

@@ -6,10 +6,7 @@ Source: beaglehole2024, Figures 2C and 15A, Appendix J.
 from torch import nn
 
 from feature_alignment.models.vgg import VGG
-from feature_alignment.papers.beaglehole2024.experiments.image_task import (
-    image_task,
-    train_on_images,
-)
+from feature_alignment.papers.beaglehole2024.experiments import image_task
 from feature_alignment.papers.beaglehole2024.parameters import ImageVGG
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
@@ -18,10 +15,10 @@ def run_seed(run: SeedRun[ImageVGG]) -> SeedResult:
     """Train one VGG-11 without batch norm and biases, from PyTorch's default initialisation.
 
     Returns:
-        What `train_on_images` measures, in the convolutions ("features.…") and in the hidden
-        linear layers ("head.…").
+        What `image_task.train_network` measures, in the convolutions ("features.…") and in the
+        hidden linear layers ("head.…").
     """
-    task = image_task(run)
+    task = image_task.draw_samples(run)
     x, y = task["train"]
     model = VGG(
         11,
@@ -37,4 +34,4 @@ def run_seed(run: SeedRun[ImageVGG]) -> SeedResult:
     layers = [
         name for name, module in model.named_modules() if isinstance(module, (nn.Conv2d, nn.Linear))
     ]
-    return train_on_images(run, model, task, layers[:-1])
+    return image_task.train_network(run, model, task, layers[:-1])

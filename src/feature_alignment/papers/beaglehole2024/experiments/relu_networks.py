@@ -15,18 +15,17 @@ Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 """Inputs and targets, (n, …) both, of the splits "train" and "test"."""
 
 
-def relu_network(
+def new_network(
     run: SeedRun[Parameters],
     sizes: Sequence[int],
     layer_scales: Sequence[float] | None = None,
     init: str = "pytorch",
 ) -> MLP:
-    """A new fully connected network.
+    """A new fully connected network, from the sizes of inputs, hidden layers and outputs.
+
+    `layer_scales` are factors on the initialisation, input to readout.
 
     Source: beaglehole2024, eq. 1 and Appendix J.
-
-    Sizes are those of inputs, hidden layers and outputs; `layer_scales` are factors on the
-    initialisation, input to readout.
     """
     first, *hidden, last = sizes
     generator = run.torch_stream("init")
@@ -35,12 +34,7 @@ def relu_network(
 
 
 def hidden_layers(number: int) -> list[str]:
-    """Names of a fully connected network's hidden layers.
-
-    Example:
-        >>> hidden_layers(2)
-        ['layers.0', 'layers.1']
-    """
+    """Names of a fully connected network's hidden layers, `layers.0` and so on."""
     return [f"layers.{layer}" for layer in range(number)]
 
 
@@ -51,27 +45,24 @@ def speed_limited(
     epsilon: float,
     relaxation: str = "additive",
 ) -> SpeedLimited:
-    """Speed Limited Optimization of a network.
-
-    Speeds C_ℓ go from input to readout; for ε and its relaxation see `SpeedLimited`.
+    """SLO of a network with speeds C_ℓ from input to readout; for ε see `SpeedLimited`.
 
     Raises:
         UserError: if the number of speeds is not that of the layers, or ε is out of range.
     """
     layers = groups_by_layer(model, 1.0)
     try:
-        optimizer = SpeedLimited(layers, learning_rate, epsilon=epsilon, relaxation=relaxation)
+        optimizer = SpeedLimited(layers, learning_rate, 1.0, epsilon, relaxation)
         optimizer.set_speeds(speeds)
     except ValueError as error:
         raise UserError(str(error)) from error
     return optimizer
 
 
-def speeds_against_whole(
-    model: nn.Module, speeds: Sequence[float], epsilon: float, relaxation: str
-) -> list[float]:
-    """Speeds with which SLO's division by each layer's gradient norm becomes one by all's."""
-    norms = torch.stack([weight.grad.norm() for weight in model.parameters()])  # pyright: ignore[reportOptionalMemberAccess]: after a backward pass
-    added = epsilon if relaxation == "additive" else 0.0
+def limit_whole(optimizer: SpeedLimited, speeds: Sequence[float]) -> None:
+    """Let the next step divide by the norm of the whole gradient, not by each layer's."""
+    norms = torch.stack([group["params"][0].grad.norm() for group in optimizer.param_groups])
+    own = optimizer.defaults
+    added = own["epsilon"] if own["relaxation"] == "additive" else 0.0
     factors = ((norms + added) / (norms.norm() + added)).tolist()
-    return [speed * factor for speed, factor in zip(speeds, factors, strict=True)]
+    optimizer.set_speeds([speed * factor for speed, factor in zip(speeds, factors, strict=True)])

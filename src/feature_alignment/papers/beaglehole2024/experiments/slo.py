@@ -7,15 +7,7 @@ import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
-    chain_network,
-    chain_task,
-    train_on_chain,
-)
-from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
-    speed_limited,
-    speeds_against_whole,
-)
+from feature_alignment.papers.beaglehole2024.experiments import chain_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -33,7 +25,7 @@ def run_seed(run: SeedRun[SLO]) -> SeedResult:
         matrices as `scale<s>/nfm/step<t>`, each (d, d).
     """
     p = run.parameters
-    task = chain_task(run)
+    task = chain_task.draw_samples(run)
     x, _ = task["train"]
     references = {
         "egop": torch.as_tensor(chain_monomial_egop(p.dimension, p.rank)).to(x),
@@ -44,7 +36,7 @@ def run_seed(run: SeedRun[SLO]) -> SeedResult:
     for initialisation in p.initialisations:
         scale = initialisation.first_layer_scale
         scales = [scale, *[1.0] * (p.hidden_layers - 1), p.readout_scale]
-        model = chain_network(run, scales)
+        model = chain_task.new_network(run, scales)
         weight = model.get_parameter(f"{FIRST_LAYER}.weight")
         initial_norm = weight.detach().norm()
         probe = FeatureProbe(
@@ -52,7 +44,7 @@ def run_seed(run: SeedRun[SLO]) -> SeedResult:
         )
         optimizer = _optimizer(model, p, initialisation.learning_rate)
         name = f"scale{scale:g}"
-        recorder = train_on_chain(run, model, task, optimizer, probe, measured, name)
+        recorder = chain_task.train_network(run, model, task, optimizer, probe, measured, name)
         result.extend(recorder, prefix=f"{name}/", scale=scale)
         share = initial_norm / weight.detach().norm()
         result.add("initial_over_final_norm", share, step=p.steps, layer=FIRST_LAYER, scale=scale)
@@ -62,10 +54,7 @@ def run_seed(run: SeedRun[SLO]) -> SeedResult:
 def _optimizer(model: MLP, p: SLO, learning_rate: float) -> torch.optim.Optimizer:
     if p.optimizer == "gd":
         return torch.optim.SGD(model.parameters(), lr=learning_rate)
-    optimizer = speed_limited(model, learning_rate, p.speeds, p.epsilon, p.relaxation)
+    optimizer = relu_networks.speed_limited(model, learning_rate, p.speeds, p.epsilon, p.relaxation)
     if p.gradient_norm == "global":
-        given = model, p.speeds, p.epsilon, p.relaxation
-        optimizer.register_step_pre_hook(
-            lambda *_: optimizer.set_speeds(speeds_against_whole(*given))
-        )
+        optimizer.register_step_pre_hook(lambda *_: relu_networks.limit_whole(optimizer, p.speeds))
     return optimizer

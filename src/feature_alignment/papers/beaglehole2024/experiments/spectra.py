@@ -5,13 +5,7 @@ Source: beaglehole2024, Figures 5, 6 and 8-10, Appendices D, H and J.
 
 import torch
 
-from feature_alignment.papers.beaglehole2024.experiments.chain_task import (
-    chain_network,
-    chain_task,
-    layer_scales,
-    train_on_chain,
-)
-from feature_alignment.papers.beaglehole2024.experiments.relu_networks import hidden_layers
+from feature_alignment.papers.beaglehole2024.experiments import chain_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -25,16 +19,16 @@ def run_seed(run: SeedRun[Spectra]) -> SeedResult:
         Losses and the measures of `FeatureProbe` in the hidden layers, with the column `scale`.
     """
     p = run.parameters
-    task = chain_task(run, p.decay, first=p.first_index, unit_variance=p.unit_variance)
+    task = chain_task.draw_samples(run, p.decay, first=p.first_index, unit_variance=p.unit_variance)
     x, _ = task["train"]
-    measured = every(p.measure_every, p.steps)
+    layers, measured = relu_networks.hidden_layers(p.hidden_layers), every(p.measure_every, p.steps)
     result = SeedResult()
     for scale in p.first_layer_scales:
-        model = chain_network(run, layer_scales(scale, p.scaled_layers, p.hidden_layers))
-        layers = hidden_layers(p.hidden_layers)
+        scales = chain_task.layer_scales(scale, p.scaled_layers, p.hidden_layers)
+        model = chain_task.new_network(run, scales)
         probe = FeatureProbe(model, x, layers=layers, centre_tangents=True)
         optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
         name = f"scale{scale:g}"
-        recorder = train_on_chain(run, model, task, optimizer, probe, measured, name)
+        recorder = chain_task.train_network(run, model, task, optimizer, probe, measured, name)
         result.extend(recorder, prefix=f"{name}/", scale=scale)
     return result

@@ -3,6 +3,7 @@
 Source: beaglehole2024, Figure 17 and Appendix J and M.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -15,12 +16,7 @@ from feature_alignment.layer_features.feature_matrices import (
     nfm_diagonal,
 )
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.experiments.image_task import centred_one_hot
-from feature_alignment.papers.beaglehole2024.experiments.relu_networks import (
-    hidden_layers,
-    relu_network,
-    speed_limited,
-)
+from feature_alignment.papers.beaglehole2024.experiments import image_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -43,12 +39,11 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     test_images, test_classes = dataset.draw("test", p.test_samples, rng)
     x, x_test = (torch.tensor(part, **run.to) for part in _standardised(images, test_images))
     outputs = len(dataset.info["class_names"])
-    y, y_test = (
-        centred_one_hot(torch.tensor(part), outputs).to(x) for part in (classes, test_classes)
-    )
-
+    labels = (torch.tensor(part) for part in (classes, test_classes))
+    y, y_test = (image_task.centred_one_hot(part, outputs).to(x) for part in labels)
+    sizes = [x.shape[1], *[p.width] * p.hidden_layers, outputs]
     scales = [p.initial_scale] * (p.hidden_layers + 1)
-    model = relu_network(run, [x.shape[1], *[p.width] * p.hidden_layers, outputs], scales)
+    model = relu_networks.new_network(run, sizes, scales)
     recorder = train(
         model,
         x,
@@ -59,24 +54,23 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
         measure_at=every(p.measure_every, p.steps),
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
-        probes=[FeatureProbe(model, x, layers=hidden_layers(p.hidden_layers))],
+        probes=[FeatureProbe(model, x, layers=relu_networks.hidden_layers(p.hidden_layers))],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(recorder)
-    _describe_diagonals(model, x, images.shape[1:], p.steps, result)
+    add = partial(result.add, step=p.steps, layer=FIRST_LAYER)
+    for name, diagonal in _describe_diagonals(model, x, add).items():
+        result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(images.shape[1:])
     return result
 
 
 def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (n, height · width · channels), each with mean 0 and deviation 1 over the training.
-
-    A pixel that is the same in all training images is only shifted.
-    """
+    """Pixels (n, height · width · channels), each with mean 0 and deviation 1 over the training."""
     pixels = train.reshape(len(train), -1).astype(np.float64)
     mean, deviation = pixels.mean(axis=0), pixels.std(axis=0)
-    deviation[deviation == 0] = 1
+    deviation[deviation == 0] = 1  # the same in all training images: only shifted
     return (pixels - mean) / deviation, (test.reshape(len(test), -1) - mean) / deviation
 
 
@@ -84,12 +78,12 @@ def _optimizer(model: MLP, p: SVHNSLO) -> torch.optim.Optimizer:
     if p.optimizer == "gd":
         return torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     speeds = [p.first_speed, *[p.other_speed] * p.hidden_layers]
-    return speed_limited(model, p.learning_rate, speeds, p.epsilon)
+    return relu_networks.speed_limited(model, p.learning_rate, speeds, p.epsilon)
 
 
 def _describe_diagonals(
-    model: MLP, x: torch.Tensor, shape: tuple[int, ...], step: int, result: SeedResult
-) -> None:
+    model: MLP, x: torch.Tensor, add: Callable[..., None]
+) -> dict[str, torch.Tensor]:
     """Diagonals (d,) of the first layer's F = WᵀW and G = WᵀKW, without the matrices.
 
     `<name>_diagonal_contrast` is a diagonal's deviation over its mean: 0 for a network that looks
@@ -98,10 +92,7 @@ def _describe_diagonals(
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
     diagonals = {"nfm": nfm_diagonal(weight), "agop": agop_diagonal(weight, covariance)}
-    add = partial(result.add, step=step, layer=FIRST_LAYER)
     for name, diagonal in diagonals.items():
-        contrast = diagonal.std(correction=0) / diagonal.mean()
-        add(f"{name}_diagonal_contrast", contrast)
-        result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(shape)
-    correlation = cosine_similarity(*diagonals.values(), subtract_mean=True)
-    add("diagonal_correlation", correlation)
+        add(f"{name}_diagonal_contrast", diagonal.std(correction=0) / diagonal.mean())
+    add("diagonal_correlation", cosine_similarity(*diagonals.values(), subtract_mean=True))
+    return diagonals

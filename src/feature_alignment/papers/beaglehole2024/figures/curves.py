@@ -1,7 +1,5 @@
 """Curves over training: numbers derived from them."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 
 
@@ -10,16 +8,25 @@ def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["step"] == frame["step"].max()]
 
 
-def spread_over(frame: pd.DataFrame, column: str, by: Sequence[str]) -> pd.DataFrame:
+def scales_of(frame: pd.DataFrame) -> list[float]:
+    """The initialisation scales of the first layer, from large to small."""
+    return sorted(frame["scale"].dropna().unique(), reverse=True)
+
+
+def keys(frame: pd.DataFrame, column: str) -> list[str]:
+    """The columns that tell rows apart which differ in the values of that column alone.
+
+    Steps do not count: a table has those of one step, or `step` is the column.
+    """
+    return frame.columns.drop([column, "step", "value"], errors="ignore").tolist()
+
+
+def spread_over(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """How far a metric's values differ along a column: the largest minus the smallest.
 
-    `frame` has one row for each value of `column` in each group, which the columns `by` make
-    (`seed` and `metric` among them); `step` does not count.
-
-    Returns:
-        Tidy rows at the table's last step, with metrics named `<metric>_<column>_spread`.
+    The rows are at the table's last step, their metrics named `<metric>_<column>_spread`.
     """
-    values = frame.groupby(list(by))["value"]
+    values = frame.groupby(keys(frame, column))["value"]
     spread = (values.max() - values.min()).reset_index()
     return spread.assign(
         metric=spread["metric"] + f"_{column}_spread", step=int(frame["step"].max())
@@ -27,17 +34,15 @@ def spread_over(frame: pd.DataFrame, column: str, by: Sequence[str]) -> pd.DataF
 
 
 def change_between(
-    frame: pd.DataFrame, column: str, first: float, second: float, by: Sequence[str], name: str
+    frame: pd.DataFrame, column: str, first: float, second: float, name: str
 ) -> pd.DataFrame:
-    """How much a metric's value changes from one value of a column to another.
+    """A metric's values at the second value of a column minus those at the first.
 
-    `frame` has one row for either value in each group, as for `spread_over`.
-
-    Returns:
-        Tidy rows of the value at `second` minus that at `first`, at the table's last step.
+    The rows are at the table's last step, their metrics named `<metric>_<name>`.
     """
     start, end = (
-        frame[frame[column] == value].set_index(list(by))["value"] for value in (first, second)
+        frame[frame[column] == value].set_index(keys(frame, column))["value"]
+        for value in (first, second)
     )
     change = (end - start).reset_index()
     return change.assign(metric=change["metric"] + f"_{name}", step=int(frame["step"].max()))

@@ -49,17 +49,13 @@ def table(runs: Runs) -> FigureTable:
     """
     rows = rows_where(runs.metrics, metric=["nfc", "nfc_mean_subtracted", "centred_nfc", "loss"])
     nfc = rows_where(rows, metric="nfc")
-    by_run = last_rows(nfc).groupby(["point", "seed", "split"])["value"]
-    measures = {"min": by_run.min(), "mean": by_run.mean(), "max": by_run.max()}
-    measures["spread"] = measures["max"] - measures["min"]
-    measures["highest"] = nfc.groupby(["point", "seed", "split"])["value"].max()
-    derived = [
-        values.reset_index().assign(
-            metric=f"nfc_layers_{name}", layer="all", step=nfc["step"].max()
-        )
-        for name, values in measures.items()
-    ]
-    return FigureTable(pd.concat([rows, *derived], ignore_index=True))
+    by_run = ["point", "seed", "split"]
+    layers = last_rows(nfc).groupby(by_run)["value"].agg(["min", "mean", "max"])
+    layers["spread"] = layers["max"] - layers["min"]
+    layers["highest"] = nfc.groupby(by_run)["value"].max()
+    tidy = layers.add_prefix("nfc_layers_").melt(var_name="metric", ignore_index=False)
+    derived = tidy.reset_index().assign(layer="all", step=nfc["step"].max())
+    return FigureTable(pd.concat([rows, derived], ignore_index=True))
 
 
 def draw(table: FigureTable) -> Picture:

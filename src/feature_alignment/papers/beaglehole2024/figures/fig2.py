@@ -35,15 +35,12 @@ def table(runs: Runs) -> FigureTable:
     rows = rows[~rows["layer"].str.startswith("head.")]  # of VGG-11 the convolutions alone
     excess = networks.centred_excess(rows)
     both = networks.ends(pd.concat([rows, excess], ignore_index=True))
-    averages = _average(rows_where(both, network="mlp"))
+    group = ["network", "settings", "seed", "layer", "split", "metric"]
+    mlp = rows_where(both, network="mlp").groupby(group, sort=False)
+    means = mlp["value"].mean().reset_index()
+    averages = means.assign(point="mean", dataset="mean", series=means["layer"], step=0)
     parts = [rows, excess, both, averages, _depth_gains(both), _converged_shares(both)]
     return FigureTable(networks.with_remark(pd.concat(parts, ignore_index=True)))
-
-
-def _average(both: pd.DataFrame) -> pd.DataFrame:
-    group = ["network", "settings", "seed", "layer", "split", "metric"]
-    means = both.groupby(group, sort=False)["value"].mean().reset_index()
-    return means.assign(point="mean", dataset="mean", series=means["layer"], step=0)
 
 
 def _depth_gains(both: pd.DataFrame) -> pd.DataFrame:
@@ -84,7 +81,7 @@ def draw(table: FigureTable) -> Picture:
         ax.set(title=f"layer {number}", xlabel="epoch")
     _draw_average(axes[0, 5], frame, datasets)
     vgg = rows_where(frame, network="vgg", settings=SETTINGS["vgg"])
-    cells = [axes[row, column] for row in (1, 2, 3) for column in (0, 1, 2)]
+    cells = list(axes[1:, :3].flat)
     convolutions = networks.layers_of(vgg, "features.")
     for number, (ax, layer) in enumerate(zip(cells, convolutions, strict=False), start=1):
         networks.draw_both_correlations(ax, rows_where(vgg, layer=layer))
@@ -94,10 +91,8 @@ def draw(table: FigureTable) -> Picture:
     gpt = rows_where(frame, network="gpt")
     for row, ax_row in enumerate(axes[1:]):
         for ax, name in zip(ax_row[3:], networks.ATTENTION, strict=True):
-            layer = f"blocks.{row}.attention.{name}"
-            networks.draw_both_correlations(
-                ax, gpt[gpt["layer"] == layer]
-            )  # maybe none: fewer blocks
+            rows = gpt[gpt["layer"] == f"blocks.{row}.attention.{name}"]  # maybe none: fewer blocks
+            networks.draw_both_correlations(ax, rows)
             ax.set(title=f"block {row + 1}, {name}", xlabel="step")
     panel_letters(axes[0, 0], axes[0, 5], axes[1, 0], axes[1, 3])
     for ax in (*axes[:, 0], *axes[1:, 3]):
@@ -111,9 +106,8 @@ def draw(table: FigureTable) -> Picture:
 def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
     """Means over datasets by layer, early and late."""
     rows = rows_where(frame, point="mean", settings=SETTINGS["mlp"])
-    numbers = {
-        layer: number for number, layer in enumerate(networks.layers_of(rows, "layers."), start=1)
-    }
+    layers = networks.layers_of(rows, "layers.")
+    numbers = dict(zip(layers, range(1, len(layers) + 1), strict=True))
     rows = rows.assign(number=rows["layer"].map(numbers))
     for metric, look in networks.LOOKS.items():
         for when, (marker, line) in WHEN.items():

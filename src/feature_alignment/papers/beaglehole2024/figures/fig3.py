@@ -34,42 +34,36 @@ def table(runs: Runs) -> FigureTable:
     """All metrics, and for each reading how well prediction and observation agree."""
     parts = [runs.metrics]
     for name in READINGS:
-        rows = rows_where(runs.metrics, point=name)
-        parts += [_by_seed(rows, name), _over_seeds(rows, name)]
+        parts += _comparisons(rows_where(runs.metrics, point=name), name)
     return FigureTable(pd.concat(parts, ignore_index=True))
 
 
-def _by_seed(rows: pd.DataFrame, point: str) -> pd.DataFrame:
-    """For each draw: largest error, range of ρ over γ, rise with γ, spread of networks."""
-    observed, predicted = _curves(rows, "observed"), _curves(rows, "predicted")
-    values = {
-        "largest_error": abs(observed - predicted).max(axis=1),
-        "range_of_observed": observed.max(axis=1) - observed.min(axis=1),
-        "rise_with_balance": observed.loc[:, :_BELOW_ONE].iloc[:, -1] - observed.iloc[:, 0],
-        "largest_network_deviation": _network_deviations(rows).max(axis=1),
-    }
-    for term in ("unique_term_identity", "nfm_derivative_identity"):
-        values[f"smallest_balance_{term}"] = _curves(rows, term).iloc[:, 0]
-    return _summary(pd.DataFrame(values), point)
+def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
+    """How well prediction and observation agree, by draw of the data and over all draws.
 
-
-def _over_seeds(rows: pd.DataFrame, point: str) -> pd.DataFrame:
-    """What compares means over draws of the data, or draws with each other.
-
+    For each draw: largest error, range of ρ over γ, rise with γ, spread of networks. Over draws:
     R² of the scatter (the diagonal as model); the largest error of the means over draws; and the
     largest standard deviation between draws over that between networks (mean over draws), both
     the largest over γ.
     """
-    curves = _curves(rows, "observed")
-    observed, predicted = curves.mean(), _curves(rows, "predicted").mean()
-    residual = ((observed - predicted) ** 2).sum()
-    between_networks = _network_deviations(rows).mean().max()
-    values = {
-        "scatter_r2": 1 - residual / ((observed - observed.mean()) ** 2).sum(),
-        "largest_error_of_mean": abs(observed - predicted).max(),
-        "draw_over_network_deviation": curves.std(ddof=0).max() / between_networks,
+    observed, predicted = _curves(rows, "observed"), _curves(rows, "predicted")
+    between_networks = _network_deviations(rows)
+    by_draw = {
+        "largest_error": abs(observed - predicted).max(axis=1),
+        "range_of_observed": observed.max(axis=1) - observed.min(axis=1),
+        "rise_with_balance": observed.loc[:, :_BELOW_ONE].iloc[:, -1] - observed.iloc[:, 0],
+        "largest_network_deviation": between_networks.max(axis=1),
     }
-    return _summary(pd.DataFrame(values, index=pd.Index([0], name="seed")), point)
+    for term in ("unique_term_identity", "nfm_derivative_identity"):
+        by_draw[f"smallest_balance_{term}"] = _curves(rows, term).iloc[:, 0]
+    mean, said = observed.mean(), predicted.mean()
+    over_draws = {
+        "scatter_r2": 1 - ((mean - said) ** 2).sum() / ((mean - mean.mean()) ** 2).sum(),
+        "largest_error_of_mean": abs(mean - said).max(),
+        "draw_over_network_deviation": observed.std(ddof=0).max() / between_networks.mean().max(),
+    }
+    overall = pd.DataFrame(over_draws, index=pd.Index([0], name="seed"))
+    return [_summary(values, point) for values in (pd.DataFrame(by_draw), overall)]
 
 
 def _network_deviations(rows: pd.DataFrame) -> pd.DataFrame:

@@ -9,14 +9,9 @@ import pandas as pd
 from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.figures.matrices import show_matrices
 from feature_alignment.papers.beaglehole2024.parameters import SLO
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    describe,
-    new_figure,
-    panel_letters,
-    sequence_looks,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs, rows_where
 
 OPTIMIZERS = {"gd": "gradient descent", "slo": "SLO"}
@@ -45,8 +40,6 @@ FURTHER = (
     "weight_change",
     "initial_over_final_norm",
 )
-ONE_VALUE = ["point", "seed", "layer", "split", "metric"]
-"""Columns that tell the last values apart at one initialisation scale."""
 
 
 def points(settings: Settings) -> list[Point]:
@@ -54,22 +47,12 @@ def points(settings: Settings) -> list[Point]:
     return [Point(name, settings[SLO].but(optimizer=name)) for name in OPTIMIZERS]
 
 
-def _scales_of(frame: pd.DataFrame) -> list[float]:
-    """The initialisation scales of the first layer, from large to small."""
-    return sorted(frame["scale"].dropna().unique(), reverse=True)
-
-
 def _effect_of_scale(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """How the last values of some metrics depend on the initialisation scale.
-
-    Returns:
-        Rows `<metric>_gain`, the value at the smallest scale minus that at the largest, and
-        `<metric>_scale_spread`, the largest minus the smallest value among all scales.
-    """
+    """`<metric>_gain` of last values, from the largest scale to the smallest, and their spread."""
     last = curves.last_rows(rows_where(frame, metric=metrics))
-    scales = _scales_of(frame)
-    gain = curves.change_between(last, "scale", scales[0], scales[-1], ONE_VALUE, "gain")
-    return pd.concat([gain, curves.spread_over(last, "scale", ONE_VALUE)], ignore_index=True)
+    scales = curves.scales_of(frame)
+    gain = curves.change_between(last, "scale", scales[0], scales[-1], "gain")
+    return pd.concat([gain, curves.spread_over(last, "scale")], ignore_index=True)
 
 
 def _last_matrix(run: Run, scale: float, name: str) -> np.ndarray:
@@ -85,12 +68,10 @@ def curves_table(runs: Runs) -> FigureTable:
     """
     rows = rows_where(runs.metrics, metric=[*CURVES, *FURTHER])
     ratio = curves.last_rows(rows_where(rows, metric="centred_uncentred_ratio"))
-    scales = _scales_of(rows)
+    scales = curves.scales_of(rows)
     steps_up = [
-        curves.change_between(ratio, "scale", large, small, ONE_VALUE, "step_up").assign(
-            scale=small
-        )
-        for large, small in itertools.pairwise(scales)
+        curves.change_between(ratio, "scale", *pair, "step_up").assign(scale=pair[1])
+        for pair in itertools.pairwise(scales)
     ]
     effect = _effect_of_scale(rows, ["nfc", "centred_nfc"])
     arrays = {
@@ -107,7 +88,7 @@ def matrices_table(runs: Runs) -> FigureTable:
     arrays = {
         f"{optimizer}/{name}/{scale:g}": _last_matrix(runs[optimizer], scale, name)
         for optimizer, name in PANELS
-        for scale in _scales_of(rows)
+        for scale in curves.scales_of(rows)
     }
     effect = _effect_of_scale(rows, metrics)
     return FigureTable(pd.concat([rows, effect], ignore_index=True), arrays)
@@ -115,12 +96,12 @@ def matrices_table(runs: Runs) -> FigureTable:
 
 def draw_curves(table: FigureTable) -> Picture:
     """Curves of both optimizers in two rows, their matrices in a third."""
-    figure, axes = new_figure(3, 4, width=11.0, height=8.0)
-    scales = _scales_of(table.frame)
+    figure, axes = style.new_figure(3, 4, width=11.0, height=8.0)
+    scales = curves.scales_of(table.frame)
     for row, (optimizer, title) in zip(axes, OPTIMIZERS.items(), strict=False):
         for ax, (metric, name) in zip(row, CURVES.items(), strict=True):
             set_vertical_axis(ax, metric)
-            for scale, look in zip(scales, sequence_looks(len(scales)), strict=True):
+            for scale, look in zip(scales, style.sequence_looks(len(scales)), strict=True):
                 rows = table.rows(point=optimizer, metric=metric, split="train", scale=scale)
                 draw_curve(ax, rows, label=f"{scale:g}", **look)
             ax.set_title(name)
@@ -134,9 +115,9 @@ def draw_curves(table: FigureTable) -> Picture:
         rows = table.rows(point=optimizer, metric=f"{name}_egop", scale=scales[0])
         ax.set_title(
             f"{name.upper()}, {OPTIMIZERS[optimizer]}\n"
-            f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(curves.last_rows(rows)['value'])}"
+            f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {style.describe(curves.last_rows(rows)['value'])}"
         )
-    panel_letters(*axes[:, 0], axes[2, 2])
+    style.panel_letters(*axes[:, 0], axes[2, 2])
     return figure
 
 
@@ -150,18 +131,19 @@ def set_vertical_axis(ax: Axes, metric: str) -> None:
 
 def draw_matrices(table: FigureTable) -> Picture:
     """Four rows of heat maps, scales across."""
-    scales = _scales_of(table.frame)
-    figure, axes = new_figure(len(PANELS), len(scales), width=2.4 * len(scales) + 1.0, height=10.0)
+    scales = curves.scales_of(table.frame)
+    width = 2.4 * len(scales) + 1.0
+    figure, axes = style.new_figure(len(PANELS), len(scales), width, height=10.0)
     names = [f"{optimizer}/{name}/{scale:g}" for optimizer, name in PANELS for scale in scales]
     show_matrices(list(axes.flat), [table.arrays[name] for name in names], shrink=0.2)
     for row, (optimizer, name) in zip(axes, PANELS, strict=True):
         for ax, scale in zip(row, scales, strict=True):
             similarity = table.values(f"{name}_egop", point=optimizer, scale=scale)
-            ax.set_title(f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {describe(similarity)}")
+            ax.set_title(f"$\\rho(\\cdot, \\mathrm{{EGOP}})$ = {style.describe(similarity)}")
         row[0].set_ylabel(f"{name.upper()}, {OPTIMIZERS[optimizer]}")
     for ax, scale in zip(axes[0], scales, strict=True):
         ax.set_title(f"$s_0$ = {scale:g}\n{ax.get_title()}")
-    panel_letters(*axes[:, 0])
+    style.panel_letters(*axes[:, 0])
     return figure
 
 

@@ -9,14 +9,9 @@ import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    new_figure,
-    panel_letters,
-    sequence_looks,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SPECTRA = {
@@ -35,8 +30,6 @@ EARLY = 20
 """The step that stands for "early in training", or the first measured one after it; the paper does
 not say. All figures' runs have 800."""
 CORRELATIONS = {"nfc": "UC-NFC", "centred_nfc": "C-NFC"}
-ONE_VALUE = ["point", "seed", "layer", "split", "metric"]
-"""Columns that tell values apart at one step and initialisation scale."""
 
 
 def points(settings: Settings, spectra: Sequence[str] = tuple(SPECTRA)) -> list[Point]:
@@ -77,8 +70,7 @@ def ratio_table(runs: Runs) -> FigureTable:
 def ptk_centred_table(runs: Runs) -> FigureTable:
     """The correlation, and its change from the first measurement after the start to the last."""
     rows = _chosen_rows(runs, ["ptk_centred_nfc"])
-    ends, group = (rows["step"].min(), rows["step"].max()), [*ONE_VALUE, "curve", "scale"]
-    change = curves.change_between(rows, "step", *ends, group, "change")
+    change = curves.change_between(rows, "step", rows["step"].min(), rows["step"].max(), "change")
     return FigureTable(pd.concat([rows, change], ignore_index=True))
 
 
@@ -94,13 +86,12 @@ def correlation_table(runs: Runs) -> FigureTable:
     """
     subtracted = [f"{name}_mean_subtracted" for name in CORRELATIONS]
     rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])
-    correlations, last = rows_where(rows, metric=list(CORRELATIONS)), rows["step"].max()
-    nfc = rows_where(correlations, metric="nfc")
-    rise = curves.change_between(nfc, "step", 0, last, [*ONE_VALUE, "curve", "scale"], "rise")
-    after = correlations[correlations["step"] > 0]
-    means = after.groupby([*ONE_VALUE, "scale"])["value"].mean().reset_index().assign(step=last)
-    spread = curves.spread_over(means, "scale", ONE_VALUE)
-    early = curves.spread_over(_early_rows(correlations), "scale", ONE_VALUE)
+    nfc, last = rows_where(rows, metric="nfc"), rows["step"].max()
+    rise = curves.change_between(nfc, "step", 0, last, "rise")
+    correlations = rows_where(rows, metric=list(CORRELATIONS)).drop(columns="curve")
+    after = correlations[correlations["step"] > 0].groupby(curves.keys(correlations, "step"))
+    spread = curves.spread_over(after["value"].mean().reset_index().assign(step=last), "scale")
+    early = curves.spread_over(_early_rows(correlations), "scale")
     names = {f"{name}_early_scale_spread": f"{name}_scale_spread_early" for name in CORRELATIONS}
     early = early.assign(metric=early["metric"].map(names))
     equal = _at_equal_training_loss(rows_where(rows, metric="loss"))
@@ -125,7 +116,7 @@ def draw_layers_by_spectrum(
     table: FigureTable, metric: str, ylabel: str, claim: str = ""
 ) -> Picture:
     """One metric by layer (rows) and spectrum (columns), one curve for each scale."""
-    figure, axes = new_figure(2, len(SPECTRA), width=3.4 * len(SPECTRA), height=5.4)
+    figure, axes = style.new_figure(2, len(SPECTRA), width=3.4 * len(SPECTRA), height=5.4)
     looks = _looks(table)
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
         for ax, (spectrum, (_, formula)) in zip(row, SPECTRA.items(), strict=True):
@@ -140,7 +131,7 @@ def draw_layers_by_spectrum(
 
 def draw_correlations(table: FigureTable, claim: str) -> Picture:
     """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale and point."""
-    figure, axes = new_figure(2, 3, width=10.0, height=5.8)
+    figure, axes = style.new_figure(2, 3, width=10.0, height=5.8)
     points, looks = table.rows(metric="loss")["point"].unique(), _looks(table)
     figure.suptitle(f"eigenvalues of the inputs' covariance {SPECTRA[points[0]][1]}")
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
@@ -156,16 +147,17 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
         for point, marker in zip(points, MARKERS, strict=False):
             _draw_scales(ax, rows[rows["point"] == point], looks, marker)
         ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
+    grey = style.COLOURS["reference"]
     for _ in points[1:]:
-        axes[0, 0].plot([], [], MARKERS[1], color=COLOURS["reference"], label="mean eigenvalue 1")
+        axes[0, 0].plot([], [], MARKERS[1], color=grey, label="mean eigenvalue 1")
     _label(axes)
     return figure
 
 
 def _looks(table: FigureTable) -> dict[float, dict[str, Any]]:
     """The look of each initialisation scale, the largest scale darkest."""
-    scales = sorted(table.frame["scale"].dropna().unique(), reverse=True)
-    return dict(zip(scales, sequence_looks(len(scales)), strict=True))
+    scales = curves.scales_of(table.frame)
+    return dict(zip(scales, style.sequence_looks(len(scales)), strict=True))
 
 
 def _draw_scales(
@@ -178,7 +170,7 @@ def _draw_scales(
 
 
 def _label(axes: np.ndarray) -> None:
-    panel_letters(*axes.flat)
+    style.panel_letters(*axes.flat)
     axes[0, 0].legend(title="scale of layer 1")
     for ax in axes[-1]:
         ax.set_xlabel("step")

@@ -48,9 +48,8 @@ def table(runs: Runs) -> FigureTable:
     """
     metrics = runs.metrics
     parts = [metrics]
-    for (point, phi, target), rows in metrics.groupby(
-        ["point", "activation", "target"], sort=False
-    ):
+    group = ["point", "activation", "target"]
+    for (point, phi, target), rows in metrics.groupby(group, sort=False):
         first_order = _curve(rows_where(rows, metric="predicted"))
         rank = _curve(rows_where(rows, metric="expected_kernel_rank"))
         parts += [
@@ -154,7 +153,6 @@ def _paper(here: float, paper: int) -> str:
 
 
 def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
-    by = {"x": "decay_rate"}
     for metric, line, label in (
         ("predicted", ":", "predicted, first order"),
         ("predicted_linearised", "-.", "predicted, φ′ linearised"),
@@ -162,14 +160,14 @@ def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
         if metric in set(rows["metric"]):
             mean = _curve(rows_where(rows, metric=metric)).mean()
             ax.plot(mean, line, color=COLOURS["paper"], label=label)
-    for width, (size, look) in zip(_widths(rows), LINES.items(), strict=True):
-        colour, line, marker, shift = look
+    for width, size in zip(_widths(rows), LINES, strict=True):
+        colour, line, marker, shift = LINES[size]
         name = f"k = {width:.0f}{_paper(width, PAPER_WIDTHS[size])}"
         seen = rows_where(rows, metric="observed", width=width)
         seen = seen.assign(decay_rate=seen["decay_rate"] + shift)
         by_draw = seen.groupby(["seed", "decay_rate"])["value"].mean().reset_index()
-        label = f"observed, {name}"
-        draw_curve(ax, by_draw, colour, label, **by, linestyle=line, marker=marker)
+        look = {"linestyle": line, "marker": marker}
+        draw_curve(ax, by_draw, colour, f"observed, {name}", x="decay_rate", **look)
         mean, bars = _curve(seen).mean(), _network_deviation(seen).mean()
         ax.errorbar(mean.index, mean, bars, fmt="none", color=colour, capsize=2)
         second = _curve(rows_where(rows, metric="predicted_with_mean_square", width=width)).mean()

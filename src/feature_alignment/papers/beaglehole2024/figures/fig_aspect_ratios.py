@@ -4,14 +4,8 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    new_figure,
-    panel_letters,
-    sequence_colours,
-    show_matrix,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 PREDICTIONS = {
@@ -37,13 +31,11 @@ def table(runs: Runs) -> FigureTable:
     metrics = runs.metrics
     parts = [metrics]
     for phi, rows in metrics.groupby("point", sort=False):
-        predictions = sorted(name for name in rows["metric"].unique() if name != "observed")
-        for prediction in predictions:
+        for prediction in sorted(set(rows["metric"]) - {"observed"}):
             error = abs(_map(rows, "observed") - _map(rows, prediction)).max()
             tidy = error.rename("value").reset_index()
-            metric = f"largest_error_of_{prediction}"
-            fixed = {"seed": 0, "step": 0, "layer": "all", "split": "train", "metric": metric}
-            parts.append(tidy.assign(point=phi, **fixed))
+            fixed = {"point": phi, "seed": 0, "step": 0, "layer": "all", "split": "train"}
+            parts.append(tidy.assign(**fixed, metric=f"largest_error_of_{prediction}"))
     return FigureTable(pd.concat(parts, ignore_index=True))
 
 
@@ -54,7 +46,7 @@ def _map(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def draw(table: FigureTable) -> Picture:
     """A row for each activation: two maps and their comparison."""
-    figure, axes = new_figure(len(PREDICTIONS), 3, width=10.5, height=9.0)
+    figure, axes = style.new_figure(len(PREDICTIONS), 3, width=10.5, height=9.0)
     maps = {
         phi: [_map(table.rows(point=phi), metric) for metric in ("observed", prediction)]
         for phi, prediction in PREDICTIONS.items()
@@ -69,14 +61,14 @@ def draw(table: FigureTable) -> Picture:
         for ax, values, title in zip(row, maps[phi], titles, strict=False):
             _draw_map(ax, values, lowest, title, None if ax is row[0] else "ρ")
         _draw_comparison(row[2], table.rows(point=phi), prediction)
-    panel_letters(*axes[:, 0])
+    style.panel_letters(*axes[:, 0])
     return figure
 
 
 def _draw_map(ax: Axes, values: pd.DataFrame, lowest: float, title: str, label: str | None) -> None:
     named = values.rename(index="{:g}".format, columns="{:g}".format)
     options = {"annot": True, "fmt": ".2f", "xticklabels": 1, "yticklabels": 1}
-    show_matrix(ax, named, 1.0, label, vmin=lowest, **options)
+    style.show_matrix(ax, named, 1.0, label, vmin=lowest, **options)
     ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
 
 
@@ -87,8 +79,8 @@ def _draw_comparison(ax: Axes, rows: pd.DataFrame, prediction: str) -> None:
     markers[prediction] = "o"
     maps = {name: _map(rows, name) for name in markers}
     low = min(values.min().min() for values in (observed, *maps.values()))
-    ax.plot([low, 1], [low, 1], ":", color=COLOURS["reference"])
-    colours = sequence_colours(observed.shape[1])
+    ax.plot([low, 1], [low, 1], ":", color=style.COLOURS["reference"])
+    colours = style.sequence_colours(observed.shape[1])
     for psi2, colour in zip(observed.columns, colours, strict=True):
         for name, marker in markers.items():
             label = f"{psi2:g}" if name == prediction else None

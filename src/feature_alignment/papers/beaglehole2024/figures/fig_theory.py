@@ -7,15 +7,10 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import Propositions, Theorem9
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.deviations import draw_deviations
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    new_figure,
-    panel_letters,
-    sequence_looks,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 KERNELS = {"relu": "ReLU", "erf": "erf", "exponential": "exponential", "quadratic": "quadratic"}
@@ -68,15 +63,9 @@ def table(runs: Runs) -> FigureTable:
     largest = growing.groupby(group, dropna=False)["dimension"].transform("max")
     metrics.loc[growing.index[growing["dimension"] == largest], "extent"] = "largest"
     metrics.loc[metrics["width"] == metrics["width"].max(), "extent"] = "largest"
-    slopes = [
-        {**dict(zip([*group, "seed"], key, strict=True)), "value": _slope(rows)}
-        for key, rows in growing.groupby([*group, "seed"], dropna=False)
-    ]
-    rates = (
-        pd.DataFrame(slopes)
-        .dropna(subset="value")
-        .assign(step=0, layer="all", split="train", extent="")
-    )
+    slopes = growing.groupby([*group, "seed"], dropna=False)[["dimension", "value"]].apply(_slope)
+    rates = slopes.rename("value").dropna().reset_index()
+    rates = rates.assign(step=0, layer="all", split="train", extent="")
     rates["metric"] += "_slope"
     return FigureTable(pd.concat([metrics, rates], ignore_index=True))
 
@@ -91,7 +80,7 @@ def _slope(rows: pd.DataFrame) -> float:
 
 def draw(table: FigureTable) -> Picture:
     """Theorem 9 by target; by kernel, Proposition 16, what vanishes with d; differences."""
-    figure, axes = new_figure(3, 3, width=12.0, height=9.0)
+    figure, axes = style.new_figure(3, 3, width=12.0, height=9.0)
     for ax in axes[:2].flat:
         ax.set(xscale="log", yscale="log")
     for ax, (target, formula) in zip(axes[0], TARGETS.items(), strict=True):
@@ -104,19 +93,18 @@ def draw(table: FigureTable) -> Picture:
     _draw_proposition_16(axes[1, 1], table)
     _draw_remainders(axes[1, 2], table)
     axes[2, 2].axis("off")
-    for ax, statements, title in zip(
-        axes[2], (IDENTITIES, EQUATIONS), ("identities", "traces of large matrices"), strict=False
-    ):
+    compared = {"identities": IDENTITIES, "traces of large matrices": EQUATIONS}
+    for ax, (title, statements) in zip(axes[2], compared.items(), strict=False):
         draw_deviations(ax, _deviations(table, statements), statements, legend=False)
         ax.set(xlabel="relative difference", title=title)
     axes[2, 1].set_xlim(left=1e-4)
     axes[2, 2].legend(*axes[2, 1].get_legend_handles_labels(), loc="center left")
-    panel_letters(*axes.flat[:8])
+    style.panel_letters(*axes.flat[:8])
     return figure
 
 
 def _draw_target(ax: Axes, rows: pd.DataFrame) -> None:
-    for size, look in zip(SAMPLE_SIZES, sequence_looks(len(SAMPLE_SIZES)), strict=True):
+    for size, look in zip(SAMPLE_SIZES, style.sequence_looks(len(SAMPLE_SIZES)), strict=True):
         curve = rows_where(rows, sample_size=size)
         curve = curve[curve["value"] > 0]  # of a single sample ρ is 1
         draw_curve(ax, curve, label=f"n = {size}", x="dimension", marker=".", **look)
@@ -125,13 +113,13 @@ def _draw_target(ax: Axes, rows: pd.DataFrame) -> None:
 
 def _draw_kernels(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(sample_size="4d log d", target="linear")
-    for (phi, name), look in zip(KERNELS.items(), sequence_looks(len(KERNELS)), strict=True):
+    for (phi, name), look in zip(KERNELS.items(), style.sequence_looks(len(KERNELS)), strict=True):
         curve = rows_where(rows, metric="one_minus_correlation", point=phi)
         draw_curve(ax, curve, label=name, x="dimension", marker=".", **look)
     for method, marker in METHODS.items():
         network = rows_where(rows, point="relu", method=method)
-        style = {"marker": marker, "linestyle": "none", "fillstyle": "none"}
-        draw_curve(ax, network, "paper", method, x="dimension", **style)
+        symbols = {"marker": marker, "linestyle": "none", "fillstyle": "none"}
+        draw_curve(ax, network, "paper", method, x="dimension", **symbols)
     ax.set_title("linear target, n = 4d log d")
     _label_dimensions(ax, rows, "1 − ρ")
     ax.set_ylim(bottom=ax.get_ylim()[0] / 50)
@@ -149,7 +137,7 @@ def _draw_proposition_16(ax: Axes, table: FigureTable) -> None:
     for formula, thing, marker in (("as_printed", "printed", "X"), ("corrected", "corrected", "o")):
         rows = table.rows(metric=f"proposition_16_agop_{formula}_norm_ratio")
         draw_curve(ax, rows, thing, formula.replace("_", " "), x="width", marker=marker)
-    ax.axhline(1, linestyle=":", color=COLOURS["reference"])
+    ax.axhline(1, linestyle=":", color=style.COLOURS["reference"])
     ax.set(xlabel="width k", ylabel="‖formula‖ / ‖Monte-Carlo mean‖")
     ax.set_title("Proposition 16, E[ẆᵀKẆ]")
     ax.legend()

@@ -16,6 +16,7 @@ from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
 from feature_alignment.pipeline.figures.style import sequence_looks
 from feature_alignment.pipeline.figures.table import Runs, rows_where
+from feature_alignment.pipeline.parameters import Parameters
 
 TEXT_RATES = {"cifar10": 0.2, "cifar100": 0.2, "svhn": 0.2, "stl10": 0.1, "gtsrb": 0.1, "mnist": 10}
 RELEASED_RATES = {**TEXT_RATES, "cifar10": 2.0, "cifar100": 2.0, "svhn": 2.0}
@@ -39,23 +40,21 @@ HEADROOM = 1.08
 WEIGHT_CHANGES = 1e-4, 2.0
 """The ends of the axis of weight changes, the same in all panels."""
 ATTENTION = ("query", "key", "value")
-SLOW_EPOCHS = {"released": 1, "text": 0, "unit": 0}
-"""Epochs at `FIRST_EPOCH_RATE` that a run of each setting begins with."""
 
 
 def mlp_points(settings: Settings) -> list[Point]:
     """Points for each of the configured datasets, in both settings."""
     configured, points = settings[ImageMLP], []
     for dataset in configured.datasets:
-        longest = MNIST_EPOCHS if dataset == "mnist" else configured.epochs
+        epochs = min(configured.epochs, MNIST_EPOCHS if dataset == "mnist" else configured.epochs)
         # A run does not depend on which other datasets there are.
-        own = configured.but(
-            dataset=dataset, datasets=[dataset], epochs=min(configured.epochs, longest)
-        )
+        own = configured.but(dataset=dataset, datasets=[dataset], epochs=epochs)
         rate = RELEASED_RATES[dataset] * DATASETS[dataset].classes / 10
+        released = {"learning_rate": rate, "first_epoch_rate": FIRST_EPOCH_RATE}
+        text = {"learning_rate": TEXT_RATES[dataset], "first_epoch_rate": None}
         points += [
-            _point("mlp", dataset, "released", own, rate, FIRST_EPOCH_RATE),
-            _point("mlp", dataset, "text", own, TEXT_RATES[dataset], None),
+            _point("mlp", dataset, "released", own.but(**released)),
+            _point("mlp", dataset, "text", own.but(**text)),
         ]
     return points
 
@@ -66,37 +65,28 @@ def trajectory_points(settings: Settings) -> list[Point]:
     With standardised pixels the learning rate of 10 is at the edge of stability.
     """
     points = mlp_points(settings)
-    text = next((point for point in points if point.name == "mlp_mnist_text"), None)
-    if text is None:
-        return points
-    columns = {**text.columns, "settings": "unit"}
-    return [*points, Point("mlp_mnist_unit", text.parameters.but(pixels="unit"), columns)]
+    return points + [
+        _point("mlp", "mnist", "unit", point.parameters.but(pixels="unit"))
+        for point in points
+        if point.name == "mlp_mnist_text"
+    ]
 
 
 def other_points(settings: Settings) -> list[Point]:
     """VGG-11 in both settings, and the transformer."""
-    vgg, gpt = settings[ImageVGG], settings[CharacterGPT]
-    columns = {"network": "gpt", "dataset": "shakespeare", "settings": "text"}
+    vgg = settings[ImageVGG].but(learning_rate=1.0)
+    released = vgg.but(momentum=0.9, first_epoch_rate=FIRST_EPOCH_RATE)
+    text = vgg.but(momentum=0.0, first_epoch_rate=None)
     return [
-        _point("vgg", "cifar10", "released", vgg.but(momentum=0.9), 1.0, FIRST_EPOCH_RATE),
-        _point("vgg", "cifar10", "text", vgg.but(momentum=0.0), 1.0, None),
-        Point("gpt_shakespeare_text", gpt, columns),
+        _point("vgg", "cifar10", "released", released),
+        _point("vgg", "cifar10", "text", text),
+        _point("gpt", "shakespeare", "text", settings[CharacterGPT]),
     ]
 
 
-def _point(
-    network: str,
-    dataset: str,
-    settings: str,
-    parameters: ImageMLP | ImageVGG,
-    learning_rate: float,
-    first_epoch_rate: float | None,
-) -> Point:
-    return Point(
-        f"{network}_{dataset}_{settings}",
-        parameters.but(learning_rate=learning_rate, first_epoch_rate=first_epoch_rate),
-        {"network": network, "dataset": dataset, "settings": settings},
-    )
+def _point(network: str, dataset: str, settings: str, parameters: Parameters) -> Point:
+    columns = {"network": network, "dataset": dataset, "settings": settings}
+    return Point("_".join(columns.values()), parameters, columns)
 
 
 def centred_excess(frame: pd.DataFrame) -> pd.DataFrame:
@@ -120,7 +110,8 @@ def ends(frame: pd.DataFrame) -> pd.DataFrame:
     itself: in the settings of the released code the first is slow, and nothing has moved after it.
     Of the transformer, whose steps are no epochs, it is the first measurement after the start.
     """
-    after = frame[frame["step"] > frame["settings"].map(SLOW_EPOCHS)]
+    slow_epochs = frame["settings"] == "released"  # one of them, or none
+    after = frame[frame["step"] > slow_epochs]
     steps = after.groupby("point")["step"]
     places = {"early": steps.transform("min"), "late": steps.transform("max")}
     rows = [
