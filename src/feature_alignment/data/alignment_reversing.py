@@ -32,17 +32,10 @@ class AlignmentReversing:
     - "rounded": step 2 as printed in float32, where rounding keeps the singular values of the Gram
       of γn rows away from zero; X̃⁽²⁾ is n × n, and X has the last (1 − γ)n rows of X⁽²⁾.
 
+    The generator draws X⁽¹⁾, X̃⁽²⁾ and Z, in this order; δ is above 0.
+
     Source: Beaglehole et al. 2024, Appendix G; the default ε₁, ε₂ and shift are the paper's, δ is
     ours.
-
-    Args:
-        n: samples and input dimension.
-        generator: source of X⁽¹⁾, X̃⁽²⁾ and Z, in this order.
-        reading: one of `READINGS`.
-        epsilon1: isotropic part of the covariance.
-        epsilon2: deviation of the noise on all inputs.
-        delta: tempering δ, greater than 0; only the tempered reading uses it.
-        label_shift: added to every label.
 
     Raises:
         UserError: if the reading is unknown or δ is not positive.

@@ -88,8 +88,7 @@ def from_files(
         UserError: if a file cannot be read, see `read_image`, or a label is out of range.
     """
     shape, _ = image_form(info)
-    arrays: dict[str, np.ndarray] = {}
-    forms: set[Form] = set()
+    arrays, forms = {}, set()
     for split, (files, labels) in splits.items():
         images, found = zip(*(read_image(f, shape, square=square) for f in files), strict=True)
         arrays[f"x_{split}"] = np.stack(images)
@@ -102,19 +101,15 @@ def from_files(
 def from_arrays(
     info: DatasetInfo, splits: Mapping[str, tuple[np.ndarray, np.ndarray]], where: str
 ) -> Converted:
-    """Canonical arrays of images and labels, by split.
+    """Canonical arrays of images and labels, by split, in the file `where`.
 
-    Args:
-        info: the data set.
-        splits: uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels, and
-            integers (n,) from 0 to classes − 1.
-        where: the file, for messages.
+    Images are uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels, labels
+    integers (n,) from 0 to classes − 1.
 
     Raises:
         UserError: if type, shape, number or range is wrong, or there is no image.
     """
-    arrays: dict[str, np.ndarray] = {}
-    forms: set[Form] = set()
+    arrays, forms = {}, set()
     for split, (x, y) in splits.items():
         arrays[f"x_{split}"] = _images(x, info, f"{where}, x_{split}")
         arrays[f"y_{split}"] = _labels(y, len(x), info, f"{where}, y_{split}")

@@ -1,6 +1,7 @@
 """Image sets that a user brings: an image folder, or one NumPy archive."""
 
 import io
+import itertools
 import lzma
 import os
 import zipfile
@@ -29,10 +30,8 @@ _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 def load_npz(info: DatasetInfo, path: str) -> Loaded:
     """Read images and labels from a .npz file, or from one compressed as a whole by xz.
 
-    Args:
-        info: the data set.
-        path: file with `x_train`, `x_test` uint8 (n, height, width[, channels]) and `y_train`,
-            `y_test` integers (n,); other arrays in it are not read.
+    It has `x_train`, `x_test` uint8 (n, height, width[, channels]) and `y_train`, `y_test` integers
+    (n,); other arrays in it are not read.
 
     Raises:
         UserError: if the file is damaged or an array is missing or not as it should be.
@@ -67,10 +66,6 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     of the set is balanced; files whose names do not end like an image's, and hidden ones, are not
     read.
 
-    Args:
-        info: the data set.
-        path: the folder that holds train/ and test/.
-
     Raises:
         UserError: if a folder is missing or holds no image, the classes are not as many as the set
             has, an image cannot be read, or a link leads out of the folder.
@@ -97,11 +92,7 @@ def _described(
 
 
 def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
-    """The images of each class folder, in ascending order of their names.
-
-    Raises:
-        UserError: if there is no such folder, no image in it, or a link leads out of the root.
-    """
+    # The images of each class folder, in ascending order of their names.
     folder = root / split
     if not folder.is_dir():
         raise UserError(
@@ -144,9 +135,6 @@ def _class_names(
 
 def _in_turn(names: list[str], files: Mapping[str, list[Path]]) -> tuple[list[Path], list[int]]:
     """Files and labels: the first file of each class, then the second of each, and so on."""
-    ranked = sorted(
-        (rank, label, file)
-        for label, name in enumerate(names)
-        for rank, file in enumerate(files.get(name, []))
-    )
-    return [file for _, _, file in ranked], [label for _, label, _ in ranked]
+    rounds = itertools.zip_longest(*(files.get(name, []) for name in names))
+    taken = [(file, label) for one in rounds for label, file in enumerate(one) if file]
+    return [file for file, _ in taken], [label for _, label in taken]

@@ -47,12 +47,9 @@ _CELEBA_PARTITION = {"train": 0, "test": 2}
 
 
 def load_official(info: DatasetInfo, folder: str, report: Report) -> Loaded:
-    """Read a published set from torchvision's download folder, fetching what is missing.
+    """Read a published set from a folder, torchvision's `root`, fetching what is missing.
 
-    Args:
-        info: an image set, whose images are kept in the published order.
-        folder: torchvision's `root`.
-        report: told the progress.
+    Images are kept in the published order.
 
     Raises:
         UserError: if a file cannot be fetched or is not as published.
@@ -221,9 +218,10 @@ def _gtsrb_files(base: Path, split: str) -> tuple[list[Path], list[int]]:
 def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     """Read the first portraits with and without eyeglasses, in equal numbers.
 
-    Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500). From each
-    split, the first `CELEBA_PER_CLASS` images of both classes, or as many as the rarer class has,
-    in the published order. Images are cut to their central square and resized.
+    From each split, the first `CELEBA_PER_CLASS` images of both classes, or as many as the rarer
+    class has, in the published order. Images are cut to their central square and resized.
+
+    Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500).
 
     Raises:
         UserError: if a file is missing, or a list lacks images.
@@ -267,11 +265,7 @@ def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 def _column(
     path: Path, column: str | int, allowed: Collection[int], **options: Any
 ) -> "pd.Series[int]":
-    """A column of a published table by the images' names, which differ.
-
-    Raises:
-        UserError: if the table is not in the published form, or a value is not allowed.
-    """
+    # A column of a published table by the images' names, which differ.
     import pandas as pd
 
     try:

@@ -109,11 +109,7 @@ def prepare_dataset(
 
 
 def _refuse_sameness(name: str, split: str, x: np.ndarray) -> None:
-    """Refuse images that subtracting their mean turns into zeros.
-
-    Raises:
-        UserError: if all pixels of a split, or all training images, are the same.
-    """
+    # Subtracting their mean would turn such images into zeros.
     if x.min() == x.max():
         same = f"all pixels of all {split} images are {x.min()}"
     elif split == "train" and len(x) > 1 and all(np.array_equal(x[0], other) for other in x):

@@ -26,26 +26,15 @@ _WANTED_FILES = {
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known about a data set before any file of it is read.
+    """What is known about a data set before any file of it is read."""
 
-    Attributes:
-        name: the key in the config.
-        title: the name in print.
-        real: what the real set is.
-        stand_in: what the embedded source gives in its place.
-        class_names: names of the classes where the set's authors fixed them, else None.
-        classes: number of classes; None for text.
-        shape: canonical (height, width, channels) in pixels; None for text.
-        kind: "image" or "text".
-    """
-
-    name: str
-    title: str
-    real: str
-    stand_in: str
-    class_names: tuple[str, ...] | None = None
-    classes: int | None = 10
-    shape: tuple[int, int, int] | None = (32, 32, 3)
+    name: str  # the key in the config
+    title: str  # the name in print
+    real: str  # what the real set is
+    stand_in: str  # what the embedded source gives in its place
+    class_names: tuple[str, ...] | None = None  # where the set's authors fixed them
+    classes: int | None = 10  # number of classes; None for text
+    shape: tuple[int, int, int] | None = (32, 32, 3)  # height, width, channels; None for text
     kind: Literal["image", "text"] = "image"
 
     @property
@@ -113,10 +102,8 @@ def dataset_info(name: str) -> DatasetInfo:
 def check_options(name: str, options: Mapping[str, Any]) -> None:
     """Check a data set's options, and that the local files they name are there.
 
-    Args:
-        name: a key of `DATASETS`.
-        options: `source`, and `path` where the source needs one; paths are relative to the
-            working directory.
+    The options are `source`, and `path` where the source needs one, relative to the working
+    directory.
 
     Raises:
         UserError: if the name, a key or the source is unknown, or the path is missing, does not
