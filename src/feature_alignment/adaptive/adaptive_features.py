@@ -141,17 +141,11 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 f"{tuple(outputs.shape)}."
             )
         structure = self._structure(network)
-        residual = targets - outputs
         best: Solution | None = None
         for number in range(self.starts):
             start = None if best is None else self._random_start(structure, best, number)
             found = minimise_penalty(
-                interpolation,
-                residual,
-                structure,
-                start,
-                tolerance=self.tolerance,
-                max_iterations=self.max_iter,
+                interpolation, targets - outputs, structure, start, self.tolerance, self.max_iter
             )
             if best is None or found.objectives[-1] < best.objectives[-1]:
                 best = found
@@ -217,11 +211,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return tags
 
     def _new_network(self, inputs: tuple[int, ...], targets: tuple[int, ...]) -> nn.Module:
-        """The network at θ₀ for samples and targets of those shapes.
-
-        Raises:
-            ValueError: if `network` neither is nor builds one.
-        """
+        # The network at θ₀ for samples and targets of those shapes.
         network = self.network
         if network is None or (callable(network) and not isinstance(network, nn.Module)):
             build, stream = network or _default_network, "adaptive_features/init"
@@ -238,11 +228,6 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return _inputs(self.network_, np.asarray(samples))
 
     def _structure(self, network: nn.Module) -> Structure:
-        """The structure that the settings ask for.
-
-        Raises:
-            ValueError: if a setting is unknown.
-        """
         penalty = _penalty("penalty", self.penalty)
         if self.structure == "layers":
             readout = list(matrix_layout(network).layers)[-1]
@@ -262,12 +247,10 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     def _random_start(self, structure: Structure, best: Solution, number: int) -> Transformation:
         """The transformation for random coefficients as large as the best ones so far."""
         generator = torch_stream(self.seed, f"adaptive_features/start{number}")
-        drawn: Matrices = {
-            layer: torch.randn(b.shape, generator=generator, dtype=torch.float64).to(b)
-            for layer, b in best.coefficients.items()
-        }
+        drawn: Matrices = {}
         for layer, b in best.coefficients.items():
-            drawn[layer] *= b.norm() / drawn[layer].norm()
+            matrix = torch.randn(b.shape, generator=generator, dtype=torch.float64).to(b)
+            drawn[layer] = matrix * (b.norm() / matrix.norm())
         return structure.adapt(drawn)
 
 
@@ -284,11 +267,7 @@ def _on_cpu(values: Samples) -> Any:
 
 
 def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
-    """Samples as the network takes them: float64, or else integers as int64.
-
-    Raises:
-        ValueError: if it takes neither.
-    """
+    # Samples as the network takes them: float64, or else integers as int64.
     device = next((p.device for p in network.parameters()), None)
     dtypes, refused = [torch.float64, torch.int64], []
     for dtype in dtypes if samples.dtype.kind in "iu" else dtypes[:1]:

@@ -59,21 +59,18 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
 
 
 def _scales(first: Penalty, second: Penalty, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    one = np.ones_like(d)
-    if first is rigid_penalty and second is rigid_penalty:
-        return one, one
     if second is rigid_penalty:
-        return _single_scale(first, d), one
+        return _single_scale(first, d), np.ones_like(d)
     if first is rigid_penalty:
-        return one, _single_scale(second, d)
+        return np.ones_like(d), _single_scale(second, d)
     # A penalty that is convex in log s shares the joint scale equally with itself.
-    if first == second and first == SQUARE:
+    if first == second == SQUARE:
         r = 1 + excess_root(5, d**2)
         return r, r
-    if first == second and first == ABSOLUTE:
+    if first == second == ABSOLUTE:
         r = np.maximum(1, (2 * d**2) ** 0.2)
         return r, r
-    if first is logarithmic_penalty and second is logarithmic_penalty:
+    if first is second is logarithmic_penalty:
         r = np.sqrt(1 + excess_root(2, d**2))
         return r, r
     if (first, second) == (SQUARE, ABSOLUTE):
@@ -82,12 +79,14 @@ def _scales(first: Penalty, second: Penalty, d: np.ndarray) -> tuple[np.ndarray,
         s2, s1 = _square_absolute_scales(d)
         return s1, s2
     joint = adaptive_scale(joint_penalty(first, second), d)
-    s1 = joint_split(first, second, joint)
+    s1, _ = joint_split(first, second, joint)
     return s1, joint / s1
 
 
 def _single_scale(omega: Penalty, d: np.ndarray) -> np.ndarray:
     """Argmin over s ≥ 1 of ω(s) + d²/s²."""
+    if omega is rigid_penalty:
+        return np.ones_like(d)
     if omega == SQUARE:
         return 1 + excess_root(3, d**2)
     if omega == ABSOLUTE:

@@ -47,7 +47,6 @@ def factorised_flow(
         RuntimeError: if the integration fails.
     """
     shapes = [block.shape[1:] for block in features]
-
     sides = [side for k, d in shapes for side in ((d, d), (k, d), (k, k))]
     cuts = np.cumsum([rows * columns for rows, columns in sides])[:-1]
 
@@ -71,7 +70,7 @@ def factorised_flow(
         return np.concatenate([slope.ravel() for slope in slopes])
 
     start = np.concatenate(
-        [np.concatenate([np.eye(d).ravel(), np.zeros(k * d), np.eye(k).ravel()]) for k, d in shapes]
+        [part.ravel() for k, d in shapes for part in (np.eye(d), np.zeros((k, d)), np.eye(k))]
     )
     found = scipy.integrate.solve_ivp(
         velocity, (0, duration), start, method="DOP853", rtol=1e-11, atol=1e-12
