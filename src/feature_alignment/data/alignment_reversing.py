@@ -14,8 +14,7 @@ class AlignmentReversing:
 
     The paper's construction, for n samples of which γn have label 1:
 
-    1. X⁽¹⁾ and X̃⁽²⁾ have rows from N(0, 11ᵀ + ε₁ I). U₁ S₁ U₁ᵀ = (X⁽¹⁾)ᵀX⁽¹⁾, and V₂ are the left
-       singular vectors of X̃⁽²⁾.
+    1. X⁽¹⁾ and X̃⁽²⁾ have rows from N(0, 11ᵀ + ε₁ I), U₁ S₁ U₁ᵀ = (X⁽¹⁾)ᵀX⁽¹⁾ and X̃⁽²⁾ = V₂ S₂ U₂ᵀ.
     2. X⁽²⁾ = V₂ S₁⁻¹ U₁ᵀ, so that its Gram is the inverse square of that of X⁽¹⁾.
     3. X is X⁽¹⁾ with labels 1 above X⁽²⁾ with labels 0.
     4. X ← X + ε₂ Z with Z standard normal, y ← y + label_shift.
@@ -34,8 +33,7 @@ class AlignmentReversing:
 
     The generator draws X⁽¹⁾, X̃⁽²⁾ and Z, in this order; δ is above 0.
 
-    Source: Beaglehole et al. 2024, Appendix G; the default ε₁, ε₂ and shift are the paper's, δ is
-    ours.
+    Source: Beaglehole et al. 2024, Appendix G, with the default ε₁, ε₂ and shift, but not δ.
 
     Raises:
         UserError: if the reading is unknown or δ is not positive.

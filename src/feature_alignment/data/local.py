@@ -61,10 +61,9 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
 def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     """Read images from train/<class>/ and test/<class>/.
 
-    Class folders, those of train/ and of test/ together, are numbered in ascending order of their
-    names, numbers compared as numbers. Images are taken in turn from each class, so that a prefix
-    of the set is balanced; files whose names do not end like an image's, and hidden ones, are not
-    read.
+    Class folders, those of train/ and of test/ together, are numbered in `natural_order`. Images
+    are taken in turn from each class, so that a prefix of the set is balanced; files whose names do
+    not end like an image's, and hidden ones, are not read.
 
     Raises:
         UserError: if a folder is missing or holds no image, the classes are not as many as the set

@@ -15,7 +15,7 @@ import numpy as np
 from feature_alignment.data.archives import DAMAGE, unpack, unpacked
 from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, fetch, file_digest, has_checksum
-from feature_alignment.data.images import conversion_notes, from_arrays, from_files, image_form
+from feature_alignment.data.images import conversion_notes, from_arrays, from_files
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
 
@@ -253,7 +253,7 @@ def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
         report(f"{info.title}: reading {len(chosen)} {split} images")
     arrays, _ = from_files(info, splits, base.as_posix(), square=True)
     origin = _folder_origin(images, [*splits["train"][0], *splits["test"][0]])
-    (height, width, _), _ = image_form(info)
+    height, width, _ = info.shape
     notes = [
         f"first images of both classes, at most {CELEBA_PER_CLASS['train']} each for training and "
         f"{CELEBA_PER_CLASS['test']} for testing",

@@ -71,8 +71,7 @@ def prepare_dataset(
     class_counts = {}
     for split in ("train", "test") if info.classes else ():
         _refuse_sameness(name, split, arrays[f"x_{split}"])
-        counted = np.bincount(arrays[f"y_{split}"], minlength=info.classes or 0)
-        class_counts[split] = counted.tolist()
+        class_counts[split] = np.bincount(arrays[f"y_{split}"], minlength=info.classes).tolist()
     warnings = list(extra.get("warnings", []))
     for split, counts in class_counts.items():
         if absent := [str(label) for label, count in enumerate(counts) if count == 0]:
@@ -100,7 +99,7 @@ def prepare_dataset(
         "origin": extra["origin"],
         "notes": extra["notes"],
         "warnings": warnings,
-        "shape": None if info.shape is None else list(info.shape),
+        "shape": list(info.shape) or None,
         "counts": {split: len(arrays[f"{first}_{split}"]) for split in ("train", "test")},
         "class_counts": class_counts,
         "class_names": class_names,

@@ -194,9 +194,8 @@ def noisy_regression(
 ) -> NoisyRegression:
     """Draw features φ ~ N(0, 1) and φ_noise ~ N(0, I_d/d) of n samples, and y = φ + P_noise ε.
 
-    ε ~ N(0, σ² I_n), with `variance` σ². The projection `printed` is P_noise = φ_noise φ_noiseᵀ,
-    which is none: the features are not orthonormal over the sample. `orthogonal` is φ_noise
-    φ_noise⁺, which is one.
+    ε ~ N(0, σ² I_n), `variance` σ². As printed P_noise = φ_noise φ_noiseᵀ, which is no projection:
+    the features are not orthonormal over the sample. The `orthogonal` one is φ_noise φ_noise⁺.
 
     Source: Baratin et al. 2021, Section 4.1.2.
     """

@@ -10,8 +10,7 @@ def standardise(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Shift and scale each channel by its mean and deviation over the training images.
 
     From uint8 (n, height, width, channels) to float32 (n, channels, height, width), the training
-    images first, then the others, as those for testing. A channel that is constant over all
-    training images is only shifted.
+    images first. A channel that is constant over all of these is only shifted.
 
     Source: Baratin et al. 2021, released code, with CIFAR-10's published means and deviations; here
     they are those of the training images that are used.
