@@ -81,8 +81,7 @@ class VGG(nn.Module):
         init: see `models.initialisation.new_linear`.
 
     Raises:
-        ValueError: if the depth or a name is unknown, a size is not positive, or dropout is not
-            a probability.
+        ValueError: if the depth or a name is unknown, a size below 1, or dropout no probability.
     """
 
     def __init__(

@@ -20,9 +20,6 @@ import torch
 from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
 
-SAVE_EVERY = 300.0
-"""Seconds between two checkpoints of a training."""
-
 log = logging.getLogger(__name__)
 
 
@@ -49,7 +46,7 @@ class Checkpoints:
         self,
         folder: Path,
         identity: str,
-        interval: float = SAVE_EVERY,
+        interval: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder

@@ -198,9 +198,8 @@ def _check(group: dict[str, Any]) -> None:
         raise ValueError(f"lr: {group['lr']} is out of range; it must be finite and above 0.")
     if not 0 <= group["speed"] < math.inf:
         raise ValueError(f"speed: {group['speed']} is out of range; it must be finite and ≥ 0.")
-    smallest = 0.0 if relaxation == "additive" else None
     epsilon = group["epsilon"]
-    if not (epsilon > 0 or epsilon == smallest):
+    if not (epsilon > 0 or (epsilon == 0 and relaxation == "additive")):
         raise ValueError(
             f"epsilon: {epsilon} is out of range; it must be at least 0 for the additive form "
             "and above 0 for the multiplicative one."
