@@ -33,8 +33,7 @@ def adapted_tangent_kernel(
     Source: LeJeune & Alemohammad 2024, Section 3; Theorem 1 and, with the double sum, Theorem 2.
 
     Raises:
-        ValueError: if M acts on layers and one with parameters is neither linear nor a plain
-            convolution over images.
+        ValueError: if M acts on layers and one is neither linear nor a plain 2D convolution.
     """
     if isinstance(transformation, LayerTransformation):
         return tangent_kernel(_transformed_network(model, transformation), x, x2).total

@@ -45,8 +45,7 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
     on both sides, and for square and absolute together; otherwise by scalar search, to about 1e-8.
     d are singular values of the coefficients B, of any shape.
 
-    Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are this
-    project's.
+    Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are ours.
 
     Raises:
         ValueError: if ω₁ or ω₂ is not a penalty, or some d is negative.
@@ -140,8 +139,7 @@ def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
 def excess_root(a: float, c: np.ndarray) -> np.ndarray:
     """Root t ≥ 0 of t(1 + t)^a = c, for a ≥ 1 and any c ≥ 0, by Newton's method.
 
-    The left side is convex and increasing, and the start is not below the root: the iteration
-    falls monotonically onto it.
+    The left side is convex and increasing, so from a start above the root the steps fall onto it.
     """
     t = np.minimum(c, c ** (1 / (1 + a)))
     for _ in range(_NEWTON_STEPS):

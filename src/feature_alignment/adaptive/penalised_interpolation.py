@@ -34,8 +34,7 @@ class Interpolation:
     precision is that of all results.
 
     Raises:
-        ValueError: if the tangent features of the samples are linearly dependent, so that not all
-            targets can be interpolated.
+        ValueError: if the tangent features of the samples are linearly dependent.
     """
 
     def __init__(self, model: nn.Module, x: torch.Tensor) -> None:

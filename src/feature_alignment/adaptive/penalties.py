@@ -127,8 +127,7 @@ def effective_penalty(omega: Penalty) -> Penalty:
     """Effective penalty ω̃(v) = min over z ≥ 1 of ω(z) + v²/z², a function of v ≥ 0.
 
     It is increasing and concave in v², and v² + o(v²) near 0; unlike ω it is 0 at v = 0. It raises
-    ValueError for negative v and where ω grows too slowly for the minimum to be attained below
-    z = 2^500.
+    ValueError for negative v and where ω grows too slowly for a minimum below z = 2^500.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 and Proposition 3.
 
@@ -152,8 +151,7 @@ def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
     Source: LeJeune & Alemohammad 2024, Theorem 1.
 
     Raises:
-        ValueError: if ω is not a penalty, a norm is negative, or the minimum is not attained
-            below z = 2^500.
+        ValueError: if ω is not a penalty, a norm is negative, or no minimum is below z = 2^500.
 
     Example:
         >>> adaptive_scale(PowerPenalty(1), np.array([0.5, 2.0])).round(6)
@@ -204,9 +202,8 @@ def minimise_rows(
 
     A grid (g,), ascending from 0 to 1, then golden sections in the best three valleys of each row.
     The grid decides which valleys are seen: one between two neighbouring points can be missed. A
-    minimum at a grid point, an end of the interval included, is found exactly; of several that are
-    equally good the first. The objective takes u (m, q) and rows (m, 1) and returns (m, q), finite
-    or not.
+    minimum at a grid point or an end is found exactly; of several equally good ones the first. The
+    objective takes u (m, q) and rows (m, 1) and returns (m, q), finite or not.
 
     Raises:
         ValueError: if the objective is NaN somewhere on the grid.

@@ -14,8 +14,7 @@ class UpdatePath:
     """Length of the path that training takes, plainly and in the metric of the tangent features.
 
     C = Σ_t ‖δw_t‖ ‖Φ_t‖_F with ‖Φ_t‖_F² = Tr K_t, where δw_t = w_{t+1} − w_t is update t, momentum
-    included, and Φ_t are the tangent features before it. Give it to `training.loop.train` as
-    `after_update`.
+    included, and Φ_t are the tangent features before it. It is an `after_update` of `train`.
 
     Source: Baratin et al. 2021, eq. 18 and footnote 11.
 
@@ -51,10 +50,8 @@ class UpdatePath:
     def __call__(self, step: int, model: nn.Module) -> None:
         """Add the update that has just been made."""
         current = _copy(model)
-        squares = [
-            (new - old).square().sum(dtype=torch.float64)
-            for new, old in zip(current, self._parameters, strict=True)
-        ]
+        pairs = zip(current, self._parameters, strict=True)
+        squares = [(new - old).square().sum(dtype=torch.float64) for new, old in pairs]
         length = math.sqrt(float(torch.stack(squares).sum()))
         self.length += length
         self.complexity += length * self._features
@@ -64,21 +61,15 @@ class UpdatePath:
 
     def state_dict(self) -> dict[str, Any]:
         """The path so far, for a checkpoint."""
-        return {
-            "length": self.length,
-            "complexity": self.complexity,
-            "parameters": self._parameters,
-            "features": self._features,
-        }
+        sums = {"length": self.length, "complexity": self.complexity}
+        return {**sums, "parameters": self._parameters, "features": self._features}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue a path: `state` is from `state_dict`."""
         self.length, self.complexity = state["length"], state["complexity"]
         self._features = state["features"]
-        self._parameters = [
-            saved.to(old.device)
-            for saved, old in zip(state["parameters"], self._parameters, strict=True)
-        ]
+        pairs = zip(state["parameters"], self._parameters, strict=True)
+        self._parameters = [saved.to(old.device) for saved, old in pairs]
 
     def _feature_norm(self, model: nn.Module) -> float:
         with evaluation_mode(model):
