@@ -25,11 +25,7 @@ from feature_alignment.adaptive.feature_structures import (
     Transformation,
 )
 from feature_alignment.adaptive.parameter_matrices import Matrices, matrix_layout
-from feature_alignment.adaptive.penalised_interpolation import (
-    Interpolation,
-    Solution,
-    minimise_penalty,
-)
+from feature_alignment.adaptive.penalised_interpolation import Interpolation, minimise_penalty
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import suggestion
@@ -140,17 +136,15 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 f"y: shape {tuple(targets.shape)}; the network's outputs have shape "
                 f"{tuple(outputs.shape)}."
             )
-        structure = self._structure(network)
-        best: Solution | None = None
-        for number in range(self.starts):
-            start = None if best is None else self._random_start(structure, best, number)
-            found = minimise_penalty(
-                interpolation, targets - outputs, structure, start, self.tolerance, self.max_iter
-            )
-            if best is None or found.objectives[-1] < best.objectives[-1]:
-                best = found
-        if best is None:
+        if self.starts < 1:
             raise ValueError(f"starts: {self.starts}; at least 1 is needed.")
+        structure = self._structure(network)
+        problem = interpolation, targets - outputs, structure, self.tolerance, self.max_iter
+        best = minimise_penalty(*problem)
+        for number in range(1, self.starts):
+            start = self._random_start(structure, best.coefficients, number)
+            found = minimise_penalty(*problem, start)
+            best = found if found.objectives[-1] < best.objectives[-1] else best
         if not best.converged:
             warnings.warn(
                 f"the objective still falls by more than {self.tolerance:g} of itself in iteration "
@@ -244,11 +238,11 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
             f"{suggestion(self.structure, STRUCTURES)}."
         )
 
-    def _random_start(self, structure: Structure, best: Solution, number: int) -> Transformation:
+    def _random_start(self, structure: Structure, best: Matrices, number: int) -> Transformation:
         """The transformation for random coefficients as large as the best ones so far."""
         generator = torch_stream(self.seed, f"adaptive_features/start{number}")
         drawn: Matrices = {}
-        for layer, b in best.coefficients.items():
+        for layer, b in best.items():
             matrix = torch.randn(b.shape, generator=generator, dtype=torch.float64).to(b)
             drawn[layer] = matrix * (b.norm() / matrix.norm())
         return structure.adapt(drawn)

@@ -131,9 +131,8 @@ def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
     """
     v = np.asarray(v, dtype=float)
     t = excess_root(5 / 3, np.cbrt(v**2 / 4))
-    return np.where(
-        v <= EFFECTIVE_JOINT_THRESHOLD, effective_square_penalty(v), t * (4 * t + 3) - 1
-    )
+    joined = v > EFFECTIVE_JOINT_THRESHOLD
+    return np.where(joined, t * (4 * t + 3) - 1, effective_square_penalty(v))
 
 
 def excess_root(a: float, c: np.ndarray) -> np.ndarray:

@@ -38,10 +38,9 @@ def factorised_flow(
 ) -> list[FactorisedModel]:
     """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0, at learning rate 1.
 
-    Of features Φ_ℓ, for each block (N, k, d), and targets r (N,).
+    The features Φ_ℓ are (N, k, d), the targets r (N,).
 
-    Source: LeJeune & Alemohammad 2024, Model A (item 2), and the released code's adaptive model;
-    the conserved quantities are this project's.
+    Source: LeJeune & Alemohammad 2024, Model A (item 2), and released code; conservation is ours.
 
     Raises:
         RuntimeError: if the integration fails.

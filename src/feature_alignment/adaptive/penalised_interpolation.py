@@ -83,17 +83,16 @@ def minimise_penalty(
     interpolation: Interpolation,
     targets: torch.Tensor,
     structure: Structure,
-    start: Transformation | None,
     tolerance: float,
     max_iterations: int,
+    start: Transformation | None = None,
 ) -> Solution:
     """A local minimum of Ω̃(B) subject to JB = r, the targets (n, c) less the initial outputs.
 
-    It starts from the transformation `start`, None for I, and stops when the relative change of
-    the objective is no more than the tolerance.
+    It stops when the relative change of the objective is no more than the tolerance.
 
-    Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm is this project's
-    (iteratively reweighted least squares).
+    Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm, iteratively
+    reweighted least squares from a transformation `start` (None for I), is this project's.
     """
     coefficients = interpolation.minimum_norm(targets)
     if start is not None:
