@@ -111,9 +111,7 @@ def unit_capacity(weights: Matrices, initial: Matrices) -> float:
 def unit_capacity_bound(
     weights: Matrices, initial: Matrices, x: torch.Tensor, margin: float
 ) -> float:
-    """The same with the data in it, √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h.
-
-    For training inputs x (n, …) of d entries each, and a margin γ above 0.
+    """The same for inputs x (n, …), √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h.
 
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 

@@ -24,10 +24,9 @@ class UpdatePath:
 
     Args:
         model: the network before the first update.
-        trace: Tr K of the model on a fixed batch, which may be uncentred or centred; the model is
-            in evaluation mode when it is called.
-        every: updates between two traces; above 1 the trace is that before the last multiple of
-            it, and C an estimate.
+        trace: Tr K, uncentred or centred, of the model on a fixed batch, called in evaluation mode.
+        every: updates between two traces; above 1, where the last trace stands for some, C is an
+            estimate.
 
     Example:
         >>> layer = nn.Linear(1, 1, bias=False)

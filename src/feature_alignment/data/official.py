@@ -68,8 +68,8 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report) -> Loaded:
         packed = root / source.__name__ / "raw" / name
         plain = packed.with_suffix("")
         wanted = known.get(plain.name)
-        forms = (file for file in (plain, packed) if _content_md5(file) == wanted)
-        file = next(forms, None)
+        there = (f for f in (plain, packed) if hashlib.md5(_content(f)).hexdigest() == wanted)
+        file = next(there, None)
         if file is None:
             first, *mirrors = (f"{mirror}{name}" for mirror in source.mirrors)
             fetch(first, f"md5:{md5}", file := packed, report, mirrors=mirrors)
@@ -89,10 +89,6 @@ def _content(file: Path) -> bytes:
             return bytes(unpacked(opened))
     except (FileNotFoundError, *DAMAGE):
         return b""
-
-
-def _content_md5(file: Path) -> str:
-    return hashlib.md5(_content(file)).hexdigest()
 
 
 def _idx_array(content: bytes) -> np.ndarray:

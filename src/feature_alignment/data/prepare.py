@@ -47,11 +47,9 @@ def prepare_dataset(
         counts, class_counts, class_names (or None), sha256 of the arrays. Warnings are logged too.
 
     Raises:
-        UserError: if an option or a file is not as it should be, all images are the same, or a
-            download fails.
+        UserError: for wrong options or files, images that are all the same, or a failed download.
     """
-    info = dataset_info(name)
-    options = dict(options)
+    info, options = dataset_info(name), dict(options)
     planned = options.pop("sha256", None)
     check_options(name, options)
     source = options.get("source", "embedded")

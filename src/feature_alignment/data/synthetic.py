@@ -60,9 +60,7 @@ def uniform_sphere(n: int, d: int, radius: float, generator: np.random.Generator
 
 
 def disk(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Disk data set: x ~ Unif[−1, 1]², (n, 2), and y = +1 if ‖x‖ ≤ √(2/π), else −1, (n,).
-
-    The disk covers half the square, so the classes are balanced on average.
+    """Disk data set: x ~ Unif[−1, 1]², (n, 2), half of which the disk covers, and `disk_labels`.
 
     Source: Baratin et al. 2021, Figure 10.
     """

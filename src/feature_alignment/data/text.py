@@ -9,7 +9,6 @@ from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.sklearn_files import package_origin, sklearn_file
 from feature_alignment.errors import UserError
 
-_TRAIN_TENTHS = 9
 _MAX_VOCABULARY = 256
 
 
@@ -38,7 +37,7 @@ def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
             "give a text in an alphabetic script."
         )
     codes = codes.astype(np.uint8)
-    cut = len(codes) * _TRAIN_TENTHS // 10
+    cut = len(codes) * 9 // 10
     return {
         "text_train": codes[:cut],
         "text_test": codes[cut:],

@@ -79,8 +79,8 @@ def train(
         checkpoint: where the state is saved, and taken from if it was saved before.
 
     Raises:
-        TrainingDivergedError: if a loss or a parameter is no longer finite. Losses are checked
-            every `CHECK_EVERY` updates, at measured steps and at the end.
+        TrainingDivergedError: if a loss or a parameter is no longer finite, as is checked every
+            `CHECK_EVERY` updates, at measured steps and at the end.
         ValueError: if a measured step lies outside the run, mini-batches come without a
             generator, or a probe changes a parameter.
     """
