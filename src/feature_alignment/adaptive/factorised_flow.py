@@ -54,12 +54,10 @@ def factorised_flow(
         return [FactorisedModel(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
 
     def velocity(_: float, state: np.ndarray) -> np.ndarray:
-        models = unpack(state)
-        f = sum(
-            np.einsum("nkd,kd->n", b, m.coefficients) for b, m in zip(features, models, strict=True)
-        )
+        pairs = list(zip(features, unpack(state), strict=True))
+        f = sum(np.einsum("nkd,kd->n", block, m.coefficients) for block, m in pairs)
         slopes = []
-        for block, m in zip(features, models, strict=True):
+        for block, m in pairs:
             pull = np.einsum("n,nkd->kd", targets - f, block)  # −∂L/∂B
             slopes += [
                 (m.on_outputs @ m.weight).T @ pull,

@@ -10,17 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from feature_alignment.data import images
 from feature_alignment.data.archives import refuse_size, unpacked
 from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.identity import IMAGE_SUFFIXES, class_folders, content_hash
-from feature_alignment.data.images import (
-    Form,
-    conversion_notes,
-    from_arrays,
-    from_files,
-    natural_order,
-    size_warnings,
-)
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
 
@@ -53,7 +46,7 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
             f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
         ) from error
     splits = {s: (arrays[f"x_{s}"], arrays[f"y_{s}"]) for s in ("train", "test")}
-    canonical, forms = from_arrays(info, splits, path)
+    canonical, forms = images.from_arrays(info, splits, path)
     origin = {"file": path, "sha256": content_hash("npz", path)}
     return canonical, _described(info, origin, ["unpacked from .xz"] if packed else [], forms)
 
@@ -74,19 +67,19 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     found = {split: _class_files(root, split) for split in ("train", "test")}
     names = _class_names(info, root, found)
     splits = {split: _in_turn(names, files) for split, files in found.items()}
-    arrays, forms = from_files(info, splits, path)
+    arrays, forms = images.from_files(info, splits, path)
     origin = {"folder": path, "sha256": content_hash("imagefolder", path)}
     described = _described(info, origin, ["images taken in turn from each class"], forms)
     return arrays, {**described, "class_names": names}
 
 
 def _described(
-    info: DatasetInfo, origin: dict[str, str | None], notes: list[str], forms: set[Form]
+    info: DatasetInfo, origin: dict[str, str | None], notes: list[str], forms: set[images.Form]
 ) -> dict[str, list]:
     return {
         "origin": [origin],
-        "notes": notes + conversion_notes(forms, info),
-        "warnings": size_warnings(forms),
+        "notes": notes + images.conversion_notes(forms, info),
+        "warnings": images.size_warnings(forms),
     }
 
 
@@ -113,7 +106,7 @@ def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
             "put one folder of images for each class there."
         )
     return {
-        name: [folder / name / file for file in natural_order(file.name for file in files)]
+        name: [folder / name / file for file in images.natural_order(file.name for file in files)]
         for name, files in entries.items()
     }
 
@@ -121,7 +114,7 @@ def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
 def _class_names(
     info: DatasetInfo, root: Path, found: Mapping[str, Mapping[str, list[Path]]]
 ) -> list[str]:
-    names = natural_order(found["train"].keys() | found["test"].keys())
+    names = images.natural_order(found["train"].keys() | found["test"].keys())
     if len(names) == info.classes:
         return names
     odd = sorted(found["train"].keys() ^ found["test"].keys())

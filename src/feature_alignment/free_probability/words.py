@@ -8,7 +8,7 @@ plays no part. Numbers, fractions and symbols all work, since only sums and prod
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import combinations
+from itertools import combinations, starmap
 from typing import Any
 
 import torch
@@ -68,19 +68,15 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
             return traces[used.pop()](word)
         start = next(i for i, letter in enumerate(word) if family_of[letter] != last)
         word = word[start:] + word[:start]
-        return sum(
-            cumulant(block) * math.prod(trace(gap) for gap in gaps)
-            for block, gaps in _blocks_with_first(word, lambda x: family_of[x])
-        )
+        return sum(starmap(term, _blocks_with_first(word, lambda x: family_of[x])))
 
     @cache
     def cumulant(word: str) -> Any:
-        smaller = sum(
-            cumulant(block) * math.prod(trace(gap) for gap in gaps)
-            for block, gaps in _blocks_with_first(word)
-            if block != word
-        )
-        return trace(word) - smaller
+        smaller = ((block, gaps) for block, gaps in _blocks_with_first(word) if block != word)
+        return trace(word) - sum(starmap(term, smaller))
+
+    def term(block: str, gaps: list[str]) -> Any:
+        return cumulant(block) * math.prod(map(trace, gaps))
 
     return trace(word)
 

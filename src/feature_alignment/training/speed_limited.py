@@ -187,17 +187,15 @@ def _move(group: dict[str, Any], largest: float) -> None:
 
 
 def _check(group: dict[str, Any]) -> None:
-    relaxation = group["relaxation"]
-    if relaxation not in RELAXATIONS:
-        raise ValueError(
-            f"relaxation: {relaxation!r} is unknown; {suggestion(relaxation, RELAXATIONS)}."
-        )
+    form = group["relaxation"]
+    if form not in RELAXATIONS:
+        raise ValueError(f"relaxation: {form!r} is unknown; {suggestion(form, RELAXATIONS)}.")
     if not 0 < group["lr"] < math.inf:
         raise ValueError(f"lr: {group['lr']} is out of range; it must be finite and above 0.")
     if not 0 <= group["speed"] < math.inf:
         raise ValueError(f"speed: {group['speed']} is out of range; it must be finite and ≥ 0.")
     epsilon = group["epsilon"]
-    if not (epsilon > 0 or (epsilon == 0 and relaxation == "additive")):
+    if not (epsilon > 0 or (epsilon == 0 and form == "additive")):
         raise ValueError(
             f"epsilon: {epsilon} is out of range; it must be at least 0 for the additive form "
             "and above 0 for the multiplicative one."
