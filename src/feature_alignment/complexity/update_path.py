@@ -25,8 +25,8 @@ class UpdatePath:
     Args:
         model: the network before the first update.
         trace: Tr K, uncentred or centred, of the model on a fixed batch, called in evaluation mode.
-        every: updates between two traces; above 1, where the last trace stands for some, C is an
-            estimate.
+        every: updates between two traces; above 1 the last trace stands for those since, and C is
+            an estimate.
 
     Example:
         >>> layer = nn.Linear(1, 1, bias=False)

@@ -29,7 +29,7 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
     Beaglehole et al. 2024, eq. 16.
 
     Raises:
-        UserError: if the ratio c, a number or a symbol, is not positive.
+        UserError: if the ratio c, which may be a symbol, is a number and not positive.
 
     Example:
         >>> limiting_moments(1, gaussian_even_moments(4))

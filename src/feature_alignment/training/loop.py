@@ -70,7 +70,7 @@ def train(
         measure_at: measured steps, see `training.schedule`.
         evaluate_on: inputs and targets by split, over which the loss is recorded; None for the
             training samples as the split "train".
-        metrics: functions of outputs and targets that are recorded over those samples, too.
+        metrics: functions of outputs and targets, by name, recorded over those samples, too.
         probes: what is measured.
         stop_when: told the step and the record after each measurement; True ends the run.
         after_update: called with t and the model after every update t, before any measurement;

@@ -30,7 +30,7 @@ def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Mean of log Σ_k exp(f_ik) − f_{i y_i}, in nats, of outputs f (n, c) and class indices y (n,).
+    """Cross-entropy, mean of log Σ_k exp(f_ik) − f_{i y_i} in nats, of f (n, c) and classes y (n,).
 
     Source: Baratin et al. 2021, Section 3.1.
 
@@ -46,7 +46,7 @@ def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy in nats of logits f (n, T, V), for the characters y (n, T) that follow.
+    """Cross-entropy, mean in nats, of logits f (n, T, V) for the characters y (n, T) that follow.
 
     Source: Beaglehole et al. 2024, Appendix J (the loss of nanoGPT).
 

@@ -142,7 +142,7 @@ def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> li
 
 
 def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
-    """Speeds that let the least aligned layer, the first of several, catch up: s; 1/s elsewhere.
+    """Speeds that let the least aligned layer (the first of equal ones) catch up: s; else 1/s.
 
     Source: Beaglehole et al. 2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
 
