@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from feature_alignment.errors import UserError
+
 if TYPE_CHECKING:
     import torch
 
@@ -22,11 +24,9 @@ def _seed_sequence(seed: int, name: str) -> np.random.SeedSequence:
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
-    """NumPy random stream for one purpose of one seed, which depends on these two only.
+    """NumPy random stream for one purpose of one seed (at least 0): it depends on these two only.
 
-    Args:
-        seed: the run's seed, a non-negative integer.
-        name: the purpose: "data", "init", "batches", "probe/eigenfunctions", ...
+    The name is the purpose: "data", "init", "batches", "probe/eigenfunctions", ...
 
     Example:
         >>> bool(stream(0, "data").integers(9) == stream(0, "data").integers(9))
@@ -76,8 +76,6 @@ def resolve_device(name: str) -> "torch.device":
     """
     import torch
 
-    from feature_alignment.errors import UserError
-
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "device: cuda was asked for, but PyTorch finds no CUDA device here; "
@@ -89,9 +87,8 @@ def resolve_device(name: str) -> "torch.device":
 
 
 def may_use_gpu(name: str) -> bool:
-    """Whether a run on that device may use a GPU of this machine, found out without PyTorch.
+    """Whether a run on such a device may use a GPU of this machine, found out without PyTorch.
 
-    Args:
-        name: as for `resolve_device`; with "auto" the NVIDIA driver's own tool tells of a GPU.
+    The name is as for `resolve_device`; with "auto" the NVIDIA driver's own tool tells of a GPU.
     """
     return name == "cuda" or (name == "auto" and shutil.which("nvidia-smi") is not None)

@@ -27,7 +27,7 @@ def test_registry_imports_no_numerical_package():
 def test_names_are_keys_and_class_names_are_as_many_as_classes():
     for name, info in DATASETS.items():
         assert info.name == name
-        assert (info.kind == "text") == (info.shape is None) == (info.classes is None)
+        assert (info.kind == "text") == (not info.shape) == (not info.classes)
         assert info.class_names is None or len(info.class_names) == info.classes
 
 

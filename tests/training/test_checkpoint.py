@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -139,9 +140,11 @@ def test_trainings_are_told_apart_by_their_names(tmp_path):
     assert Run(checkpoint=checkpoint(tmp_path, "third")).updates == STEPS
 
 
-def test_checkpoints_are_made_when_they_are_due(tmp_path):
+def test_checkpoints_are_made_when_they_are_due(tmp_path, monkeypatch):
     now = 0.0
-    store = Checkpoints(tmp_path, "a", interval=10, clock=lambda: now)
+    time = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("feature_alignment.training.checkpoint.time", time)
+    store = Checkpoints(tmp_path, "a", interval=10)
     now = 9.0
     assert not store.due()
     now = 10.0

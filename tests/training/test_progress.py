@@ -1,6 +1,7 @@
 import io
 import logging
 import sys
+from types import SimpleNamespace
 
 import torch
 
@@ -20,9 +21,11 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_lines_come_at_intervals_with_step_loss_and_remaining_time(caplog):
+def test_lines_come_at_intervals_with_step_loss_and_remaining_time(monkeypatch, caplog):
     clock = Clock()
-    progress = Progress(100, "mnist seed 0", interval=10, clock=clock, stream=io.StringIO())
+    time = SimpleNamespace(monotonic=clock)
+    monkeypatch.setattr("feature_alignment.training.progress.time", time)
+    progress = Progress(100, "mnist seed 0", interval=10)
     with caplog.at_level(logging.INFO, logger="feature_alignment.training.progress"):
         for step in range(1, 31):
             clock.now = step * 1.0
@@ -35,9 +38,10 @@ def test_lines_come_at_intervals_with_step_loss_and_remaining_time(caplog):
     ]
 
 
-def test_the_bar_is_drawn_on_a_terminal_only():
+def test_the_bar_is_drawn_on_a_terminal_only(monkeypatch):
     for stream, drawn in ((io.StringIO(), False), (Terminal(), True)):
-        progress = Progress(10, "run", stream=stream)
+        monkeypatch.setattr(sys, "stderr", stream)
+        progress = Progress(10, "run")
         progress.update(1, torch.tensor(0.5))
         progress.close()
         assert ("run" in stream.getvalue()) is drawn
@@ -45,8 +49,8 @@ def test_the_bar_is_drawn_on_a_terminal_only():
 
 def test_without_tqdm_there_is_no_bar_and_the_lines_remain(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    terminal = Terminal()
-    progress = Progress(10, "run", interval=0, stream=terminal)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    progress = Progress(10, "run", interval=0)
     with caplog.at_level(logging.INFO, logger="feature_alignment.training.progress"):
         progress.update(1, torch.tensor(0.5))
     progress.close()

@@ -33,8 +33,7 @@ def adapted_tangent_kernel(
     Source: LeJeune & Alemohammad 2024, Section 3; Theorem 1 and, with the double sum, Theorem 2.
 
     Raises:
-        ValueError: if M acts on layers and one with parameters is neither linear nor a plain
-            convolution over images.
+        ValueError: if M acts on layers and one is neither linear nor a plain 2D convolution.
     """
     if isinstance(transformation, LayerTransformation):
         return tangent_kernel(_transformed_network(model, transformation), x, x2).total
@@ -76,12 +75,6 @@ def _transformed_network(model: nn.Module, transformation: LayerTransformation) 
 class _TransformedLayer(nn.Module):
     """W₀a + b₀ + M⁽²⁾ U M⁽¹⁾ [a 1], at each position of a convolution; the only parameter is U."""
 
-    weight_0: torch.Tensor
-    bias_0: torch.Tensor | None
-    on_inputs: torch.Tensor
-    on_constant: torch.Tensor | None
-    on_outputs: torch.Tensor
-
     def __init__(
         self, layer: nn.Linear | nn.Conv2d, on_inputs: torch.Tensor, on_outputs: torch.Tensor
     ) -> None:
@@ -100,13 +93,10 @@ class _TransformedLayer(nn.Module):
         # The matrix is [W b]: the last column meets the constant input.
         filters = on_inputs[:, : layer.weight[0].numel()].reshape(-1, *layer.weight.shape[1:])
         bias = layer.bias
-        self.register_buffer("weight_0", layer.weight.detach())
-        self.register_buffer("bias_0", None if bias is None else bias.detach())
-        self.register_buffer("on_inputs", filters)
-        self.register_buffer("on_constant", None if bias is None else on_inputs[:, -1])
-        self.register_buffer("on_outputs", on_outputs)
+        self._transformed = filters, None if bias is None else on_inputs[:, -1]
+        self._unchanged = layer.weight.detach(), None if bias is None else bias.detach()
+        self._on_outputs = on_outputs
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
-        change = self.update(self._of_inputs(a, self.on_inputs, self.on_constant))
-        unchanged = self._of_inputs(a, self.weight_0, self.bias_0)
-        return unchanged + self._of_units(change, self.on_outputs)
+        change = self.update(self._of_inputs(a, *self._transformed))
+        return self._of_inputs(a, *self._unchanged) + self._of_units(change, self._on_outputs)

@@ -25,11 +25,7 @@ from feature_alignment.adaptive.feature_structures import (
     Transformation,
 )
 from feature_alignment.adaptive.parameter_matrices import Matrices, matrix_layout
-from feature_alignment.adaptive.penalised_interpolation import (
-    Interpolation,
-    Solution,
-    minimise_penalty,
-)
+from feature_alignment.adaptive.penalised_interpolation import Interpolation, minimise_penalty
 from feature_alignment.adaptive.penalties import Penalty, PowerPenalty, logarithmic_penalty
 from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import suggestion
@@ -140,23 +136,15 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 f"y: shape {tuple(targets.shape)}; the network's outputs have shape "
                 f"{tuple(outputs.shape)}."
             )
-        structure = self._structure(network)
-        residual = targets - outputs
-        best: Solution | None = None
-        for number in range(self.starts):
-            start = None if best is None else self._random_start(structure, best, number)
-            found = minimise_penalty(
-                interpolation,
-                residual,
-                structure,
-                start,
-                tolerance=self.tolerance,
-                max_iterations=self.max_iter,
-            )
-            if best is None or found.objectives[-1] < best.objectives[-1]:
-                best = found
-        if best is None:
+        if self.starts < 1:
             raise ValueError(f"starts: {self.starts}; at least 1 is needed.")
+        structure = self._structure(network)
+        problem = interpolation, targets - outputs, structure, self.tolerance, self.max_iter
+        best = minimise_penalty(*problem)
+        for number in range(1, self.starts):
+            start = self._random_start(structure, best.coefficients, number)
+            found = minimise_penalty(*problem, start)
+            best = found if found.objectives[-1] < best.objectives[-1] else best
         if not best.converged:
             warnings.warn(
                 f"the objective still falls by more than {self.tolerance:g} of itself in iteration "
@@ -217,11 +205,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return tags
 
     def _new_network(self, inputs: tuple[int, ...], targets: tuple[int, ...]) -> nn.Module:
-        """The network at θ₀ for samples and targets of those shapes.
-
-        Raises:
-            ValueError: if `network` neither is nor builds one.
-        """
+        # The network at θ₀ for samples and targets of those shapes.
         network = self.network
         if network is None or (callable(network) and not isinstance(network, nn.Module)):
             build, stream = network or _default_network, "adaptive_features/init"
@@ -238,11 +222,6 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return _inputs(self.network_, np.asarray(samples))
 
     def _structure(self, network: nn.Module) -> Structure:
-        """The structure that the settings ask for.
-
-        Raises:
-            ValueError: if a setting is unknown.
-        """
         penalty = _penalty("penalty", self.penalty)
         if self.structure == "layers":
             readout = list(matrix_layout(network).layers)[-1]
@@ -259,15 +238,13 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
             f"{suggestion(self.structure, STRUCTURES)}."
         )
 
-    def _random_start(self, structure: Structure, best: Solution, number: int) -> Transformation:
+    def _random_start(self, structure: Structure, best: Matrices, number: int) -> Transformation:
         """The transformation for random coefficients as large as the best ones so far."""
         generator = torch_stream(self.seed, f"adaptive_features/start{number}")
-        drawn: Matrices = {
-            layer: torch.randn(b.shape, generator=generator, dtype=torch.float64).to(b)
-            for layer, b in best.coefficients.items()
-        }
-        for layer, b in best.coefficients.items():
-            drawn[layer] *= b.norm() / drawn[layer].norm()
+        drawn: Matrices = {}
+        for layer, b in best.items():
+            matrix = torch.randn(b.shape, generator=generator, dtype=torch.float64).to(b)
+            drawn[layer] = matrix * (b.norm() / matrix.norm())
         return structure.adapt(drawn)
 
 
@@ -284,11 +261,7 @@ def _on_cpu(values: Samples) -> Any:
 
 
 def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
-    """Samples as the network takes them: float64, or else integers as int64.
-
-    Raises:
-        ValueError: if it takes neither.
-    """
+    # Samples as the network takes them: float64, or else integers as int64.
     device = next((p.device for p in network.parameters()), None)
     dtypes, refused = [torch.float64, torch.int64], []
     for dtype in dtypes if samples.dtype.kind in "iu" else dtypes[:1]:

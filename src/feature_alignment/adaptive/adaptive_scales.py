@@ -45,8 +45,7 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
     on both sides, and for square and absolute together; otherwise by scalar search, to about 1e-8.
     d are singular values of the coefficients B, of any shape.
 
-    Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are this
-    project's.
+    Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are ours.
 
     Raises:
         ValueError: if ω₁ or ω₂ is not a penalty, or some d is negative.
@@ -59,21 +58,18 @@ def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
 
 
 def _scales(first: Penalty, second: Penalty, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    one = np.ones_like(d)
-    if first is rigid_penalty and second is rigid_penalty:
-        return one, one
     if second is rigid_penalty:
-        return _single_scale(first, d), one
+        return _single_scale(first, d), np.ones_like(d)
     if first is rigid_penalty:
-        return one, _single_scale(second, d)
+        return np.ones_like(d), _single_scale(second, d)
     # A penalty that is convex in log s shares the joint scale equally with itself.
-    if first == second and first == SQUARE:
+    if first == second == SQUARE:
         r = 1 + excess_root(5, d**2)
         return r, r
-    if first == second and first == ABSOLUTE:
+    if first == second == ABSOLUTE:
         r = np.maximum(1, (2 * d**2) ** 0.2)
         return r, r
-    if first is logarithmic_penalty and second is logarithmic_penalty:
+    if first is second is logarithmic_penalty:
         r = np.sqrt(1 + excess_root(2, d**2))
         return r, r
     if (first, second) == (SQUARE, ABSOLUTE):
@@ -82,12 +78,14 @@ def _scales(first: Penalty, second: Penalty, d: np.ndarray) -> tuple[np.ndarray,
         s2, s1 = _square_absolute_scales(d)
         return s1, s2
     joint = adaptive_scale(joint_penalty(first, second), d)
-    s1 = joint_split(first, second, joint)
+    s1, _ = joint_split(first, second, joint)
     return s1, joint / s1
 
 
 def _single_scale(omega: Penalty, d: np.ndarray) -> np.ndarray:
     """Argmin over s ≥ 1 of ω(s) + d²/s²."""
+    if omega is rigid_penalty:
+        return np.ones_like(d)
     if omega == SQUARE:
         return 1 + excess_root(3, d**2)
     if omega == ABSOLUTE:
@@ -133,16 +131,14 @@ def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
     """
     v = np.asarray(v, dtype=float)
     t = excess_root(5 / 3, np.cbrt(v**2 / 4))
-    return np.where(
-        v <= EFFECTIVE_JOINT_THRESHOLD, effective_square_penalty(v), t * (4 * t + 3) - 1
-    )
+    joined = v > EFFECTIVE_JOINT_THRESHOLD
+    return np.where(joined, t * (4 * t + 3) - 1, effective_square_penalty(v))
 
 
 def excess_root(a: float, c: np.ndarray) -> np.ndarray:
     """Root t ≥ 0 of t(1 + t)^a = c, for a ≥ 1 and any c ≥ 0, by Newton's method.
 
-    The left side is convex and increasing, and the start is not below the root: the iteration
-    falls monotonically onto it.
+    The left side is convex and increasing, so from a start above the root the steps fall onto it.
     """
     t = np.minimum(c, c ** (1 / (1 + a)))
     for _ in range(_NEWTON_STEPS):

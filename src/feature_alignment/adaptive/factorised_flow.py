@@ -38,16 +38,14 @@ def factorised_flow(
 ) -> list[FactorisedModel]:
     """Factors of each block after gradient flow on ½‖f − r‖² from M = I, W = 0, at learning rate 1.
 
-    Of features Φ_ℓ, for each block (N, k, d), and targets r (N,).
+    The features Φ_ℓ are (N, k, d), the targets r (N,).
 
-    Source: LeJeune & Alemohammad 2024, Model A (item 2), and the released code's adaptive model;
-    the conserved quantities are this project's.
+    Source: LeJeune & Alemohammad 2024, Model A (item 2), and released code; conservation is ours.
 
     Raises:
         RuntimeError: if the integration fails.
     """
     shapes = [block.shape[1:] for block in features]
-
     sides = [side for k, d in shapes for side in ((d, d), (k, d), (k, k))]
     cuts = np.cumsum([rows * columns for rows, columns in sides])[:-1]
 
@@ -56,12 +54,10 @@ def factorised_flow(
         return [FactorisedModel(*parts[i : i + 3]) for i in range(0, len(parts), 3)]
 
     def velocity(_: float, state: np.ndarray) -> np.ndarray:
-        models = unpack(state)
-        f = sum(
-            np.einsum("nkd,kd->n", b, m.coefficients) for b, m in zip(features, models, strict=True)
-        )
+        pairs = list(zip(features, unpack(state), strict=True))
+        f = sum(np.einsum("nkd,kd->n", block, m.coefficients) for block, m in pairs)
         slopes = []
-        for block, m in zip(features, models, strict=True):
+        for block, m in pairs:
             pull = np.einsum("n,nkd->kd", targets - f, block)  # −∂L/∂B
             slopes += [
                 (m.on_outputs @ m.weight).T @ pull,
@@ -71,7 +67,7 @@ def factorised_flow(
         return np.concatenate([slope.ravel() for slope in slopes])
 
     start = np.concatenate(
-        [np.concatenate([np.eye(d).ravel(), np.zeros(k * d), np.eye(k).ravel()]) for k, d in shapes]
+        [part.ravel() for k, d in shapes for part in (np.eye(d), np.zeros((k, d)), np.eye(k))]
     )
     found = scipy.integrate.solve_ivp(
         velocity, (0, duration), start, method="DOP853", rtol=1e-11, atol=1e-12

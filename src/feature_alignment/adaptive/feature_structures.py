@@ -102,12 +102,8 @@ class LayerStructure:
             output = rigid_penalty if layer == self.readout else self.output_penalty
             found = adaptive_scales(self.input_penalty, output, d.cpu().numpy())
             total += float(found.penalty.sum())
-            sides[layer] = Sides(
-                right.T,
-                torch.as_tensor(found.first).to(b),
-                left,
-                torch.as_tensor(found.second).to(b),
-            )
+            s1, s2 = (torch.as_tensor(s).to(b) for s in (found.first, found.second))
+            sides[layer] = Sides(right.T, s1, left, s2)
         return LayerTransformation(total, sides)
 
 

@@ -59,13 +59,11 @@ def minimise_jointly(
     sizes: list[int] = []
     for block, fixed in zip(features, fixed_outputs, strict=True):
         _, k, d = block.shape
-        sizes += [d, *([] if fixed else [k])]
+        sizes += [d] if fixed else [d, k]
 
     def unpack(entries: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        matrices = iter(
-            part.view(size, size)
-            for part, size in zip(entries.split([s * s for s in sizes]), sizes, strict=True)
-        )
+        parts = entries.split([size**2 for size in sizes])
+        matrices = (part.view(size, size) for part, size in zip(parts, sizes, strict=True))
         return [
             (next(matrices), torch.eye(block.shape[1]).to(block) if fixed else next(matrices))
             for block, fixed in zip(features, fixed_outputs, strict=True)

@@ -53,11 +53,9 @@ def matrix_layout(model: nn.Module) -> MatrixLayout:
         raise ValueError("the model has no parameters, so it has no tangent features.")
     layers: dict[str, tuple[str, ...]] = {}
     for module_name, module in model.named_modules():
-        prefix = f"{module_name}." if module_name else ""
-        own = [name for name, _ in module.named_parameters(recurse=False)]
-        matched = isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
-        names = tuple(prefix + name for name in own if prefix + name in shapes)
-        if matched and names:
+        own = module.named_parameters(module_name, recurse=False)
+        names = tuple(name for name, _ in own if name in shapes)
+        if names and isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
             layers[module_name] = names  # weight, then bias
         else:
             layers |= {name: (name,) for name in names}

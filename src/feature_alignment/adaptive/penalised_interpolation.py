@@ -34,8 +34,7 @@ class Interpolation:
     precision is that of all results.
 
     Raises:
-        ValueError: if the tangent features of the samples are linearly dependent, so that not all
-            targets can be interpolated.
+        ValueError: if the tangent features of the samples are linearly dependent.
     """
 
     def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
@@ -56,14 +55,10 @@ class Interpolation:
         """J B, (n, c)."""
         return self._jacobian.times(self.layout.split(matrices))
 
-    def transpose_times(self, weights: torch.Tensor) -> Matrices:
-        """Jᵀα for α (n, c)."""
-        return self.layout.join(self._jacobian.transpose_times(weights))
-
     def minimum_norm(self, targets: torch.Tensor) -> Matrices:
         """The interpolating B of least norm, Jᵀ K₀⁻¹ r for targets r (n, c)."""
-        solved = torch.cholesky_solve(targets.reshape(-1, 1), self._factor)
-        return self.transpose_times(solved.view(targets.shape))
+        solved = torch.cholesky_solve(targets.reshape(-1, 1), self._factor).view(targets.shape)
+        return self.layout.join(self._jacobian.transpose_times(solved))
 
     def within(self, matrices: Matrices) -> Matrices:
         """The part of B that leaves the outputs unchanged: (I − JᵀK₀⁻¹J) B."""
@@ -88,28 +83,26 @@ def minimise_penalty(
     interpolation: Interpolation,
     targets: torch.Tensor,
     structure: Structure,
+    tolerance: float,
+    max_iterations: int,
     start: Transformation | None = None,
-    *,
-    tolerance: float = 1e-6,
-    max_iterations: int = 500,
 ) -> Solution:
     """A local minimum of Ω̃(B) subject to JB = r, the targets (n, c) less the initial outputs.
 
-    It starts from the transformation `start`, None for I, and stops when the relative change of
-    the objective is no more than the tolerance.
+    It stops when the relative change of the objective is no more than the tolerance.
 
-    Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm is this project's
-    (iteratively reweighted least squares).
+    Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm, iteratively
+    reweighted least squares from a transformation `start` (None for I), is this project's.
     """
     coefficients = interpolation.minimum_norm(targets)
     if start is not None:
-        coefficients = _reweighted(interpolation, coefficients, start, 0.0, _MAX_STEPS)
+        coefficients = _reweighted(interpolation, coefficients, start, 0.0)
         coefficients = interpolation.corrected(coefficients, targets)
     best = structure.adapt(coefficients)
     objectives, history, converged, stretch = [best.penalty], _History(), False, 1.0
     while not converged and len(objectives) <= max_iterations:
         negligible = 0.01 * tolerance * best.penalty
-        found = _reweighted(interpolation, coefficients, best, negligible, _MAX_STEPS)
+        found = _reweighted(interpolation, coefficients, best, negligible)
         found = interpolation.corrected(found, targets)
         adapted = structure.adapt(found)
         history.add(coefficients, found)
@@ -129,18 +122,13 @@ def minimise_penalty(
 
 
 def _reweighted(
-    interpolation: Interpolation,
-    coefficients: Matrices,
-    transformation: Transformation,
-    negligible: float,
-    max_steps: int,
+    interpolation: Interpolation, b: Matrices, transformation: Transformation, negligible: float
 ) -> Matrices:
     """Conjugate gradients for min ‖M⁻¹B‖² over the interpolating B, from an interpolating B."""
-    b = coefficients
     residual = interpolation.within(transformation.apply(b, -2))
     direction, square = {layer: -r for layer, r in residual.items()}, inner(residual, residual)
     total = 0.0
-    for _ in range(max_steps):
+    for _ in range(_MAX_STEPS):
         if square == 0:
             break
         curved = transformation.apply(direction, -2)
@@ -188,8 +176,7 @@ class _History:
         moves = [combine(after, -1.0, before) for before, after in self._pairs]
         flat = torch.stack([torch.cat([m.flatten() for m in move.values()]) for move in moves])
         gram = flat @ flat.T  # (m, m)
-        gram = gram / gram.diagonal().max().clamp(min=_TINY) + _DAMPING * torch.eye(len(gram)).to(
-            gram
-        )
+        gram = gram / gram.diagonal().max().clamp(min=_TINY)
+        gram = gram + _DAMPING * torch.eye(len(gram)).to(gram)
         weights = torch.linalg.solve(gram, torch.ones(len(gram)).to(gram))
         return weights / weights.sum()

@@ -12,8 +12,7 @@ import numpy as np
 Penalty = Callable[[np.ndarray], np.ndarray]
 
 _CHUNK = 2048  # values minimised at a time, which bounds memory when penalties are nested
-_LARGEST_EXPONENT = 500
-"""Scales up to 2^500 are searched; the square of a larger one would overflow."""
+_POWERS = 2.0 ** np.arange(501)  # scales that are searched: the square of a larger one overflows
 _RESOLUTION = 1e-9  # the search is linear in z − 1 below this and logarithmic above
 
 _UNIT_GRID = np.linspace(0, 1, 257)
@@ -92,27 +91,19 @@ def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
     """
     _check_zero_at_one(first)
     _check_zero_at_one(second)
-    return lambda v: _minimise_over_split(first, second, v)[1]
+    return lambda v: joint_split(first, second, v)[1]
 
 
-def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> np.ndarray:
-    """Share z = argmin over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z) that the first transformation takes of v.
+def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Minimum over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z): a minimiser z, and the minimum.
 
-    Joint scales v are at least 1, of any shape; of several minimisers one is returned.
+    z is the share of the joint scales v, of any shape, that the first transformation takes.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 (joint penalty) and Lemma 5.
 
     Raises:
-        ValueError: if a penalty is not 0 at 1, or a scale is below 1.
+        ValueError: if a scale is below 1.
     """
-    _check_zero_at_one(first)
-    _check_zero_at_one(second)
-    return _minimise_over_split(first, second, v)[0]
-
-
-def _minimise_over_split(
-    first: Penalty, second: Penalty, v: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
     v = np.asarray(v, dtype=float)
     if (v < 1).any():
         raise ValueError(f"v: {v.min()}; a joint penalty is defined on v ≥ 1.")
@@ -136,8 +127,7 @@ def effective_penalty(omega: Penalty) -> Penalty:
     """Effective penalty ω̃(v) = min over z ≥ 1 of ω(z) + v²/z², a function of v ≥ 0.
 
     It is increasing and concave in v², and v² + o(v²) near 0; unlike ω it is 0 at v = 0. It raises
-    ValueError for negative v and where ω grows too slowly for the minimum to be attained below
-    z = 2^500.
+    ValueError for negative v and where ω grows too slowly for a minimum below z = 2^500.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 and Proposition 3.
 
@@ -148,13 +138,8 @@ def effective_penalty(omega: Penalty) -> Penalty:
         >>> effective_penalty(PowerPenalty(2))(np.array([5.0])).round(5)
         array([6.24653])
     """
-    _check_zero_at_one(omega)
-    powers, heights = _heights(omega)
-
-    def effective(v: np.ndarray) -> np.ndarray:
-        return _minimise_over_scale(omega, powers, heights, v)[1]
-
-    return effective
+    heights = _heights(omega)
+    return lambda v: _minimise_over_scale(omega, heights, v)[1]
 
 
 def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
@@ -166,19 +151,17 @@ def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
     Source: LeJeune & Alemohammad 2024, Theorem 1.
 
     Raises:
-        ValueError: if ω is not a penalty, a norm is negative, or the minimum is not attained
-            below z = 2^500.
+        ValueError: if ω is not a penalty, a norm is negative, or no minimum is below z = 2^500.
 
     Example:
         >>> adaptive_scale(PowerPenalty(1), np.array([0.5, 2.0])).round(6)
         array([1., 2.])
     """
-    _check_zero_at_one(omega)
-    return _minimise_over_scale(omega, *_heights(omega), norm)[0]
+    return _minimise_over_scale(omega, _heights(omega), norm)[0]
 
 
 def _minimise_over_scale(
-    omega: Penalty, powers: np.ndarray, heights: np.ndarray, v: np.ndarray
+    omega: Penalty, heights: np.ndarray, v: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     v = np.asarray(v, dtype=float)
     if (v < 0).any():
@@ -186,28 +169,27 @@ def _minimise_over_scale(
 
     def largest_scale(part: np.ndarray) -> np.ndarray:
         # Beyond a scale where ω alone exceeds a value already seen, no minimum can lie.
-        seen = np.minimum.accumulate(heights + (part[:, None] / powers) ** 2, axis=1)
+        seen = np.minimum.accumulate(heights + (part[:, None] / _POWERS) ** 2, axis=1)
         enough = heights > seen
         if not enough.any(axis=1).all():
             raise ValueError(
-                f"the penalty stays below {heights[-1]:.4g} up to 2^{_LARGEST_EXPONENT}, too slow "
+                f"the penalty stays below {heights[-1]:.4g} up to 2^{len(_POWERS) - 1}, too slow "
                 f"for v = {part.max():.4g}: the minimum over scales is not attained."
             )
-        return powers[enough.argmax(axis=1)]
+        return _POWERS[enough.argmax(axis=1)]
 
     def minimise(part: np.ndarray) -> np.ndarray:
-        span = np.log1p((largest_scale(part) - 1) / _RESOLUTION)  # (m,)
+        span = np.log1p((largest_scale(part) - 1) / _RESOLUTION)[:, None]  # (m, 1)
 
-        def scale(u: np.ndarray, row: np.ndarray) -> np.ndarray:
-            return 1 + _RESOLUTION * np.expm1(u * span[row.astype(int)])
+        def scale(u: np.ndarray) -> np.ndarray:
+            return 1 + _RESOLUTION * np.expm1(u * span)
 
-        def objective(u: np.ndarray, row: np.ndarray) -> np.ndarray:
-            z = scale(u, row)
-            return omega(z) + (part[row.astype(int)] / z) ** 2
+        def objective(u: np.ndarray, v: np.ndarray) -> np.ndarray:
+            z = scale(u)
+            return omega(z) + (v / z) ** 2
 
-        index = np.arange(len(part))
-        u, minimum = minimise_rows(objective, _UNIT_GRID, index)
-        return np.stack([scale(u, index), minimum])  # (2, m)
+        u, minimum = minimise_rows(objective, _UNIT_GRID, part)
+        return np.stack([scale(u[:, None])[:, 0], minimum])  # (2, m)
 
     found = _by_chunks(v, minimise)
     return found[0], found[1]
@@ -220,9 +202,8 @@ def minimise_rows(
 
     A grid (g,), ascending from 0 to 1, then golden sections in the best three valleys of each row.
     The grid decides which valleys are seen: one between two neighbouring points can be missed. A
-    minimum at a grid point, an end of the interval included, is found exactly; of several that are
-    equally good the first. The objective takes u (m, q) and rows (m, 1) and returns (m, q), finite
-    or not.
+    minimum at a grid point or an end is found exactly; of several equally good ones the first. The
+    objective takes u (m, q) and rows (m, 1) and returns (m, q), finite or not.
 
     Raises:
         ValueError: if the objective is NaN somewhere on the grid.
@@ -240,11 +221,8 @@ def minimise_rows(
     refined = _golden_section(lambda u: objective(u, rows), low, high)
     candidates = np.concatenate([grid[best], refined], axis=1)  # (m, 2q)
     found = np.concatenate([np.take_along_axis(values, best, 1), objective(refined, rows)], axis=1)
-    first = found.argmin(axis=1)[:, None]
-    return (
-        np.take_along_axis(candidates, first, 1)[:, 0],
-        np.take_along_axis(found, first, 1)[:, 0],
-    )
+    first = np.arange(len(found)), found.argmin(axis=1)
+    return candidates[first], found[first]
 
 
 def _golden_section(
@@ -258,11 +236,8 @@ def _golden_section(
         low, high = np.where(keep_left, low, left), np.where(keep_left, right, high)
         inner = np.where(keep_left, high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
         at_inner = objective(inner)
-        left, right = np.where(keep_left, inner, right), np.where(keep_left, left, inner)
-        at_left, at_right = (
-            np.where(keep_left, at_inner, at_right),
-            np.where(keep_left, at_left, at_inner),
-        )
+        left, right = np.where(keep_left, (inner, left), (right, inner))
+        at_left, at_right = np.where(keep_left, (at_inner, at_left), (at_right, at_inner))
     return (low + high) / 2
 
 
@@ -274,18 +249,14 @@ def _by_chunks(v: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> n
     return found.reshape((*found.shape[:-1], *v.shape))
 
 
-def _heights(omega: Penalty) -> tuple[np.ndarray, np.ndarray]:
-    """Powers of 2 and ω there: how far a minimum can lie.
-
-    Raises:
-        ValueError: if ω decreases from one of them to the next.
-    """
-    powers = 2.0 ** np.arange(_LARGEST_EXPONENT + 1)
+def _heights(omega: Penalty) -> np.ndarray:
+    # ω at the powers of 2: how far a minimum can lie.
+    _check_zero_at_one(omega)
     with np.errstate(over="ignore"):
-        heights = omega(powers)
+        heights = omega(_POWERS)
     if (heights[1:] < heights[:-1]).any():
         raise ValueError("the penalty decreases somewhere above 1; it must increase.")
-    return powers, heights
+    return heights
 
 
 def _check_zero_at_one(omega: Penalty) -> None:

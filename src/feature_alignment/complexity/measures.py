@@ -46,8 +46,7 @@ def spectral_product(weights: Matrices) -> float:
 def frobenius_product(weights: Matrices) -> float:
     """Product of the Frobenius norms Π_i ‖W_i‖_F.
 
-    Source: Neyshabur, Tomioka and Srebro 2015, arXiv:1503.00036; Golowich, Rakhlin and Shamir
-    2018, arXiv:1712.06541.
+    Source: Neyshabur et al. 2015, arXiv:1503.00036; Golowich et al. 2018, arXiv:1712.06541.
     """
     return math.prod(float(w.norm()) for w in weights)
 
@@ -70,8 +69,7 @@ def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
 
     ‖Aᵀ‖_{2,1} is the sum of the ℓ2 norms of A's rows, which belong to the layer's units.
 
-    Source: Bartlett, Foster and Telgarsky 2017, arXiv:1706.08498, eq. 1.2, with the initial
-    weights as reference matrices.
+    Source: Bartlett et al. 2017, arXiv:1706.08498, eq. 1.2, with W_i⁰ as reference matrices.
     """
     norms = [_spectral(w) for w in weights]
     shares = [
@@ -113,9 +111,7 @@ def unit_capacity(weights: Matrices, initial: Matrices) -> float:
 def unit_capacity_bound(
     weights: Matrices, initial: Matrices, x: torch.Tensor, margin: float
 ) -> float:
-    """The same with the data in it, √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h.
-
-    For training inputs x (n, …) of d entries each, and a margin γ above 0.
+    """The same for inputs x (n, …), √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h.
 
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 
@@ -159,8 +155,7 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     with torch.no_grad():
         for parameter in squared.parameters():
             parameter.square_()
-        device = next(model.parameters()).device
-        ones = torch.ones(1, *input_shape, dtype=torch.float64, device=device)
+        ones = torch.ones(1, *input_shape).to(next(squared.parameters()))
         return math.sqrt(float(squared(ones).sum()))
 
 
@@ -175,11 +170,9 @@ def fisher_rao_norm(
 
     Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
     """
-    squares = [
-        _scaling_gradients(model, inputs, labels).square()
-        for inputs, labels in zip(x.split(chunk_size), y.split(chunk_size), strict=True)
-    ]
-    return math.sqrt(float(torch.cat(squares).mean()))
+    chunks = zip(x.split(chunk_size), y.split(chunk_size), strict=True)
+    along = torch.cat([_scaling_gradients(model, *chunk) for chunk in chunks])
+    return math.sqrt(float(along.square().mean()))
 
 
 def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -198,9 +191,7 @@ def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> to
 
 
 def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> float:
-    """Quantile q over samples of the margin f_y(x) − max over other classes of f.
-
-    Of outputs f (n, c), c ≥ 2, and class indices y (n,).
+    """Quantile q over samples of the margin f_y − max_{k≠y} f_k, of f (n, c), c ≥ 2, and y (n,).
 
     Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
 

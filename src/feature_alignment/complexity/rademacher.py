@@ -16,9 +16,7 @@ def all_signs(n: int) -> np.ndarray:
 
 
 def finite_class_complexity(values: np.ndarray, signs: np.ndarray) -> float:
-    """Rademacher complexity E_σ max_f (1/n) Σ_i σ_i f(x_i) of a finite class of functions (m, n).
-
-    Over signs σ (s, n): all of them, or a Monte-Carlo sample.
+    """Rademacher complexity E_σ max_f (1/n) Σ_i σ_i f(x_i) of functions (m, n), signs σ (s, n).
 
     Source: Baratin et al. 2021, eqs. 8 and 52.
     """

@@ -14,8 +14,7 @@ class UpdatePath:
     """Length of the path that training takes, plainly and in the metric of the tangent features.
 
     C = Σ_t ‖δw_t‖ ‖Φ_t‖_F with ‖Φ_t‖_F² = Tr K_t, where δw_t = w_{t+1} − w_t is update t, momentum
-    included, and Φ_t are the tangent features before it. Give it to `training.loop.train` as
-    `after_update`.
+    included, and Φ_t are the tangent features before it. It is an `after_update` of `train`.
 
     Source: Baratin et al. 2021, eq. 18 and footnote 11.
 
@@ -25,10 +24,9 @@ class UpdatePath:
 
     Args:
         model: the network before the first update.
-        trace: Tr K of the model on a fixed batch, which may be uncentred or centred; the model is
-            in evaluation mode when it is called.
-        every: updates between two traces; above 1 the trace is that before the last multiple of
-            it, and C an estimate.
+        trace: Tr K, uncentred or centred, of the model on a fixed batch, called in evaluation mode.
+        every: updates between two traces; above 1 the last trace stands for those since, and C is
+            an estimate.
 
     Example:
         >>> layer = nn.Linear(1, 1, bias=False)
@@ -51,10 +49,8 @@ class UpdatePath:
     def __call__(self, step: int, model: nn.Module) -> None:
         """Add the update that has just been made."""
         current = _copy(model)
-        squares = [
-            (new - old).square().sum(dtype=torch.float64)
-            for new, old in zip(current, self._parameters, strict=True)
-        ]
+        pairs = zip(current, self._parameters, strict=True)
+        squares = [(new - old).square().sum(dtype=torch.float64) for new, old in pairs]
         length = math.sqrt(float(torch.stack(squares).sum()))
         self.length += length
         self.complexity += length * self._features
@@ -64,21 +60,15 @@ class UpdatePath:
 
     def state_dict(self) -> dict[str, Any]:
         """The path so far, for a checkpoint."""
-        return {
-            "length": self.length,
-            "complexity": self.complexity,
-            "parameters": self._parameters,
-            "features": self._features,
-        }
+        sums = {"length": self.length, "complexity": self.complexity}
+        return {**sums, "parameters": self._parameters, "features": self._features}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue a path: `state` is from `state_dict`."""
         self.length, self.complexity = state["length"], state["complexity"]
         self._features = state["features"]
-        self._parameters = [
-            saved.to(old.device)
-            for saved, old in zip(state["parameters"], self._parameters, strict=True)
-        ]
+        pairs = zip(state["parameters"], self._parameters, strict=True)
+        self._parameters = [saved.to(old.device) for saved, old in pairs]
 
     def _feature_norm(self, model: nn.Module) -> float:
         with evaluation_mode(model):

@@ -14,8 +14,7 @@ class AlignmentReversing:
 
     The paper's construction, for n samples of which γn have label 1:
 
-    1. X⁽¹⁾ and X̃⁽²⁾ have rows from N(0, 11ᵀ + ε₁ I). U₁ S₁ U₁ᵀ = (X⁽¹⁾)ᵀX⁽¹⁾, and V₂ are the left
-       singular vectors of X̃⁽²⁾.
+    1. X⁽¹⁾ and X̃⁽²⁾ have rows from N(0, 11ᵀ + ε₁ I), U₁ S₁ U₁ᵀ = (X⁽¹⁾)ᵀX⁽¹⁾ and X̃⁽²⁾ = V₂ S₂ U₂ᵀ.
     2. X⁽²⁾ = V₂ S₁⁻¹ U₁ᵀ, so that its Gram is the inverse square of that of X⁽¹⁾.
     3. X is X⁽¹⁾ with labels 1 above X⁽²⁾ with labels 0.
     4. X ← X + ε₂ Z with Z standard normal, y ← y + label_shift.
@@ -32,17 +31,9 @@ class AlignmentReversing:
     - "rounded": step 2 as printed in float32, where rounding keeps the singular values of the Gram
       of γn rows away from zero; X̃⁽²⁾ is n × n, and X has the last (1 − γ)n rows of X⁽²⁾.
 
-    Source: Beaglehole et al. 2024, Appendix G; the default ε₁, ε₂ and shift are the paper's, δ is
-    ours.
+    The generator draws X⁽¹⁾, X̃⁽²⁾ and Z, in this order; δ is above 0.
 
-    Args:
-        n: samples and input dimension.
-        generator: source of X⁽¹⁾, X̃⁽²⁾ and Z, in this order.
-        reading: one of `READINGS`.
-        epsilon1: isotropic part of the covariance.
-        epsilon2: deviation of the noise on all inputs.
-        delta: tempering δ, greater than 0; only the tempered reading uses it.
-        label_shift: added to every label.
+    Source: Beaglehole et al. 2024, Appendix G, with the default ε₁, ε₂ and shift, but not δ.
 
     Raises:
         UserError: if the reading is unknown or δ is not positive.

@@ -50,8 +50,7 @@ def unpack(archive: Path, folder: Path, names: Iterable[str] = ()) -> None:
     """Unpack a zip archive, or the named members of a .tar.gz, with their paths into a folder.
 
     Raises:
-        UserError: if the archive is damaged, lacks a member, has one that leads out of the folder,
-            or unpacks to more than `LIMIT`.
+        UserError: if the archive is damaged, above `LIMIT`, lacks a member, or one leads elsewhere.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # On the same file system as the target, so that moving a file is atomic.

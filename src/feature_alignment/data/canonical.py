@@ -28,7 +28,7 @@ class Dataset:
             `y_test` int64 (n,); text: `text_train`, `text_test` uint8 (n,), the positions of
             the characters in `vocabulary`, uint32 Unicode code points in ascending order.
         info: name, title, source, stand_in, description, origin, notes, counts, class_names and
-            sha256, as `prepare.prepare_dataset` gives them.
+            sha256, see `prepare.prepare_dataset`.
     """
 
     arrays: dict[str, np.ndarray]
@@ -119,10 +119,10 @@ def to_float(x: np.ndarray) -> np.ndarray:
 def save(path: str | Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
     """Write arrays and description to one file: same content, same bytes, all or nothing.
 
-    The description is plain JSON values, with `sha256` of `content_sha256`.
+    The description is plain JSON values.
 
     Raises:
-        ValueError: if `info["sha256"]` is not the hash of the arrays.
+        ValueError: if `info["sha256"]` is not the `content_sha256` of the arrays.
     """
     if info.get("sha256") != content_sha256(arrays):
         raise ValueError("info['sha256'] is not the hash of the arrays")

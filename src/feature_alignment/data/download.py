@@ -40,16 +40,9 @@ def fetch(
 ) -> None:
     """Download a file, unless it is there with the right checksum.
 
-    Each address is tried `TRIES` times, with growing waits, from the start of the file; one that
-    answers "no such file" is not tried again. Nothing is left at `path` that lacks the checksum.
-
-    Args:
-        url: its address.
-        checksum: "md5:…" or "sha256:…", hexadecimal.
-        path: where it goes.
-        report: told the progress.
-        mirrors: other addresses, tried in turn.
-        alternative: what the user can do without the file, for the message.
+    The address, then each of the mirrors, is tried `TRIES` times, with growing waits, from the
+    start of the file; one that answers "no such file" is not tried again. Nothing is left at `path`
+    that lacks the checksum, see `has_checksum`. The message tells the user of the `alternative`.
 
     Raises:
         UserError: if no address gives the file.

@@ -29,17 +29,16 @@ STAND_INS: dict[str, tuple[StandIn, int, int]] = {
 def embedded_images(name: str, numbers: tuple[int, int] | None = None) -> Loaded:
     """Generate the stand-in of an image set, which is a data set and no draw: always the same.
 
-    Args:
-        name: an image set of `registry.DATASETS`.
-        numbers: of training and of test images; None for the stand-in's own.
+    `numbers` are those of training and of test images; None for the stand-in's own.
     """
     generate, *own_numbers = STAND_INS[name]
     arrays = {}
     for split, number in zip(("train", "test"), numbers or own_numbers, strict=True):
         x, y = generate(split, number, stream(0, f"embedded/{name}/{split}"))
         arrays |= {f"x_{split}": x, f"y_{split}": y}
+    regions = [region.name for region in photos.REGIONS]
     names = {
-        "cifar10": list(photos.REGION_NAMES),
-        "cifar100": [f"{digit} on {r}" for digit in range(10) for r in photos.REGION_NAMES],
+        "cifar10": regions,
+        "cifar100": [f"{digit} on {region}" for digit in range(10) for region in regions],
     }
     return arrays, {"origin": [package_origin()], "notes": [], "class_names": names.get(name)}

@@ -25,10 +25,7 @@ _FORMS = 2  # ways to write a class, as cursive hiragana have several
 
 
 def _glyph_forms(name: str, number: int) -> np.ndarray:
-    """Fixed random glyphs of a named alphabet: Bézier control points in [−0.9, 0.9]², y downwards.
-
-    float64 (number, strokes, 4 control points, 2 coordinates).
-    """
+    """Fixed glyphs of a named alphabet: Bézier points in [−0.9, 0.9]², (number, strokes, 4, 2)."""
     return stream(0, f"embedded/glyphs/{name}").uniform(-0.9, 0.9, (number, _STROKES, 4, 2))
 
 

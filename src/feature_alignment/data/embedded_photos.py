@@ -58,7 +58,6 @@ PARTS = tuple(
     for photo in ("china", "flower") for band in range(5)
 )
 # fmt: on
-REGION_NAMES = tuple(region.name for region in REGIONS)
 
 
 def balanced_labels(n: int, classes: int, generator: Generator) -> np.ndarray:
@@ -73,17 +72,10 @@ def backgrounds(
     regions: tuple[Region, ...] = REGIONS,
     sides: tuple[int, int] = _REGION_SIDES,
 ) -> np.ndarray:
-    """One patch of a class's boxes for each label, at random place, size and exposure.
+    """One patch of a class's boxes for each label (n,), at random place, size and exposure.
 
-    Args:
-        split: "train" or "test": which boxes to cut from.
-        labels: integers (n,), positions in `regions`.
-        generator: source of the draws.
-        regions: the classes.
-        sides: shortest and longest side of the cut square, in pixels.
-
-    Returns:
-        float32 (n, SIZE, SIZE, channels=3), about 0 to 255, not rounded.
+    float32 (n, SIZE, SIZE, channels=3), about 0 to 255, not rounded. Labels are positions in
+    `regions`, `sides` the shortest and longest side of the cut square, in pixels.
     """
     result = np.empty((len(labels), SIZE, SIZE, 3), dtype=np.float32)
     for i, label in enumerate(labels):
@@ -124,11 +116,7 @@ def photograph_parts(split: str, n: int, generator: Generator) -> Drawn:
 
 
 def digit_split(split: str) -> Drawn:
-    """The fixed division of the 1797 digits, 360 for testing and 1437 for training.
-
-    Returns:
-        uint8 (n, 8, 8), 0 to 16, and int64 (n,).
-    """
+    """The fixed division of `digits`, 360 for testing and 1437 for training."""
     images, labels = digits()
     order = stream(0, "embedded/digits").permutation(len(labels))
     testing = np.concatenate([order[labels[order] == c][:TEST_PER_CLASS] for c in range(10)])

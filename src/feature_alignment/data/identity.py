@@ -28,14 +28,8 @@ def content_hash(source: str, path: str | None) -> str | None:
 
     Of a file its bytes as they lie, packed or not; of a folder, in ascending order of their paths,
     its class folders, such as `train/cat/`, and path and hash of each image. A file whose size,
-    times and inode are those of the last time is not read again.
-
-    Args:
-        source: a dataset's source.
-        path: a dataset's path.
-
-    Returns:
-        The hash; None for sources that read no file of the user's, and for what cannot be read.
+    times and inode are those of the last time is not read again. None for sources that read no file
+    of the user's, and for what cannot be read.
     """
     if source not in OWN_SOURCES or path is None:
         return None

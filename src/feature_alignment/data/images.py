@@ -20,7 +20,7 @@ _GREY_MODES = ("1", "L", "LA")
 _EIGHT_BIT_MODES = (*_GREY_MODES, "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
-def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarray:
+def canonical_image(image: Image.Image, shape: tuple[int, ...]) -> np.ndarray:
     """One image of 8 bits a channel as uint8 of a shape: height, width, and 1 or 3 channels.
 
     Resizing is Pillow's bilinear filter, which averages over the source pixels when shrinking.
@@ -33,7 +33,7 @@ def canonical_image(image: Image.Image, shape: tuple[int, int, int]) -> np.ndarr
 
 
 def read_image(
-    path: Path, shape: tuple[int, int, int], *, square: bool = False
+    path: Path, shape: tuple[int, ...], *, square: bool = False
 ) -> tuple[np.ndarray, Form]:
     """Read one image file, or its central square: uint8 of the canonical shape, and its form.
 
@@ -64,17 +64,6 @@ def read_image(
     )
 
 
-def image_form(info: DatasetInfo) -> tuple[tuple[int, int, int], int]:
-    """Canonical shape and number of classes of a set of images.
-
-    Raises:
-        ValueError: if the set holds text.
-    """
-    if info.shape is None or info.classes is None:
-        raise ValueError(f"{info.title} is not a set of images.")
-    return info.shape, info.classes
-
-
 def from_files(
     info: DatasetInfo,
     splits: Mapping[str, tuple[Sequence[Path], Iterable[int]]],
@@ -87,11 +76,9 @@ def from_files(
     Raises:
         UserError: if a file cannot be read, see `read_image`, or a label is out of range.
     """
-    shape, _ = image_form(info)
-    arrays: dict[str, np.ndarray] = {}
-    forms: set[Form] = set()
+    arrays, forms = {}, set()
     for split, (files, labels) in splits.items():
-        images, found = zip(*(read_image(f, shape, square=square) for f in files), strict=True)
+        images, found = zip(*(read_image(f, info.shape, square=square) for f in files), strict=True)
         arrays[f"x_{split}"] = np.stack(images)
         y = np.array(list(labels), dtype=np.int64)
         arrays[f"y_{split}"] = _labels(y, len(images), info, f"{where}, {split}")
@@ -102,19 +89,15 @@ def from_files(
 def from_arrays(
     info: DatasetInfo, splits: Mapping[str, tuple[np.ndarray, np.ndarray]], where: str
 ) -> Converted:
-    """Canonical arrays of images and labels, by split.
+    """Canonical arrays of images and labels, by split, in the file `where`.
 
-    Args:
-        info: the data set.
-        splits: uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels, and
-            integers (n,) from 0 to classes − 1.
-        where: the file, for messages.
+    Images are uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels, labels
+    integers (n,) from 0 to classes − 1.
 
     Raises:
         UserError: if type, shape, number or range is wrong, or there is no image.
     """
-    arrays: dict[str, np.ndarray] = {}
-    forms: set[Form] = set()
+    arrays, forms = {}, set()
     for split, (x, y) in splits.items():
         arrays[f"x_{split}"] = _images(x, info, f"{where}, x_{split}")
         arrays[f"y_{split}"] = _labels(y, len(x), info, f"{where}, y_{split}")
@@ -137,11 +120,10 @@ def _images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
         )
     if 0 in x.shape:
         raise UserError(f"{where}: shape {x.shape} holds no image; give at least one.")
-    shape, _ = image_form(info)
-    if x.shape[1:] == shape:
+    if x.shape[1:] == info.shape:
         return np.ascontiguousarray(x)
     images = (Image.fromarray(one[..., 0] if x.shape[-1] == 1 else one) for one in x)
-    return np.stack([canonical_image(image, shape) for image in images])
+    return np.stack([canonical_image(image, info.shape) for image in images])
 
 
 def _labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
@@ -152,10 +134,9 @@ def _labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
             f"{where}: shape {y.shape}, wanted ({n},), one label for each image; correct the file."
         )
     low, high = int(y.min()), int(y.max())
-    _, classes = image_form(info)
-    if low < 0 or high >= classes:
+    if low < 0 or high >= info.classes:
         raise UserError(
-            f"{where}: labels from {low} to {high}, wanted 0 to {classes - 1} "
+            f"{where}: labels from {low} to {high}, wanted 0 to {info.classes - 1} "
             f"for {info.title}; renumber them."
         )
     return y.astype(np.int64)
@@ -171,7 +152,7 @@ def conversion_notes(forms: set[Form], info: DatasetInfo) -> list[str]:
         >>> conversion_notes({(28, 28, 3)}, DATASETS["mnist"])
         ['colour images made grey (Pillow, ITU-R 601-2 luma)']
     """
-    (height, width, channels), _ = image_form(info)
+    height, width, channels = info.shape
     notes = []
     others = sorted({form[:2] for form in forms} - {(height, width)})
     if others:

@@ -1,6 +1,7 @@
 """Image sets that a user brings: an image folder, or one NumPy archive."""
 
 import io
+import itertools
 import lzma
 import os
 import zipfile
@@ -9,17 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from feature_alignment.data import images
 from feature_alignment.data.archives import refuse_size, unpacked
 from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.identity import IMAGE_SUFFIXES, class_folders, content_hash
-from feature_alignment.data.images import (
-    Form,
-    conversion_notes,
-    from_arrays,
-    from_files,
-    natural_order,
-    size_warnings,
-)
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
 
@@ -29,10 +23,8 @@ _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 def load_npz(info: DatasetInfo, path: str) -> Loaded:
     """Read images and labels from a .npz file, or from one compressed as a whole by xz.
 
-    Args:
-        info: the data set.
-        path: file with `x_train`, `x_test` uint8 (n, height, width[, channels]) and `y_train`,
-            `y_test` integers (n,); other arrays in it are not read.
+    It has `x_train`, `x_test` uint8 (n, height, width[, channels]) and `y_train`, `y_test` integers
+    (n,); other arrays in it are not read.
 
     Raises:
         UserError: if the file is damaged or an array is missing or not as it should be.
@@ -54,7 +46,7 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
             f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
         ) from error
     splits = {s: (arrays[f"x_{s}"], arrays[f"y_{s}"]) for s in ("train", "test")}
-    canonical, forms = from_arrays(info, splits, path)
+    canonical, forms = images.from_arrays(info, splits, path)
     origin = {"file": path, "sha256": content_hash("npz", path)}
     return canonical, _described(info, origin, ["unpacked from .xz"] if packed else [], forms)
 
@@ -62,14 +54,9 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
 def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     """Read images from train/<class>/ and test/<class>/.
 
-    Class folders, those of train/ and of test/ together, are numbered in ascending order of their
-    names, numbers compared as numbers. Images are taken in turn from each class, so that a prefix
-    of the set is balanced; files whose names do not end like an image's, and hidden ones, are not
-    read.
-
-    Args:
-        info: the data set.
-        path: the folder that holds train/ and test/.
+    Class folders, those of train/ and of test/ together, are numbered in `natural_order`. Images
+    are taken in turn from each class, so that a prefix of the set is balanced; files whose names do
+    not end like an image's, and hidden ones, are not read.
 
     Raises:
         UserError: if a folder is missing or holds no image, the classes are not as many as the set
@@ -80,28 +67,24 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     found = {split: _class_files(root, split) for split in ("train", "test")}
     names = _class_names(info, root, found)
     splits = {split: _in_turn(names, files) for split, files in found.items()}
-    arrays, forms = from_files(info, splits, path)
+    arrays, forms = images.from_files(info, splits, path)
     origin = {"folder": path, "sha256": content_hash("imagefolder", path)}
     described = _described(info, origin, ["images taken in turn from each class"], forms)
     return arrays, {**described, "class_names": names}
 
 
 def _described(
-    info: DatasetInfo, origin: dict[str, str | None], notes: list[str], forms: set[Form]
+    info: DatasetInfo, origin: dict[str, str | None], notes: list[str], forms: set[images.Form]
 ) -> dict[str, list]:
     return {
         "origin": [origin],
-        "notes": notes + conversion_notes(forms, info),
-        "warnings": size_warnings(forms),
+        "notes": notes + images.conversion_notes(forms, info),
+        "warnings": images.size_warnings(forms),
     }
 
 
 def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
-    """The images of each class folder, in ascending order of their names.
-
-    Raises:
-        UserError: if there is no such folder, no image in it, or a link leads out of the root.
-    """
+    # The images of each class folder, in ascending order of their names.
     folder = root / split
     if not folder.is_dir():
         raise UserError(
@@ -123,7 +106,7 @@ def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
             "put one folder of images for each class there."
         )
     return {
-        name: [folder / name / file for file in natural_order(file.name for file in files)]
+        name: [folder / name / file for file in images.natural_order(file.name for file in files)]
         for name, files in entries.items()
     }
 
@@ -131,7 +114,7 @@ def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
 def _class_names(
     info: DatasetInfo, root: Path, found: Mapping[str, Mapping[str, list[Path]]]
 ) -> list[str]:
-    names = natural_order(found["train"].keys() | found["test"].keys())
+    names = images.natural_order(found["train"].keys() | found["test"].keys())
     if len(names) == info.classes:
         return names
     odd = sorted(found["train"].keys() ^ found["test"].keys())
@@ -144,9 +127,6 @@ def _class_names(
 
 def _in_turn(names: list[str], files: Mapping[str, list[Path]]) -> tuple[list[Path], list[int]]:
     """Files and labels: the first file of each class, then the second of each, and so on."""
-    ranked = sorted(
-        (rank, label, file)
-        for label, name in enumerate(names)
-        for rank, file in enumerate(files.get(name, []))
-    )
-    return [file for _, _, file in ranked], [label for _, label, _ in ranked]
+    rounds = itertools.zip_longest(*(files.get(name, []) for name in names))
+    taken = [(file, label) for one in rounds for label, file in enumerate(one) if file]
+    return [file for file, _ in taken], [label for _, label in taken]

@@ -15,7 +15,7 @@ import numpy as np
 from feature_alignment.data.archives import DAMAGE, unpack, unpacked
 from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.download import Report, fetch, file_digest, has_checksum
-from feature_alignment.data.images import conversion_notes, from_arrays, from_files, image_form
+from feature_alignment.data.images import conversion_notes, from_arrays, from_files
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
 
@@ -47,12 +47,9 @@ _CELEBA_PARTITION = {"train": 0, "test": 2}
 
 
 def load_official(info: DatasetInfo, folder: str, report: Report) -> Loaded:
-    """Read a published set from torchvision's download folder, fetching what is missing.
+    """Read a published set from a folder, torchvision's `root`, fetching what is missing.
 
-    Args:
-        info: an image set, whose images are kept in the published order.
-        folder: torchvision's `root`.
-        report: told the progress.
+    Images are kept in the published order.
 
     Raises:
         UserError: if a file cannot be fetched or is not as published.
@@ -71,8 +68,8 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report) -> Loaded:
         packed = root / source.__name__ / "raw" / name
         plain = packed.with_suffix("")
         wanted = known.get(plain.name)
-        forms = (file for file in (plain, packed) if _content_md5(file) == wanted)
-        file = next(forms, None)
+        there = (f for f in (plain, packed) if hashlib.md5(_content(f)).hexdigest() == wanted)
+        file = next(there, None)
         if file is None:
             first, *mirrors = (f"{mirror}{name}" for mirror in source.mirrors)
             fetch(first, f"md5:{md5}", file := packed, report, mirrors=mirrors)
@@ -92,10 +89,6 @@ def _content(file: Path) -> bytes:
             return bytes(unpacked(opened))
     except (FileNotFoundError, *DAMAGE):
         return b""
-
-
-def _content_md5(file: Path) -> str:
-    return hashlib.md5(_content(file)).hexdigest()
 
 
 def _idx_array(content: bytes) -> np.ndarray:
@@ -221,9 +214,10 @@ def _gtsrb_files(base: Path, split: str) -> tuple[list[Path], list[int]]:
 def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     """Read the first portraits with and without eyeglasses, in equal numbers.
 
-    Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500). From each
-    split, the first `CELEBA_PER_CLASS` images of both classes, or as many as the rarer class has,
-    in the published order. Images are cut to their central square and resized.
+    From each split, the first `CELEBA_PER_CLASS` images of both classes, or as many as the rarer
+    class has, in the published order. Images are cut to their central square and resized.
+
+    Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500).
 
     Raises:
         UserError: if a file is missing, or a list lacks images.
@@ -255,7 +249,7 @@ def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
         report(f"{info.title}: reading {len(chosen)} {split} images")
     arrays, _ = from_files(info, splits, base.as_posix(), square=True)
     origin = _folder_origin(images, [*splits["train"][0], *splits["test"][0]])
-    (height, width, _), _ = image_form(info)
+    height, width, _ = info.shape
     notes = [
         f"first images of both classes, at most {CELEBA_PER_CLASS['train']} each for training and "
         f"{CELEBA_PER_CLASS['test']} for testing",
@@ -267,11 +261,7 @@ def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 def _column(
     path: Path, column: str | int, allowed: Collection[int], **options: Any
 ) -> "pd.Series[int]":
-    """A column of a published table by the images' names, which differ.
-
-    Raises:
-        UserError: if the table is not in the published form, or a value is not allowed.
-    """
+    # A column of a published table by the images' names, which differ.
     import pandas as pd
 
     try:

@@ -47,11 +47,9 @@ def prepare_dataset(
         counts, class_counts, class_names (or None), sha256 of the arrays. Warnings are logged too.
 
     Raises:
-        UserError: if an option or a file is not as it should be, all images are the same, or a
-            download fails.
+        UserError: for wrong options or files, images that are all the same, or a failed download.
     """
-    info = dataset_info(name)
-    options = dict(options)
+    info, options = dataset_info(name), dict(options)
     planned = options.pop("sha256", None)
     check_options(name, options)
     source = options.get("source", "embedded")
@@ -71,8 +69,7 @@ def prepare_dataset(
     class_counts = {}
     for split in ("train", "test") if info.classes else ():
         _refuse_sameness(name, split, arrays[f"x_{split}"])
-        counted = np.bincount(arrays[f"y_{split}"], minlength=info.classes or 0)
-        class_counts[split] = counted.tolist()
+        class_counts[split] = np.bincount(arrays[f"y_{split}"], minlength=info.classes).tolist()
     warnings = list(extra.get("warnings", []))
     for split, counts in class_counts.items():
         if absent := [str(label) for label, count in enumerate(counts) if count == 0]:
@@ -100,7 +97,7 @@ def prepare_dataset(
         "origin": extra["origin"],
         "notes": extra["notes"],
         "warnings": warnings,
-        "shape": None if info.shape is None else list(info.shape),
+        "shape": list(info.shape) or None,
         "counts": {split: len(arrays[f"{first}_{split}"]) for split in ("train", "test")},
         "class_counts": class_counts,
         "class_names": class_names,
@@ -109,11 +106,7 @@ def prepare_dataset(
 
 
 def _refuse_sameness(name: str, split: str, x: np.ndarray) -> None:
-    """Refuse images that subtracting their mean turns into zeros.
-
-    Raises:
-        UserError: if all pixels of a split, or all training images, are the same.
-    """
+    # Subtracting their mean would turn such images into zeros.
     if x.min() == x.max():
         same = f"all pixels of all {split} images are {x.min()}"
     elif split == "train" and len(x) > 1 and all(np.array_equal(x[0], other) for other in x):

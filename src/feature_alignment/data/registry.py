@@ -26,26 +26,15 @@ _WANTED_FILES = {
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known about a data set before any file of it is read.
+    """What is known about a data set before any file of it is read."""
 
-    Attributes:
-        name: the key in the config.
-        title: the name in print.
-        real: what the real set is.
-        stand_in: what the embedded source gives in its place.
-        class_names: names of the classes where the set's authors fixed them, else None.
-        classes: number of classes; None for text.
-        shape: canonical (height, width, channels) in pixels; None for text.
-        kind: "image" or "text".
-    """
-
-    name: str
-    title: str
-    real: str
-    stand_in: str
-    class_names: tuple[str, ...] | None = None
-    classes: int | None = 10
-    shape: tuple[int, int, int] | None = (32, 32, 3)
+    name: str  # the key in the config
+    title: str  # the name in print
+    real: str  # what the real set is
+    stand_in: str  # what the embedded source gives in its place
+    class_names: tuple[str, ...] | None = None  # where the set's authors fixed them
+    classes: int = 10  # number of classes; 0 for text
+    shape: tuple[int, ...] = (32, 32, 3)  # height, width, channels; empty for text
     kind: Literal["image", "text"] = "image"
 
     @property
@@ -88,7 +77,7 @@ _ALL = (
     DatasetInfo("shakespeare", "Shakespeare characters",
                 "1,115,394 characters of Shakespeare's plays (tiny Shakespeare)",
                 "the descriptions of scikit-learn's data sets",
-                classes=None, shape=None, kind="text"),
+                classes=0, shape=(), kind="text"),
 )
 # fmt: on
 
@@ -113,10 +102,7 @@ def dataset_info(name: str) -> DatasetInfo:
 def check_options(name: str, options: Mapping[str, Any]) -> None:
     """Check a data set's options, and that the local files they name are there.
 
-    Args:
-        name: a key of `DATASETS`.
-        options: `source`, and `path` where the source needs one; paths are relative to the
-            working directory.
+    The options are `source` and, where it needs one, `path`, relative to the working directory.
 
     Raises:
         UserError: if the name, a key or the source is unknown, or the path is missing, does not

@@ -36,11 +36,7 @@ def package_origin() -> dict[str, str]:
 
 @functools.cache
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """The 1797 handwritten digits of the UCI optical recognition test set.
-
-    Returns:
-        Images uint8 (n=1797, 8, 8), 0 to 16, and labels int64 (n,).
-    """
+    """UCI's optical recognition test set: digits uint8 (1797, 8, 8), 0 to 16, and labels int64."""
     with gzip.open(sklearn_file("datasets/data/digits.csv.gz"), "rt") as file:
         table = np.loadtxt(file, delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 8, 8).astype(np.uint8), table[:, -1].astype(np.int64)

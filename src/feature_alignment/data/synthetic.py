@@ -60,9 +60,7 @@ def uniform_sphere(n: int, d: int, radius: float, generator: np.random.Generator
 
 
 def disk(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Disk data set: x ~ Unif[−1, 1]², (n, 2), and y = +1 if ‖x‖ ≤ √(2/π), else −1, (n,).
-
-    The disk covers half the square, so the classes are balanced on average.
+    """Disk data set: x ~ Unif[−1, 1]², (n, 2), half of which the disk covers, and `disk_labels`.
 
     Source: Baratin et al. 2021, Figure 10.
     """
@@ -108,16 +106,9 @@ def grid_1d(n: int) -> np.ndarray:
 
 
 def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:
-    """Chain-monomial target y(x) = Σ_{k=1..r} x_{k mod r} · x_{(k+1) mod r}.
+    """Chain-monomial target y(x) = Σ_{k=1..r} x_{k mod r} · x_{(k+1) mod r}, (n, d) → (n,).
 
     Source: Beaglehole et al. 2024, eq. 2.
-
-    Args:
-        x: (n, d).
-        r: length of the chain, 1 ≤ r ≤ d; the first r coordinates count.
-
-    Returns:
-        (n,).
 
     Raises:
         UserError: if r is not from 1 to d.
@@ -189,35 +180,22 @@ def unit_deviation(y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class NoisyRegression:
-    """Linear regression with one signal feature, many weak noise features, and noise along those.
+    """Linear regression with one signal feature, many weak noise features, and noise along them."""
 
-    Attributes:
-        features: Φ = [φ, φ_noise], (n, d + 1), the signal first.
-        y: labels (n,).
-        interpolator: weights (d + 1,) with Φw = y exactly; [1, 0, …] would be free of noise.
-    """
-
-    features: np.ndarray
-    y: np.ndarray
-    interpolator: np.ndarray
+    features: np.ndarray  # Φ = [φ, φ_noise], (n, d + 1), the signal first
+    y: np.ndarray  # labels (n,)
+    interpolator: np.ndarray  # w (d + 1,) with Φw = y exactly; [1, 0, …] would be free of noise
 
 
 def noisy_regression(
     n: int, d: int, variance: float, generator: np.random.Generator, projection: str = "printed"
 ) -> NoisyRegression:
-    """Draw features φ ~ N(0, 1) and φ_noise ~ N(0, I_d/d), and labels y = φ + P_noise ε.
+    """Draw features φ ~ N(0, 1) and φ_noise ~ N(0, I_d/d) of n samples, and y = φ + P_noise ε.
 
-    P_noise = φ_noise φ_noiseᵀ and ε ~ N(0, σ² I_n). P_noise is not a projection: the features are
-    not orthonormal over the sample. The projection `orthogonal` is one, φ_noise φ_noise⁺.
+    ε ~ N(0, σ² I_n), `variance` σ². As printed P_noise = φ_noise φ_noiseᵀ, which is no projection:
+    the features are not orthonormal over the sample. The `orthogonal` one is φ_noise φ_noise⁺.
 
     Source: Baratin et al. 2021, Section 4.1.2.
-
-    Args:
-        n: samples.
-        d: noise features.
-        variance: σ².
-        generator: source of the draw.
-        projection: what P_noise is, printed or orthogonal.
     """
     signal = generator.standard_normal(n)
     noise = generator.standard_normal((n, d)) / np.sqrt(d)
@@ -229,12 +207,9 @@ def noisy_regression(
 
 
 def expected_loss(weights: np.ndarray) -> np.ndarray:
-    """Expected squared error E(⟨w, Φ(x)⟩ − φ(x))² on fresh inputs, in closed form.
+    """Expected squared error E(⟨w, Φ(x)⟩ − φ(x))² on fresh inputs, of weights w (…, d + 1).
 
     (w_1 − 1)² + Σ_j w_{1+j}²/d, since the features are independent with variances 1 and 1/d.
-
-    Args:
-        weights: w, (…, d + 1), the signal's first.
 
     Example:
         >>> float(expected_loss(np.array([0.0, 1.0, 1.0])))

@@ -9,24 +9,18 @@ from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.sklearn_files import package_origin, sklearn_file
 from feature_alignment.errors import UserError
 
-_TRAIN_TENTHS = 9
 _MAX_VOCABULARY = 256
 
 
 def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
-    """A text's first 90 % and last 10 % as positions in its sorted alphabet.
+    """A text's first 90 % and last 10 % as positions in its sorted alphabet, from the file `where`.
+
+    `text_train`, `text_test` uint8 (n,) and `vocabulary` uint32, Unicode code points.
 
     Source: Beaglehole et al. 2024, Appendix J (nanoGPT's Shakespeare characters).
 
-    Args:
-        text: at least 10 characters, at most 256 different ones.
-        where: the file, for messages.
-
-    Returns:
-        `text_train`, `text_test` uint8 (n,) and `vocabulary` uint32, Unicode code points.
-
     Raises:
-        UserError: if the text is too short or has too many different characters.
+        UserError: if the text has fewer than 10 characters, or more than 256 different ones.
 
     Example:
         >>> codes = character_codes("abracadabra", "example")
@@ -43,7 +37,7 @@ def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
             "give a text in an alphabetic script."
         )
     codes = codes.astype(np.uint8)
-    cut = len(codes) * _TRAIN_TENTHS // 10
+    cut = len(codes) * 9 // 10
     return {
         "text_train": codes[:cut],
         "text_test": codes[cut:],

@@ -9,16 +9,11 @@ from feature_alignment.errors import UserError
 def standardise(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Shift and scale each channel by its mean and deviation over the training images.
 
+    From uint8 (n, height, width, channels) to float32 (n, channels, height, width), the training
+    images first. A channel that is constant over all of these is only shifted.
+
     Source: Baratin et al. 2021, released code, with CIFAR-10's published means and deviations; here
     they are those of the training images that are used.
-
-    Args:
-        train: uint8 (n, height, width, channels).
-        others: images that are shifted and scaled alike, such as the test images.
-
-    Returns:
-        float32 (n, channels, height, width), the training images first. A channel that is
-        constant over all training images is only shifted.
 
     Example:
         >>> images = np.array([0, 255], dtype=np.uint8).reshape(1, 1, 2, 1)
@@ -41,21 +36,13 @@ def standardise(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 def random_labels(
     labels: np.ndarray, share: float, classes: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Replace an exact share of the labels by draws from the uniform distribution on all classes.
+    """Labels (n,), round(share · n) of them drawn anew from all classes; the mask (n,) of these.
 
     A random label may be the true one: of c classes, (c − 1)/c of the chosen examples get a wrong
-    label on average, 45 % of all for ten classes and a share of one half.
+    label on average, 45 % of all for ten classes and a share of one half. The generator chooses the
+    examples, then draws their labels.
 
     Source: Baratin et al. 2021, Figures 2, 4, 6, 13 and 14.
-
-    Args:
-        labels: class indices (n,).
-        share: share of the examples that are chosen, in [0, 1]; round(share · n) of them are.
-        classes: c.
-        rng: chooses the examples, then draws their labels.
-
-    Returns:
-        New labels (n,), of the same type, and the mask (n,) of the chosen examples.
 
     Raises:
         UserError: if the share is outside [0, 1].

@@ -39,8 +39,7 @@ def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
 def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> float:
     """ρ of one network, from its R (d, d) and the A and B of `data_matrices`.
 
-    Equal to ρ(ẆᵀẆ, ẆᵀKẆ) of the network whose outputs are zero on the data, trained by gradient
-    flow on the MSE loss.
+    Equal to ρ(ẆᵀẆ, ẆᵀKẆ) under gradient flow on the MSE loss, from outputs of zero on the data.
 
     Source: Beaglehole et al. 2024, eq. 7.
     """

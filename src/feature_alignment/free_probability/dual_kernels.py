@@ -75,12 +75,10 @@ def expected_preactivation_kernel(
         E[𝒦(x, z)] = Π_ℓ v E[φ′φ′](S_ℓ)(x, z),
 
     one factor for each hidden layer: the weights above it have variance v/k, so that sums over its
-    k units become averages. For one hidden layer and Gaussian weights exact at any width. The
-    activation is a key of `DUALS`, and no row of the inputs (n, d) is zero; PyTorch's default is
-    v = 1/3.
+    k units become averages. For one hidden layer and Gaussian weights exact at any width. No row of
+    the inputs (n, d) is zero, the activation is one of `DUALS`; PyTorch's default is v = 1/3.
 
-    Source: Beaglehole et al. 2024, Appendix E; the recursion is that of the NTK (Jacot et al.
-    2018).
+    Source: Beaglehole et al. 2024, Appendix E; the recursion is the NTK's (Jacot et al. 2018).
     """
     dual = DUALS[activation]
     covariance = weight_variance * (x @ x.T) / x.shape[1]  # S_0, (n, n)

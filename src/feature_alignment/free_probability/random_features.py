@@ -23,14 +23,13 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
     """Moments tr(R^n) as k, d → ∞ with d/k = c: R is a compound free Poisson element.
 
     R = (1/k) Σ_s a_s² g_s g_sᵀ with g_s ~ N(0, I) has the free cumulants κ_n = c^(n−1) E[a^(2n)].
-    For a ~ N(0, 1) this gives 1, 1 + 3c, 1 + 9c + 15c² and 1 + 18c + 78c² + 105c³. The ratio c is
-    a number or a symbol.
+    For a ~ N(0, 1) this gives 1, 1 + 3c, 1 + 9c + 15c² and 1 + 18c + 78c² + 105c³.
 
     Source: Mingo and Speicher, Free Probability and Random Matrices, Section 4; for R see
     Beaglehole et al. 2024, eq. 16.
 
     Raises:
-        UserError: if c is a number and not positive.
+        UserError: if the ratio c, which may be a symbol, is a number and not positive.
 
     Example:
         >>> limiting_moments(1, gaussian_even_moments(4))

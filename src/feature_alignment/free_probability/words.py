@@ -8,7 +8,7 @@ plays no part. Numbers, fractions and symbols all work, since only sums and prod
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import combinations
+from itertools import combinations, starmap
 from typing import Any
 
 import torch
@@ -33,9 +33,8 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
     identities (Beaglehole et al. 2024, eq. 12-15, 20, 22 and 28) are special cases.
 
     Args:
-        word: letters, of length up to about 12; the empty word is the identity.
-        families: by its letters, the trace of words within each family. Words that are
-            rotations of each other have the same trace.
+        word: up to about 12 letters; the empty word is the identity.
+        families: by its letters, the trace of words within each family, the same for rotations.
 
     Raises:
         ValueError: if a letter is of no family or of two.
@@ -47,7 +46,11 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
         >>> free_trace("PSPS", {"P": projection, "S": semicircle})
         0.25
     """
-    family_of = _family_of_each_letter(families)
+    family_of: dict[str, int] = {}
+    for index, letters in enumerate(families):
+        if shared := family_of.keys() & letters:
+            raise ValueError(f"the letter {min(shared)} is in two families; it may be in only one.")
+        family_of |= dict.fromkeys(letters, index)
     if unknown := set(word) - set(family_of):
         raise ValueError(
             f"{word}: the letter {min(unknown)} is of none of the families "
@@ -65,19 +68,15 @@ def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
             return traces[used.pop()](word)
         start = next(i for i, letter in enumerate(word) if family_of[letter] != last)
         word = word[start:] + word[:start]
-        return sum(
-            cumulant(block) * math.prod(trace(gap) for gap in gaps)
-            for block, gaps in _blocks_with_first(word, lambda x: family_of[x])
-        )
+        return sum(starmap(term, _blocks_with_first(word, lambda x: family_of[x])))
 
     @cache
     def cumulant(word: str) -> Any:
-        smaller = sum(
-            cumulant(block) * math.prod(trace(gap) for gap in gaps)
-            for block, gaps in _blocks_with_first(word)
-            if block != word
-        )
-        return trace(word) - smaller
+        smaller = ((block, gaps) for block, gaps in _blocks_with_first(word) if block != word)
+        return trace(word) - sum(starmap(term, smaller))
+
+    def term(block: str, gaps: list[str]) -> Any:
+        return cumulant(block) * math.prod(map(trace, gaps))
 
     return trace(word)
 
@@ -135,16 +134,6 @@ def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
 def canonical_rotation(word: str) -> str:
     """The first in the alphabet of a word's rotations, which all have the same trace."""
     return min(word[i:] + word[:i] for i in range(len(word)))
-
-
-def _family_of_each_letter(families: Mapping[str, Trace]) -> dict[str, int]:
-    family_of: dict[str, int] = {}
-    for index, letters in enumerate(families):
-        for letter in letters:
-            if letter in family_of:
-                raise ValueError(f"the letter {letter} is in two families; it may be in only one.")
-            family_of[letter] = index
-    return family_of
 
 
 def _blocks_with_first(

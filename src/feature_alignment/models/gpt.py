@@ -19,10 +19,9 @@ class CausalAttention(nn.Module):
     def __init__(self, n_embd: int, n_head: int, options: dict[str, Any]) -> None:
         super().__init__()
         self.n_head = n_head
-        self.query = new_linear(n_embd, n_embd, **options)
-        self.key = new_linear(n_embd, n_embd, **options)
-        self.value = new_linear(n_embd, n_embd, **options)
-        self.projection = new_linear(n_embd, n_embd, **options)
+        self.query, self.key, self.value, self.projection = (
+            new_linear(n_embd, n_embd, **options) for _ in range(4)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Maps (n, T, d) to (n, T, d); position t sees positions up to t."""
@@ -79,8 +78,7 @@ class GPT(nn.Module):
         init: one of `INITS`.
 
     Raises:
-        ValueError: if a size is not positive, the heads do not divide the width, or a name is
-            unknown.
+        ValueError: if a size is below 1, the heads do not divide the width, or a name is unknown.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """Initial weights of layers, drawn from an explicit generator.
 
-Numbers are drawn in float64 and then rounded, so that runs of any precision start from the same
-weights up to rounding.
+They are drawn in float64 and then rounded, so that runs of any precision start nearly alike.
 """
 
 import math

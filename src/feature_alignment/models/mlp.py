@@ -37,8 +37,7 @@ class MLP(nn.Module):
         dtype: precision of the parameters.
 
     Raises:
-        ValueError: if a size is not positive, a name is unknown, or the number of scales is not
-            the number of layers.
+        ValueError: if a size is below 1, a name is unknown, or the scales are not one per layer.
     """
 
     def __init__(

@@ -48,17 +48,13 @@ class TangentModel(nn.Module):
         """Outputs (n, c)."""
         a, change = x, None
         for place, layer in self.network.named_children():
+            before, a = a, layer(a)
             if isinstance(layer, nn.Linear | nn.Conv2d):
-                added = self.updates[place](a)
+                added = self.updates[place](before)
                 change = added if change is None else _without_bias(layer, change) + added
-                a = layer(a)
-            elif isinstance(layer, nn.ReLU):
-                a = layer(a)
+            elif change is not None:
                 # The derivative of the ReLU; as floats, four times as fast as a product with a > 0.
-                change = None if change is None else change * a.sign()
-            else:
-                change = None if change is None else layer(change)
-                a = layer(a)
+                change = change * a.sign() if isinstance(layer, nn.ReLU) else layer(change)
         return a if change is None else a + change
 
     def deviations(self) -> dict[str, torch.Tensor]:

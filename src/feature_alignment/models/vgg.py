@@ -81,8 +81,7 @@ class VGG(nn.Module):
         init: see `models.initialisation.new_linear`.
 
     Raises:
-        ValueError: if the depth or a name is unknown, a size is not positive, or dropout is not
-            a probability.
+        ValueError: if the depth or a name is unknown, a size below 1, or dropout no probability.
     """
 
     def __init__(
@@ -116,10 +115,8 @@ class VGG(nn.Module):
                 features.append(nn.MaxPool2d(2))
                 continue
             k = multiple * base_width
-            features.append(new_conv2d(d, k, 3, **options))
-            if batch_norm:
-                features.append(nn.BatchNorm2d(k, dtype=dtype))
-            features.append(nn.ReLU())
+            norm = [nn.BatchNorm2d(k, dtype=dtype)] if batch_norm else []
+            features += [new_conv2d(d, k, 3, **options), *norm, nn.ReLU()]
             d = k
         self.features = nn.Sequential(*features)
         if head == "linear":

@@ -45,8 +45,7 @@ class RandomCropAndFlip:
     side, cut back to its size at a place drawn uniformly, and mirrored left to right with
     probability ½. The generator, on the CPU, draws both for each image.
 
-    Source: Baratin et al. 2021, released code, which pads by black; the paper's text has no
-    augmentation.
+    Source: Baratin et al. 2021, released code, which pads by black; the text has no augmentation.
     """
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:

@@ -9,7 +9,7 @@ import logging
 import os
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -19,9 +19,6 @@ import torch
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
-
-SAVE_EVERY = 300.0
-"""Seconds between two checkpoints of a training."""
 
 log = logging.getLogger(__name__)
 
@@ -42,19 +39,12 @@ class Checkpoints:
     """The saved states of one run, in a folder that holds nothing else.
 
     States that were saved with another identity, as of other settings, code or data, are not used.
-    `interval` is the number of seconds between two checkpoints of a training, by a monotonic clock.
+    `interval` is the number of seconds between two checkpoints of a training.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        identity: str,
-        interval: float = SAVE_EVERY,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, identity: str, interval: float = 300.0) -> None:
+        self._folder, self._interval, self._last = folder, interval, time.monotonic()
         self._identity = f"{identity} torch {torch.__version__}"
-        self._interval, self._clock, self._last = interval, clock, clock()
         self._ending = False
 
     def load(self, name: str) -> Any:
@@ -84,11 +74,11 @@ class Checkpoints:
         torch.save({"identity": self._identity, "content": _packed(content)}, packed)
         with whole_file(self._folder / f"{name}.pt") as partial:
             partial.write_bytes(packed.getbuffer())
-        self._last = self._clock()
+        self._last = time.monotonic()
 
     def due(self) -> bool:
         """Whether it is time for the next checkpoint of a training."""
-        return self._ending or self._clock() - self._last >= self._interval
+        return self._ending or time.monotonic() - self._last >= self._interval
 
     def end_soon(self) -> None:
         """Let the run end where it has next saved its state: `due` from now on."""

@@ -49,8 +49,7 @@ def train(
     Step 0 is before the first update, step t after update t. At every measured step the loss over
     the training samples is recorded (layer "all", split "train", metric "loss"), then each probe
     is called. Measurements happen in eval mode with cleared gradients and leave training as it
-    would have been without them. A model with dropout draws from PyTorch's global generator: seed
-    that before.
+    would have been without them. Seed PyTorch's global generator before, if dropout draws from it.
 
     With a checkpoint, all that training changes is saved now and then, and a training that was
     killed goes on from there. A probe that changes while it is used must be `Stateful`.
@@ -71,19 +70,17 @@ def train(
         measure_at: measured steps, see `training.schedule`.
         evaluate_on: inputs and targets by split, over which the loss is recorded; None for the
             training samples as the split "train".
-        metrics: what else is recorded over those samples, from the same pass: functions of
-            outputs and targets by name.
+        metrics: functions of outputs and targets, by name, recorded over those samples, too.
         probes: what is measured.
-        stop_when: asked after each measurement with the step and the record so far; True ends
-            the run.
+        stop_when: told the step and the record after each measurement; True ends the run.
         after_update: called with t and the model after every update t, before any measurement;
             for what is a sum over the updates. It must leave the model as it is, and be `Stateful`.
         progress: told about every update.
         checkpoint: where the state is saved, and taken from if it was saved before.
 
     Raises:
-        TrainingDivergedError: if a loss or a parameter is no longer finite. Losses are checked
-            every `CHECK_EVERY` updates, at measured steps and at the end.
+        TrainingDivergedError: if a loss or a parameter is no longer finite, as is checked every
+            `CHECK_EVERY` updates, at measured steps and at the end.
         ValueError: if a measured step lies outside the run, mini-batches come without a
             generator, or a probe changes a parameter.
     """
@@ -92,11 +89,18 @@ def train(
         raise ValueError(f"measure_at: {sorted(measured)} leaves the run's steps 0 to {steps}.")
     evaluated = {"train": (x, y)} if evaluate_on is None else evaluate_on
     metrics = {"loss": loss, **(metrics or {})}
-    recorder = Recorder()
-    clock = _Clock(recorder, x.device)
+    recorder, last_time = Recorder(), time.monotonic()
+
+    def spent_on(part: str) -> None:
+        nonlocal last_time
+        if x.device.type == "cuda":
+            torch.cuda.synchronize(x.device)  # else updates still queued would count as later
+        now = time.monotonic()
+        recorder.seconds[part] += now - last_time
+        last_time = now
 
     def measure(step: int) -> bool:
-        clock.add("training")
+        spent_on("training")
         with undisturbed(model):
             for split, samples in evaluated.items():
                 found = evaluate(model, *samples, metrics)
@@ -105,10 +109,10 @@ def train(
                     raise TrainingDivergedError(_divergence(what, f"by step {step}", optimizer))
                 rows = [Row(WHOLE_NETWORK, split, *pair) for pair in found.items()]
                 recorder.record(step, Measurement(rows=rows))
-            clock.add("evaluating")
+            spent_on("evaluating")
             for probe in probes:
                 recorder.record(step, call_probe(probe, step, model))
-        clock.add("measuring")
+        spent_on("measuring")
         return stop_when is not None and stop_when(step, recorder)
 
     rates = [group["lr"] for group in optimizer.param_groups]
@@ -143,8 +147,7 @@ def train(
 
         thorough = step in measured or step == steps
         if thorough or step % CHECK_EVERY == 0:
-            what = _not_finite(value, model if thorough else None)
-            if what is not None:
+            if what := _not_finite(value, model if thorough else None):
                 when = f"between steps {last_check} and {step}"
                 raise TrainingDivergedError(_divergence(what, when, optimizer))
             last_check = step
@@ -158,27 +161,11 @@ def train(
     optimizer.zero_grad(set_to_none=True)
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-    clock.add("training")
+    spent_on("training")
     if progress is not None:
         progress.close()
         progress.summarise(recorder.seconds)
     return recorder
-
-
-class _Clock:
-    """Adds the time since its last call to one of the record's sums."""
-
-    def __init__(self, recorder: Recorder, device: torch.device) -> None:
-        self._seconds = recorder.seconds
-        self._device = device
-        self._last = time.monotonic()
-
-    def add(self, part: str) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)  # else updates still queued would count as later
-        now = time.monotonic()
-        self._seconds[part] += now - self._last
-        self._last = now
 
 
 def _training_pairs(
@@ -189,11 +176,7 @@ def _training_pairs(
     drop_incomplete: bool,
     done: int,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Endless batches, without those of the updates that are done.
-
-    Raises:
-        ValueError: if there are mini-batches and no generator.
-    """
+    # Endless batches, without those of the updates that are done.
     if batch_size is None:
         while True:
             yield x, y

@@ -30,14 +30,12 @@ def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of class labels: mean of log Σ_k exp(f_ik) − f_{i y_i}, in nats.
-
-    Of outputs f (n, c) and class indices y (n,), int64 in 0 … c−1.
+    """Cross-entropy, mean of log Σ_k exp(f_ik) − f_{i y_i} in nats, of f (n, c) and classes y (n,).
 
     Source: Baratin et al. 2021, Section 3.1.
 
     Raises:
-        ValueError: if the labels are not one index per sample.
+        ValueError: if the labels are not one int64 index per sample.
     """
     if y.shape != f.shape[:1] or y.dtype != torch.int64:
         raise ValueError(
@@ -48,9 +46,7 @@ def cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of the next character, mean over samples and positions, in nats.
-
-    Of logits f (n, T, V) and the characters y (n, T) that follow, int64 in 0 … V−1.
+    """Cross-entropy, mean in nats, of logits f (n, T, V) for the characters y (n, T) that follow.
 
     Source: Beaglehole et al. 2024, Appendix J (the loss of nanoGPT).
 

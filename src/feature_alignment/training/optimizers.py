@@ -17,9 +17,8 @@ def constant_rate(t: int) -> float:
 def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
     """Factor ½(1 + cos(π e/E)) with e = ⌊t / steps_per_epoch⌋ finished epochs of E.
 
-    With `steps_per_epoch=1` it falls at every update and would reach 0 after the last one. With
-    the number of updates in an epoch it is constant within each epoch, which is what PyTorch's
-    `CosineAnnealingLR(T_max=E)` does when it is stepped once per epoch.
+    With `steps_per_epoch=1` it falls at every update and would reach 0 after the last one. Else it
+    is constant within each epoch, as PyTorch's `CosineAnnealingLR(T_max=E)` stepped once per epoch.
 
     Source: LeJeune & Alemohammad 2024, Appendix B.1 ("a cosine annealing schedule").
 

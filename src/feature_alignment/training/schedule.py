@@ -44,8 +44,7 @@ def explicit(chosen: Iterable[int], steps: int) -> list[int]:
         UserError: if a step is outside 0 … steps.
     """
     ordered = sorted(set(chosen))
-    outside = [step for step in ordered if not 0 <= step <= steps]
-    if outside:
+    if outside := [step for step in ordered if not 0 <= step <= steps]:
         raise UserError(
             f"measure_at: step {outside[0]} is outside the run's 0 to {steps}; "
             "remove it or train longer."

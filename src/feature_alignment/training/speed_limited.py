@@ -142,9 +142,7 @@ def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> li
 
 
 def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
-    """Speeds that let the least aligned layer catch up: s for it, 1/s for every other layer.
-
-    From one correlation per layer; of equal ones the first counts as the smallest.
+    """Speeds that let the least aligned layer (the first of equal ones) catch up: s; else 1/s.
 
     Source: Beaglehole et al. 2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
 
@@ -189,18 +187,15 @@ def _move(group: dict[str, Any], largest: float) -> None:
 
 
 def _check(group: dict[str, Any]) -> None:
-    relaxation = group["relaxation"]
-    if relaxation not in RELAXATIONS:
-        raise ValueError(
-            f"relaxation: {relaxation!r} is unknown; {suggestion(relaxation, RELAXATIONS)}."
-        )
+    form = group["relaxation"]
+    if form not in RELAXATIONS:
+        raise ValueError(f"relaxation: {form!r} is unknown; {suggestion(form, RELAXATIONS)}.")
     if not 0 < group["lr"] < math.inf:
         raise ValueError(f"lr: {group['lr']} is out of range; it must be finite and above 0.")
     if not 0 <= group["speed"] < math.inf:
         raise ValueError(f"speed: {group['speed']} is out of range; it must be finite and ≥ 0.")
-    smallest = 0.0 if relaxation == "additive" else None
     epsilon = group["epsilon"]
-    if not (epsilon > 0 or epsilon == smallest):
+    if not (epsilon > 0 or (epsilon == 0 and form == "additive")):
         raise ValueError(
             f"epsilon: {epsilon} is out of range; it must be at least 0 for the additive form "
             "and above 0 for the multiplicative one."
