@@ -33,36 +33,27 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
     The training batch has the labels that are trained on, random ones included; the test batch
     has the true ones. Networks are measured in evaluation mode.
 
-    Returns:
-        Losses, accuracies and what `TangentKernelProbe` measures, of the network and its layers,
-        at each scheduled step; the share of training labels that are wrong; on how many images
-        of each split losses and accuracies were computed.
+    The result has losses, accuracies and what `TangentKernelProbe` measures, of the network and its
+    layers, at each scheduled step; the share of training labels that are wrong; on how many images
+    of each split losses and accuracies were computed.
     """
     p = run.parameters
     splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
-    x, y = splits["train"]
     available = {f"{split} images": len(x) for split, (x, _) in splits.items()}
     check_kernel_samples("baratin2021_classification.kernel_samples", p.kernel_samples, available)
-    evaluated = {
-        split: (a[: p.evaluation_samples], b[: p.evaluation_samples])
-        for split, (a, b) in splits.items()
-    }
-    model = build_network(run, x[0].shape)
-    at = p.measure_at
+    first = slice(p.evaluation_samples)
+    evaluated = {split: (x[first], y[first]) for split, (x, y) in splits.items()}
+    model = build_network(run, splits["train"][0][0].shape)
+    at, batches = p.measure_at, kernel_batches(splits, p.kernel_samples)
     measured = (
         explicit(at, p.steps) if isinstance(at, tuple) else geometric(p.steps, at.first, at.ratio)
     )
-    probe = TangentKernelProbe(
-        kernel_batches(splits, p.kernel_samples), layers=True, uncentred=True
-    )
+    rates = {"lr": p.learning_rate, "momentum": p.momentum, "weight_decay": p.weight_decay}
     recorder = train(
         model,
-        x,
-        y,
+        *splits["train"],
         loss=cross_entropy,
-        optimizer=torch.optim.SGD(
-            model.parameters(), lr=p.learning_rate, momentum=p.momentum, weight_decay=p.weight_decay
-        ),
+        optimizer=torch.optim.SGD(model.parameters(), **rates),
         steps=p.steps,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),
@@ -70,7 +61,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
         measure_at={*measured, p.steps},
         evaluate_on=evaluated,
         metrics={"accuracy": accuracy},
-        probes=[probe],
+        probes=[TangentKernelProbe(batches, layers=True, uncentred=True)],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )
@@ -87,8 +78,7 @@ def build_network(run: SeedRun[Classification], shape: torch.Size) -> nn.Module:
 
     Images are of the shape (channels, height, width).
     """
-    p = run.parameters
-    generator = run.torch_stream("init")
+    p, generator = run.parameters, run.torch_stream("init")
     options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
     if p.model == "mlp":
         widths = [p.width] * (p.linear_layers - 1)

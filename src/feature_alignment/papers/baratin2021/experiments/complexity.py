@@ -52,8 +52,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     path = UpdatePath(model, lambda network: _trace(network, batch))
     recorder = train(
         model,
-        x,
-        y,
+        *splits["train"],
         loss=cross_entropy,
         optimizer=torch.optim.SGD(model.parameters(), lr=own.learning_rate, momentum=p.momentum),
         steps=own.max_steps,
@@ -76,14 +75,13 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     result.add("generalisation_gap", gap, step=last, split="test")
     result.add("goal_reached", scores["train", "loss"] < p.loss_goal, step=last)
     result.add("tangent_trace_ratio", _trace(model, batch) / trace_at_start, step=last)
-    measures = {
+    for metric, value in {
         "path_complexity": path.complexity,
         "path_length": path.length,
         "fisher_rao_norm": complexity.fisher_rao_norm(model, x, y),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         **_norms(model, initial, x, scores["train", "margin"]),
-    }
-    for metric, value in measures.items():
+    }.items():
         result.add(metric, value, step=last)
     return result
 
@@ -110,9 +108,8 @@ def _norms(
     if margin > 0:
         found |= {f"{name}_over_margin": value / margin for name, value in norms.items()}
         if isinstance(model, MLP):
-            found["unit_capacity_bound"] = complexity.unit_capacity_bound(
-                weights, initial, x, margin
-            )
+            bound = complexity.unit_capacity_bound(weights, initial, x, margin)
+            found["unit_capacity_bound"] = bound
     return found
 
 
@@ -138,8 +135,7 @@ def _trace(model: nn.Module, batch: torch.Tensor) -> float:
 
 
 def _network(run: SeedRun[Complexity], shape: torch.Size) -> nn.Module:
-    p = run.parameters
-    generator = run.torch_stream("init")
+    p, generator = run.parameters, run.torch_stream("init")
     options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
     if p.model == "mlp":
         model = MLP(math.prod(shape), [p.width], CLASSES, "relu", True, generator, **options)

@@ -3,8 +3,6 @@
 Source: baratin2021, Figures 4 and 13, Sections 3.4 and 3.5.
 """
 
-from typing import Any
-
 import torch
 
 from feature_alignment.data.canonical import to_float
@@ -27,28 +25,25 @@ from feature_alignment.training.schedule import geometric
 def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     """Train one MLP on easy and difficult examples together, and measure its kernel on both.
 
-    Returns:
-        At each scheduled step, on the splits `easy` and `difficult` of the training examples:
-        loss and accuracy on all of them, and what `TangentKernelProbe` measures of the alignment
-        with the labels that are trained on, on the first `kernel_samples` of each.
+    The result has, at each scheduled step and on the splits `easy` and `difficult` of the training
+    examples, loss and accuracy on all of them, and what `TangentKernelProbe` measures of the
+    alignment with the labels that are trained on, on the first `kernel_samples` of each.
     """
     p = run.parameters
     splits = draw_examples(run)
     x, y = (torch.cat(parts) for parts in zip(*splits.values(), strict=True))
-    widths = [p.width] * (p.linear_layers - 1)
-    options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
-    generator = run.torch_stream("init")
-    model = MLP(x[0].numel(), widths, CLASSES, "relu", True, generator, **options).to(run.device)
+    widths, generator = [p.width] * (p.linear_layers - 1), run.torch_stream("init")
+    model = MLP(x[0].numel(), widths, CLASSES, "relu", True, generator, p.init, dtype=run.dtype)
+    model = model.to(run.device)
     for i in range(2, p.linear_layers - 1 if p.tied else 2):
         model.layers[i] = model.layers[1]
+    rates = {"lr": p.learning_rate, "momentum": p.momentum, "weight_decay": p.weight_decay}
     recorder = train(
         model,
         x,
         y,
         loss=cross_entropy,
-        optimizer=torch.optim.SGD(
-            model.parameters(), lr=p.learning_rate, momentum=p.momentum, weight_decay=p.weight_decay
-        ),
+        optimizer=torch.optim.SGD(model.parameters(), **rates),
         steps=p.steps,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),
@@ -71,7 +66,7 @@ def draw_examples(run: SeedRun[Difficulty]) -> Splits:
     """The easy and the difficult examples, as `images` says, with the labels that are trained on.
 
     Raises:
-        UserError: see `run_seed`.
+        UserError: if fewer examples are trained on than the kernel is measured on.
     """
     p = run.parameters
     available = {"easy examples": p.easy_samples, "difficult examples": p.difficult_samples}

@@ -28,29 +28,23 @@ COMPARED = (1, 10, 50)
 
 
 def run_seed(run: SeedRun[Perturbation]) -> SeedResult:
-    """Train a VGG11, and perturb it before and after.
-
-    Returns:
-        Losses and accuracies, and at step 0 and after training what `perturb` measures.
-    """
+    """Losses and accuracies of a VGG11, and what `perturb` measures before and after training."""
     p, held = run.parameters, run.parameters.test_samples
     splits, _ = labelled_images(run, p.train_samples, 2 * held)
-    x, y = splits["train"]
     x_test, y_test = splits["test"]
     splits["test"] = x_test[:held], y_test[:held]
     splits["fresh"] = x_test[held:], y_test[held:]
     options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
-    generator = run.torch_stream("init")
-    model = VGG(11, p.base_width, CLASSES, generator, in_channels=x.shape[1], **options)
+    generator, channels = run.torch_stream("init"), x_test.shape[1]
+    model = VGG(11, p.base_width, CLASSES, generator, in_channels=channels, **options)
     model = model.to(run.device)
-    steps = p.epochs * steps_per_epoch(len(x), p.batch_size)
+    steps = p.epochs * steps_per_epoch(len(splits["train"][0]), p.batch_size)
     images = {split: x for split, (x, _) in splits.items() if split != "train"}
     result = SeedResult()
     perturb(run, model, images, 0, result)
     recorder = train(
         model,
-        x,
-        y,
+        *splits["train"],
         loss=cross_entropy,
         optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
         steps=steps,
@@ -80,12 +74,10 @@ def perturb(
     (column `direction` "singular") and for as many of uniformly random direction ("random"), column
     `rank` from 1, and what metrics.yaml has of them. Linear algebra does not let the ratio for rank
     1 be below `isotropic_floor`: along a random direction ‖Jv‖² is ‖J‖_F²/P on average, and σ_1² is
-    at least ‖J‖_F² over the rank.
+    at least ‖J‖_F² over the rank. The directions are found on the images `test`; random ones are
+    the same at every step. The model is in evaluation mode, with outputs (n, c).
 
     Source: baratin2021, Figure 7 and eq. 42.
-
-    The directions are found on the images `test`; random ones are the same at every step. The model
-    is in evaluation mode, with outputs (n, c).
     """
     number = run.parameters.directions
     rng = run.stream(f"lanczos/step{step}")
@@ -98,26 +90,22 @@ def perturb(
     for rank, change in enumerate(linear, start=1):
         result.add("linear_change", change, step=step, split="test", rank=rank)
     random = run.torch_stream("directions")
+    directions = {
+        "singular": ({name: v[j] for name, v in found.directions.items()} for j in range(number)),
+        "random": (_random_direction(network, random) for _ in range(number)),
+    }
     moved = {
-        "singular": [
-            _moved(network, {name: v[j] for name, v in found.directions.items()}, size)
-            for j in range(number)
-        ],
-        "random": [
-            _moved(network, _random_direction(network, random), size) for _ in range(number)
-        ],
+        kind: [_moved(network, way, size) for way in ways] for kind, ways in directions.items()
     }
     for split, x in images.items():
         x = x.double()
         before = outputs_in_chunks(network, x)  # (n, c)
-        changes = {
-            direction: [_output_change(network, other, x, before) for other in others]
-            for direction, others in moved.items()
-        }
+        changes: dict[str, list[float]] = {}
         at: dict[str, Any] = {"step": step, "split": split}
-        for direction, values in changes.items():
-            for rank, value in enumerate(values, start=1):
-                result.add("output_change", value, **at, direction=direction, rank=rank)
+        for kind, others in moved.items():
+            changes[kind] = [_output_change(network, other, x, before) for other in others]
+            for rank, change in enumerate(changes[kind], start=1):
+                result.add("output_change", change, **at, direction=kind, rank=rank)
         typical = torch.tensor(changes["random"]).square().mean().sqrt()
         for rank in (rank for rank in COMPARED if rank <= number):
             ratio = changes["singular"][rank - 1] / typical
