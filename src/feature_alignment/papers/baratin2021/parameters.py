@@ -27,6 +27,8 @@ TrainImages = Annotated[
 TestImages = Annotated[
     int | None, Field(ge=10, description="Test images, drawn at random; null for all.")
 ]
+BaseWidth = Annotated[Count, Field(description="Channels of the first convolution.")]
+Updates = Annotated[Count, Field(description="Iterations (updates) of SGD.")]
 HiddenWidth = Annotated[Count, Field(description="Units of each hidden layer.")]
 LinearLayers = Annotated[
     int, Field(ge=2, description="Number of linear layers, the output layer included.")
@@ -43,20 +45,17 @@ Kappa = Literal["max", "fixed", "literal", "trace", "lambda_max"]
 class ClassificationMLP(Section):
     """What differs for the MLP (Figures 11 and 12), whose training costs little."""
 
-    steps: Count = 30000
-    """Iterations (updates) of SGD."""
+    steps: Updates = 30000
     seeds: Seeds = 5
 
 
 class ClassificationLate(Section):
     """A narrower VGG19 that trains on where the wide one's training is cut short."""
 
-    base_width: Count = 16
-    """Channels of the first convolution."""
+    base_width: BaseWidth = 16
     train_samples: TrainImages = 5000
     test_samples: TestImages = 1000
-    steps: Count = 6000
-    """Iterations (updates) of SGD."""
+    steps: Updates = 6000
     seeds: Seeds = 3
 
 
@@ -95,8 +94,7 @@ class Classification(Parameters, experiment="classification"):
     augmentation: bool = False
     """Whether training images are shifted and mirrored at random, as in the released code; the text
     has no augmentation."""
-    steps: Count = 30000
-    """Iterations (updates) of SGD."""
+    steps: Updates = 30000
     measure_at: Schedule = Geometric()
     """Steps at which the network is measured: a list, or the two numbers of a geometric schedule,
     step 0 and the integer parts of first * ratio^j. Step 0 is before the first update; the last
@@ -343,8 +341,7 @@ class Perturbation(Parameters, experiment="perturbation"):
     test_samples: int = Field(default=100, ge=6)
     """Test images on which the Jacobian is taken, and as many fresh ones that see the same
     perturbations (not stated in the paper)."""
-    base_width: Count = 64
-    """Channels of the first convolution."""
+    base_width: BaseWidth = 64
     directions: Count = 50
     """Singular directions, and random ones; less than ten times test_samples."""
     perturbation: Positive = 0.001

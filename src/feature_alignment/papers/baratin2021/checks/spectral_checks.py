@@ -25,12 +25,14 @@ def spectral_checks(generator: np.random.Generator) -> list[Check]:
     sizes = np.arange(1, PARAMETERS + 1) ** -0.5
     features = sizes * generator.standard_normal((INPUTS, OUTPUTS, PARAMETERS))
     gradient = generator.standard_normal((len(SAMPLES), OUTPUTS))
+    # As printed in eq. 5, μ_j = λ_j/Σ_i λ_j = 1/r, whose entropy is log r whatever the eigenvalues.
+    three_equal = np.array([1.0] * 3 + [1e-15] * 4)
     return [
         *_eigenfunctions(features),
         *_updates(features, gradient),
         *_principal_components(features[:, :1]),
         *_regression(features[:, :1], generator),
-        *_effective_rank(),
+        *misprint("eq5", len(three_equal), effective_rank(three_equal), 3),
     ]
 
 
@@ -122,10 +124,3 @@ def _regression(features: np.ndarray, generator: np.random.Generator) -> list[Ch
             (1 - rate * basis.eigenvalues[1:]) ** time,
         ),
     ]
-
-
-def _effective_rank() -> list[Check]:
-    """Eq. 5: three equal eigenvalues and four of almost zero have the effective rank 3."""
-    eigenvalues = np.array([1.0] * 3 + [1e-15] * 4)
-    # As printed, μ_j = λ_j/Σ_i λ_j = 1/r, whose entropy is log r whatever the eigenvalues.
-    return misprint("eq5", len(eigenvalues), effective_rank(eigenvalues), 3)

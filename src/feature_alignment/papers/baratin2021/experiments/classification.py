@@ -12,13 +12,13 @@ from torch import nn
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
-from feature_alignment.papers.baratin2021.experiments.labelled_images import (
+from feature_alignment.papers.baratin2021.parameters import Classification
+from feature_alignment.pipeline.labelled_images import (
     CLASSES,
     check_kernel_samples,
     kernel_batches,
     labelled_images,
 )
-from feature_alignment.papers.baratin2021.parameters import Classification
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.kernel_probe import TangentKernelProbe
 from feature_alignment.training.batches import RandomCropAndFlip

@@ -14,13 +14,13 @@ from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace, tangent_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
-from feature_alignment.papers.baratin2021.experiments.labelled_images import (
+from feature_alignment.papers.baratin2021.parameters import Complexity
+from feature_alignment.pipeline.labelled_images import (
     CLASSES,
     Splits,
     check_kernel_samples,
     labelled_images,
 )
-from feature_alignment.papers.baratin2021.parameters import Complexity
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train

@@ -8,13 +8,13 @@ import torch
 from feature_alignment.data.canonical import to_float
 from feature_alignment.data.transforms import random_labels, standardise
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.baratin2021.experiments.labelled_images import (
+from feature_alignment.papers.baratin2021.parameters import Difficulty
+from feature_alignment.pipeline.labelled_images import (
     CLASSES,
     Splits,
     check_kernel_samples,
     kernel_batches,
 )
-from feature_alignment.papers.baratin2021.parameters import Difficulty
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.kernel_probe import TangentKernelProbe
 from feature_alignment.training.loop import train

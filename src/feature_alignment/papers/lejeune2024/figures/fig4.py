@@ -1,6 +1,7 @@
 """lejeune2024, earlier version, Figure 4: sample complexity of adaptive tangent features."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -33,12 +34,10 @@ PUBLISHED = {
 def points(settings: Settings) -> list[Point]:
     """One point for each dataset, sampling and kind of model."""
     found = []
-    for dataset, (_, network) in DATASETS.items():
-        for sampling in SAMPLINGS:
-            for model in MODELS:
-                columns = {"dataset": dataset, "sampling": sampling, "model": model}
-                parameters = settings[SampleComplexity].but(network=network, **columns)
-                found.append(Point("-".join(columns.values()), parameters, columns))
+    for dataset, sampling, model in product(DATASETS, SAMPLINGS, MODELS):
+        columns = {"dataset": dataset, "sampling": sampling, "model": model}
+        parameters = settings[SampleComplexity].but(network=DATASETS[dataset][1], **columns)
+        found.append(Point("-".join(columns.values()), parameters, columns))
     return found
 
 
@@ -98,12 +97,9 @@ def draw(table: FigureTable) -> Picture:
     for ax in axes[1]:
         ax.set_xlabel("training samples n")
     caveat = "The crosses are of real MNIST, the curves of its stand-in"
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(),
-        loc="outside upper center",
-        ncols=4,
-        title=caveat if "mnist" in table.stand_ins else None,
-    )
+    title = caveat if "mnist" in table.stand_ins else None
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, title=title)
     panel_letters(*axes.flat)
     return figure
 

@@ -1,4 +1,4 @@
-"""Images of ten classes with labels as tensors, some of them random, as baratin2021 trains on."""
+"""Images of ten classes with labels as tensors, some of them random, as classifiers train on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,7 @@ def kernel_batches(splits: Splits, number: int) -> dict[str, Batch]:
 
 
 def labelled_images(
-    run: "SeedRun[Any]",
+    run: SeedRun[Any],
     train_samples: int | None,
     test_samples: int | None,
     random_label_share: float = 0.0,
