@@ -1,6 +1,5 @@
 """Images of ten classes with labels as tensors, some of them random, as classifiers train on."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,20 @@ Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 """Images (n, channels, height, width) and labels (n,) by split."""
 
 
-def check_kernel_samples(key: str, wanted: int, available: Mapping[str, int]) -> None:
+def check_kernel_samples(key: str, wanted: int, splits: Splits) -> None:
     """Refuse to measure a kernel on more images than there are; a slice would silently shrink.
 
     The key is that of the configuration, below `experiments`, that says how many are wanted.
 
     Raises:
-        UserError: if there are fewer.
-
-    Example:
-        >>> check_kernel_samples("digits.kernel_samples", 30, {"training images": 40})
+        UserError: if a split has fewer.
     """
-    name, least = min(available.items(), key=lambda item: item[1])
-    if wanted > least:
-        raise UserError(
-            f"experiments.{key}: found {wanted}, at most {least} is allowed, the number of {name}."
-        )
+    for split, (x, _) in splits.items():
+        if wanted > len(x):
+            raise UserError(
+                f"experiments.{key}: found {wanted}, at most {len(x)} is allowed, the number of "
+                f"{'training' if split == 'train' else split} images."
+            )
 
 
 def kernel_batches(splits: Splits, number: int) -> dict[str, Batch]:

@@ -40,11 +40,8 @@ def _transform(generator: np.random.Generator) -> np.ndarray:
 
 
 def _linear_classes(features: np.ndarray, generator: np.random.Generator) -> list[Check]:
-    """Proposition 10, and Theorem 2 for a sum of updates, in both its forms.
-
-    The class of a flow is the product of its updates' classes, so that the supremum over the sum
-    is the sum of the suprema: maximising each update is exact.
-    """
+    """Proposition 10, and Theorem 2 for a sum of updates, in both its forms."""
+    # A flow's class is the product of its updates' classes: maximising each update is exact.
     signs = rademacher.all_signs(SAMPLES)
     complexities, bounds, by_features, norms = [], [], [], []
     for _ in range(UPDATES):
@@ -73,8 +70,7 @@ def _optimal_scales(features: np.ndarray, y: np.ndarray) -> list[Check]:
     norm = rademacher.optimal_norm_scales(eigenvalues, modes)
     numerical_update = _minimiser(lambda nu: supernat.update_bound(eigenvalues, gradient, nu))
     numerical_norm = _minimiser(lambda nu: rademacher.interpolator_bound(eigenvalues, modes, nu))
-    rescaled = right.T @ np.diag(norm**-0.5) @ right @ features.T  # A⁻¹Φᵀ
-    size = np.linalg.norm(rescaled)
+    size = np.linalg.norm(right.T @ np.diag(norm**-0.5) @ right @ features.T)  # of A⁻¹Φᵀ
     left_side = eigenvalues * gradient**2 * np.sum(eigenvalues / update)  # of eq. 89, without η²
     squares = (LEARNING_RATE * gradient) ** 2
     right_side = eigenvalues / update**2 * np.sum(update * eigenvalues * squares)
@@ -87,12 +83,9 @@ def _optimal_scales(features: np.ndarray, y: np.ndarray) -> list[Check]:
 
 
 def _minimiser(objective: Callable[[np.ndarray], float]) -> np.ndarray:
-    """Minimiser over ν > 0, (n,), with geometric mean 1, of an objective that ignores a factor.
-
-    The objective's logarithm is convex in log ν.
-    """
+    """Minimiser over ν > 0, (n,), with geometric mean 1, of an objective that ignores a factor."""
     found = minimize(
-        lambda log: np.log(objective(np.exp(log))),
+        lambda log: np.log(objective(np.exp(log))),  # convex in log ν
         np.zeros(SAMPLES),
         jac="3-point",
         method="BFGS",
@@ -171,8 +164,8 @@ def _multiclass(generator: np.random.Generator) -> list[Check]:
 def _generalisation(generator: np.random.Generator) -> Check:
     """Eq. 56 over many samples from a finite population: in 1 − δ of them the bound has to hold.
 
-    The smaller side is the (1 − δ)-quantile over samples of the largest L₀ − L̂_γ of a class's
-    members over the rest of the bound, so that the larger is 1. 200 signs stand for all.
+    The smaller side is a quantile of the largest L₀ − L̂_γ of a class's members over the rest of the
+    bound, so that the larger is 1. 200 signs stand for all.
     """
     labels = generator.integers(CLASSES, size=POPULATION)
     scores = generator.standard_normal((MEMBERS, POPULATION, CLASSES)) + np.eye(CLASSES)[labels]

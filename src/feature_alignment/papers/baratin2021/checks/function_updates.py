@@ -64,9 +64,5 @@ def time_constants(eigenvalues: np.ndarray) -> np.ndarray:
     λ, (r,), largest first, and returns τ_2, …, τ_r, (r − 1,).
 
     Source: baratin2021, after eq. 51, where the inverse −log(1 − λ_j/λ_1) is printed.
-
-    Example:
-        >>> time_constants(np.array([2.0, 1.0])).round(4).tolist()
-        [1.4427]
     """
     return -1 / np.log1p(-eigenvalues[1:] / eigenvalues[0])

@@ -37,16 +37,14 @@ def spectral_checks(generator: np.random.Generator) -> list[Check]:
 
 
 def _eigenfunctions(features: np.ndarray) -> list[Check]:
-    """Proposition 4: metric and kernel have the same spectrum, and u_j are eigenfunctions.
-
-    Its proof takes ⟨u_j, u_j'⟩ from v_j and v_j' (eq. 31), where eq. 30 has v_j twice.
-    """
+    """Proposition 4: metric and kernel have the same spectrum, and u_j are eigenfunctions."""
     rows = features.reshape(-1, PARAMETERS)
     from_kernel = eigenfunctions(rows @ rows.T, PARAMETERS, OUTPUTS)
     from_metric = updates.metric_eigenfunctions(features)
     functions = from_metric.functions.reshape(-1, PARAMETERS)
     metric = rows.T @ rows / INPUTS
     values, vectors = np.linalg.eigh(metric)
+    # Its proof takes ⟨u_j, u_j'⟩ from v_j and v_j' (eq. 31), where eq. 30 has v_j twice.
     printed = np.sqrt(values[:, None] / values)  # v_jᵀgv_j/√(λ_jλ_j')
     whitened = vectors / np.sqrt(values)
     signs = np.sign((functions * from_kernel.functions).sum(axis=0))

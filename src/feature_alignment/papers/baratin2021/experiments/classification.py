@@ -30,17 +30,14 @@ from feature_alignment.training.schedule import explicit, geometric
 def run_seed(run: SeedRun[Classification]) -> SeedResult:
     """Train one network and measure its tangent kernel on fixed training and test batches.
 
-    The training batch has the labels that are trained on, random ones included; the test batch
-    has the true ones. Networks are measured in evaluation mode.
-
-    The result has losses, accuracies and what `TangentKernelProbe` measures, of the network and its
-    layers, at each scheduled step; the share of training labels that are wrong; on how many images
-    of each split losses and accuracies were computed.
+    The training batch has the labels that are trained on, random ones included; the test batch has
+    the true ones. The result has losses, accuracies and what `TangentKernelProbe` measures, of the
+    network and its layers, at each scheduled step; the share of training labels that are wrong; on
+    how many images of each split losses and accuracies were computed.
     """
     p = run.parameters
     splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
-    available = {f"{split} images": len(x) for split, (x, _) in splits.items()}
-    check_kernel_samples("baratin2021_classification.kernel_samples", p.kernel_samples, available)
+    check_kernel_samples("baratin2021_classification.kernel_samples", p.kernel_samples, splits)
     first = slice(p.evaluation_samples)
     evaluated = {split: (x[first], y[first]) for split, (x, y) in splits.items()}
     model = build_network(run, splits["train"][0][0].shape)
@@ -74,10 +71,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
 
 
 def build_network(run: SeedRun[Classification], shape: torch.Size) -> nn.Module:
-    """The network that the parameters describe, with ten outputs.
-
-    Images are of the shape (channels, height, width).
-    """
+    """The network that the parameters describe, for images of (channels, height, width)."""
     p, generator = run.parameters, run.torch_stream("init")
     options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
     if p.model == "mlp":

@@ -1,6 +1,6 @@
 """Train a classifier until its training loss is small, and measure how complex it has become.
 
-Source: baratin2021, Figure 6 and Section 4.2.
+Source: baratin2021, Figure 6, eq. 18 and Section 4.2.
 """
 
 import math
@@ -42,7 +42,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
     x, y = splits["train"]
     key = f"baratin2021_complexity.{p.model}.kernel_samples"
-    check_kernel_samples(key, own.kernel_samples, {"training images": len(x)})
+    check_kernel_samples(key, own.kernel_samples, {"train": (x, y)})
     model = _network(run, x[0].shape)
     initial = complexity.layer_matrices(model)
     batch = x[: own.kernel_samples]
@@ -89,10 +89,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
 def _norms(
     model: nn.Module, initial: complexity.Matrices, x: torch.Tensor, margin: float
 ) -> dict[str, float]:
-    """Measures of the solution, those from bounds on classifiers also over the margin γ.
-
-    Where the margin is not positive there is nothing to divide by, and only the norms are left.
-    """
+    """Measures of the solution, those from bounds on classifiers also over a positive margin γ."""
     weights = complexity.layer_matrices(model)
     norms = {
         "l1_infinity_product": complexity.l1_infinity_product(weights),

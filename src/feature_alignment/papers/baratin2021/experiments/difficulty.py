@@ -31,6 +31,7 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     """
     p = run.parameters
     splits = draw_examples(run)
+    check_kernel_samples("baratin2021_difficulty.kernel_samples", p.kernel_samples, splits)
     x, y = (torch.cat(parts) for parts in zip(*splits.values(), strict=True))
     widths, generator = [p.width] * (p.linear_layers - 1), run.torch_stream("init")
     model = MLP(x[0].numel(), widths, CLASSES, "relu", True, generator, p.init, dtype=run.dtype)
@@ -63,15 +64,9 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
 
 
 def draw_examples(run: SeedRun[Difficulty]) -> Splits:
-    """The easy and the difficult examples, as `images` says, with the labels that are trained on.
-
-    Raises:
-        UserError: if fewer examples are trained on than the kernel is measured on.
-    """
-    p = run.parameters
-    available = {"easy examples": p.easy_samples, "difficult examples": p.difficult_samples}
-    check_kernel_samples("baratin2021_difficulty.kernel_samples", p.kernel_samples, available)
-    easy, rng = p.easy_samples, run.stream("data")
+    """The easy and the difficult examples, with the labels that are trained on."""
+    p, rng = run.parameters, run.stream("data")
+    easy = p.easy_samples
     if p.difficult_dataset is None:
         x, y = run.dataset.draw("train", easy + p.difficult_samples, rng)
         x_difficult, true = x[easy:], y[easy:]
@@ -79,9 +74,8 @@ def draw_examples(run: SeedRun[Difficulty]) -> Splits:
         x, y = x[:easy], y[:easy]
     else:
         x, y = run.dataset.draw("train", easy, rng)
-        x_difficult, y_difficult = run.datasets["difficult_dataset"].draw(
-            "train", p.difficult_samples, run.stream("data/difficult")
-        )
+        difficult, other = run.datasets["difficult_dataset"], run.stream("data/difficult")
+        x_difficult, y_difficult = difficult.draw("train", p.difficult_samples, other)
     labels = {"easy": y, "difficult": y_difficult}
     if p.images == "standardised":
         inputs = standardise(x, x_difficult)

@@ -48,17 +48,11 @@ def fourier_magnitudes(functions: np.ndarray) -> np.ndarray:
     is (n//2 + 1, m), row k for the frequency of k periods over the n points.
 
     Source: baratin2021, Figure 8 (left).
-
-    Example:
-        >>> wave = np.cos(2 * np.pi * 3 * np.arange(8) / 8)[:, None]
-        >>> fourier_magnitudes(wave).round(6)[:, 0].tolist()
-        [0.0, 0.0, 0.0, 1.0, 0.0]
     """
     n = len(functions)
     energy = np.abs(np.fft.rfft(functions, axis=0)) ** 2
     # Frequencies k and n − k of a real function have the same energy; only k is kept.
-    paired = slice(1, (n + 1) // 2)
-    energy[paired] *= 2
+    energy[1 : (n + 1) // 2] *= 2
     return np.sqrt(energy / energy.sum(axis=0))
 
 

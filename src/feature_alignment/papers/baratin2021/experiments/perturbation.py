@@ -94,9 +94,7 @@ def perturb(
         "singular": ({name: v[j] for name, v in found.directions.items()} for j in range(number)),
         "random": (_random_direction(network, random) for _ in range(number)),
     }
-    moved = {
-        kind: [_moved(network, way, size) for way in ways] for kind, ways in directions.items()
-    }
+    moved = {kind: [_moved(network, v, size) for v in group] for kind, group in directions.items()}
     for split, x in images.items():
         x = x.double()
         before = outputs_in_chunks(network, x)  # (n, c)
@@ -118,10 +116,8 @@ def perturb(
 
 def _moved(network: nn.Module, direction: Direction, size: float) -> Direction:
     """The parameters after a step of the given size along a direction of norm one."""
-    return {
-        name: w.detach() + size * direction[name].to(w.dtype)
-        for name, w in network.named_parameters()
-    }
+    weights = network.named_parameters()
+    return {name: w.detach() + size * direction[name].to(w.dtype) for name, w in weights}
 
 
 def _random_direction(network: nn.Module, generator: torch.Generator) -> Direction:

@@ -109,8 +109,7 @@ def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
             found[f"trace_ratio_{k}_smoothed_gain"] = highest - values.iloc[0]
     # A small preset can leave too few different values for a correlation.
     if min(rank[late].nunique(), accuracy[late].nunique()) > 1:
-        correlation = rank[late].rank().corr(accuracy[late].rank())
-        found["effective_rank_accuracy_spearman"] = correlation
+        found["effective_rank_accuracy_spearman"] = rank[late].rank().corr(accuracy[late].rank())
     return found
 
 

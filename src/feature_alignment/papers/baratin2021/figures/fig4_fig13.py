@@ -142,10 +142,9 @@ def hierarchy_numbers(curve: curves.Curve, epoch: float) -> curves.Numbers:
     alignments is still above half of its maximum at the last measured step, how long it would stay
     there is not known: the whole run counts, so that such runs tie at the top. What ends with
     `_after_epoch` is of the part of the curve from iteration `epoch` on, the end of the first
-    epoch, before which deep networks are slow.
+    epoch, before which deep networks are slow. The split is "both" where it is neither.
 
-    The split is "both" where it is neither. Source: baratin2021, Section 3.4 ("the ratio between
-    both alignments") and caption of Figure 13.
+    Source: baratin2021, Section 3.4 ("the ratio between both alignments"), caption of Figure 13.
     """
     easy, difficult = (curve("label_alignment", split=split) for split in SPLITS)
     found = {}

@@ -51,8 +51,7 @@ def random_problem(seed: int, p: Theory) -> Problem:
     """A random problem in float64, on the CPU."""
     generator, init = torch_stream(seed, "data"), torch_stream(seed, "init")
     network = MLP(p.dimension, [p.width], 1, "erf", True, init, "kaiming", dtype=torch.float64)
-    shape = (2, p.samples, p.dimension)
-    x, x_new = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    x, x_new = torch.randn(2, p.samples, p.dimension, generator=generator, dtype=torch.float64)
     y = torch.randn(p.samples, 1, generator=generator, dtype=torch.float64) * p.target_scale
     with torch.no_grad():
         residual = (y - network(x))[:, 0]
@@ -97,12 +96,10 @@ def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
     yield check_of("theorem1_transformation", _distance(found.T @ found, expected))
     change, change_new = phi @ beta, phi_new @ beta
     kernel = phi_new @ phi.T + (s**2 - 1) / norm**2 * torch.outer(change_new, change)
-    generic_kernel = phi_new @ found.T @ found @ phi.T
-    yield check_of("theorem1_kernel", _distance(kernel, generic_kernel))
+    yield check_of("theorem1_kernel", _distance(kernel, phi_new @ found.T @ found @ phi.T))
     # What the transformation that was found predicts, without knowledge of β or of Theorem 1.
     (coefficients,) = generic.coefficients
-    found_change = phi_new @ coefficients[0]
-    yield check_of("theorem1_predictions", _distance(found_change, change_new))
+    yield check_of("theorem1_predictions", _distance(phi_new @ coefficients[0], change_new))
     # ‖β̂‖ = s‖θ̂ − θ₀‖; θ₀ is missing in the proof's sketch and, as σ = ‖θ̂ − θ‖, in A.3.1.
     layout = matrix_layout(problem.network)
     first = torch.cat([w.flatten() for w in layout.join(copy_parameters(problem.network)).values()])
@@ -237,9 +234,8 @@ def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
         ]
     )
     rows = (dict(zip(layers, row, strict=True)) for row in zip(*problem.features, strict=True))
-    expected = torch.stack(
-        [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
-    )
+    flat = [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
+    expected = torch.stack(flat)
     yield check_of("flow_kernel", _distance(transformed @ transformed.T, expected @ expected.T))
     generator, free = stream(0, "flow"), [False] * len(models)
     minimum = minimise_jointly(

@@ -126,8 +126,7 @@ def _solve(
     kernel = torch.as_tensor(solver.adapted_kernel(task.x)).to(initial)
     label = torch.outer(change, change)
     for metric, matrix in (("initial_label_similarity", initial), ("label_similarity", kernel)):
-        similarity = cosine_similarity(matrix, label)
-        result.add(metric, similarity, step=solver.n_iter_, model=model)
+        result.add(metric, cosine_similarity(matrix, label), step=solver.n_iter_, model=model)
     return _nmse(predictions, task.y_test)
 
 

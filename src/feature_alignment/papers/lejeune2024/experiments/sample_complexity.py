@@ -124,10 +124,7 @@ class _Course:
 def _train_on(
     run: SeedRun[SampleComplexity], n: int, data: Samples, test: Samples, result: SeedResult
 ) -> None:
-    """Train until the test accuracy has not improved for `patience` epochs, and record the best.
-
-    Choosing the epoch on the test set is the released code's way.
-    """
+    """Train until the test accuracy stays, and record the best epoch, as the released code does."""
     p, (x, y) = run.parameters, data
     network = _network(run, x.shape[1:], int(y.max()) + 1)
     mode = MODES[p.model]
@@ -135,7 +132,7 @@ def _train_on(
     optimizer = _optimizer(p, model)
     # The samples of a smaller n are among those of a larger one.
     draws, batches = run.torch_stream("samples"), run.torch_stream(f"batches/{n}")
-    kept = torch.randperm(len(x), generator=draws)[:n]
+    chosen = torch.randperm(len(x), generator=draws)[:n]
     batch = min(p.batch_size, n // 5)
     course = _Course({"samples": draws, "batches": batches}, torch.zeros(len(x), dtype=torch.bool))
     progress = Progress(p.max_epochs, f"{run.label}, n = {n}")
@@ -146,14 +143,14 @@ def _train_on(
     if checkpoint is not None:
         progress.start_after(checkpoint.restore(parts))
     while not course.ended(p):
-        redrawn = p.sampling == "redrawn"
-        chosen = torch.randperm(len(x), generator=draws)[:n] if redrawn else kept
+        if p.sampling == "redrawn":
+            chosen = torch.randperm(len(x), generator=draws)[:n]
         course.seen[chosen] = True
-        chosen = chosen.to(x.device)
+        place = chosen.to(x.device)
         recorder = train(
             model,
-            x[chosen],
-            y[chosen],
+            x[place],
+            y[place],
             loss=cross_entropy,
             optimizer=optimizer,
             steps=n // batch,

@@ -58,10 +58,9 @@ def table(runs: Runs) -> FigureTable:
 def _saving(by_size: pd.DataFrame) -> float:
     """How many times as many samples fixed features need as adaptive ones for the same error.
 
-    The error is that of whichever is better at the smallest size n. The other one's need is
-    interpolated in log n and log error between the sizes that were run, and divided by n; below 1
-    it is the adaptive features that need more. Where not even the largest size reaches the error,
-    that size counts, and the factor is at least so far from 1.
+    The error is that of whichever is better at the smallest size n. The other one's need is divided
+    by n; below 1 it is the adaptive features that need more. Where not even the largest size
+    reaches the error, that size counts, and the factor is at least so far from 1.
     """
     adaptive, fixed = by_size["adaptive"], by_size["fixed"]
     if adaptive.iloc[0] <= fixed.iloc[0]:
@@ -70,7 +69,7 @@ def _saving(by_size: pd.DataFrame) -> float:
 
 
 def _needed(errors: pd.Series, wanted: float) -> float:
-    """The size at which errors by size, in increasing order, first come down to the one wanted."""
+    """The size at which errors come down to the one wanted, interpolated in both logarithms."""
     least = np.minimum.accumulate(np.log(np.maximum(errors.to_numpy(float), LEAST_ERROR)))
     sizes = np.log(errors.index.to_numpy(float))
     level = np.log(max(wanted, LEAST_ERROR))
@@ -122,8 +121,8 @@ def _draw_published(ax: Axes, errors: pd.DataFrame) -> None:
     sizes = set(errors["n"])
     for place, (model, values) in enumerate(PUBLISHED.items(), start=-1):
         for n in sizes & set(values):
-            at = n * DODGE**place
-            ax.plot(at, values[n], "x", color=COLOURS[model], markersize=6, zorder=3)
+            x, colour = n * DODGE**place, COLOURS[model]
+            ax.plot(x, values[n], "x", color=colour, markersize=6, zorder=3)
     ax.plot([], [], "x", color=COLOURS["reference"], markersize=6, label="published, real MNIST")
 
 

@@ -66,9 +66,8 @@ def draw(table: FigureTable) -> Picture:
 
 def _draw_curves(ax: Axes, rows: pd.DataFrame) -> None:
     style.broken_axis(ax, rows["step"])
-    for (optimizer, (name, colour)), (share, (line, labels)) in product(
-        OPTIMIZERS.items(), SHARES.items()
-    ):
+    looks = product(OPTIMIZERS.items(), SHARES.items())
+    for (optimizer, (name, colour)), (share, (line, labels)) in looks:
         own = rows_where(rows, optimizer=optimizer, random_label_share=share)
         draw_curve(ax, own, colour, f"{name}, {labels}", linestyle=line)
 
