@@ -45,12 +45,12 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
     measured = (
         explicit(at, p.steps) if isinstance(at, tuple) else geometric(p.steps, at.first, at.ratio)
     )
-    rates = {"lr": p.learning_rate, "momentum": p.momentum, "weight_decay": p.weight_decay}
+    rate, decay = p.learning_rate, p.weight_decay
     recorder = train(
         model,
         *splits["train"],
         loss=cross_entropy,
-        optimizer=torch.optim.SGD(model.parameters(), **rates),
+        optimizer=torch.optim.SGD(model.parameters(), rate, p.momentum, weight_decay=decay),
         steps=p.steps,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),

@@ -38,13 +38,13 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     model = model.to(run.device)
     for i in range(2, p.linear_layers - 1 if p.tied else 2):
         model.layers[i] = model.layers[1]
-    rates = {"lr": p.learning_rate, "momentum": p.momentum, "weight_decay": p.weight_decay}
+    rate, decay = p.learning_rate, p.weight_decay
     recorder = train(
         model,
         x,
         y,
         loss=cross_entropy,
-        optimizer=torch.optim.SGD(model.parameters(), **rates),
+        optimizer=torch.optim.SGD(model.parameters(), rate, p.momentum, weight_decay=decay),
         steps=p.steps,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),

@@ -28,7 +28,6 @@ from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.checks import Check, check_of
 
-MATRIX_PENALTIES = {"square": square_penalty, "logarithmic": logarithmic_matrix_penalty}
 Blocks = list[torch.Tensor]
 """Tangent features by layer, (n, k, d) each, with the bias's column."""
 
@@ -144,7 +143,7 @@ def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
     """The alternating solver against descents over all M, and both forms of the adapted kernel."""
     features, residual = problem.features, problem.residual
     fixed = [False] * (len(features) - 1) + [True]
-    for name, penalty in MATRIX_PENALTIES.items():
+    for name, penalty in (("square", square_penalty), ("logarithmic", logarithmic_matrix_penalty)):
         generator = stream(problem.seed, f"theorem2/{name}")
         generic = minimise_jointly(features, residual, penalty, generator, starts, fixed)
         model = AdaptiveTangentFeatures(
@@ -190,7 +189,7 @@ def lemma_5(seed: int, starts: int) -> Iterator[Check]:
     generator = stream(seed, "lemma5")
     products = torch.as_tensor(4 * generator.standard_normal((3, 2))), 2 * torch.eye(2).double()
     worst = 0.0
-    for name, penalty in MATRIX_PENALTIES.items():
+    for name, penalty in (("square", square_penalty), ("logarithmic", logarithmic_matrix_penalty)):
         for b in products:
             block = torch.eye(b.numel()).to(b).view(-1, *b.shape)
             found = minimise_jointly([block], b.flatten(), penalty, generator, starts, [False])

@@ -44,7 +44,7 @@ def derived_rows(metrics: pd.DataFrame) -> pd.DataFrame:
     """All rows derived of those of all runs, tidy and at the last step, as in metrics.yaml."""
     whole = metrics[metrics["layer"] == "all"]
     wide = whole.pivot_table(index=[*RUN, "step"], columns=["metric", "split"], values="value")
-    runs = {names: run.droplevel(RUN) for names, run in wide.groupby(RUN, sort=False)}
+    runs = {names: run.droplevel([*RUN]) for names, run in wide.groupby(RUN, sort=False)}
     quantities = {names: _quantities(run) for names, run in runs.items()}
     found = [row for names, run in runs.items() for row in _of_run(names, run)]
     last = {names: run.iloc[-1] for names, run in quantities.items()}
