@@ -30,9 +30,7 @@ TestImages = Annotated[
 BaseWidth = Annotated[Count, Field(description="Channels of the first convolution.")]
 Updates = Annotated[Count, Field(description="Iterations (updates) of SGD.")]
 HiddenWidth = Annotated[Count, Field(description="Units of each hidden layer.")]
-LinearLayers = Annotated[
-    int, Field(ge=2, description="Number of linear layers, the output layer included.")
-]
+LinearLayers = Annotated[int, Field(ge=2, description="Linear layers, the output layer included.")]
 ClassifierRate = Annotated[Positive, Field(description="Step size of SGD on the cross-entropy.")]
 SGDMomentum = Annotated[Momentum, Field(description="Momentum of SGD.")]
 Batch = Annotated[Count, Field(description="Batch size of SGD.")]
@@ -167,9 +165,7 @@ class Complexity(Parameters, experiment="complexity"):
     seeds: Seeds = by_figure(3, "Number of seeds, that of the network's section.")
     model: Literal["mlp", "vgg19"] = by_figure("mlp", "The network, and its section.")
     dataset: Literal["mnist", "cifar10"] = by_figure("mnist", "The images; ten classes.")
-    width: Count = by_figure(
-        256, "Units of the hidden layer, or channels of the first convolution."
-    )
+    width: Count = by_figure(256, "Units of the hidden layer, or the first convolution's channels.")
     init: Init = by_figure("pytorch", "Initial weights, see models.initialisation.new_linear.")
     random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
 

@@ -13,10 +13,7 @@ from torch import nn
 from feature_alignment.kernels.jacobian import Direction, top_singular_directions
 from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.baratin2021.parameters import Perturbation
-from feature_alignment.pipeline.labelled_images import (
-    CLASSES,
-    labelled_images,
-)
+from feature_alignment.pipeline.labelled_images import CLASSES, labelled_images
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks

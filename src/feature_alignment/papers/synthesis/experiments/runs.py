@@ -82,16 +82,12 @@ def run_seed(run: SeedRun[Runs]) -> SeedResult:
     labels = nn.functional.one_hot(y if y.ndim == 1 else y[:, -1], task.classes)
     batch = Batch(x, labels.to(run.dtype))
     plan = plan_capture(model, traced, output=output)
-    path = UpdatePath(
-        model, lambda now: tangent_trace(now, traced, plan=plan), TRACE_EVERY[p.network]
-    )
+    path = UpdatePath(model, lambda m: tangent_trace(m, traced, plan=plan), TRACE_EVERY[p.network])
     probes = [
         TangentKernelProbe({"train": batch}, output=output),
         AdaptedKernelProbe(model, batch, points=p.path_points, output=output),
         FeatureProbe(model, x, layers=task.layers, **task.feature_options),
-        lambda step, now: Measurement(
-            [Row(WHOLE_NETWORK, "train", "path_complexity", path.complexity)]
-        ),
+        lambda *_: Measurement([Row(WHOLE_NETWORK, "train", "path_complexity", path.complexity)]),
     ]
     rate = RATES[p.optimizer][p.network]
     if p.optimizer == "gd":
