@@ -49,9 +49,9 @@ def labelled_images(
     """Draw the images of a seed; the same for all shares of random labels.
 
     So many training and test images, None for all there are; of the training labels a share is
-    drawn anew. Per-channel statistics are of the training images, as in the released code. The
-    results are standardised images with the labels that are trained on (`train`) and the true ones
-    (`test`), and the share of the training labels that are not the true ones.
+    drawn anew. The results are images, standardised by channel as the training images are, with the
+    labels that are trained on (`train`) and the true ones (`test`), and the share of the training
+    labels that are not the true ones.
 
     Raises:
         UserError: if the dataset has fewer images than are asked for.

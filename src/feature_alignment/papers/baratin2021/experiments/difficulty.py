@@ -64,7 +64,7 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
 
 
 def draw_examples(run: SeedRun[Difficulty]) -> Splits:
-    """The easy and the difficult examples, with the labels that are trained on."""
+    """The easy and the difficult examples, as `images` says, with the labels to train on."""
     p, rng = run.parameters, run.stream("data")
     easy = p.easy_samples
     if p.difficult_dataset is None:
