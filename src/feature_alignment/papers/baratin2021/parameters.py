@@ -27,10 +27,10 @@ TrainImages = Annotated[
 TestImages = Annotated[
     int | None, Field(ge=10, description="Test images, drawn at random; null for all.")
 ]
+BaseWidth = Annotated[Count, Field(description="Channels of the first convolution.")]
+Updates = Annotated[Count, Field(description="Iterations (updates) of SGD.")]
 HiddenWidth = Annotated[Count, Field(description="Units of each hidden layer.")]
-LinearLayers = Annotated[
-    int, Field(ge=2, description="Number of linear layers, the output layer included.")
-]
+LinearLayers = Annotated[int, Field(ge=2, description="Linear layers, the output layer included.")]
 ClassifierRate = Annotated[Positive, Field(description="Step size of SGD on the cross-entropy.")]
 SGDMomentum = Annotated[Momentum, Field(description="Momentum of SGD.")]
 Batch = Annotated[Count, Field(description="Batch size of SGD.")]
@@ -43,38 +43,30 @@ Kappa = Literal["max", "fixed", "literal", "trace", "lambda_max"]
 class ClassificationMLP(Section):
     """What differs for the MLP (Figures 11 and 12), whose training costs little."""
 
-    steps: Count = 30000
-    """Iterations (updates) of SGD."""
+    steps: Updates = 30000
     seeds: Seeds = 5
 
 
 class ClassificationLate(Section):
     """A narrower VGG19 that trains on where the wide one's training is cut short."""
 
-    base_width: Count = 16
-    """Channels of the first convolution."""
+    base_width: BaseWidth = 16
     train_samples: TrainImages = 5000
     test_samples: TestImages = 1000
-    steps: Count = 6000
-    """Iterations (updates) of SGD."""
+    steps: Updates = 6000
     seeds: Seeds = 3
 
 
 class Classification(Parameters, experiment="classification"):
-    """Image classifiers: the tangent kernel's spectrum and label alignment during training.
-
-    Figures 2, 3, 11, 12 and 14.
-    """
+    """Classifiers' tangent kernel and label alignment in training (Figures 2, 3, 11, 12 and 14)."""
 
     train_samples: TrainImages = None
     test_samples: TestImages = None
     kernel_samples: int = Field(default=100, ge=10)
-    """Images of the training batch, and of the test batch, on which the tangent kernel is
-    measured."""
+    """Training images, and test images, on which the tangent kernel is measured."""
     evaluation_samples: int | None = Field(default=None, ge=10)
-    """Training images, and test images, on which loss and accuracy are computed, the first of
-    those drawn; null for all. All of CIFAR-10 at each measurement can cost more than a short
-    training."""
+    """Training images, and test images, the first of those drawn, on which loss and accuracy are
+    computed; null for all, which for CIFAR-10 can cost more than a short training."""
     base_width: Count = 64
     """Channels of the first convolution of VGG19 and ResNet18."""
     width: Count = 80
@@ -82,21 +74,17 @@ class Classification(Parameters, experiment="classification"):
     linear_layers: int = Field(default=6, ge=2)
     """Number of linear layers of the MLP, the output layer included."""
     batch_norm: Different[Literal["vgg", "resnet18"]] = ("resnet18",)
-    """Networks with a batch norm after each convolution, as in the released code; the text does not
-    say."""
+    """Networks with a batch norm after convolutions (the released code's; the text is silent)."""
     init: Init = "kaiming_zero_bias"
-    """Initial weights, see models.initialisation.new_linear; the text names none, the released code
-    has Kaiming's with zero biases."""
+    """Initial weights; the text names none, the released code has Kaiming's with zero biases."""
     momentum: SGDMomentum = 0.9
     weight_decay: NotNegative = 0
     """Weight decay of SGD (the text has none, the released code 0.0005)."""
     batch_size: Count = 100
     """Batch size of SGD (the released code has 128)."""
     augmentation: bool = False
-    """Whether training images are shifted and mirrored at random, as in the released code; the text
-    has no augmentation."""
-    steps: Count = 30000
-    """Iterations (updates) of SGD."""
+    """Whether training images are shifted and mirrored at random (only in the released code)."""
+    steps: Updates = 30000
     measure_at: Schedule = Geometric()
     """Steps at which the network is measured: a list, or the two numbers of a geometric schedule,
     step 0 and the integer parts of first * ratio^j. Step 0 is before the first update; the last
@@ -144,8 +132,7 @@ class ComplexityMLP(ComplexityPart):
     widths: Several[Count] = Field(
         default=(16, 32, 64, 128, 256, 512, 1024, 2048, 5000), min_length=2
     )
-    """Units of the hidden layer, in increasing order; 5000 make 4 million parameters, the paper's
-    largest network."""
+    """Units of the hidden layer, in order; 5000 make 4 million parameters, the paper's largest."""
     random_label_shares: Several[Share] = Field(default=(0, 0.2, 0.4, 0.6, 0.8, 1), min_length=2)
     """Shares of random labels, in increasing order."""
     noisy_width: Count = 256
@@ -161,10 +148,7 @@ class ComplexityVGG19(ComplexityPart):
 
 
 class Complexity(Parameters, experiment="complexity"):
-    """Classifiers trained until the training loss is small, and measures of their complexity.
-
-    Figure 6 and eq. 18.
-    """
+    """Classifiers trained to a small loss, and measures of their complexity (Figure 6, eq. 18)."""
 
     mlp: ComplexityMLP = ComplexityMLP()
     """The MLP with one hidden layer on MNIST, as its width or the share of random labels grows."""
@@ -181,9 +165,7 @@ class Complexity(Parameters, experiment="complexity"):
     seeds: Seeds = by_figure(3, "Number of seeds, that of the network's section.")
     model: Literal["mlp", "vgg19"] = by_figure("mlp", "The network, and its section.")
     dataset: Literal["mnist", "cifar10"] = by_figure("mnist", "The images; ten classes.")
-    width: Count = by_figure(
-        256, "Units of the hidden layer, or channels of the first convolution."
-    )
+    width: Count = by_figure(256, "Units of the hidden layer, or the first convolution's channels.")
     init: Init = by_figure("pytorch", "Initial weights, see models.initialisation.new_linear.")
     random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
 
@@ -201,10 +183,7 @@ class DepthStudy(Section):
 
 
 class Difficulty(Parameters, experiment="difficulty"):
-    """Easy and difficult examples trained on together, and the label alignment on each.
-
-    Figures 4 and 13, Sections 3.4 and 3.5.
-    """
+    """Label alignment on easy and difficult examples trained on together (Figures 4 and 13)."""
 
     dataset: Literal["mnist", "kmnist"] = "mnist"
     """The easy examples; with random labels, the difficult ones too."""
@@ -213,8 +192,7 @@ class Difficulty(Parameters, experiment="difficulty"):
     difficult_samples: int = Field(default=1000, ge=10)
     """Difficult training examples, drawn at random."""
     kernel_samples: int = Field(default=100, ge=10)
-    """Easy examples, and difficult ones, on which the tangent kernel is measured; at most as many
-    as are trained on."""
+    """Easy examples, and difficult ones, of the kernel; at most as many as are trained on."""
     images: Literal["standardised", "unit_interval"] = "standardised"
     """Pixels as the network takes them: with mean 0 and deviation 1, or from 0 to 1."""
     width: HiddenWidth = 80
@@ -230,8 +208,7 @@ class Difficulty(Parameters, experiment="difficulty"):
     steps: Count = 5000
     """Iterations (updates) of SGD; the text does not say how many."""
     measure_at: Geometric = Geometric()
-    """The geometric schedule of measurements, step 0 and the integer parts of first * ratio^j; the
-    last step is always measured."""
+    """Measured steps: 0, the integer parts of first * ratio^j, and the last one."""
     alignment: Literal[
         "label_alignment", "label_alignment_equation_7", "label_alignment_equation_7_raw"
     ] = "label_alignment"
@@ -247,10 +224,7 @@ class Difficulty(Parameters, experiment="difficulty"):
 
 
 class Disk(Parameters, experiment="disk"):
-    """Gradient descent on the 2-d disk dataset, and its tangent kernel's eigenfunctions.
-
-    Figures 1 and 10, Appendix C.1.
-    """
+    """Gradient descent on the 2-d disk dataset, and kernel eigenfunctions (Figures 1 and 10)."""
 
     samples: int = Field(default=500, ge=8)
     """Training points n, uniform on the square [-1, 1]^2."""
@@ -282,10 +256,7 @@ class Disk(Parameters, experiment="disk"):
 
 
 class Fourier(Parameters, experiment="fourier"):
-    """Tangent-kernel eigenvectors of untrained networks on [0, 1], and their frequencies.
-
-    Figure 8.
-    """
+    """Tangent-kernel eigenvectors of untrained networks on [0, 1], by frequency (Figure 8)."""
 
     points: int = Field(default=50, ge=24)
     """Equally spaced points on [0, 1], ends included."""
@@ -301,10 +272,7 @@ class Fourier(Parameters, experiment="fourier"):
 
 
 class Interpolators(Parameters, experiment="interpolators"):
-    """Minimum-norm interpolators on rescaled random features, and norm-based bounds.
-
-    Figure 9, Appendix B.5.
-    """
+    """Minimum-norm interpolators on rescaled random features, and their bounds (Figure 9)."""
 
     points: int = Field(default=1000, ge=24)
     """Equally spaced points N, and as many random features, P = N."""
@@ -332,10 +300,7 @@ class Interpolators(Parameters, experiment="interpolators"):
 
 
 class Perturbation(Parameters, experiment="perturbation"):
-    """Output changes of a VGG11 along singular directions of its Jacobian and random ones.
-
-    Figure 7.
-    """
+    """Output changes of a VGG11 along its Jacobian's singular directions and others (Figure 7)."""
 
     dataset: Literal["cifar10", "svhn", "stl10"] = "cifar10"
     """The images; ten classes, at least 32 pixels a side."""
@@ -343,13 +308,11 @@ class Perturbation(Parameters, experiment="perturbation"):
     test_samples: int = Field(default=100, ge=6)
     """Test images on which the Jacobian is taken, and as many fresh ones that see the same
     perturbations (not stated in the paper)."""
-    base_width: Count = 64
-    """Channels of the first convolution."""
+    base_width: BaseWidth = 64
     directions: Count = 50
     """Singular directions, and random ones; less than ten times test_samples."""
     perturbation: Positive = 0.001
-    """Length of the perturbation relative to the norm of all parameters (not stated in the
-    paper)."""
+    """Length of the perturbation over the norm of all parameters (not stated in the paper)."""
     learning_rate: Positive = 0.01
     """Step size of SGD on the cross-entropy (not stated for this figure)."""
     momentum: SGDMomentum = 0.9
@@ -362,10 +325,7 @@ class Perturbation(Parameters, experiment="perturbation"):
 
 
 class Supernat(Parameters, experiment="supernat"):
-    """SuperNat and gradient descent on noisy linear regression.
-
-    Figure 5, Section 4.1.2.
-    """
+    """SuperNat and gradient descent on noisy linear regression (Figure 5, Section 4.1.2)."""
 
     samples: int = Field(default=50, ge=2)
     """Training points n."""
@@ -387,10 +347,7 @@ class Supernat(Parameters, experiment="supernat"):
 
 
 class Theory(Parameters, experiment="theory"):
-    """Numerical checks of the propositions, and of misprints, on random cases.
-
-    Section 4.1, Appendices A and B.
-    """
+    """Numerical checks of propositions and misprints (Section 4.1, Appendices A and B)."""
 
     seeds: Seeds = Field(
         default=20,

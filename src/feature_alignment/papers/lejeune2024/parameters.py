@@ -30,8 +30,7 @@ class TwoDigits(Parameters):
     hidden_layers: Count = 2
     """Hidden layers."""
     normalisation: Literal["unit-norm", "unit-variance"] = "unit-norm"
-    """Each image has mean 0 and norm 1, or, as the text says, mean 0 and variance 1, with which the
-    text's learning rate diverges."""
+    """Images have mean 0 and norm 1, or variance 1 as in the text, whose rate then diverges."""
     initialisation: Literal["kaiming", "lecun", "pytorch"] = "kaiming"
     """Initial weights, see `models.initialisation.new_linear`."""
     epochs: Count = 500
@@ -72,8 +71,7 @@ class DigitRegression(TwoDigits, experiment="digit_regression"):
     target_epochs: Count = 400
     """Epochs of training of the last layer that makes the linear targets."""
     path_points: int = Field(default=50, ge=2)
-    """Points of the straight path from initial to final parameters over which tangent features are
-    averaged, ends included."""
+    """Points, ends included, of the straight path over which tangent features are averaged."""
     precision: Precision = "float32"
     """Floating-point type of the training."""
 
@@ -100,8 +98,7 @@ class LowRank(TwoDigits, experiment="low_rank"):
     penalty: Literal["square", "absolute", "logarithmic"] = "square"
     """The solver's penalty on feature transformations."""
     learning_rate: Positive = 0.05
-    """Initial step size of SGD with momentum 0.9, annealed to zero by a cosine, for the two trained
-    models."""
+    """Initial step size of SGD with momentum 0.9, annealed by a cosine, for both trained models."""
     batch_size: Count = 50
     """Batch size of SGD."""
 
@@ -122,8 +119,7 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
     cnn_train_sizes: Sizes = (125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 50000)
     """Training-set sizes n of the CNN on CIFAR-10."""
     test_samples: int = Field(default=10000, ge=10)
-    """Test images of the MLP, drawn at random and evaluated after every epoch; with few of them,
-    chance ends runs early."""
+    """Test images of the MLP, drawn at random; with few of them, chance ends runs early."""
     cnn_test_samples: int = Field(default=10000, ge=10)
     """The same for the CNN."""
     mlp_width: int = Field(default=128, ge=2)
@@ -154,10 +150,7 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
 
 
 class Theory(Parameters, experiment="theory"):
-    """Checks of the theorems on small random problems (Sections 2 and 3, Appendix A.1).
-
-    They are Theorems 1 and 2, Lemma 5 and Propositions 3 and 4.
-    """
+    """Checks of Theorems 1 and 2, Lemma 5 and Propositions 3 and 4 on small random problems."""
 
     samples: int = Field(default=6, ge=2)
     """Training points of the random problem."""

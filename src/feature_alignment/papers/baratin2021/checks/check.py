@@ -10,12 +10,7 @@ BOUND_RATIO = "bound_ratio"
 
 
 def relative_deviation(found: ArrayLike, expected: ArrayLike) -> float:
-    """Largest |found − expected|, relative to the largest |expected|.
-
-    Example:
-        >>> relative_deviation([1.0, 2.0], [1.0, 4.0])
-        0.5
-    """
+    """Largest |found − expected|, relative to the largest |expected|."""
     found, expected = np.asarray(found), np.asarray(expected)
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
@@ -29,10 +24,8 @@ def misprint(
     statement: str, printed: ArrayLike, corrected: ArrayLike, expected: ArrayLike
 ) -> list[Check]:
     """The checks that a printed form misses what is expected and a corrected form meets it."""
-    return [
-        equation(statement, printed, expected, "printed"),
-        equation(statement, corrected, expected, "corrected"),
-    ]
+    forms = {"printed": printed, "corrected": corrected}
+    return [equation(statement, side, expected, form) for form, side in forms.items()]
 
 
 def inequality(statement: str, smaller: float, larger: float) -> Check:

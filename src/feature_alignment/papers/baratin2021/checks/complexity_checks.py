@@ -7,25 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.stats import gmean
 
-from feature_alignment.complexity.rademacher import (
-    all_signs,
-    finite_class_complexity,
-    interpolator_bound,
-    linear_class_bound,
-    linear_class_maximisers,
-    margin,
-    minimum_norm_interpolator,
-    multiclass_bound,
-    optimal_norm_scales,
-    ramp_loss,
-)
+from feature_alignment.complexity import rademacher
+from feature_alignment.complexity.rademacher import finite_class_complexity, margin, ramp_loss
+from feature_alignment.papers.baratin2021.checks import supernat
 from feature_alignment.papers.baratin2021.checks.check import equation, inequality, misprint
-from feature_alignment.papers.baratin2021.checks.supernat import (
-    optimal_update_scales,
-    supernat,
-    update_bound,
-)
 from feature_alignment.pipeline.checks import Check
 
 SAMPLES, PARAMETERS, CLASSES, MEMBERS, UPDATES = 8, 12, 3, 12, 3
@@ -47,26 +34,23 @@ def complexity_checks(generator: np.random.Generator) -> list[Check]:
     ]
 
 
-def _transform(generator: np.random.Generator, size: int = PARAMETERS) -> np.ndarray:
+def _transform(generator: np.random.Generator) -> np.ndarray:
     """A random invertible matrix A."""
-    return np.eye(size) + 0.2 * generator.standard_normal((size, size))
+    return np.eye(PARAMETERS) + 0.2 * generator.standard_normal((PARAMETERS, PARAMETERS))
 
 
 def _linear_classes(features: np.ndarray, generator: np.random.Generator) -> list[Check]:
-    """Proposition 10, and Theorem 2 for a sum of updates, in both its forms.
-
-    The class of a flow is the product of its updates' classes, so that the supremum over the sum
-    is the sum of the suprema: maximising each update is exact.
-    """
-    signs = all_signs(SAMPLES)
+    """Proposition 10, and Theorem 2 for a sum of updates, in both its forms."""
+    # A flow's class is the product of its updates' classes: maximising each update is exact.
+    signs = rademacher.all_signs(SAMPLES)
     complexities, bounds, by_features, norms = [], [], [], []
     for _ in range(UPDATES):
         transform, radius = _transform(generator), generator.uniform(0.5, 2)
-        best = linear_class_maximisers(features, transform, radius, signs)
+        best = rademacher.linear_class_maximisers(features, transform, radius, signs)
         complexities.append(np.mean(signs * (best @ features.T)))
-        bounds.append(linear_class_bound(features, transform, radius))
+        bounds.append(rademacher.linear_class_bound(features, transform, radius))
         evolved = np.linalg.solve(transform, features.T).T  # Φ_t = A_t⁻¹Φ
-        best = linear_class_maximisers(evolved, np.eye(PARAMETERS), radius, signs)
+        best = rademacher.linear_class_maximisers(evolved, np.eye(PARAMETERS), radius, signs)
         by_features.append(np.mean(signs * (best @ evolved.T)))
         norms.append(radius / SAMPLES * np.linalg.norm(evolved))
     return [
@@ -82,42 +66,33 @@ def _optimal_scales(features: np.ndarray, y: np.ndarray) -> list[Check]:
     left, singular_values, right = np.linalg.svd(features, full_matrices=False)
     eigenvalues, modes = singular_values**2, left.T @ y
     gradient = -modes / SAMPLES  # at f = 0
-    update = optimal_update_scales(gradient)
-    norm = optimal_norm_scales(eigenvalues, modes)
-    numerical_update = _minimiser(lambda nu: update_bound(eigenvalues, gradient, nu))
-    numerical_norm = _minimiser(lambda nu: interpolator_bound(eigenvalues, modes, nu))
-    rescaled = right.T @ np.diag(norm**-0.5) @ right @ features.T  # A⁻¹Φᵀ
-    size = np.linalg.norm(rescaled)
+    update = supernat.optimal_update_scales(gradient)
+    norm = rademacher.optimal_norm_scales(eigenvalues, modes)
+    numerical_update = _minimiser(lambda nu: supernat.update_bound(eigenvalues, gradient, nu))
+    numerical_norm = _minimiser(lambda nu: rademacher.interpolator_bound(eigenvalues, modes, nu))
+    size = np.linalg.norm(right.T @ np.diag(norm**-0.5) @ right @ features.T)  # of A⁻¹Φᵀ
     left_side = eigenvalues * gradient**2 * np.sum(eigenvalues / update)  # of eq. 89, without η²
-    right_side = (
-        eigenvalues / update**2 * np.sum(update * eigenvalues * (LEARNING_RATE * gradient) ** 2)
-    )
+    squares = (LEARNING_RATE * gradient) ** 2
+    right_side = eigenvalues / update**2 * np.sum(update * eigenvalues * squares)
     return [
-        equation("prop3", numerical_update, update / _geometric_mean(update)),
-        equation("prop14", numerical_norm, norm / _geometric_mean(norm)),
+        equation("prop3", numerical_update, update / gmean(update)),
+        equation("prop14", numerical_norm, norm / gmean(norm)),
         *misprint("eq88", size, size**2, np.sum(eigenvalues / norm)),
         *misprint("eq89", left_side, LEARNING_RATE**2 * left_side, right_side),
     ]
 
 
 def _minimiser(objective: Callable[[np.ndarray], float]) -> np.ndarray:
-    """Minimiser over ν > 0, (n,), of an objective that ignores a common factor of ν.
-
-    Returned with geometric mean 1. The objective's logarithm is convex in log ν.
-    """
+    """Minimiser over ν > 0, (n,), with geometric mean 1, of an objective that ignores a factor."""
     found = minimize(
-        lambda log: np.log(objective(np.exp(log))),
+        lambda log: np.log(objective(np.exp(log))),  # convex in log ν
         np.zeros(SAMPLES),
         jac="3-point",
         method="BFGS",
         options={"gtol": 1e-9},
     )
     nu = np.exp(found.x)
-    return nu / _geometric_mean(nu)
-
-
-def _geometric_mean(values: np.ndarray) -> float:
-    return float(np.exp(np.log(values).mean()))
+    return nu / gmean(nu)
 
 
 def _algorithm(features: np.ndarray, y: np.ndarray) -> list[Check]:
@@ -131,11 +106,11 @@ def _algorithm(features: np.ndarray, y: np.ndarray) -> list[Check]:
         metric = transform @ transform.T
         natural = natural - LEARNING_RATE * np.linalg.solve(metric, features.T @ gradient)
         weights = weights - LEARNING_RATE * scaled.T @ gradient
-        nu = optimal_update_scales(left.T @ gradient)
+        nu = supernat.optimal_update_scales(left.T @ gradient)
         step = right.T @ np.diag(np.sqrt(nu)) @ right + outside  # eq. 15
         weights, scaled = step.T @ weights, np.linalg.solve(step, scaled.T).T
         transform = transform @ step
-    flow = supernat(features, y, LEARNING_RATE, UPDATES, "literal")
+    flow = supernat.supernat(features, y, LEARNING_RATE, UPDATES, "literal")
     original = np.linalg.solve(transform.T, weights)  # w = A_t⁻ᵀ w̃
     spectrum = np.linalg.svd(scaled, compute_uv=False)
     return [
@@ -147,7 +122,7 @@ def _algorithm(features: np.ndarray, y: np.ndarray) -> list[Check]:
 
 def _interpolator(features: np.ndarray, y: np.ndarray) -> list[Check]:
     """Eq. 81, and the covariance of the interpolator under label noise that follows it."""
-    found = minimum_norm_interpolator(features, y)
+    found = rademacher.minimum_norm_interpolator(features, y)
     linear_map = features.T @ np.linalg.inv(features @ features.T)  # w* = linear_map @ y
     right = np.linalg.svd(features, full_matrices=False)[2]
     covariance = right.T @ np.diag(1 / found.eigenvalues) @ right  # for σ = 1
@@ -159,7 +134,7 @@ def _interpolator(features: np.ndarray, y: np.ndarray) -> list[Check]:
 
 def _multiclass(generator: np.random.Generator) -> list[Check]:
     """Lemma 12 on finite classes, Theorem 13 on members of a linear class, eqs. 58 and 74."""
-    signs = all_signs(SAMPLES)
+    signs = rademacher.all_signs(SAMPLES)
     labels = generator.integers(CLASSES, size=SAMPLES)
     gamma = generator.uniform(0.2, 2)
     scores = generator.standard_normal((MEMBERS, SAMPLES, CLASSES))
@@ -168,21 +143,20 @@ def _multiclass(generator: np.random.Generator) -> list[Check]:
     margins = scores[..., 0] * np.sign(labels - 0.5)  # of a binary classifier
     binary = finite_class_complexity(ramp_loss(margins, gamma), signs)
     contracted = finite_class_complexity(scores[..., 0], signs) / gamma
-
     features = generator.standard_normal((SAMPLES, CLASSES, PARAMETERS))
     transform, radius = _transform(generator), generator.uniform(0.5, 2)
     rows = np.arange(SAMPLES)
     against = features[rows, labels] - features[rows, (labels + 1) % CLASSES]
-    members = linear_class_maximisers(against, transform, radius, signs)
+    members = rademacher.linear_class_maximisers(against, transform, radius, signs)
     outputs = np.einsum("mp,iyp->miy", members, features)
     linear = finite_class_complexity(ramp_loss(margin(outputs, labels), gamma), signs)
-
+    bound = rademacher.multiclass_bound(features, transform, radius, gamma)
     delta = np.eye(CLASSES)[labels]
     epsilon = 2 * delta - 1
     return [
         inequality("eq58", binary, contracted),
         inequality("lemma12", loss, CLASSES / gamma * by_class),
-        inequality("thm13", linear, multiclass_bound(features, transform, radius, gamma)),
+        inequality("thm13", linear, bound),
         *misprint("eq74", (epsilon + 0.5) / 2, (epsilon + 1) / 2, delta),
     ]
 
@@ -190,8 +164,8 @@ def _multiclass(generator: np.random.Generator) -> list[Check]:
 def _generalisation(generator: np.random.Generator) -> Check:
     """Eq. 56 over many samples from a finite population: in 1 − δ of them the bound has to hold.
 
-    The smaller side is the (1 − δ)-quantile over samples of the largest L₀ − L̂_γ of a class's
-    members over the rest of the bound, so that the larger is 1. 200 signs stand for all.
+    The smaller side is a quantile of the largest L₀ − L̂_γ of a class's members over the rest of the
+    bound, so that the larger is 1. 200 signs stand for all.
     """
     labels = generator.integers(CLASSES, size=POPULATION)
     scores = generator.standard_normal((MEMBERS, POPULATION, CLASSES)) + np.eye(CLASSES)[labels]

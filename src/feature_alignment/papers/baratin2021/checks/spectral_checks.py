@@ -8,14 +8,9 @@ import numpy as np
 
 from feature_alignment.kernels.eigenfunctions import eigenfunctions
 from feature_alignment.kernels.spectrum import effective_rank
+from feature_alignment.papers.baratin2021.checks import function_updates as updates
 from feature_alignment.papers.baratin2021.checks.check import equation, misprint
-from feature_alignment.papers.baratin2021.checks.function_updates import (
-    FunctionBasis,
-    function_update,
-    metric_eigenfunctions,
-    principal_components,
-    time_constants,
-)
+from feature_alignment.papers.baratin2021.checks.function_updates import FunctionBasis
 from feature_alignment.pipeline.checks import Check
 
 INPUTS, OUTPUTS, PARAMETERS = 30, 2, 12
@@ -30,26 +25,26 @@ def spectral_checks(generator: np.random.Generator) -> list[Check]:
     sizes = np.arange(1, PARAMETERS + 1) ** -0.5
     features = sizes * generator.standard_normal((INPUTS, OUTPUTS, PARAMETERS))
     gradient = generator.standard_normal((len(SAMPLES), OUTPUTS))
+    # As printed in eq. 5, μ_j = λ_j/Σ_i λ_j = 1/r, whose entropy is log r whatever the eigenvalues.
+    three_equal = np.array([1.0] * 3 + [1e-15] * 4)
     return [
         *_eigenfunctions(features),
         *_updates(features, gradient),
         *_principal_components(features[:, :1]),
         *_regression(features[:, :1], generator),
-        *_effective_rank(),
+        *misprint("eq5", len(three_equal), effective_rank(three_equal), 3),
     ]
 
 
 def _eigenfunctions(features: np.ndarray) -> list[Check]:
-    """Proposition 4: metric and kernel have the same spectrum, and u_j are eigenfunctions.
-
-    Its proof takes ⟨u_j, u_j'⟩ from v_j and v_j' (eq. 31), where eq. 30 has v_j twice.
-    """
+    """Proposition 4: metric and kernel have the same spectrum, and u_j are eigenfunctions."""
     rows = features.reshape(-1, PARAMETERS)
     from_kernel = eigenfunctions(rows @ rows.T, PARAMETERS, OUTPUTS)
-    from_metric = metric_eigenfunctions(features)
+    from_metric = updates.metric_eigenfunctions(features)
     functions = from_metric.functions.reshape(-1, PARAMETERS)
     metric = rows.T @ rows / INPUTS
     values, vectors = np.linalg.eigh(metric)
+    # Its proof takes ⟨u_j, u_j'⟩ from v_j and v_j' (eq. 31), where eq. 30 has v_j twice.
     printed = np.sqrt(values[:, None] / values)  # v_jᵀgv_j/√(λ_jλ_j')
     whitened = vectors / np.sqrt(values)
     signs = np.sign((functions * from_kernel.functions).sum(axis=0))
@@ -65,13 +60,15 @@ def _updates(features: np.ndarray, gradient: np.ndarray) -> list[Check]:
     rows = features[SAMPLES].reshape(-1, PARAMETERS)
     step = -LEARNING_RATE * rows.T @ gradient.ravel()  # δw
     direct = features @ step
-    population = metric_eigenfunctions(features)
-    components = principal_components(features, SAMPLES)
+    bases = updates.metric_eigenfunctions(features), updates.principal_components(features, SAMPLES)
+    by_population, by_components = (
+        updates.function_update(basis, SAMPLES, gradient, LEARNING_RATE) for basis in bases
+    )
     left, singular_values, right = np.linalg.svd(rows, full_matrices=False)
     overlap = singular_values * (left.T @ gradient.ravel())  # √λ_j u_jᵀ∇L
     return [
-        equation("lemma1", function_update(population, SAMPLES, gradient, LEARNING_RATE), direct),
-        equation("prop6", function_update(components, SAMPLES, gradient, LEARNING_RATE), direct),
+        equation("lemma1", by_population, direct),
+        equation("prop6", by_components, direct),
         *misprint("eq46", overlap, -LEARNING_RATE * overlap, right @ step),
     ]
 
@@ -82,26 +79,18 @@ def _principal_components(features: np.ndarray) -> list[Check]:
     own = functions[SAMPLES]  # (n, n)
     rows = features[SAMPLES, 0]
     right = np.linalg.svd(rows, full_matrices=False)[2]
+    right = right * np.sign(np.einsum("ij,ip,jp->j", own, rows, right))[:, None]  # those of `own`
+    scaled, rooted = own * basis.eigenvalues, own * np.sqrt(basis.eigenvalues)
     return [
         equation("lemma8", kernel @ own, functions * basis.eigenvalues),
         *misprint("lemma8_proof", functions @ own.T, functions * basis.eigenvalues @ own.T, kernel),
-        *misprint(
-            "appendix_a52",
-            own * basis.eigenvalues @ _aligned(right, rows, own),
-            own * np.sqrt(basis.eigenvalues) @ _aligned(right, rows, own),
-            rows,
-        ),
+        *misprint("appendix_a52", scaled @ right, rooted @ right, rows),
     ]
-
-
-def _aligned(right: np.ndarray, rows: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The right singular vectors with the signs that belong to the left ones."""
-    return right * np.sign(np.einsum("ij,ip,jp->j", own, rows, right))[:, None]
 
 
 def _scalar_case(features: np.ndarray) -> tuple[FunctionBasis, np.ndarray, np.ndarray]:
     """Principal components of one output, k(x, x_i) (N, n) and the functions (N, n)."""
-    basis = principal_components(features, SAMPLES)
+    basis = updates.principal_components(features, SAMPLES)
     kernel = features[:, 0] @ features[SAMPLES, 0].T
     return basis, kernel, basis.functions[:, 0]
 
@@ -122,7 +111,7 @@ def _regression(features: np.ndarray, generator: np.random.Generator) -> list[Ch
     initial, target = functions[SAMPLES].T @ (rows @ start), functions[SAMPLES].T @ y
     decay = (1 - rate * basis.eigenvalues) ** STEPS
     time = np.arange(1, STEPS + 1)[:, None]
-    constants = time_constants(basis.eigenvalues)
+    constants = updates.time_constants(basis.eigenvalues)
     return [
         equation("prop7", features[:, 0] @ solution + difference, direct),
         equation("prop9", functions @ (target + decay * (initial - target)), direct),
@@ -133,10 +122,3 @@ def _regression(features: np.ndarray, generator: np.random.Generator) -> list[Ch
             (1 - rate * basis.eigenvalues[1:]) ** time,
         ),
     ]
-
-
-def _effective_rank() -> list[Check]:
-    """Eq. 5: three equal eigenvalues and four of almost zero have the effective rank 3."""
-    eigenvalues = np.array([1.0] * 3 + [1e-15] * 4)
-    # As printed, μ_j = λ_j/Σ_i λ_j = 1/r, whose entropy is log r whatever the eigenvalues.
-    return misprint("eq5", len(eigenvalues), effective_rank(eigenvalues), 3)

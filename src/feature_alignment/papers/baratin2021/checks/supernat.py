@@ -25,27 +25,17 @@ _SMALLEST = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True)
 class Flow:
-    """Training of a linear model.
+    """Training of a linear model; the weights are those of f(x) = ⟨w, Φ(x)⟩ with Φ = Φ_0."""
 
-    Attributes:
-        weights: (steps + 1, p), in the original representation: f(x) = ⟨w, Φ(x)⟩ with Φ = Φ_0.
-        log_eigenvalues: (steps + 1, r), log λ_jt of the kernel matrix Φ_t Φ_tᵀ.
-        directions: (p, r), the right singular vectors v_j.
-    """
-
-    weights: np.ndarray
-    log_eigenvalues: np.ndarray
-    directions: np.ndarray
+    weights: np.ndarray  # (steps + 1, p)
+    log_eigenvalues: np.ndarray  # (steps + 1, r), log λ_jt of the kernel matrix Φ_t Φ_tᵀ
+    directions: np.ndarray  # (p, r), the right singular vectors v_j
 
 
 def optimal_update_scales(gradient: np.ndarray, kappa: float = 1.0) -> np.ndarray:
     """Scales ν_j = κ/|u_jᵀ∇L|, (r,), the minimisers of `update_bound`, for κ > 0.
 
     Source: baratin2021, Propositions 3 and 15. The gradient is u_jᵀ∇L, (r,), nowhere zero.
-
-    Example:
-        >>> optimal_update_scales(np.array([-2.0, 0.5])).tolist()
-        [0.5, 2.0]
     """
     return kappa / np.abs(gradient)
 
@@ -55,13 +45,8 @@ def update_bound(eigenvalues: np.ndarray, gradient: np.ndarray, scales: np.ndarr
 
     √(Σ_j ν_j λ_j (u_jᵀ∇L)²) · √(Σ_j λ_j/ν_j) with A = Σ_j √ν_j v_j v_jᵀ on the span of the v_j.
 
-    Source: baratin2021, Step 2 of Figure 5 and eq. 88, whose second left side lacks the square.
-
-    All arguments are (r,): eigenvalues λ, gradient u_jᵀ∇L, scales ν.
-
-    Example:
-        >>> update_bound(np.array([4.0, 1.0]), np.array([1.0, 1.0]), np.ones(2))
-        5.000000000000001
+    Source: baratin2021, Step 2 of Figure 5 and eq. 88, whose second left side lacks the square. All
+    arguments are (r,): eigenvalues λ, gradient u_jᵀ∇L, scales ν.
     """
     norm = np.sum(scales * eigenvalues * gradient**2)
     return float(np.sqrt(norm) * np.sqrt(np.sum(eigenvalues / scales)))
@@ -88,11 +73,9 @@ def supernat(
 
     Source: baratin2021, Figure 5 (left), Proposition 3 and eq. 17.
 
-    Features are Φ, (n, p), of rank min(n, p), labels (n,); there is one learning rate, or
-    one for each step; without κ it is plain gradient descent, which leaves λ alone.
-
-    Returns:
-        Weights and eigenvalues before the first step and after each.
+    Features are Φ, (n, p), of rank min(n, p), labels (n,); there is one learning rate, or one for
+    each step; without κ it is plain gradient descent, which leaves λ alone. The result has weights
+    and eigenvalues before the first step and after each.
 
     Raises:
         ValueError: if κ is unknown, or the features are rank-deficient.
@@ -125,23 +108,19 @@ def supernat(
             )
         modes.append(target + sign * np.exp(log_residual))
         log_eigenvalues.append(log)
-    weights = (np.array(modes) / singular_values) @ right
-    return Flow(weights, np.array(log_eigenvalues), right.T)
+    return Flow((np.array(modes) / singular_values) @ right, np.array(log_eigenvalues), right.T)
 
 
 def _log_kappa(kappa: str, log: np.ndarray, log_gradient: np.ndarray, first: float) -> float:
     """Logarithm of κ_t, from log λ_t, log |u_jᵀ∇L| and the latter's maximum at the first step."""
-    match kappa:
-        case "max":
-            return float(log_gradient.max())
-        case "fixed":
-            return first
-        case "literal":
-            return 0.0
-        case "trace":
-            return _log_sum(log + log_gradient) - _log_sum(log)
-        case _:  # lambda_max
-            return float((log + log_gradient).max() - log.max())
+    grown = log + log_gradient
+    return {
+        "max": float(log_gradient.max()),
+        "fixed": first,
+        "literal": 0.0,
+        "trace": _log_sum(grown) - _log_sum(log),
+        "lambda_max": float(grown.max() - log.max()),
+    }[kappa]
 
 
 def _log_sum(logs: np.ndarray) -> float:

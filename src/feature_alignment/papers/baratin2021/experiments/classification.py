@@ -12,13 +12,13 @@ from torch import nn
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
-from feature_alignment.papers.baratin2021.experiments.labelled_images import (
+from feature_alignment.papers.baratin2021.parameters import Classification
+from feature_alignment.pipeline.labelled_images import (
     CLASSES,
     check_kernel_samples,
     kernel_batches,
     labelled_images,
 )
-from feature_alignment.papers.baratin2021.parameters import Classification
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.kernel_probe import TangentKernelProbe
 from feature_alignment.training.batches import RandomCropAndFlip
@@ -30,39 +30,27 @@ from feature_alignment.training.schedule import explicit, geometric
 def run_seed(run: SeedRun[Classification]) -> SeedResult:
     """Train one network and measure its tangent kernel on fixed training and test batches.
 
-    The training batch has the labels that are trained on, random ones included; the test batch
-    has the true ones. Networks are measured in evaluation mode.
-
-    Returns:
-        Losses, accuracies and what `TangentKernelProbe` measures, of the network and its layers,
-        at each scheduled step; the share of training labels that are wrong; on how many images
-        of each split losses and accuracies were computed.
+    The training batch has the labels that are trained on, random ones included; the test batch has
+    the true ones. The result has losses, accuracies and what `TangentKernelProbe` measures, of the
+    network and its layers, at each scheduled step; the share of training labels that are wrong; on
+    how many images of each split losses and accuracies were computed.
     """
     p = run.parameters
     splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
-    x, y = splits["train"]
-    available = {f"{split} images": len(x) for split, (x, _) in splits.items()}
-    check_kernel_samples("baratin2021_classification.kernel_samples", p.kernel_samples, available)
-    evaluated = {
-        split: (a[: p.evaluation_samples], b[: p.evaluation_samples])
-        for split, (a, b) in splits.items()
-    }
-    model = build_network(run, x[0].shape)
-    at = p.measure_at
+    check_kernel_samples("baratin2021_classification.kernel_samples", p.kernel_samples, splits)
+    first = slice(p.evaluation_samples)
+    evaluated = {split: (x[first], y[first]) for split, (x, y) in splits.items()}
+    model = build_network(run, splits["train"][0][0].shape)
+    at, batches = p.measure_at, kernel_batches(splits, p.kernel_samples)
     measured = (
         explicit(at, p.steps) if isinstance(at, tuple) else geometric(p.steps, at.first, at.ratio)
     )
-    probe = TangentKernelProbe(
-        kernel_batches(splits, p.kernel_samples), layers=True, uncentred=True
-    )
+    rate, decay = p.learning_rate, p.weight_decay
     recorder = train(
         model,
-        x,
-        y,
+        *splits["train"],
         loss=cross_entropy,
-        optimizer=torch.optim.SGD(
-            model.parameters(), lr=p.learning_rate, momentum=p.momentum, weight_decay=p.weight_decay
-        ),
+        optimizer=torch.optim.SGD(model.parameters(), rate, p.momentum, weight_decay=decay),
         steps=p.steps,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),
@@ -70,7 +58,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
         measure_at={*measured, p.steps},
         evaluate_on=evaluated,
         metrics={"accuracy": accuracy},
-        probes=[probe],
+        probes=[TangentKernelProbe(batches, layers=True, uncentred=True)],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )
@@ -83,12 +71,8 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
 
 
 def build_network(run: SeedRun[Classification], shape: torch.Size) -> nn.Module:
-    """The network that the parameters describe, with ten outputs.
-
-    Images are of the shape (channels, height, width).
-    """
-    p = run.parameters
-    generator = run.torch_stream("init")
+    """The network that the parameters describe, for images of (channels, height, width)."""
+    p, generator = run.parameters, run.torch_stream("init")
     options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
     if p.model == "mlp":
         widths = [p.width] * (p.linear_layers - 1)

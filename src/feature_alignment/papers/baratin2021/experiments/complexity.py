@@ -1,6 +1,6 @@
 """Train a classifier until its training loss is small, and measure how complex it has become.
 
-Source: baratin2021, Figure 6 and Section 4.2.
+Source: baratin2021, Figure 6, eq. 18 and Section 4.2.
 """
 
 import math
@@ -14,13 +14,13 @@ from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace, tangent_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
-from feature_alignment.papers.baratin2021.experiments.labelled_images import (
+from feature_alignment.papers.baratin2021.parameters import Complexity
+from feature_alignment.pipeline.labelled_images import (
     CLASSES,
     Splits,
     check_kernel_samples,
     labelled_images,
 )
-from feature_alignment.papers.baratin2021.parameters import Complexity
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
@@ -42,7 +42,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
     x, y = splits["train"]
     key = f"baratin2021_complexity.{p.model}.kernel_samples"
-    check_kernel_samples(key, own.kernel_samples, {"training images": len(x)})
+    check_kernel_samples(key, own.kernel_samples, {"train": (x, y)})
     model = _network(run, x[0].shape)
     initial = complexity.layer_matrices(model)
     batch = x[: own.kernel_samples]
@@ -52,8 +52,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     path = UpdatePath(model, lambda network: _trace(network, batch))
     recorder = train(
         model,
-        x,
-        y,
+        *splits["train"],
         loss=cross_entropy,
         optimizer=torch.optim.SGD(model.parameters(), lr=own.learning_rate, momentum=p.momentum),
         steps=own.max_steps,
@@ -76,14 +75,13 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     result.add("generalisation_gap", gap, step=last, split="test")
     result.add("goal_reached", scores["train", "loss"] < p.loss_goal, step=last)
     result.add("tangent_trace_ratio", _trace(model, batch) / trace_at_start, step=last)
-    measures = {
+    for metric, value in {
         "path_complexity": path.complexity,
         "path_length": path.length,
         "fisher_rao_norm": complexity.fisher_rao_norm(model, x, y),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         **_norms(model, initial, x, scores["train", "margin"]),
-    }
-    for metric, value in measures.items():
+    }.items():
         result.add(metric, value, step=last)
     return result
 
@@ -91,10 +89,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
 def _norms(
     model: nn.Module, initial: complexity.Matrices, x: torch.Tensor, margin: float
 ) -> dict[str, float]:
-    """Measures of the solution, those from bounds on classifiers also over the margin γ.
-
-    Where the margin is not positive there is nothing to divide by, and only the norms are left.
-    """
+    """Measures of the solution, those from bounds on classifiers also over a positive margin γ."""
     weights = complexity.layer_matrices(model)
     norms = {
         "l1_infinity_product": complexity.l1_infinity_product(weights),
@@ -110,9 +105,8 @@ def _norms(
     if margin > 0:
         found |= {f"{name}_over_margin": value / margin for name, value in norms.items()}
         if isinstance(model, MLP):
-            found["unit_capacity_bound"] = complexity.unit_capacity_bound(
-                weights, initial, x, margin
-            )
+            bound = complexity.unit_capacity_bound(weights, initial, x, margin)
+            found["unit_capacity_bound"] = bound
     return found
 
 
@@ -138,8 +132,7 @@ def _trace(model: nn.Module, batch: torch.Tensor) -> float:
 
 
 def _network(run: SeedRun[Complexity], shape: torch.Size) -> nn.Module:
-    p = run.parameters
-    generator = run.torch_stream("init")
+    p, generator = run.parameters, run.torch_stream("init")
     options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
     if p.model == "mlp":
         model = MLP(math.prod(shape), [p.width], CLASSES, "relu", True, generator, **options)

@@ -3,20 +3,18 @@
 Source: baratin2021, Figures 4 and 13, Sections 3.4 and 3.5.
 """
 
-from typing import Any
-
 import torch
 
 from feature_alignment.data.canonical import to_float
 from feature_alignment.data.transforms import random_labels, standardise
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.baratin2021.experiments.labelled_images import (
+from feature_alignment.papers.baratin2021.parameters import Difficulty
+from feature_alignment.pipeline.labelled_images import (
     CLASSES,
     Splits,
     check_kernel_samples,
     kernel_batches,
 )
-from feature_alignment.papers.baratin2021.parameters import Difficulty
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.kernel_probe import TangentKernelProbe
 from feature_alignment.training.loop import train
@@ -27,28 +25,26 @@ from feature_alignment.training.schedule import geometric
 def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     """Train one MLP on easy and difficult examples together, and measure its kernel on both.
 
-    Returns:
-        At each scheduled step, on the splits `easy` and `difficult` of the training examples:
-        loss and accuracy on all of them, and what `TangentKernelProbe` measures of the alignment
-        with the labels that are trained on, on the first `kernel_samples` of each.
+    The result has, at each scheduled step and on the splits `easy` and `difficult` of the training
+    examples, loss and accuracy on all of them, and what `TangentKernelProbe` measures of the
+    alignment with the labels that are trained on, on the first `kernel_samples` of each.
     """
     p = run.parameters
     splits = draw_examples(run)
+    check_kernel_samples("baratin2021_difficulty.kernel_samples", p.kernel_samples, splits)
     x, y = (torch.cat(parts) for parts in zip(*splits.values(), strict=True))
-    widths = [p.width] * (p.linear_layers - 1)
-    options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
-    generator = run.torch_stream("init")
-    model = MLP(x[0].numel(), widths, CLASSES, "relu", True, generator, **options).to(run.device)
+    widths, generator = [p.width] * (p.linear_layers - 1), run.torch_stream("init")
+    model = MLP(x[0].numel(), widths, CLASSES, "relu", True, generator, p.init, dtype=run.dtype)
+    model = model.to(run.device)
     for i in range(2, p.linear_layers - 1 if p.tied else 2):
         model.layers[i] = model.layers[1]
+    rate, decay = p.learning_rate, p.weight_decay
     recorder = train(
         model,
         x,
         y,
         loss=cross_entropy,
-        optimizer=torch.optim.SGD(
-            model.parameters(), lr=p.learning_rate, momentum=p.momentum, weight_decay=p.weight_decay
-        ),
+        optimizer=torch.optim.SGD(model.parameters(), rate, p.momentum, weight_decay=decay),
         steps=p.steps,
         batch_size=p.batch_size,
         batches=run.torch_stream("batches"),
@@ -68,15 +64,9 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
 
 
 def draw_examples(run: SeedRun[Difficulty]) -> Splits:
-    """The easy and the difficult examples, as `images` says, with the labels that are trained on.
-
-    Raises:
-        UserError: see `run_seed`.
-    """
-    p = run.parameters
-    available = {"easy examples": p.easy_samples, "difficult examples": p.difficult_samples}
-    check_kernel_samples("baratin2021_difficulty.kernel_samples", p.kernel_samples, available)
-    easy, rng = p.easy_samples, run.stream("data")
+    """The easy and the difficult examples, as `images` says, with the labels to train on."""
+    p, rng = run.parameters, run.stream("data")
+    easy = p.easy_samples
     if p.difficult_dataset is None:
         x, y = run.dataset.draw("train", easy + p.difficult_samples, rng)
         x_difficult, true = x[easy:], y[easy:]
@@ -84,9 +74,8 @@ def draw_examples(run: SeedRun[Difficulty]) -> Splits:
         x, y = x[:easy], y[:easy]
     else:
         x, y = run.dataset.draw("train", easy, rng)
-        x_difficult, y_difficult = run.datasets["difficult_dataset"].draw(
-            "train", p.difficult_samples, run.stream("data/difficult")
-        )
+        difficult, other = run.datasets["difficult_dataset"], run.stream("data/difficult")
+        x_difficult, y_difficult = difficult.draw("train", p.difficult_samples, other)
     labels = {"easy": y, "difficult": y_difficult}
     if p.images == "standardised":
         inputs = standardise(x, x_difficult)

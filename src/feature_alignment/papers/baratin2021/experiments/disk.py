@@ -4,6 +4,7 @@ Source: baratin2021, Figures 1 and 10 and Appendix C.1.
 """
 
 import copy
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from torch import nn
 
 from feature_alignment.data.synthetic import disk, disk_labels, grid
 from feature_alignment.kernels.alignment import centre_kernel
-from feature_alignment.kernels.eigenfunctions import eigenfunctions, label_energy
+from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions, label_energy
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.parameters import Disk
@@ -28,10 +29,9 @@ KEPT = 20
 def run_seed(run: SeedRun[Disk]) -> SeedResult:
     """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
 
-    Returns:
-        Losses, accuracies, eigenvalue ratios, label energy and the largest rotation invariance of
-        the first five eigenfunctions at each scheduled step; the training
-        points x (n, 2) and labels y (n,); the top eigenfunctions (20, m, m), m points a side.
+    The result has losses, accuracies, eigenvalue ratios, label energy and the largest rotation
+    invariance of the first five eigenfunctions at each scheduled step; the training points x (n, 2)
+    and labels y (n,); the top eigenfunctions (20, m, m), m points a side.
     """
     p = run.parameters
     rng = run.stream("data")
@@ -42,10 +42,9 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
         split: (torch.tensor(inputs, **run.to), torch.tensor(labels, **run.to)[:, None])
         for split, (inputs, labels) in {"train": (x, y), "test": (x_test, y_test)}.items()
     }
-    widths = [p.width] * (p.linear_layers - 1)
-    generator = run.torch_stream("init")
-    model = MLP(2, widths, 1, "relu", True, generator, init=p.init, dtype=run.dtype)
-    model = model.to(run.device)
+    widths, generator = [p.width] * (p.linear_layers - 1), run.torch_stream("init")
+    model = MLP(2, widths, 1, "relu", True, generator, p.init, dtype=run.dtype).to(run.device)
+    on_grid = torch.tensor(points, device=run.device), disk_labels(points)
     recorder = train(
         model,
         *splits["train"],
@@ -55,7 +54,7 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
         measure_at={step for step in p.measure_at if step <= p.steps} | {p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        probes=[_Eigenfunctions(torch.tensor(points, device=run.device), disk_labels(points), p)],
+        probes=[partial(_decompose, p, *on_grid)],
         progress=run.progress(p.steps),
         checkpoint=run.checkpoint(),
     )
@@ -65,48 +64,38 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
     return result
 
 
-class _Eigenfunctions:
+def _decompose(
+    p: Disk, points: torch.Tensor, labels: np.ndarray, step: int, model: nn.Module
+) -> Measurement:
     """Spectrum of the tangent kernel on a grid, its top eigenfunctions and their label energy."""
-
-    def __init__(self, points: torch.Tensor, labels: np.ndarray, parameters: Disk) -> None:
-        self._points = points
-        self._labels = labels
-        self._side = parameters.grid
-        self._centred = parameters.centred
-        self._power = 0.5 if parameters.ratio_of == "singular_values" else 1.0
-
-    def __call__(self, step: int, model: nn.Module) -> Measurement:
-        # In float64, since eigenvalues a thousandth of the largest are compared.
-        kernel = tangent_kernel(copy.deepcopy(model).double(), self._points).total  # (m², m²)
-        uncentred = eigenfunctions(kernel, KEPT)
-        found = eigenfunctions(centre_kernel(kernel), KEPT) if self._centred else uncentred
-        values = {
-            "eigenvalue_ratio_20": _decay(found.eigenvalues) ** self._power,
-            "eigenvalue_ratio_20_uncentred": _decay(uncentred.eigenvalues),
-            "label_energy_top5": label_energy(found.functions, self._labels, 5),
-            "rotation_invariance_top5": rotation_invariance(
-                self._points.cpu().numpy(), found.functions[:, :5]
-            ).max(),
-            # Of the integral operator, so that it does not grow with the number of grid points.
-            "largest_eigenvalue": found.eigenvalues[0] / len(kernel),
-        }
-        # The grid's second coordinate changes fastest; images have it along their rows.
-        images = found.functions.T.reshape(KEPT, self._side, self._side).swapaxes(1, 2)
-        return Measurement(
-            rows=[Row(WHOLE_NETWORK, "grid", name, float(v)) for name, v in values.items()],
-            arrays={"eigenfunctions": images.astype(np.float32)},
-        )
+    # In float64, since eigenvalues a thousandth of the largest are compared.
+    kernel = tangent_kernel(copy.deepcopy(model).double(), points).total  # (m², m²)
+    uncentred = eigenfunctions(kernel, KEPT)
+    found = eigenfunctions(centre_kernel(kernel), KEPT) if p.centred else uncentred
+    invariances = rotation_invariance(points.cpu().numpy(), found.functions[:, :5])
+    values = {
+        "eigenvalue_ratio_20": _decay(found) ** (0.5 if p.ratio_of == "singular_values" else 1.0),
+        "eigenvalue_ratio_20_uncentred": _decay(uncentred),
+        "label_energy_top5": label_energy(found.functions, labels, 5),
+        "rotation_invariance_top5": invariances.max(),
+        # Of the integral operator, so that it does not grow with the number of grid points.
+        "largest_eigenvalue": found.eigenvalues[0] / len(kernel),
+    }
+    # The grid's second coordinate changes fastest; images have it along their rows.
+    images = found.functions.T.reshape(KEPT, p.grid, p.grid).swapaxes(1, 2)
+    return Measurement(
+        rows=[Row(WHOLE_NETWORK, "grid", name, float(v)) for name, v in values.items()],
+        arrays={"eigenfunctions": images.astype(np.float32)},
+    )
 
 
 def rotation_invariance(points: np.ndarray, functions: np.ndarray) -> np.ndarray:
     """Share of each function's variance on the unit disk that its mean over angles explains.
 
-    1 for a function of the radius alone, 0 for one whose mean over each ring is the same. Rings are
-    0.05 wide.
+    1 for a function of the radius alone, 0 for one whose mean over each ring, 0.05 wide, is the
+    same. Points are (N, 2), functions columns (N, m).
 
     Source: the "(rotation invariant) modes" of Section 2; the number is this project's.
-
-    Points are (N, 2), functions columns (N, m).
     """
     radius = np.hypot(*points.T)
     inside = radius <= 1
@@ -116,6 +105,6 @@ def rotation_invariance(points: np.ndarray, functions: np.ndarray) -> np.ndarray
     return ((means**2).sum() / (values**2).sum()).to_numpy()
 
 
-def _decay(eigenvalues: np.ndarray) -> float:
-    """λ_20/λ_1 of eigenvalues in nonincreasing order."""
-    return eigenvalues[KEPT - 1] / eigenvalues[0]
+def _decay(found: Eigenfunctions) -> float:
+    """λ_20/λ_1."""
+    return found.eigenvalues[KEPT - 1] / found.eigenvalues[0]

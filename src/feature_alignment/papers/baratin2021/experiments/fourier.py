@@ -20,24 +20,21 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     """Decompose the tangent kernel of one untrained network, in float64.
 
-    Returns:
-        Metrics of the kernel centred over the n points, whose n − 1 eigenfunctions have mean 0, on
-        both halves of the spectrum; the cosine transform does not take the interval as periodic.
-        Arrays: eigenvalues (n − 1,), eigenfunctions (n, n − 1) and their Fourier magnitudes
-        (n//2 + 1, n − 1).
+    The result has metrics of the kernel centred over the n points, whose n − 1 eigenfunctions have
+    mean 0, on both halves of the spectrum; the cosine transform does not take the interval as
+    periodic. Arrays: eigenvalues (n − 1,), eigenfunctions (n, n − 1) and their Fourier magnitudes
+    (n//2 + 1, n − 1).
     """
     p = run.parameters
     x = torch.tensor(grid_1d(p.points), device=run.device)  # (n, 1)
-    widths = [p.width] * (p.linear_layers - 1)
-    generator = run.torch_stream("init")
-    model = MLP(1, widths, 1, "relu", True, generator, init=p.init, dtype=torch.float64)
-    model = model.to(run.device)
-    kernel = tangent_kernel(model, x).total
+    widths, generator = [p.width] * (p.linear_layers - 1), run.torch_stream("init")
+    model = MLP(1, widths, 1, "relu", True, generator, p.init, dtype=torch.float64)
+    kernel = tangent_kernel(model.to(run.device), x).total
     # Centring leaves one zero eigenvalue, whose eigenvector is the constant.
     found = eigenfunctions(centre_kernel(kernel) if p.centred else kernel, p.points - 1)
     magnitudes = fourier_magnitudes(found.functions)
     arrays = {"eigenvalues": found.eigenvalues, "functions": found.functions}
-    result = SeedResult(arrays={**arrays, "magnitudes": magnitudes})
+    result = SeedResult(arrays=arrays | {"magnitudes": magnitudes})
     uncentred = eigenfunctions(kernel, 10).eigenvalues
     result.add("eigenvalue_ratio_10_uncentred", uncentred[9] / uncentred[0], step=0, split="grid")
     _summarise(found, magnitudes, p.first_index, result)
@@ -47,23 +44,15 @@ def run_seed(run: SeedRun[Fourier]) -> SeedResult:
 def fourier_magnitudes(functions: np.ndarray) -> np.ndarray:
     """Magnitude of each frequency in each function, so that squares sum to one per function.
 
-    The discrete Fourier transform takes the functions as periodic. Frequencies are in periods
-    over the n points.
+    The discrete Fourier transform takes the functions, real columns (n, m), as periodic. The result
+    is (n//2 + 1, m), row k for the frequency of k periods over the n points.
 
     Source: baratin2021, Figure 8 (left).
-
-    Functions are real columns (n, m); the result is (n//2 + 1, m), row k for the frequency k.
-
-    Example:
-        >>> wave = np.cos(2 * np.pi * 3 * np.arange(8) / 8)[:, None]
-        >>> fourier_magnitudes(wave).round(6)[:, 0].tolist()
-        [0.0, 0.0, 0.0, 1.0, 0.0]
     """
     n = len(functions)
     energy = np.abs(np.fft.rfft(functions, axis=0)) ** 2
     # Frequencies k and n − k of a real function have the same energy; only k is kept.
-    paired = slice(1, (n + 1) // 2)
-    energy[paired] *= 2
+    energy[1 : (n + 1) // 2] *= 2
     return np.sqrt(energy / energy.sum(axis=0))
 
 

@@ -7,11 +7,7 @@ import numpy as np
 from scipy.stats import spearmanr
 from sklearn.kernel_approximation import RBFSampler
 
-from feature_alignment.complexity.rademacher import (
-    interpolator_bound,
-    minimum_norm_interpolator,
-    optimal_norm_scales,
-)
+from feature_alignment.complexity import rademacher
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
@@ -24,11 +20,9 @@ _TIE = 1e-9
 def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
     """Interpolate many subsets of the points at each feature scale, in NumPy.
 
-    Returns:
-        Rows with the further column `scale`, the feature scaling factor c, empty for the
-        rank correlation over all scales of the bound with A = Id and the error
-        (`norm_bound_agreement`); and for each c the centred solutions in the plane
-        (φ_1, φ_10), (subsets, 2).
+    The rows have the further column `scale`, the feature scaling factor c, empty for the rank
+    correlation over all scales of the bound with A = Id and the error (`norm_bound_agreement`); the
+    arrays are for each c the centred solutions in the plane (φ_1, φ_10), (subsets, 2).
     """
     modes, squared = _features(run)
     # ψ_0 never changes sign, so the modes are counted from 0: y = sign ψ_1.
@@ -70,15 +64,13 @@ def _features(run: SeedRun[Interpolators]) -> tuple[np.ndarray, np.ndarray]:
 
 def _measure(features: np.ndarray, y: np.ndarray, subset: np.ndarray) -> tuple[float, ...]:
     """Error on the other points, both bounds, and the solution's coordinates in the plane."""
-    found = minimum_norm_interpolator(features[subset], y[subset])
+    found = rademacher.minimum_norm_interpolator(features[subset], y[subset])
     others = np.ones(len(y), dtype=bool)
     others[subset] = False
     outputs = features[others] @ found.weights
     outputs[np.abs(outputs) < _TIE] = 0
     error = np.mean(0.5 * np.abs(np.sign(outputs) - y[others]))  # a tie counts half
-    ones = np.ones_like(found.eigenvalues)
-    best = optimal_norm_scales(found.eigenvalues, found.coefficients)
-    norm, optimal = (
-        interpolator_bound(found.eigenvalues, found.coefficients, scales) for scales in (ones, best)
-    )
+    solved = found.eigenvalues, found.coefficients
+    norm = rademacher.interpolator_bound(*solved, np.ones_like(found.eigenvalues))
+    optimal = rademacher.interpolator_bound(*solved, rademacher.optimal_norm_scales(*solved))
     return float(error), norm, optimal, *(float(found.weights[mode]) for mode in PLANE)

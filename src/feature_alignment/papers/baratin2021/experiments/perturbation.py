@@ -12,11 +12,8 @@ from torch import nn
 
 from feature_alignment.kernels.jacobian import Direction, top_singular_directions
 from feature_alignment.models.vgg import VGG
-from feature_alignment.papers.baratin2021.experiments.labelled_images import (
-    CLASSES,
-    labelled_images,
-)
 from feature_alignment.papers.baratin2021.parameters import Perturbation
+from feature_alignment.pipeline.labelled_images import CLASSES, labelled_images
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
@@ -28,29 +25,23 @@ COMPARED = (1, 10, 50)
 
 
 def run_seed(run: SeedRun[Perturbation]) -> SeedResult:
-    """Train a VGG11, and perturb it before and after.
-
-    Returns:
-        Losses and accuracies, and at step 0 and after training what `perturb` measures.
-    """
+    """Losses and accuracies of a VGG11, and what `perturb` measures before and after training."""
     p, held = run.parameters, run.parameters.test_samples
     splits, _ = labelled_images(run, p.train_samples, 2 * held)
-    x, y = splits["train"]
     x_test, y_test = splits["test"]
     splits["test"] = x_test[:held], y_test[:held]
     splits["fresh"] = x_test[held:], y_test[held:]
     options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
-    generator = run.torch_stream("init")
-    model = VGG(11, p.base_width, CLASSES, generator, in_channels=x.shape[1], **options)
+    generator, channels = run.torch_stream("init"), x_test.shape[1]
+    model = VGG(11, p.base_width, CLASSES, generator, in_channels=channels, **options)
     model = model.to(run.device)
-    steps = p.epochs * steps_per_epoch(len(x), p.batch_size)
+    steps = p.epochs * steps_per_epoch(len(splits["train"][0]), p.batch_size)
     images = {split: x for split, (x, _) in splits.items() if split != "train"}
     result = SeedResult()
     perturb(run, model, images, 0, result)
     recorder = train(
         model,
-        x,
-        y,
+        *splits["train"],
         loss=cross_entropy,
         optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
         steps=steps,
@@ -80,12 +71,10 @@ def perturb(
     (column `direction` "singular") and for as many of uniformly random direction ("random"), column
     `rank` from 1, and what metrics.yaml has of them. Linear algebra does not let the ratio for rank
     1 be below `isotropic_floor`: along a random direction ‖Jv‖² is ‖J‖_F²/P on average, and σ_1² is
-    at least ‖J‖_F² over the rank.
+    at least ‖J‖_F² over the rank. The directions are found on the images `test`; random ones are
+    the same at every step. The model is in evaluation mode, with outputs (n, c).
 
     Source: baratin2021, Figure 7 and eq. 42.
-
-    The directions are found on the images `test`; random ones are the same at every step. The model
-    is in evaluation mode, with outputs (n, c).
     """
     number = run.parameters.directions
     rng = run.stream(f"lanczos/step{step}")
@@ -98,26 +87,20 @@ def perturb(
     for rank, change in enumerate(linear, start=1):
         result.add("linear_change", change, step=step, split="test", rank=rank)
     random = run.torch_stream("directions")
-    moved = {
-        "singular": [
-            _moved(network, {name: v[j] for name, v in found.directions.items()}, size)
-            for j in range(number)
-        ],
-        "random": [
-            _moved(network, _random_direction(network, random), size) for _ in range(number)
-        ],
+    directions = {
+        "singular": ({name: v[j] for name, v in found.directions.items()} for j in range(number)),
+        "random": (_random_direction(network, random) for _ in range(number)),
     }
+    moved = {kind: [_moved(network, v, size) for v in group] for kind, group in directions.items()}
     for split, x in images.items():
         x = x.double()
         before = outputs_in_chunks(network, x)  # (n, c)
-        changes = {
-            direction: [_output_change(network, other, x, before) for other in others]
-            for direction, others in moved.items()
-        }
+        changes: dict[str, list[float]] = {}
         at: dict[str, Any] = {"step": step, "split": split}
-        for direction, values in changes.items():
-            for rank, value in enumerate(values, start=1):
-                result.add("output_change", value, **at, direction=direction, rank=rank)
+        for kind, others in moved.items():
+            changes[kind] = [_output_change(network, other, x, before) for other in others]
+            for rank, change in enumerate(changes[kind], start=1):
+                result.add("output_change", change, **at, direction=kind, rank=rank)
         typical = torch.tensor(changes["random"]).square().mean().sqrt()
         for rank in (rank for rank in COMPARED if rank <= number):
             ratio = changes["singular"][rank - 1] / typical
@@ -130,10 +113,8 @@ def perturb(
 
 def _moved(network: nn.Module, direction: Direction, size: float) -> Direction:
     """The parameters after a step of the given size along a direction of norm one."""
-    return {
-        name: w.detach() + size * direction[name].to(w.dtype)
-        for name, w in network.named_parameters()
-    }
+    weights = network.named_parameters()
+    return {name: w.detach() + size * direction[name].to(w.dtype) for name, w in weights}
 
 
 def _random_direction(network: nn.Module, generator: torch.Generator) -> Direction:

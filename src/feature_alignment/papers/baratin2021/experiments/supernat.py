@@ -22,11 +22,10 @@ NOTHING_LEFT = 1e-3
 def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     """Draw one problem and train on it by every method at every learning rate, in NumPy.
 
-    Returns:
-        Rows with the further columns `method`, gd, a choice of κ, or gd_decayed, and
-        `learning_rate`: losses and eigenvalues over time, and summaries of them at the last step.
-        `late_noise_share` is left out where nothing of the noise is left to learn
-        (`NOTHING_LEFT`): what has fitted the noise has no more of it to freeze.
+    The rows have the further columns `method`, gd, a choice of κ, or gd_decayed, and
+    `learning_rate`: losses and eigenvalues over time, and summaries of them at the last step.
+    `late_noise_share` is left out where nothing of the noise is left to learn (`NOTHING_LEFT`):
+    what has fitted the noise has no more of it to freeze.
     """
     p = run.parameters
     sizes = p.samples, p.noise_features, p.noise_variance
@@ -83,16 +82,13 @@ def _add_summary(
     result.add("noise_fit", fit[last], step=last, **columns)
     left = 1 - fit[last // 2]
     if left > NOTHING_LEFT:
-        moved = abs(fit[last] - fit[last // 2])
-        result.add("late_noise_share", moved / left, step=last, **columns)
+        share = abs(fit[last] - fit[last // 2]) / left
+        result.add("late_noise_share", share, step=last, **columns)
 
 
 def _log10_eigenvalues(flow: Flow) -> dict[str, np.ndarray]:
-    """log₁₀ λ over time: of the signal's mode, and mean and largest of the others.
-
-    The signal's mode is the one whose v_j has the largest share of the signal feature.
-    """
-    signal = int(np.argmax(np.abs(flow.directions[0])))
+    """log₁₀ λ over time: of the signal's mode, and mean and largest of the others."""
+    signal = int(np.argmax(np.abs(flow.directions[0])))  # the largest share of that feature
     log10 = flow.log_eigenvalues / np.log(10)
     noise = np.delete(log10, signal, axis=1)
     return {

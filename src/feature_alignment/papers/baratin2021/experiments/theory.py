@@ -3,6 +3,8 @@
 Source: baratin2021, Section 4.1 and Appendices A and B.
 """
 
+import itertools
+
 from feature_alignment.papers.baratin2021.checks.complexity_checks import complexity_checks
 from feature_alignment.papers.baratin2021.checks.spectral_checks import spectral_checks
 from feature_alignment.papers.baratin2021.parameters import Theory
@@ -10,17 +12,9 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 
 def run_seed(run: SeedRun[Theory]) -> SeedResult:
-    """Check every statement on one random case, in NumPy.
-
-    Returns:
-        One row for each statement and form of it, with the further columns `statement` and
-        `form`.
-    """
-    checks = [
-        *spectral_checks(run.stream("spectral")),
-        *complexity_checks(run.stream("complexity")),
-    ]
+    """Check every statement on one random case: a row for each and for each `form` of it."""
     result = SeedResult()
-    for check in checks:
+    checks = spectral_checks(run.stream("spectral")), complexity_checks(run.stream("complexity"))
+    for check in itertools.chain(*checks):
         result.add(check.metric, check.value, step=0, split="all", **check.columns)
     return result

@@ -32,15 +32,12 @@ def table(runs: Runs, metric: str) -> FigureTable:
 
     def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
         values = curve(metric)
-        late = values[values.index >= curves.AXIS_BEGIN]
-        return {
-            f"{metric}_gain": values.iloc[-1] / values.iloc[0],
-            f"{metric}_gain_from_10": values.iloc[-1] / late.iloc[0],
-        }
+        first, last = values.iloc[0], values.iloc[-1]
+        late = values[values.index >= curves.AXIS_BEGIN].iloc[0]
+        return {f"{metric}_gain": last / first, f"{metric}_gain_from_10": last / late}
 
-    return curves.with_summary(
-        rows_where(runs.metrics, layer="all", metric=("accuracy", metric)), numbers
-    )
+    rows = rows_where(runs.metrics, layer="all", metric=("accuracy", metric))
+    return curves.with_summary(rows, numbers)
 
 
 def draw(table: FigureTable, metric: str, label: str) -> Picture:
@@ -58,14 +55,8 @@ def draw(table: FigureTable, metric: str, label: str) -> Picture:
 
 
 def _figure(name: str, title: str, caption: str, metric: str, label: str) -> Figure:
-    return Figure(
-        name=name,
-        title=title,
-        caption=caption,
-        points=points,
-        table=partial(table, metric=metric),
-        draw=partial(draw, metric=metric, label=label),
-    )
+    drawn = partial(draw, metric=metric, label=label)
+    return Figure(name, title, caption, points, partial(table, metric=metric), drawn)
 
 
 FIGURES = (

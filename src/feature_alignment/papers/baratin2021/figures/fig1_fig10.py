@@ -19,8 +19,7 @@ def points(settings: Settings) -> list[Point]:
     """Both readings of "6-layer deep": six linear layers, which is the figure, and six hidden."""
     section = settings[Disk]
     default = section.but(six_hidden_seeds=5)  # the other network's is no part of the run
-    layers = section.linear_layers + 1
-    hidden = default.but(linear_layers=layers, seeds=section.six_hidden_seeds)
+    hidden = default.but(linear_layers=section.linear_layers + 1, seeds=section.six_hidden_seeds)
     return [Point("default", default), Point("six_hidden", hidden)]
 
 

@@ -30,10 +30,9 @@ CLAIMS: dict[tuple[str, float], dict[str, str]] = {
 }
 """The claim that is drawn in a row, by figure and share of random labels."""
 ABOVE: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.97)}
-ROWS = "accuracy", "eigenvalues", "effective rank", "trace ratios"
 OVERLAID = {"accuracy": "accuracy", "eigenvalues": "largest_eigenvalue"}
 OVERLAID |= {"effective rank": "effective_rank", "trace ratios": "trace_ratio_40"}
-"""Of the usual learning rate, behind the curves of another, by row."""
+"""The rows, and the metric of the usual learning rate behind each row's curves of another."""
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
 HIGHLIGHTED = (40, 80, 160)
 SMOOTHED = 3
@@ -64,10 +63,8 @@ def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
     (`effective_rank_lowest_of_peak`).
 
     Directions are judged on means of three consecutive measurements, so that one fluctuation does
-    not decide, and gains where the training images are fitted, if they are.
-
-    Returns:
-        Values by metric; metrics.yaml has their definitions.
+    not decide, and gains where the training images are fitted, if they are. Metrics are defined in
+    metrics.yaml.
     """
     rank, accuracy = curve("effective_rank"), curve("accuracy", split="test")
     learnt = curve("accuracy", split="train")
@@ -112,8 +109,7 @@ def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
             found[f"trace_ratio_{k}_smoothed_gain"] = highest - values.iloc[0]
     # A small preset can leave too few different values for a correlation.
     if min(rank[late].nunique(), accuracy[late].nunique()) > 1:
-        correlation = rank[late].rank().corr(accuracy[late].rank())
-        found["effective_rank_accuracy_spearman"] = correlation
+        found["effective_rank_accuracy_spearman"] = rank[late].rank().corr(accuracy[late].rank())
     return found
 
 
@@ -142,8 +138,9 @@ def draw(table: FigureTable, rate: float, name: str) -> Picture:
     axes[2, 0].set_ylim(bottom=0)
     for share, column in zip(shares, axes.T, strict=True):
         run = table.rows(random_label_share=share, learning_rate=rate, split="train")
-        _draw_paper(table, run, dict(zip(ROWS, column, strict=True)), CLAIMS.get((name, share), {}))
-    for ax, label in zip(axes[:, 0], ROWS, strict=True):
+        rows = dict(zip(OVERLAID, column, strict=True))
+        _draw_paper(table, run, rows, CLAIMS.get((name, share), {}))
+    for ax, label in zip(axes[:, 0], OVERLAID, strict=True):
         ax.set_ylabel(label)
     axes[0, 0].legend(loc="upper left")
     axes[1, 0].legend(handles=axes[1, 0].get_legend_handles_labels()[0][-3:], ncols=3, **ABOVE)

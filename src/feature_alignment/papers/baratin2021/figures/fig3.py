@@ -4,15 +4,9 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.baratin2021.figures import training_curves as curves
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    broken_axis,
-    new_figure,
-    panel_letters,
-    sequence_colours,
-    sequence_map,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 SHARES = (0, 0.2, 0.5)
@@ -36,10 +30,7 @@ def layers(frame: pd.DataFrame) -> list[str]:
 
 
 def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
-    """Of one split: how far alignment rises, when it is highest, and in which layers.
-
-    Definitions are those of metrics.yaml.
-    """
+    """Of one split: how far alignment rises, when it is highest, in which layers (metrics.yaml)."""
     alignment, accuracy = curve("label_alignment"), curve("accuracy", split="test")
     by_layer = [curve("label_alignment", layer=name) for name in names]
     highest = [values.max() for values in by_layer]
@@ -47,6 +38,7 @@ def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
     best = curves.peak(accuracy)
     steps = pd.Series(np.arange(float(len(alignment))))
     late = alignment.iloc[len(alignment) // 2 :].mean()
+    together = [0.5 <= curves.peak(values) / best <= 2 for values in by_layer]
     return {
         "label_alignment_trend": alignment.reset_index(drop=True).rank().corr(steps),
         "label_alignment_late_gain": late / alignment.iloc[0],
@@ -55,9 +47,7 @@ def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
         "layer_alignment_highest": first,
         "layer_alignment_second": second,
         "last_layer_share": highest[-1] / float(np.median(highest)),
-        "layers_peak_share": float(
-            np.mean([0.5 <= curves.peak(values) / best <= 2 for values in by_layer])
-        ),
+        "layers_peak_share": float(np.mean(together)),
     }
 
 
@@ -67,22 +57,21 @@ def draw(table: FigureTable) -> Picture:
     from matplotlib.colors import Normalize
 
     names = layers(table.frame)
-    figure, axes = new_figure(4, len(SHARES), width=3.0 * len(SHARES) + 0.6, height=8.2)
+    figure, axes = style.new_figure(4, len(SHARES), width=3.0 * len(SHARES) + 0.6, height=8.2)
     for row in axes[1:]:  # one range in each row, so that columns can be compared
         for ax in row[1:]:
             ax.sharey(row[0])
     for column, share in zip(axes.T, SHARES, strict=True):
         run = table.rows(random_label_share=share)
         for ax in column:
-            broken_axis(ax, run["step"])
+            style.broken_axis(ax, run["step"])
         accuracy, total, *by_layer = column
         accuracy.set_title(f"CIFAR-10\n{100 * share:.0f} % random labels")
         curves.draw_accuracy(accuracy, run)
         for ax, (split, line) in zip(by_layer, curves.SPLITS.items(), strict=True):
             rows = rows_where(run, metric="label_alignment", split=split)
-            whole = rows_where(rows, layer="all")
-            draw_curve(total, whole, split, split)
-            for name, colour in zip(names, sequence_colours(len(names)), strict=True):
+            draw_curve(total, rows_where(rows, layer="all"), split, split)
+            for name, colour in zip(names, style.sequence_colours(len(names)), strict=True):
                 means = rows_where(rows, layer=name).groupby("step")["value"].mean()
                 mean = means.reset_index().assign(seed=0)
                 draw_curve(ax, mean, colour, linestyle=line, linewidth=1.0)
@@ -94,9 +83,9 @@ def draw(table: FigureTable) -> Picture:
     axes[0, 0].legend(loc="upper left")
     axes[1, 0].legend(loc="upper left")
     draw_paper(axes[2, 0], table.of_claim("fig3.layers_above_half"))
-    layer = ScalarMappable(Normalize(1, len(names)), sequence_map())
+    layer = ScalarMappable(Normalize(1, len(names)), style.sequence_map())
     figure.colorbar(layer, ax=list(axes[2:, -1]), label="layer, from input to output")
-    panel_letters(*axes[:, 0])
+    style.panel_letters(*axes[:, 0])
     return figure
 
 

@@ -1,5 +1,6 @@
 """baratin2021, Figures 4 and 13: alignment on easy and on difficult examples, and depth."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -34,9 +35,13 @@ def points(settings: Settings) -> list[Point]:
 
 def table(runs: Runs) -> FigureTable:
     """All metrics, and the numbers that sum up each seed's curves."""
-    metrics = runs.metrics
-    summed = curves.summary(metrics, partial(hierarchy_numbers, epoch=_epoch(runs)))
-    return FigureTable(pd.concat([metrics, summed], ignore_index=True))
+    return FigureTable(pd.concat([runs.metrics, _summed(runs)], ignore_index=True))
+
+
+def _summed(runs: Runs, by: Sequence[str] = ("point", "seed")) -> pd.DataFrame:
+    p = next(iter(runs.values())).parameters
+    epoch = (p["easy_samples"] + p["difficult_samples"]) / p["batch_size"]  # the same in all runs
+    return curves.summary(runs.metrics, partial(hierarchy_numbers, epoch=epoch), by)
 
 
 def draw(table: FigureTable) -> Picture:
@@ -76,28 +81,18 @@ def depth_points(settings: Settings) -> list[Point]:
 
 def depth_table(runs: Runs) -> FigureTable:
     """All metrics with their depth, the summaries of curves, and their trends with depth."""
-    metrics = runs.metrics
-    numbers = partial(hierarchy_numbers, epoch=_epoch(runs))
-    summed = curves.summary(metrics, numbers, by=("point", "depth", "seed"))
-    return FigureTable(pd.concat([metrics, summed, depth_trends(summed)], ignore_index=True))
-
-
-def _epoch(runs: Runs) -> float:
-    """Iterations of an epoch, the same in all runs of a figure."""
-    p = next(iter(runs.values())).parameters
-    return (p["easy_samples"] + p["difficult_samples"]) / p["batch_size"]
+    summed = _summed(runs, by=("point", "depth", "seed"))
+    return FigureTable(pd.concat([runs.metrics, summed, depth_trends(summed)], ignore_index=True))
 
 
 def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
     """Spearman correlation over depths of the numbers that sum up the curves, for each seed.
 
+    `summed` has the numbers of `hierarchy_numbers` with their depth. The rows, of the point
+    "comparison", have the metric `<metric>_depth_spearman`, which is 0 for a metric that is the
+    same at all depths: it has no trend.
+
     Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
-
-    `summed` has the numbers of `hierarchy_numbers` with their depth.
-
-    Returns:
-        Tidy rows of the point "comparison": metric `<metric>_depth_spearman`, which is 0 for a
-        metric that is the same at all depths: it has no trend.
     """
     common = {"point": "comparison", "step": summed["step"].max(), "layer": "all"}
     rows = []
@@ -147,10 +142,9 @@ def hierarchy_numbers(curve: curves.Curve, epoch: float) -> curves.Numbers:
     alignments is still above half of its maximum at the last measured step, how long it would stay
     there is not known: the whole run counts, so that such runs tie at the top. What ends with
     `_after_epoch` is of the part of the curve from iteration `epoch` on, the end of the first
-    epoch, before which deep networks are slow.
+    epoch, before which deep networks are slow. The split is "both" where it is neither.
 
-    The split is "both" where it is neither. Source: baratin2021, Section 3.4 ("the ratio between
-    both alignments") and caption of Figure 13.
+    Source: baratin2021, Section 3.4 ("the ratio between both alignments"), caption of Figure 13.
     """
     easy, difficult = (curve("label_alignment", split=split) for split in SPLITS)
     found = {}

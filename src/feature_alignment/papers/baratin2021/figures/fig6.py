@@ -117,13 +117,9 @@ def table(runs: Runs) -> FigureTable:
 
 
 def _values(metrics: pd.DataFrame, panel: str) -> pd.DataFrame:
-    """The gap and the measures (columns) by place in the panel and seed (rows).
-
-    A measure is left out where a run lacks it, because it was not fitted or by its definition.
-    """
+    """The gap and the measures that all runs have (columns) by place in the panel and seed."""
     rows = rows_where(metrics, panel=panel, metric=(GAP, *MEASURES))
-    values = rows.pivot(index=["x", "seed"], columns="metric", values="value")
-    return values.dropna(axis="columns")
+    return rows.pivot(index=["x", "seed"], columns="metric", values="value").dropna(axis="columns")
 
 
 def _mean(values: pd.DataFrame) -> pd.DataFrame:
@@ -133,15 +129,11 @@ def _mean(values: pd.DataFrame) -> pd.DataFrame:
 def _resampled(values: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     """As many of the seeds as there are, drawn with replacement, at each place the same ones."""
     seeds = values.index.unique("seed")
-    drawn = [values.xs(seed, level="seed") for seed in rng.choice(seeds, len(seeds))]
-    return pd.concat(drawn)
+    return pd.concat([values.xs(seed, level="seed") for seed in rng.choice(seeds, len(seeds))])
 
 
 def _correlations(means: pd.DataFrame) -> dict[str, float]:
-    """Spearman's correlation of each measure with the gap.
-
-    A measure that is the same at all points has no correlation, and none has if the gap is.
-    """
+    """Spearman's correlation of each measure with the gap; none if either is constant."""
     found = means.rank().corr()[GAP].dropna()
     return {measure: found[measure] for measure in MEASURES if measure in found}
 

@@ -49,10 +49,8 @@ def draw(table: FigureTable) -> Picture:
         floor = table.values("isotropic_floor", **at).mean()
         isotropic = floor * (random["value"] ** 2).mean() ** 0.5
         ax.axhline(isotropic, linestyle=":", color=COLOURS["paper"], label="isotropic Jacobian")
-        ax.set_title(
-            f"CIFAR-10, {title}\nfirst singular / random: {ratio:.0f} (at least {floor:.0f})"
-        )
-        ax.set_xlabel("direction")
+        numbers = f"first singular / random: {ratio:.0f} (at least {floor:.0f})"
+        ax.set(title=f"CIFAR-10, {title}\n{numbers}", xlabel="direction")
     axes[0, 0].set_ylabel("output change")
     axes[0, 1].label_outer()
     axes[0, 0].legend()

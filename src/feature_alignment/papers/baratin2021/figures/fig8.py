@@ -16,12 +16,8 @@ SHOWN = (1, 6, 21)
 def table(runs: Runs) -> FigureTable:
     """All metrics, the eigenvalues of all seeds, and the eigenvectors of seed 0."""
     (run,) = runs.values()
-    arrays = {
-        "eigenvalues": run.stacked("eigenvalues"),
-        "functions": run.array("functions"),
-        "magnitudes": run.array("magnitudes"),
-    }
-    return FigureTable(run.metrics, arrays)
+    of_first_seed = {name: run.array(name) for name in ("functions", "magnitudes")}
+    return FigureTable(run.metrics, {"eigenvalues": run.stacked("eigenvalues"), **of_first_seed})
 
 
 def draw(table: FigureTable) -> Picture:

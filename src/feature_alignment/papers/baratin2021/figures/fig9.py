@@ -42,7 +42,7 @@ def _draw_solutions(axes: list[Axes], table: FigureTable) -> None:
     shown = [scales[round(i * (len(scales) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
     arrays = [table.arrays[f"solutions/{scale}"] for scale in shown]
     limits = [1.15 * max(abs(array[:, axis]).max() for array in arrays) for axis in (0, 1)]
-    tick = _round(0.7 * limits[0])
+    tick = float(f"{0.7 * limits[0]:.0e}")  # one significant digit
     for ax, scale, solutions in zip(axes, shown, arrays, strict=True):
         ax.plot(*solutions.T, ".", color=COLOURS["train"], markersize=2)
         ax.set(xlim=(-limits[0], limits[0]), ylim=(-limits[1], limits[1]))
@@ -50,16 +50,6 @@ def _draw_solutions(axes: list[Axes], table: FigureTable) -> None:
         ax.set_xticks([-tick, 0, tick], [f"−{tick:g}", "0", f"{tick:g}"], fontsize=7)
         ax.tick_params(labelleft=ax is axes[0])
     axes[0].set_ylabel("along $\\varphi_{10}$")
-
-
-def _round(value: float) -> float:
-    """A value with one significant digit.
-
-    Example:
-        >>> _round(0.0372)
-        0.04
-    """
-    return float(f"{value:.0e}")
 
 
 FIGURES = (

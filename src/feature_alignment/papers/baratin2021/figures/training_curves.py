@@ -49,18 +49,12 @@ def summary(
     numbers: Callable[[Curve], Numbers],
     by: Sequence[str] = ("point", "seed"),
 ) -> pd.DataFrame:
-    """Numbers that sum up the curves of each run, as tidy rows at its last step.
-
-    `by` names the columns that tell runs apart.
-    """
+    """Numbers that sum up each run's curves, as tidy rows at its last step; `by` names a run."""
     rows = []
     for names, run in metrics.groupby(list(by), sort=False):
         at = dict(zip(by, names, strict=True)) | {"step": run["step"].max(), "layer": "all"}
-        found = numbers(partial(_curve, run))
-        rows += [
-            {**at, "split": split, "metric": metric, "value": value}
-            for (split, metric), value in found.items()
-        ]
+        for (split, metric), value in numbers(partial(_curve, run)).items():
+            rows.append({**at, "split": split, "metric": metric, "value": value})
     return pd.DataFrame(rows)
 
 
@@ -73,10 +67,7 @@ def _curve(
 def with_summary(
     metrics: pd.DataFrame, numbers: Callable[[Curve, str], Mapping[str, float]]
 ) -> FigureTable:
-    """The metrics of classifiers, and the numbers that sum up their curves on each split.
-
-    The curves that `numbers` is handed are those of the split unless another is asked for.
-    """
+    """The classifiers' metrics, and numbers of each split, whose curves `curve` has by default."""
 
     def of_both(curve: Curve) -> Numbers:
         return {

@@ -3,16 +3,13 @@
 Source: lejeune2024, Section 3.1, Lemma 5, Propositions 3 and 4.
 """
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
-from feature_alignment.adaptive.penalties import (
-    PowerPenalty,
-    adaptive_scale,
-    effective_penalty,
-    joint_penalty,
-)
+from feature_alignment.adaptive import penalties
+from feature_alignment.adaptive.penalties import PowerPenalty
 from feature_alignment.pipeline.checks import Check, check_of
 
 POWERS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -26,8 +23,8 @@ def propositions() -> Iterator[Check]:
     worst: dict[tuple[str, str], float] = {}
     for p in POWERS:
         omega = PowerPenalty(p)
-        values = effective_penalty(omega)(np.sqrt(square))
-        scales = adaptive_scale(omega, np.sqrt(square))
+        values = penalties.effective_penalty(omega)(np.sqrt(square))
+        scales = penalties.adaptive_scale(omega, np.sqrt(square))
         falls = max(-np.diff(scales).min(), abs(scales[0] - 1)) / scales[-1]
         found = {
             ("proposition3_increasing", "stated"): -np.diff(values).min() / values[-1],
@@ -41,7 +38,8 @@ def propositions() -> Iterator[Check]:
     for (statement, form), value in worst.items():
         yield check_of(statement, value, form)
     v = np.linspace(1, 8, 101)
-    joints = [joint_penalty(PowerPenalty(p), PowerPenalty(q))(v) for p in POWERS for q in POWERS]
+    pairs = itertools.product(map(PowerPenalty, POWERS), repeat=2)
+    joints = [penalties.joint_penalty(*pair)(v) for pair in pairs]
     falls = max(-np.diff(values).min() / values[-1] for values in joints)
     starts = max(abs(values[0]) for values in joints)
     yield check_of("proposition4_increasing", max(0.0, falls, starts))

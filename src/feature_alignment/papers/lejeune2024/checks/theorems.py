@@ -34,35 +34,23 @@ Blocks = list[torch.Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    """A random network and what is to be interpolated.
+    """A random network of one output, and what is to be interpolated."""
 
-    Attributes:
-        seed: of the problem, and of what is drawn to solve it.
-        network: an MLP of one output.
-        x: training inputs (n, d).
-        x_new: other inputs.
-        y: targets (n, 1).
-        features: of the training inputs.
-        features_new: of the other inputs.
-        residual: y − f_θ₀(x), (n,).
-    """
-
-    seed: int
+    seed: int  # of the problem, and of what is drawn to solve it
     network: MLP
-    x: torch.Tensor
-    x_new: torch.Tensor
-    y: torch.Tensor
-    features: Blocks
-    features_new: Blocks
-    residual: torch.Tensor
+    x: torch.Tensor  # training inputs (n, d)
+    x_new: torch.Tensor  # other inputs
+    y: torch.Tensor  # targets (n, 1)
+    features: Blocks  # of the training inputs
+    features_new: Blocks  # of the other inputs
+    residual: torch.Tensor  # y − f_θ₀(x), (n,)
 
 
 def random_problem(seed: int, p: Theory) -> Problem:
     """A random problem in float64, on the CPU."""
     generator, init = torch_stream(seed, "data"), torch_stream(seed, "init")
     network = MLP(p.dimension, [p.width], 1, "erf", True, init, "kaiming", dtype=torch.float64)
-    shape = (2, p.samples, p.dimension)
-    x, x_new = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    x, x_new = torch.randn(2, p.samples, p.dimension, generator=generator, dtype=torch.float64)
     y = torch.randn(p.samples, 1, generator=generator, dtype=torch.float64) * p.target_scale
     with torch.no_grad():
         residual = (y - network(x))[:, 0]
@@ -91,17 +79,13 @@ def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
     """M̂, its kernel and its predictions, against descents over all entries of M."""
-    phi, phi_new = _flat(problem.features), _flat(problem.features_new)
+    phi, phi_new, residual = _flat(problem.features), _flat(problem.features_new), problem.residual
+    block, generator = phi[:, None, :], stream(problem.seed, "theorem1")
+    # Not from M = I, from where every step keeps to β and predicts as ridgeless does.
     generic = minimise_jointly(
-        [phi[:, None, :]],
-        problem.residual,
-        square_penalty,
-        stream(problem.seed, "theorem1"),
-        starts,
-        [True],
-        identity_first=False,  # from M = I, every step keeps to β and predicts as ridgeless does
+        [block], residual, square_penalty, generator, starts, [True], identity_first=False
     )
-    beta = torch.linalg.pinv(phi) @ problem.residual
+    beta = torch.linalg.pinv(phi) @ residual
     norm = beta.norm()
     scale = adaptive_scales(SQUARE, rigid_penalty, np.array(float(norm)))
     s = float(scale.first)
@@ -111,12 +95,10 @@ def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
     yield check_of("theorem1_transformation", _distance(found.T @ found, expected))
     change, change_new = phi @ beta, phi_new @ beta
     kernel = phi_new @ phi.T + (s**2 - 1) / norm**2 * torch.outer(change_new, change)
-    generic_kernel = phi_new @ found.T @ found @ phi.T
-    yield check_of("theorem1_kernel", _distance(kernel, generic_kernel))
+    yield check_of("theorem1_kernel", _distance(kernel, phi_new @ found.T @ found @ phi.T))
     # What the transformation that was found predicts, without knowledge of β or of Theorem 1.
     (coefficients,) = generic.coefficients
-    found_change = phi_new @ coefficients[0]
-    yield check_of("theorem1_predictions", _distance(found_change, change_new))
+    yield check_of("theorem1_predictions", _distance(phi_new @ coefficients[0], change_new))
     # ‖β̂‖ = s‖θ̂ − θ₀‖; θ₀ is missing in the proof's sketch and, as σ = ‖θ̂ − θ‖, in A.3.1.
     layout = matrix_layout(problem.network)
     first = torch.cat([w.flatten() for w in layout.join(copy_parameters(problem.network)).values()])
@@ -124,15 +106,15 @@ def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
     for form, part in (("corrected", moved), ("printed", first + beta / s)):
         yield check_of("theorem1_length", abs(s * part.norm() / norm - 1), form)
     yield from _label_coefficients(phi)
-    yield from _label_parts(phi, problem.residual)
+    yield from _label_parts(phi, residual)
 
 
 def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
     """The label kernel's coefficient (s² − 1)/‖β‖² for the hardest and the easiest target.
 
-    Both targets have norm 1, so that ‖K_ŷ‖ is the same; they are the last and the first
-    eigenvector of K₀. The difference is relative to the larger one: with |v − 1| features do not
-    move at all for ‖β‖ ≤ 1/√2, and the easy target's coefficient can be 0.
+    Both have norm 1, so that ‖K_ŷ‖ is the same: K₀'s last and first eigenvectors. The difference is
+    relative to the larger one: with |v − 1| features do not move for ‖β‖ ≤ 1/√2, and the easy
+    target's coefficient can be 0.
     """
     norms = (1 / torch.linalg.svdvals(phi)).numpy()  # of β for each eigenvector as the target
     for name, penalty in PENALTIES.items():
@@ -172,8 +154,7 @@ def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
             max_iter=5000,
             seed=problem.seed,
         ).fit(problem.x, problem.y)
-        excess = abs(model.objective_ / generic.objective - 1)
-        yield check_of(f"theorem2_objective_{name}", excess)
+        yield check_of(f"theorem2_objective_{name}", abs(model.objective_ / generic.objective - 1))
     kernel = torch.as_tensor(model.adapted_kernel(problem.x_new, problem.x))
     assert isinstance(model.transformation_, LayerTransformation)
     sides = list(model.transformation_.sides.values())
@@ -245,19 +226,16 @@ def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
     coefficients = [torch.as_tensor(model.coefficients) for model in models]
     structure = LayerStructure(logarithmic_penalty, logarithmic_penalty)
     adapted = structure.adapt(dict(zip(layers, coefficients, strict=True)))
-    transformed = torch.cat(
+    transformed = _flat(
         [
-            (torch.as_tensor(m.on_outputs).T @ block @ torch.as_tensor(m.on_inputs).T).flatten(1)
-            for m, block in blocks
-        ],
-        dim=1,
+            torch.as_tensor(model.on_outputs).T @ block @ torch.as_tensor(model.on_inputs).T
+            for model, block in blocks
+        ]
     )
     rows = (dict(zip(layers, row, strict=True)) for row in zip(*problem.features, strict=True))
-    expected = torch.stack(
-        [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
-    )
-    error = _distance(transformed @ transformed.T, expected @ expected.T)
-    yield check_of("flow_kernel", error)
+    flat = [torch.cat([b.flatten() for b in adapted.apply(row, 1).values()]) for row in rows]
+    expected = torch.stack(flat)
+    yield check_of("flow_kernel", _distance(transformed @ transformed.T, expected @ expected.T))
     generator, free = stream(0, "flow"), [False] * len(models)
     minimum = minimise_jointly(
         problem.features, problem.residual, logarithmic_matrix_penalty, generator, 1, free

@@ -4,6 +4,7 @@ Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 """
 
 import math
+from typing import Any
 
 import torch
 
@@ -15,31 +16,21 @@ from feature_alignment.kernels.average_features import (
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.lejeune2024.experiments.kernel_measures import (
-    compare,
-    kernel_of,
-    locate,
-    transformation,
-)
-from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
+from feature_alignment.papers.lejeune2024.experiments import kernel_measures
+from feature_alignment.papers.lejeune2024.experiments.two_digits import fit, two_digits
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.run import SeedResult, SeedRun
-from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluate, outputs_in_chunks
-from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import cosine_rate
 
 
 def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     """Train one network on one kind of target and measure its adapted kernel.
 
-    Both kinds of target share images, initial weights and the linear function.
-
-    Returns:
-        Similarities of the adapted kernel with the label kernel and others; vectors over the
-        kernel samples, and for seed 0 the kernels themselves, all in order of the target y.
+    Both kinds of target share images, initial weights and the linear function. The result has
+    similarities of the adapted kernel with the label kernel and others; vectors over the kernel
+    samples, and for seed 0 the kernels themselves, all in order of the target y.
 
     Raises:
         TrainingDivergedError: if training ends with a kernel that is zero, since no unit is active
@@ -50,12 +41,12 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     x, classes = two_digits(run, "train", p.train_samples, needs=needs)
     x, classes = x.to(**run.to), classes.to(**run.to)
     linear = _linear_targets(run, x, classes)
-    y = torch.sign(linear) if p.targets == "binarised" else linear
-    y = y * _flips(run, len(y)).to(y)
+    y = torch.sign(linear) if p.targets == "binarised" else linear.clone()
+    flipped = torch.randperm(len(y), generator=run.torch_stream("targets/flips"))
+    y[flipped[: round(p.label_flips * len(y))]] *= -1
     model = _network(run, "init", x.shape[1], bias=p.bias)
     initial = copy_parameters(model)
-    _fit(run, model, x, y, p.epochs, "batches", "training")
-
+    step = fit(run, model, x, y, p.epochs, momentum=p.momentum, annealing=p.annealing)
     shown = slice(0, p.kernel_samples)
     order = torch.argsort(linear[shown, 0], stable=True)
     images, target = x[shown][order], linear[shown][order, 0]
@@ -63,8 +54,8 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     average = average_tangent_features(model, initial, final, images, p.path_points)
     first = average_tangent_features(model, initial, initial, images, 2)
     kernels = {
-        "initial": kernel_of(first),
-        "adapted": kernel_of(average),
+        "initial": kernel_measures.kernel_of(first),
+        "adapted": kernel_measures.kernel_of(average),
         "final": tangent_kernel(model, images),
     }
     for name, kernel in kernels.items():
@@ -78,17 +69,16 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
         label = label_kernel(model(images) - start)
     totals = {name: kernels[name].total for name in ("initial", "adapted")}
     result = SeedResult()
-    step = p.epochs * steps_per_epoch(len(x), p.batch_size)
-    agree = (torch.sign(linear) == classes).double().mean()
-    result.add("target_accuracy", agree, step=0)
-    compare(kernels, label, step, result)
+    result.add("target_accuracy", (torch.sign(linear) == classes).double().mean(), step=0)
+    kernel_measures.compare(kernels, label, step, result)
     last = [name for name in final if name.startswith(f"layers.{p.hidden_layers}.")]
     parts = [average[name] @ (final[name] - initial[name]).flatten() for name in last]
+    double = (totals["adapted"].double(), totals["initial"].double(), target.double())
     for metric, value in {
         "loss": evaluate(model, x, y, {"loss": mse})["loss"],
         "last_layer_target_cosine": cosine_similarity(torch.stack(parts).sum(dim=0), target),
-        **locate(totals["adapted"].double(), totals["initial"].double(), target.double()),
-        **transformation(average, first, (y[shown][order] - start)[:, 0]),
+        **kernel_measures.locate(*double),
+        **kernel_measures.transformation(average, first, (y[shown][order] - start)[:, 0]),
     }.items():
         result.add(metric, value, step=step)
     result.arrays["target"] = target.cpu().numpy()
@@ -97,14 +87,6 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
         for name, matrix in {**totals, "label": label}.items():
             result.arrays[f"kernel/{name}"] = matrix.float().cpu().numpy()
     return result
-
-
-def _flips(run: SeedRun[DigitRegression], n: int) -> torch.Tensor:
-    """Factors (n, 1): −1 for a random share `label_flips` of the samples, 1 for the others."""
-    order = torch.randperm(n, generator=run.torch_stream("targets/flips"))
-    factors = torch.ones(n, 1)
-    factors[order[: round(run.parameters.label_flips * n)]] = -1
-    return factors
 
 
 def _network(run: SeedRun[DigitRegression], stream: str, input_dim: int, *, bias: bool) -> MLP:
@@ -117,10 +99,8 @@ def _network(run: SeedRun[DigitRegression], stream: str, input_dim: int, *, bias
 def _linear_targets(
     run: SeedRun[DigitRegression], x: torch.Tensor, classes: torch.Tensor
 ) -> torch.Tensor:
-    """Targets y = z(x)·b*: SGD's fit of the classes by the last layer of a random network.
-
-    SGD stops short of least squares, whose accuracy is .98 where the paper states .952.
-    """
+    """Targets y = z(x)·b*: SGD's fit of the classes by the last layer of a random network."""
+    # SGD stops short of least squares, whose accuracy is .98 where the paper states .952.
     p = run.parameters
     bias = p.bias and p.target_bias
     *hidden, last = _network(run, "targets/init", x.shape[1], bias=bias).layers
@@ -130,32 +110,6 @@ def _linear_targets(
             features = torch.relu(layer(features))  # (n, width)
     if p.target_fit == "least-squares":
         return features @ torch.linalg.lstsq(features.cpu(), classes.cpu()).solution.to(x)
-    _fit(run, last, features, classes, p.target_epochs, "targets/batches", "targets")
+    options: dict[str, Any] = {"momentum": p.momentum, "annealing": p.annealing}
+    fit(run, last, features, classes, p.target_epochs, "targets/batches", "targets", **options)
     return outputs_in_chunks(last, features)
-
-
-def _fit(
-    run: SeedRun[DigitRegression],
-    model: torch.nn.Module,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    epochs: int,
-    stream: str,
-    checkpoint: str,
-) -> None:
-    p = run.parameters
-    per_epoch = steps_per_epoch(len(x), p.batch_size)
-    steps = epochs * per_epoch
-    train(
-        model,
-        x,
-        y,
-        loss=mse,
-        optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
-        steps=steps,
-        batch_size=p.batch_size,
-        batches=run.torch_stream(stream),
-        schedule=cosine_rate(steps, per_epoch if p.annealing == "epoch" else 1),
-        progress=run.progress(steps),
-        checkpoint=run.checkpoint(checkpoint),
-    )

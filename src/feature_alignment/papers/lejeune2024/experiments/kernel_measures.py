@@ -46,9 +46,9 @@ def compare(
     total = float(((adapted - initial) * label).sum())
     for name, gram in kernels["adapted"].layers.items():
         change = gram - kernels["initial"].layers[name]
-        share = float((change * label).sum()) / total
+        share, cosine = float((change * label).sum()) / total, cosine_similarity(change, label)
         result.add("label_change_share", share, step=step, layer=name)
-        result.add("label_change_cosine", cosine_similarity(change, label), step=step, layer=name)
+        result.add("label_change_cosine", cosine, step=step, layer=name)
 
 
 def fit_kernels(target: torch.Tensor, kernels: list[torch.Tensor]) -> tuple[list[float], float]:
@@ -63,11 +63,8 @@ def fit_kernels(target: torch.Tensor, kernels: list[torch.Tensor]) -> tuple[list
 def locate(adapted: torch.Tensor, initial: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
     """What the adapted kernel reflects beside K₀: both label kernels, and points with y near 0."""
     sign, diagonal = torch.sign(y), adapted.diagonal()
-    kernels = {
-        "initial": initial,
-        "linear": torch.outer(y, y),
-        "binarised": torch.outer(sign, sign),
-    }
+    labels = {"linear": torch.outer(y, y), "binarised": torch.outer(sign, sign)}
+    kernels = {"initial": initial, **labels}
     weights, residual = fit_kernels(adapted, list(kernels.values()))
     found = {f"weight_of_{name}": weight for name, weight in zip(kernels, weights, strict=True)}
     found["three_kernels_residual"] = residual
@@ -84,9 +81,8 @@ def transformation(average: Features, first: Features, residual: torch.Tensor) -
     """Measures of the smallest M with ∇̄f(x) = ∇f_θ₀(x) M at n samples, and of K₀.
 
     With features as rows, M − I = Φ₀⁺(Φ̄ − Φ₀): its squared singular values are the eigenvalues of
-    K₀⁺G, where G = (Φ̄ − Φ₀)(Φ̄ − Φ₀)ᵀ. `residual` is y − f_θ₀(x), (n,).
-
-    Source: lejeune2024, Sections 2.2, 3.1 and 4.
+    K₀⁺G, where G = (Φ̄ − Φ₀)(Φ̄ − Φ₀)ᵀ. `residual` is y − f_θ₀(x), (n,). Source: lejeune2024,
+    Sections 2.2, 3.1 and 4.
     """
     kernel = kernel_of(first).total.double()
     gram = kernel_of({name: average[name] - phi for name, phi in first.items()}).total.double()

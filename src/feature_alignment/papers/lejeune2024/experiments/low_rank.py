@@ -16,14 +16,10 @@ from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import sequential_mlp
 from feature_alignment.models.tangent_models import TangentModel
-from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
+from feature_alignment.papers.lejeune2024.experiments.two_digits import fit, two_digits
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.run import SeedResult, SeedRun
-from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
-from feature_alignment.training.loop import train
-from feature_alignment.training.losses import mse
-from feature_alignment.training.optimizers import cosine_rate
 
 LARGE = 10
 """Factor of the targets of which little is left to the penalty's quadratic part."""
@@ -32,13 +28,12 @@ LARGE = 10
 def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     """Fit one task by each model from the same initial network.
 
-    Returns:
-        For each model (column `model`) the test error, nmse and share of wrong signs; for each
-        layer its share of ‖B‖² and the effective rank of its deviation; for the solver how the
-        kernel changes; and the singular values as arrays. The solvers fit noisy targets (`-noisy`),
-        too, and those of the single index so with hardly more of the penalty than its tail
-        (`tail`); and the digits' ones that are linear in the last layer's features of another
-        random network (`solver-linear`) and of the network itself (`solver-own`).
+    The result has for each model (column `model`) the test error, nmse and share of wrong signs;
+    for each layer its share of ‖B‖² and the effective rank of its deviation; for the solver how the
+    kernel changes; and the singular values as arrays. The solvers fit noisy targets (`-noisy`),
+    too, and those of the single index so with hardly more of the penalty than its tail (`tail`);
+    and the digits' ones that are linear in the last layer's features of another random network
+    (`solver-linear`) and of the network itself (`solver-own`).
     """
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)
@@ -48,11 +43,12 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     result = SeedResult()
     noise = torch.randn(len(task.y), 1, generator=run.torch_stream("noise")).to(task.y)
     noisy = replace(task, y=task.y + run.parameters.noise * noise)
-    fits = [("none", "ridgeless", 1), ("layers", "solver", 1)]
-    for structure, model, size in fits if digits else [*fits, ("layers", "tail", LARGE)]:
+    large = [replace(t, y=LARGE * t.y, y_test=LARGE * t.y_test) for t in (task, noisy)]
+    fits = [("none", "ridgeless", [task, noisy]), ("layers", "solver", [task, noisy])]
+    for structure, model, tasks in fits if digits else [*fits, ("layers", "tail", large)]:
         clean, cost = (
-            _solve(network, t.times(size), structure, penalty, m, result)
-            for t, m in ((task, model), (noisy, f"{model}-noisy"))
+            _solve(network, t, structure, penalty, m, result)
+            for t, m in zip(tasks, (model, f"{model}-noisy"), strict=True)
         )
         result.add("noise_cost", cost - clean, step=0, split="test", model=model)
     if digits:
@@ -72,10 +68,6 @@ class _Task:
     y: torch.Tensor
     x_test: torch.Tensor
     y_test: torch.Tensor
-
-    def times(self, size: int) -> "_Task":
-        """The same with targets so many times as large."""
-        return replace(self, y=size * self.y, y_test=size * self.y_test)
 
 
 def _gaussian(run: SeedRun[LowRank]) -> tuple[torch.Tensor, ...]:
@@ -105,10 +97,7 @@ def _network(run: SeedRun[LowRank], stream: str, task: _Task) -> nn.Sequential:
 
 
 def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
-    """The same inputs with the least-squares fit of the targets by a network's last layer.
-
-    Source: lejeune2024, Section 3.2: y = z(x)·b*.
-    """
+    """The same with targets y = z(x)·b* (Section 3.2), fitted by a network's last layer."""
     hidden = source[:-1]
     with torch.no_grad():
         z, z_test = hidden(task.x).double(), hidden(task.x_test).double()  # (n, width)
@@ -137,33 +126,16 @@ def _solve(
     kernel = torch.as_tensor(solver.adapted_kernel(task.x)).to(initial)
     label = torch.outer(change, change)
     for metric, matrix in (("initial_label_similarity", initial), ("label_similarity", kernel)):
-        similarity = cosine_similarity(matrix, label)
-        result.add(metric, similarity, step=solver.n_iter_, model=model)
+        result.add(metric, cosine_similarity(matrix, label), step=solver.n_iter_, model=model)
     return _nmse(predictions, task.y_test)
 
 
 def _train(
     run: SeedRun[LowRank], network: nn.Sequential, task: _Task, model: str, result: SeedResult
 ) -> None:
-    p = run.parameters
     initial = {name: weight.clone() for name, weight in _weights(network).items()}
     trained = network if model == "full" else TangentModel(network, model)
-    per_epoch = steps_per_epoch(len(task.x), p.batch_size)
-    steps = p.epochs * per_epoch
-    parameters = [w for w in trained.parameters() if w.requires_grad]
-    train(
-        trained,
-        task.x,
-        task.y,
-        loss=mse,
-        optimizer=torch.optim.SGD(parameters, lr=p.learning_rate, momentum=0.9),
-        steps=steps,
-        batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
-        schedule=cosine_rate(steps, per_epoch),
-        progress=run.progress(steps),
-        checkpoint=run.checkpoint(model),
-    )
+    steps = fit(run, trained, task.x, task.y, run.parameters.epochs, checkpoint=model)
     if isinstance(trained, TangentModel):
         weights = trained.deviations()
     else:
@@ -194,9 +166,8 @@ def _record(
     total = sum(float(w.double().square().sum()) for w in weights.values())
     for layer, w in weights.items():
         values = torch.linalg.svdvals(w.double()).cpu().numpy()
-        share = float((values**2).sum()) / total
+        share, rank = float((values**2).sum()) / total, effective_rank(values**2)
         result.add("norm_share", share, step=step, layer=layer, model=model)
-        rank = effective_rank(values**2)
         result.add("effective_rank", rank, step=step, layer=layer, model=model)
         result.arrays[f"{model}/{layer}"] = values
 

@@ -34,11 +34,8 @@ CHUNK = 500
 def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
     """Train one kind of model on every training-set size.
 
-    The kinds of model share initial weights and samples.
-
-    Returns:
-        For each size the test error at the best epoch, that epoch, and how many different images
-        were seen; column `n`.
+    The kinds of model share initial weights and samples. The result has for each size, column `n`,
+    the test error at the best epoch, that epoch, and how many different images were seen.
 
     Raises:
         UserError: if the dataset has too few images.
@@ -62,9 +59,7 @@ def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
     return result
 
 
-def _tensors(
-    run: SeedRun[SampleComplexity], images: np.ndarray, labels: np.ndarray
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _tensors(run: SeedRun[SampleComplexity], images: np.ndarray, labels: np.ndarray) -> Samples:
     """Images, channels first, pixels / 255 or normalised, and their labels."""
     x = torch.as_tensor(to_float(images)).permute(0, 3, 1, 2).contiguous()
     if run.parameters.normalisation == "unit-variance":
@@ -94,19 +89,12 @@ def _optimizer(p: SampleComplexity, model: nn.Module) -> torch.optim.Optimizer:
 
 @dataclass
 class _Course:
-    """How training on one size has gone so far, to be saved beside model and optimizer.
+    """How training on one size has gone so far, to be saved beside model and optimizer."""
 
-    Attributes:
-        generators: the streams that epochs draw from.
-        seen: whether each image was trained on, (N,).
-        errors: test error after each epoch.
-        seconds: elapsed time by what it went into.
-    """
-
-    generators: Mapping[str, torch.Generator]
-    seen: torch.Tensor
-    errors: list[float] = field(default_factory=list)
-    seconds: Counter[str] = field(default_factory=Counter)
+    generators: Mapping[str, torch.Generator]  # the streams that epochs draw from
+    seen: torch.Tensor  # whether each image was trained on, (N,)
+    errors: list[float] = field(default_factory=list)  # of the test after each epoch
+    seconds: Counter[str] = field(default_factory=Counter)  # elapsed, by what they went into
 
     @property
     def best(self) -> int:
@@ -136,10 +124,7 @@ class _Course:
 def _train_on(
     run: SeedRun[SampleComplexity], n: int, data: Samples, test: Samples, result: SeedResult
 ) -> None:
-    """Train until the test accuracy has not improved for `patience` epochs, and record the best.
-
-    Choosing the epoch on the test set is the released code's way.
-    """
+    """Train until the test accuracy stays, and record the best epoch, as the released code does."""
     p, (x, y) = run.parameters, data
     network = _network(run, x.shape[1:], int(y.max()) + 1)
     mode = MODES[p.model]
@@ -147,10 +132,9 @@ def _train_on(
     optimizer = _optimizer(p, model)
     # The samples of a smaller n are among those of a larger one.
     draws, batches = run.torch_stream("samples"), run.torch_stream(f"batches/{n}")
-    kept = torch.randperm(len(x), generator=draws)[:n]
+    chosen = torch.randperm(len(x), generator=draws)[:n]
     batch = min(p.batch_size, n // 5)
-    seen = torch.zeros(len(x), dtype=torch.bool)
-    course = _Course({"samples": draws, "batches": batches}, seen)
+    course = _Course({"samples": draws, "batches": batches}, torch.zeros(len(x), dtype=torch.bool))
     progress = Progress(p.max_epochs, f"{run.label}, n = {n}")
     # Saved after epochs, since their number is found out on the way; and at the end, so that a
     # later attempt trains no finished size again.
@@ -159,14 +143,14 @@ def _train_on(
     if checkpoint is not None:
         progress.start_after(checkpoint.restore(parts))
     while not course.ended(p):
-        redrawn = p.sampling == "redrawn"
-        chosen = torch.randperm(len(x), generator=draws)[:n] if redrawn else kept
+        if p.sampling == "redrawn":
+            chosen = torch.randperm(len(x), generator=draws)[:n]
         course.seen[chosen] = True
-        chosen = chosen.to(x.device)
+        place = chosen.to(x.device)
         recorder = train(
             model,
-            x[chosen],
-            y[chosen],
+            x[place],
+            y[place],
             loss=cross_entropy,
             optimizer=optimizer,
             steps=n // batch,

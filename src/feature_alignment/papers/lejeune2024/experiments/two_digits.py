@@ -1,13 +1,18 @@
-"""The images of two digit classes, as both experiments on them take them."""
+"""The images of two digit classes, and the training that both experiments on them have."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import nn
 
 from feature_alignment.errors import UserError
-from feature_alignment.papers.lejeune2024.parameters import TwoDigits
+from feature_alignment.papers.lejeune2024.parameters import DigitRegression, LowRank, TwoDigits
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.batches import steps_per_epoch
+from feature_alignment.training.loop import train
+from feature_alignment.training.losses import mse
+from feature_alignment.training.optimizers import cosine_rate
 
 
 def two_digits(
@@ -44,3 +49,35 @@ def two_digits(
     x /= np.linalg.norm(x, axis=1, keepdims=True) if by_norm else x.std(axis=1, keepdims=True)
     y = np.where(labels[chosen] == positive, 1.0, -1.0)[:, None]
     return torch.as_tensor(x), torch.as_tensor(y)
+
+
+def fit(
+    run: SeedRun[DigitRegression | LowRank],
+    model: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    epochs: int,
+    stream: str = "batches",
+    checkpoint: str = "training",
+    momentum: float = 0.9,
+    annealing: str = "epoch",
+) -> int:
+    """SGD on the squared error, its rate annealed by a cosine; returns the number of its steps."""
+    p = run.parameters
+    per_epoch = steps_per_epoch(len(x), p.batch_size)
+    steps = epochs * per_epoch
+    trained = [w for w in model.parameters() if w.requires_grad]
+    train(
+        model,
+        x,
+        y,
+        loss=mse,
+        optimizer=torch.optim.SGD(trained, lr=p.learning_rate, momentum=momentum),
+        steps=steps,
+        batch_size=p.batch_size,
+        batches=run.torch_stream(stream),
+        schedule=cosine_rate(steps, per_epoch if annealing == "epoch" else 1),
+        progress=run.progress(steps),
+        checkpoint=run.checkpoint(checkpoint),
+    )
+    return steps

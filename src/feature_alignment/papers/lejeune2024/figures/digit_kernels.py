@@ -3,14 +3,9 @@
 import numpy as np
 
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    describe,
-    new_figure,
-    panel_letters,
-    show_matrix,
-)
+from feature_alignment.pipeline.figures.style import COLOURS
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 TARGETS = ("linear", "binarised")
@@ -36,19 +31,19 @@ def kernel_table(runs: Runs) -> FigureTable:
 
 def draw_kernels(table: FigureTable) -> Picture:
     """Heat maps of initial, adapted and label kernel (columns) for each target (rows)."""
-    figure, axes = new_figure(2, 3, width=9.5, height=6.0)
+    figure, axes = style.new_figure(2, 3, width=9.5, height=6.0)
     for column, (kernel, title) in zip(axes.T, KERNELS.items(), strict=True):
         both = [table.arrays[f"{targets}/{kernel}"] for targets in TARGETS]
         largest = max(float(np.percentile(abs(matrix), COVERED)) for matrix in both)
         for ax, matrix in zip(column, both, strict=True):
-            show_matrix(ax, matrix, largest, title, diverging=kernel == "label")
+            style.show_matrix(ax, matrix, largest, title, diverging=kernel == "label")
             ax.set_title(f"{kernel} kernel")
     for row, targets in zip(axes, TARGETS, strict=True):
-        similarity = describe(table.values("label_similarity", point=targets))
+        similarity = style.describe(table.values("label_similarity", point=targets))
         paper = table.paper(f"fig1.similarity_{targets}")
         row[0].set_ylabel(f"MNIST, {targets} targets")
         row[1].set_title(f"adapted kernel\nsimilarity {similarity}{paper}")
-    panel_letters(*axes.flat)
+    style.panel_letters(*axes.flat)
     return figure
 
 
@@ -62,15 +57,14 @@ def draw_difficulty(table: FigureTable) -> Picture:
     """Targets on the left, residual and kernel diagonal on the right."""
     y, diagonal = table.arrays["target"], table.arrays["kernel_diagonal"]
     index = np.arange(len(y))
-    figure, axes = new_figure(1, 2, width=8.0, height=3.0)
+    figure, axes = style.new_figure(1, 2, width=8.0, height=3.0)
     left, right = axes[0]
     left.plot(index, np.sign(y), color=COLOURS["easy"], label="sign y")
     left.plot(index, y, ":", color=COLOURS["paper"], label="y")
     left.set(xlabel="training point, in order of y", ylabel="target")
     left.legend(loc="lower center", ncols=2, bbox_to_anchor=(0.5, 1.0))
     figure.suptitle("MNIST")
-    panel_letters(left, right)
-
+    style.panel_letters(left, right)
     right.plot(index, np.sign(y) - y, "--", color=COLOURS["test"], label="residual sign y − y")
     right.set(xlabel="training point, in order of y", ylabel="residual")
     kernel = right.twinx()

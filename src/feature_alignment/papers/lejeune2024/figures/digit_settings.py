@@ -2,14 +2,9 @@
 
 from feature_alignment.papers.lejeune2024.figures.digit_kernels import TARGETS
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import draw_curve, draw_paper, draw_points
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    new_figure,
-    panel_letters,
-    sequence_colours,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
 
 FLIPS = (0.0, 0.05, 0.1, 0.2)
@@ -55,7 +50,7 @@ def around_points(settings: Settings) -> list[Point]:
 
 def draw_around(table: FigureTable) -> Picture:
     """Four panels."""
-    figure, axes = new_figure(2, 2, width=8.0, height=6.0)
+    figure, axes = style.new_figure(2, 2, width=8.0, height=6.0)
     figure.suptitle("MNIST")
     flips, similarity, layers, residual = axes.flat
     flipped = table.rows(metric="label_similarity", flips=FLIPS)
@@ -71,14 +66,14 @@ def draw_around(table: FigureTable) -> Picture:
     _draw_layers(layers, table)
     _draw_settings(residual, table, "mixture_residual")
     residual.set_ylabel("residual of $aK_0 + bK_{\\hat{y}}$")
-    panel_letters(*axes.flat)
+    style.panel_letters(*axes.flat)
     return figure
 
 
 def _draw_settings(ax: Axes, table: FigureTable, metric: str) -> None:
     rows = table.rows(metric=metric, setting=list(SETTINGS))
     rows = rows.assign(targets=rows["targets"] + " targets")
-    colours = {f"{targets} targets": COLOURS[targets] for targets in TARGETS}
+    colours = {f"{targets} targets": style.COLOURS[targets] for targets in TARGETS}
     values = rows.pivot(index=["targets", "seed"], columns="setting", values="value")
     names = dict(SETTINGS)
     if values["few"].equals(values["figure1"]):  # which trains on the kernel's images only, too
@@ -92,7 +87,7 @@ def _draw_layers(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(metric="label_change_share", setting="figure1")
     layers = sorted(rows["layer"].unique())
     names = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
-    colours = dict(zip(names.values(), sequence_colours(len(names)), strict=True))
+    colours = dict(zip(names.values(), style.sequence_colours(len(names)), strict=True))
     places = {targets: f"{targets} targets" for targets in TARGETS}
     rows = rows.assign(layer=rows["layer"].map(names.get))
     draw_points(ax, rows, places, colours, by="targets", group="layer")
@@ -108,15 +103,15 @@ def average_points(settings: Settings) -> list[Point]:
 
 def draw_average(table: FigureTable) -> Picture:
     """One panel for each measure, settings as rows."""
-    figure, axes = new_figure(1, 3, width=10.0, height=3.2)
+    figure, axes = style.new_figure(1, 3, width=10.0, height=3.2)
     places = {name: text for name, (text, _) in CHANGES.items()}
-    colours = dict.fromkeys(CHANGES, COLOURS["binarised"])
+    colours = dict.fromkeys(CHANGES, style.COLOURS["binarised"])
     for ax, (metric, label) in zip(axes[0], PANELS.items(), strict=True):
         draw_points(ax, table.rows(metric=metric), places, colours, horizontal=True)
         ax.set_xlabel(label)
         if metric.endswith("cosine"):
             ax.set_xlim(right=1)
-    panel_letters(*axes[0])
+    style.panel_letters(*axes[0])
     for ax in axes[0, 1:]:
         ax.tick_params(labelleft=False)
     return figure

@@ -3,17 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from feature_alignment.adaptive.adaptive_scales import (
-    effective_absolute_penalty,
-    effective_joint_penalty,
-    effective_square_penalty,
-)
-from feature_alignment.adaptive.penalties import (
-    Penalty,
-    PowerPenalty,
-    effective_penalty,
-    joint_penalty,
-)
+from feature_alignment.adaptive import adaptive_scales
+from feature_alignment.adaptive.adaptive_scales import ABSOLUTE, SQUARE
+from feature_alignment.adaptive.penalties import Penalty, effective_penalty, joint_penalty
 from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
@@ -27,13 +19,16 @@ SMALL_V, LARGE_V = 0.01, 1e4
 
 def table(runs: Runs) -> FigureTable:
     """Penalties on two grids by numerical minimisation, and what the paper says of their ends."""
-    square, absolute = PowerPenalty(2), PowerPenalty(1)
-    penalties = (square, absolute, joint_penalty(square, absolute))
-    closed_forms = (effective_square_penalty, effective_absolute_penalty, effective_joint_penalty)
+    omegas = (SQUARE, ABSOLUTE, joint_penalty(SQUARE, ABSOLUTE))
+    closed_forms = (
+        adaptive_scales.effective_square_penalty,
+        adaptive_scales.effective_absolute_penalty,
+        adaptive_scales.effective_joint_penalty,
+    )
     v = np.union1d(LINEAR_GRID, LOGARITHMIC_GRID)
     above_one = v[v >= 1]  # where every ω is defined
     parts = []
-    for name, omega, closed_form in zip(NAMES, penalties, closed_forms, strict=True):
+    for name, omega, closed_form in zip(NAMES, omegas, closed_forms, strict=True):
         effective = effective_penalty(omega)
         values = effective(v)
         for metric, at, value in (

@@ -4,7 +4,7 @@ import numpy as np
 
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.figures.drawing import draw_points
-from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, LINES, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
@@ -15,7 +15,6 @@ MODELS = {
     "factorised": "factorised, SGD",
     "full": "network, SGD",
 }
-MODEL_COLOURS = {model: COLOURS[model] for model in MODELS}
 
 
 def points(settings: Settings) -> list[Point]:
@@ -36,6 +35,8 @@ def table(runs: Runs) -> FigureTable:
 def draw(table: FigureTable) -> Picture:
     """Tasks as rows; spectrum, rank and error as columns."""
     figure, axes = new_figure(2, 3, width=10.0, height=5.4)
+    colours = {model: COLOURS[model] for model in MODELS}
+    names = {model: label.replace(", ", ",\n") for model, label in MODELS.items()}
     for (spectrum, rank, error), (task, title) in zip(axes, TASKS.items(), strict=True):
         for model, label in MODELS.items():
             values = table.arrays[f"{task}/{model}"]
@@ -43,26 +44,17 @@ def draw(table: FigureTable) -> Picture:
             spectrum.plot(index, values, LINES[model], color=COLOURS[model], label=label)
         spectrum.set(xscale="log", yscale="log", ylim=(1e-4, 1.5))
         spectrum.set(xlabel="index", ylabel=f"{title}\n$\\sigma_j / \\sigma_1$, first layer")
-        _draw_ranks(rank, table, task)
-        _draw_errors(error, table, task)
+        rows = table.rows(metric="effective_rank", point=task, model=list(MODELS))
+        layers = sorted(rows["layer"].unique())
+        places = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
+        draw_points(rank, rows, places, colours, by="layer", group="model")
+        rank.set(ylabel="effective rank", ylim=(0, None))
+        draw_points(error, table.rows(metric="nmse", point=task), names, colours, by="model")
+        error.tick_params(axis="x", labelsize=7)
+        error.set(ylabel="test error / variance", ylim=(0, None))
     axes[0, 0].legend()
     panel_letters(*axes.flat)
     return figure
-
-
-def _draw_ranks(ax: Axes, table: FigureTable, task: str) -> None:
-    rows = table.rows(metric="effective_rank", point=task, model=list(MODELS))
-    layers = sorted(rows["layer"].unique())
-    places = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
-    draw_points(ax, rows, places, MODEL_COLOURS, by="layer", group="model")
-    ax.set(ylabel="effective rank", ylim=(0, None))
-
-
-def _draw_errors(ax: Axes, table: FigureTable, task: str) -> None:
-    places = {model: label.replace(", ", ",\n") for model, label in MODELS.items()}
-    draw_points(ax, table.rows(metric="nmse", point=task), places, MODEL_COLOURS, by="model")
-    ax.tick_params(axis="x", labelsize=7)
-    ax.set(ylabel="test error / variance", ylim=(0, None))
 
 
 FIGURES = (

@@ -1,6 +1,7 @@
 """lejeune2024, earlier version, Figure 4: sample complexity of adaptive tangent features."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -33,12 +34,10 @@ PUBLISHED = {
 def points(settings: Settings) -> list[Point]:
     """One point for each dataset, sampling and kind of model."""
     found = []
-    for dataset, (_, network) in DATASETS.items():
-        for sampling in SAMPLINGS:
-            for model in MODELS:
-                columns = {"dataset": dataset, "sampling": sampling, "model": model}
-                parameters = settings[SampleComplexity].but(network=network, **columns)
-                found.append(Point("-".join(columns.values()), parameters, columns))
+    for dataset, sampling, model in product(DATASETS, SAMPLINGS, MODELS):
+        columns = {"dataset": dataset, "sampling": sampling, "model": model}
+        parameters = settings[SampleComplexity].but(network=DATASETS[dataset][1], **columns)
+        found.append(Point("-".join(columns.values()), parameters, columns))
     return found
 
 
@@ -59,10 +58,9 @@ def table(runs: Runs) -> FigureTable:
 def _saving(by_size: pd.DataFrame) -> float:
     """How many times as many samples fixed features need as adaptive ones for the same error.
 
-    The error is that of whichever is better at the smallest size n. The other one's need is
-    interpolated in log n and log error between the sizes that were run, and divided by n; below 1
-    it is the adaptive features that need more. Where not even the largest size reaches the error,
-    that size counts, and the factor is at least so far from 1.
+    The error is that of whichever is better at the smallest size n. The other one's need is divided
+    by n; below 1 it is the adaptive features that need more. Where not even the largest size
+    reaches the error, that size counts, and the factor is at least so far from 1.
     """
     adaptive, fixed = by_size["adaptive"], by_size["fixed"]
     if adaptive.iloc[0] <= fixed.iloc[0]:
@@ -71,7 +69,7 @@ def _saving(by_size: pd.DataFrame) -> float:
 
 
 def _needed(errors: pd.Series, wanted: float) -> float:
-    """The size at which errors by size, in increasing order, first come down to the one wanted."""
+    """The size at which errors come down to the one wanted, interpolated in both logarithms."""
     least = np.minimum.accumulate(np.log(np.maximum(errors.to_numpy(float), LEAST_ERROR)))
     sizes = np.log(errors.index.to_numpy(float))
     level = np.log(max(wanted, LEAST_ERROR))
@@ -98,12 +96,9 @@ def draw(table: FigureTable) -> Picture:
     for ax in axes[1]:
         ax.set_xlabel("training samples n")
     caveat = "The crosses are of real MNIST, the curves of its stand-in"
-    figure.legend(
-        *axes[0, 0].get_legend_handles_labels(),
-        loc="outside upper center",
-        ncols=4,
-        title=caveat if "mnist" in table.stand_ins else None,
-    )
+    title = caveat if "mnist" in table.stand_ins else None
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, title=title)
     panel_letters(*axes.flat)
     return figure
 
@@ -126,8 +121,8 @@ def _draw_published(ax: Axes, errors: pd.DataFrame) -> None:
     sizes = set(errors["n"])
     for place, (model, values) in enumerate(PUBLISHED.items(), start=-1):
         for n in sizes & set(values):
-            at = n * DODGE**place
-            ax.plot(at, values[n], "x", color=COLOURS[model], markersize=6, zorder=3)
+            x, colour = n * DODGE**place, COLOURS[model]
+            ax.plot(x, values[n], "x", color=colour, markersize=6, zorder=3)
     ax.plot([], [], "x", color=COLOURS["reference"], markersize=6, label="published, real MNIST")
 
 

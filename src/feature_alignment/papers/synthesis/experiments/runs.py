@@ -3,23 +3,26 @@
 Source: baratin2021, eq. 5, 7 and 18; lejeune2024, Section 3; beaglehole2024, Sections 2.2 to 5.2.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from feature_alignment.complexity.update_path import UpdatePath
-from feature_alignment.data.transforms import random_labels, standardise
+from feature_alignment.data.transforms import random_labels
 from feature_alignment.errors import UserError
 from feature_alignment.gradients.capture_plan import plan_capture
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
+from feature_alignment.papers.synthesis.parameters import Network, Runs
+from feature_alignment.pipeline.labelled_images import CLASSES, labelled_images
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
@@ -29,10 +32,6 @@ from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Record
 from feature_alignment.training.schedule import geometric
 from feature_alignment.training.speed_limited import SpeedLimited, groups_by_layer
 
-if TYPE_CHECKING:
-    from feature_alignment.papers.synthesis.parameters import Network, Runs
-
-CLASSES = 10
 HIDDEN_LAYERS = 3
 BLOCKS, HEADS = 2, 4
 RATES = {
@@ -66,16 +65,14 @@ class Task(NamedTuple):
     feature_options: Mapping[str, Any] = MappingProxyType({})
 
 
-def run_seed(run: "SeedRun[Runs]") -> SeedResult:
+def run_seed(run: SeedRun[Runs]) -> SeedResult:
     """Train one network, on labels of which a share may be random.
 
-    The same seed has the same samples and initial weights whatever the optimizer and the share.
-    Kernels and feature covariances are those of the first training samples.
-
-    Returns:
-        At each measured step: losses, accuracies and their gaps; what `TangentKernelProbe`,
-        `AdaptedKernelProbe` and `FeatureProbe` measure; the means of NFC and C-NFC over the layers
-        (`mean_nfc`, `mean_centred_nfc`); the complexity C so far (`path_complexity`).
+    The same seed has the same samples and initial weights whatever the optimizer and the share. The
+    result has, at each measured step: losses, accuracies and their gaps; what `TangentKernelProbe`,
+    `AdaptedKernelProbe` and `FeatureProbe` measure on the first training samples; the means of NFC
+    and C-NFC over the layers (`mean_nfc`, `mean_centred_nfc`); the complexity C so far
+    (`path_complexity`).
     """
     p, own = run.parameters, _own(run)
     task = text_task(run) if p.network == "gpt" else image_task(run)
@@ -85,16 +82,12 @@ def run_seed(run: "SeedRun[Runs]") -> SeedResult:
     labels = nn.functional.one_hot(y if y.ndim == 1 else y[:, -1], task.classes)
     batch = Batch(x, labels.to(run.dtype))
     plan = plan_capture(model, traced, output=output)
-    path = UpdatePath(
-        model, lambda now: tangent_trace(now, traced, plan=plan), TRACE_EVERY[p.network]
-    )
+    path = UpdatePath(model, lambda m: tangent_trace(m, traced, plan=plan), TRACE_EVERY[p.network])
     probes = [
         TangentKernelProbe({"train": batch}, output=output),
         AdaptedKernelProbe(model, batch, points=p.path_points, output=output),
         FeatureProbe(model, x, layers=task.layers, **task.feature_options),
-        lambda step, now: Measurement(
-            [Row(WHOLE_NETWORK, "train", "path_complexity", path.complexity)]
-        ),
+        lambda *_: Measurement([Row(WHOLE_NETWORK, "train", "path_complexity", path.complexity)]),
     ]
     rate = RATES[p.optimizer][p.network]
     if p.optimizer == "gd":
@@ -123,20 +116,13 @@ def run_seed(run: "SeedRun[Runs]") -> SeedResult:
     return result
 
 
-def image_task(run: "SeedRun[Runs]") -> Task:
+def image_task(run: SeedRun[Runs]) -> Task:
     """The MLP or the VGG, on standardised images; all layers but the last are measured."""
-    own, drawn = _own(run), {}
-    for split, number in (("train", own.train_samples), ("test", own.test_samples)):
-        drawn[split] = run.dataset.draw(split, number, run.stream(f"data/{split}"))
-    labels = {"train": _partly_random(run, drawn["train"][1], CLASSES), "test": drawn["test"][1]}
-    images = standardise(drawn["train"][0], drawn["test"][0])
-    splits = {
-        split: (torch.tensor(x, **run.to), torch.tensor(labels[split], device=run.device))
-        for split, x in zip(labels, images, strict=True)
-    }
-    shape, generator = images[0].shape[1:], run.torch_stream("init")
+    own, p = _own(run), run.parameters
+    splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
+    shape, generator = splits["train"][0].shape[1:], run.torch_stream("init")
     options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
-    if run.parameters.network == "mlp":
+    if p.network == "mlp":
         widths = [own.width] * HIDDEN_LAYERS
         model = MLP(math.prod(shape), widths, CLASSES, "relu", True, generator, **options)
     else:
@@ -146,7 +132,7 @@ def image_task(run: "SeedRun[Runs]") -> Task:
     return Task(model.to(run.device), splits, CLASSES, layers)
 
 
-def text_task(run: "SeedRun[Runs]") -> Task:
+def text_task(run: SeedRun[Runs]) -> Task:
     """The transformer, on texts that do not overlap; query, key and value layers are measured.
 
     It predicts every next character; kernels are those of the logits after the last one.
@@ -168,16 +154,17 @@ def text_task(run: "SeedRun[Runs]") -> Task:
         chosen = run.stream(f"data/{split}").permutation(starts)[:number]
         x, y = (codes[chosen[:, None] + np.arange(context) + shift] for shift in (0, 1))
         if split == "train":
-            y = _partly_random(run, y.ravel(), vocabulary).reshape(y.shape)
+            share, rng = run.parameters.random_label_share, run.stream("random_labels")
+            y = random_labels(y.ravel(), share, vocabulary, rng)[0].reshape(y.shape)
         splits[split] = tuple(torch.tensor(codes, device=run.device) for codes in (x, y))
     sizes = vocabulary, BLOCKS, HEADS, own.width, context
     model = GPT(*sizes, run.torch_stream("init"), dtype=run.dtype).to(run.device)
-    parts = ("query", "key", "value")
+    parts = itertools.product(range(BLOCKS), ("query", "key", "value"))
     return Task(
         model,
         splits,
         vocabulary,
-        [f"blocks.{block}.attention.{part}" for block in range(BLOCKS) for part in parts],
+        [f"blocks.{block}.attention.{part}" for block, part in parts],
         sequence_cross_entropy,
         lambda f, y: accuracy(f.flatten(0, 1), y.flatten()),
         lambda f: f[:, -1],
@@ -185,13 +172,8 @@ def text_task(run: "SeedRun[Runs]") -> Task:
     )
 
 
-def _own(run: "SeedRun[Runs]") -> "Network":
+def _own(run: SeedRun[Runs]) -> Network:
     return getattr(run.parameters, run.parameters.network)
-
-
-def _partly_random(run: "SeedRun[Runs]", labels: np.ndarray, classes: int) -> np.ndarray:
-    share = run.parameters.random_label_share
-    return random_labels(labels, share, classes, run.stream("random_labels"))[0]
 
 
 def _add_summaries(result: SeedResult, recorder: Recorder) -> None:

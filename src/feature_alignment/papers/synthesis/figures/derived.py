@@ -30,10 +30,6 @@ def half_change_step(curve: pd.Series) -> float:
 
     The distance is that from its first measured value; between measurements it is taken to be
     linear in the step. Infinity for a quantity that does not move. `curve` has values by step.
-
-    Example:
-        >>> half_change_step(pd.Series({0: 1.0, 10: 2.0, 20: 5.0}))
-        13.333333333333334
     """
     distance = (curve - curve.iloc[0]).abs()
     half = distance.max() / 2
@@ -45,15 +41,10 @@ def half_change_step(curve: pd.Series) -> float:
 
 
 def derived_rows(metrics: pd.DataFrame) -> pd.DataFrame:
-    """All derived rows, tidy and at the last step; metrics.yaml says what they mean.
-
-    `metrics` are the rows of all runs, with the columns `RUN`.
-    """
+    """All rows derived of those of all runs, tidy and at the last step, as in metrics.yaml."""
     whole = metrics[metrics["layer"] == "all"]
     wide = whole.pivot_table(index=[*RUN, "step"], columns=["metric", "split"], values="value")
-    runs = {
-        names: run.droplevel(list(range(len(RUN)))) for names, run in wide.groupby(RUN, sort=False)
-    }
+    runs = {names: run.droplevel([*RUN]) for names, run in wide.groupby(RUN, sort=False)}
     quantities = {names: _quantities(run) for names, run in runs.items()}
     found = [row for names, run in runs.items() for row in _of_run(names, run)]
     last = {names: run.iloc[-1] for names, run in quantities.items()}

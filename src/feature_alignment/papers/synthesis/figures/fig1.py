@@ -1,27 +1,16 @@
 """synthesis, Figure 1: the quantities of three papers on the same trainings."""
 
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from feature_alignment.papers.synthesis.figures.derived import QUANTITIES, derived_rows
 from feature_alignment.papers.synthesis.parameters import Runs as RunsParameters
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
-from feature_alignment.pipeline.figures.figure import Figure, Point, Settings
-from feature_alignment.pipeline.figures.style import (
-    COLOURS,
-    broken_axis,
-    new_figure,
-    panel_letters,
-    sequence_colours,
-    show_matrix,
-)
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
+from feature_alignment.pipeline.figures.style import COLOURS
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
 
 DATASETS = {"mlp": "mnist", "vgg": "cifar10", "gpt": "shakespeare"}
 TITLES = {
@@ -52,9 +41,9 @@ def table(runs: Runs) -> FigureTable:
     return FigureTable(pd.concat([metrics, derived_rows(metrics)], ignore_index=True))
 
 
-def draw(table: FigureTable) -> "Picture":
+def draw(table: FigureTable) -> Picture:
     """Quantities down and networks across; on the right what moves first, and together."""
-    figure, axes = new_figure(len(QUANTITIES), len(DATASETS) + 2, width=14.0, height=11.0)
+    figure, axes = style.new_figure(len(QUANTITIES), len(DATASETS) + 2, width=14.0, height=11.0)
     for row, (quantity, name) in zip(axes, QUANTITIES.items(), strict=True):
         for ax, network in zip(row, DATASETS, strict=False):
             _draw_curves(ax, table.rows(network=network, layer="all", metric=quantity))
@@ -71,26 +60,25 @@ def draw(table: FigureTable) -> "Picture":
     half, matrix = right.subplots()
     _draw_half_changes(half, table.rows(metric="half_change_step"))
     _draw_correlations(matrix, table)
-    panel_letters(axes[0, 0], half, matrix)
+    style.panel_letters(axes[0, 0], half, matrix)
     return figure
 
 
-def _draw_curves(ax: "Axes", rows: pd.DataFrame) -> None:
-    broken_axis(ax, rows["step"])
-    for (optimizer, (name, colour)), (share, (line, labels)) in product(
-        OPTIMIZERS.items(), SHARES.items()
-    ):
+def _draw_curves(ax: Axes, rows: pd.DataFrame) -> None:
+    style.broken_axis(ax, rows["step"])
+    looks = product(OPTIMIZERS.items(), SHARES.items())
+    for (optimizer, (name, colour)), (share, (line, labels)) in looks:
         own = rows_where(rows, optimizer=optimizer, random_label_share=share)
         draw_curve(ax, own, colour, f"{name}, {labels}", linestyle=line)
 
 
-def _draw_half_changes(ax: "Axes", rows: pd.DataFrame) -> None:
+def _draw_half_changes(ax: Axes, rows: pd.DataFrame) -> None:
     """A circle for each setting at the median over its seeds, hollow with random labels."""
     ax.set_xscale("log")
     medians = rows.groupby(["network", "random_label_share", "optimizer", "quantity"])["value"]
     medians = medians.median().reset_index()
     heights = {quantity: place for place, quantity in enumerate(QUANTITIES)}
-    for offset, colour in enumerate(sequence_colours(len(DATASETS)), start=-1):
+    for offset, colour in enumerate(style.sequence_colours(len(DATASETS)), start=-1):
         network = list(DATASETS)[offset + 1]
         for share, fill in zip(SHARES, (colour, "white"), strict=True):
             own = rows_where(medians, network=network, random_label_share=share)
@@ -104,7 +92,7 @@ def _draw_half_changes(ax: "Axes", rows: pd.DataFrame) -> None:
     ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.11), ncols=4, **close)
 
 
-def _draw_correlations(ax: "Axes", table: FigureTable) -> None:
+def _draw_correlations(ax: Axes, table: FigureTable) -> None:
     """Below the diagonal within runs, means over runs; above it across all runs."""
     matrix = pd.DataFrame(1.0, index=list(QUANTITIES), columns=list(QUANTITIES))
     within = table.rows(metric="spearman").groupby(["quantity", "other"])["value"].mean()
@@ -114,7 +102,7 @@ def _draw_correlations(ax: "Axes", table: FigureTable) -> None:
         matrix.loc[row["quantity"], row["other"]] = row["value"]
     named = matrix.rename(index=QUANTITIES, columns=QUANTITIES)
     every = {"xticklabels": 1, "yticklabels": 1}
-    show_matrix(ax, named, 1.0, None, diverging=True, annot=True, fmt=".2f", **every)
+    style.show_matrix(ax, named, 1.0, None, diverging=True, annot=True, fmt=".2f", **every)
     ax.tick_params(axis="x", labelrotation=90)
     ax.set(xlabel="below the diagonal: over a run's steps\nabove: over runs")
 

@@ -1,6 +1,5 @@
-"""Images of ten classes with labels as tensors, some of them random, as baratin2021 trains on."""
+"""Images of ten classes with labels as tensors, some of them random, as classifiers train on."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,20 @@ Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 """Images (n, channels, height, width) and labels (n,) by split."""
 
 
-def check_kernel_samples(key: str, wanted: int, available: Mapping[str, int]) -> None:
+def check_kernel_samples(key: str, wanted: int, splits: Splits) -> None:
     """Refuse to measure a kernel on more images than there are; a slice would silently shrink.
 
     The key is that of the configuration, below `experiments`, that says how many are wanted.
 
     Raises:
-        UserError: if there are fewer.
-
-    Example:
-        >>> check_kernel_samples("digits.kernel_samples", 30, {"training images": 40})
+        UserError: if a split has fewer.
     """
-    name, least = min(available.items(), key=lambda item: item[1])
-    if wanted > least:
-        raise UserError(
-            f"experiments.{key}: found {wanted}, at most {least} is allowed, the number of {name}."
-        )
+    for split, (x, _) in splits.items():
+        if wanted > len(x):
+            raise UserError(
+                f"experiments.{key}: found {wanted}, at most {len(x)} is allowed, the number of "
+                f"{'training' if split == 'train' else split} images."
+            )
 
 
 def kernel_batches(splits: Splits, number: int) -> dict[str, Batch]:
@@ -44,7 +41,7 @@ def kernel_batches(splits: Splits, number: int) -> dict[str, Batch]:
 
 
 def labelled_images(
-    run: "SeedRun[Any]",
+    run: SeedRun[Any],
     train_samples: int | None,
     test_samples: int | None,
     random_label_share: float = 0.0,
@@ -52,11 +49,9 @@ def labelled_images(
     """Draw the images of a seed; the same for all shares of random labels.
 
     So many training and test images, None for all there are; of the training labels a share is
-    drawn anew. Per-channel statistics are of the training images, as in the released code.
-
-    Returns:
-        Standardised images with the labels that are trained on (`train`) and the true ones
-        (`test`); the share of the training labels that are not the true ones.
+    drawn anew. The results are images, standardised by channel as the training images are, with the
+    labels that are trained on (`train`) and the true ones (`test`), and the share of the training
+    labels that are not the true ones.
 
     Raises:
         UserError: if the dataset has fewer images than are asked for.
