@@ -39,7 +39,6 @@ def draw_samples(run: SeedRun[ImageParameters]) -> Splits:
     else:
         images = [to_float(part).transpose(0, 3, 1, 2) for part in images]
     outputs = dataset_info(run.dataset.info["name"]).classes
-    assert outputs is not None, "images have classes"
     task = {}
     for split, x, (_, classes) in zip(wanted, images, drawn, strict=True):
         targets = centred_one_hot(torch.tensor(classes), outputs)
