@@ -72,7 +72,7 @@ def backpropagate(
 
     One backward pass for each cotangent (n, c).
     """
-    edges = [recording.graph.edge(number) for number in numbers]
+    edges = [recording.graph.edge((number, 0)) for number in numbers]
     for cotangent in cotangents:
         found = (
             torch.autograd.grad(recording.f, edges, cotangent, retain_graph=True, allow_unused=True)

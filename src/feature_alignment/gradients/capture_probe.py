@@ -9,11 +9,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch.autograd.graph import GradientEdge
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture import Recording, backpropagate, recorded
-from feature_alignment.gradients.graph import Graph, Place, Source, sample_place, selected_entries
+from feature_alignment.gradients.graph import (
+    ODD,
+    Graph,
+    Place,
+    Source,
+    sample_place,
+    selected_entries,
+)
 from feature_alignment.gradients.model_function import ModelFunction, rounding
 from feature_alignment.gradients.operation_rules import (
     RULES,
@@ -244,7 +250,7 @@ class _Border:
                 names, below = self.graph.leaves_below(source[0])
                 if not names:
                     continue
-                if any(grown[j] is not None for j in below) or grown[number] == _ODD:
+                if any(grown[j] is not None for j in below) or grown[number] == ODD:
                     self.lost.update(names)
                 else:
                     border.setdefault(number, {})[i] = source
@@ -275,21 +281,17 @@ class _Border:
 
     def _operand(self, source: Source, transposed: bool) -> Operand:
         names, _ = self.graph.leaves_below(source[0])
-        below = self.graph.names[source[0]]
-        direct = "TBackward0" if transposed else f":{names[0]}"
-        if below == direct and len(names) == 1:
-            (first, *_) = self.graph.inputs[source[0]] or (None,)
-            if not transposed or (first and self.graph.names[first[0]] == f":{names[0]}"):
-                return Operand(source, tuple(names))
+        operand, leaf = Operand(source, tuple(names)), self.recording.leaves[names[0]]
         if len(names) > 1:
-            return Operand(source, tuple(names), derived=True)
-        leaf = self.recording.leaves[names[0]]
+            return replace(operand, derived=True)
+        if self.graph.is_parameter(source, names[0], transposed):
+            return operand
         entries = selected_entries(self.graph, source, leaf, transposed)
         if entries is None:
-            return Operand(source, tuple(names), derived=True)
+            return replace(operand, derived=True)
         if torch.equal(entries, torch.arange(leaf.numel(), device=entries.device)):
-            return Operand(source, tuple(names))
-        return Operand(source, tuple(names), entries=self._same(entries))
+            return operand
+        return replace(operand, entries=self._same(entries))
 
     def _same(self, entries: torch.Tensor) -> torch.Tensor:
         """One tensor for each selection, so that uses of the same are found by its identity."""
@@ -327,16 +329,10 @@ class _Border:
                 del self.plans[number], self.calls[number]
 
 
-_ODD = (-1, -1)
-
-
 def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, int] | None:
-    """How the first output that grows with the samples does; _ODD where it is in no known way."""
-    try:
-        found = [sample_place(a, b, (_FEW, _MORE)) for a, b in zip(few, more, strict=True)]
-    except ArithmeticError:
-        return _ODD
-    return next((place for place in found if place is not None), None)
+    """How the first output that grows with the samples does; ODD if any does in no known way."""
+    found = [sample_place(a, b, (_FEW, _MORE)) for a, b in zip(few, more, strict=True)]
+    return ODD if ODD in found else next((place for place in found if place is not None), None)
 
 
 def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> Place:
@@ -345,7 +341,7 @@ def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> 
     Raises:
         UnknownUseError: if there is none.
     """
-    axis, positions = grown or _ODD
+    axis, positions = grown or ODD
     for before in range(1, positions + 1):
         if positions % before:
             continue
@@ -360,14 +356,13 @@ def _pulled_back(
     recording: Recording, operand: Operand, transposed: bool, gradients: Gradients
 ) -> dict[str, torch.Tensor]:
     """Gradients by the parameters that an operand is made of, from those by it: each (n, c, p)."""
-    number, output = operand.source
     shape = recording.graph.shape(operand.source)
     found = gradients.features()
     if transposed:
         rows = found.view(*found.shape[:2], *shape[:-2], shape[-1], shape[-2])
         found = rows.transpose(-1, -2)
     by_operand = found.reshape(-1, *shape)
-    edge = GradientEdge(recording.graph.nodes[number], output)
+    edge = recording.graph.edge(operand.source)
     leaves = [recording.leaves[name] for name in operand.names]
 
     def pull(values: torch.Tensor, batched: bool) -> Sequence[torch.Tensor]:

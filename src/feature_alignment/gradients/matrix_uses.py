@@ -61,12 +61,9 @@ def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
             if convolution and node._saved_transposed:
                 continue
             groups = node._saved_groups if convolution else shape[:-2].numel()
-            leaf = recording.leaves[name]
             entries = None
-            if graph.names[source[0]] not in (f":{name}", "TBackward0") or (
-                right != (graph.names[source[0]] == "TBackward0")
-            ):
-                entries = selected_entries(graph, source, leaf, right)
+            if not graph.is_parameter(source, name, right):
+                entries = selected_entries(graph, source, recording.leaves[name], right)
                 if entries is None:
                     continue
             matrix = tuple(shape) if convolution else tuple(shape[-2:])
