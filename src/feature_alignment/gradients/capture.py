@@ -47,6 +47,26 @@ def recorded(
             yield Recording(f, leaves, Graph(f, leaves), copies)
 
 
+def leaf_gradients(
+    f: torch.Tensor,
+    leaves: Mapping[str, torch.Tensor],
+    cotangent: torch.Tensor,
+    create_graph: bool = False,
+) -> dict[str, torch.Tensor]:
+    """Gradients of ⟨cotangent, f⟩ by leaves, dense; zeros where f does not depend on them."""
+    if not f.requires_grad:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    found = torch.autograd.grad(
+        f,
+        list(leaves.values()),
+        cotangent,
+        retain_graph=True,
+        create_graph=create_graph,
+        materialize_grads=True,
+    )
+    return {name: gradient.to_dense() for name, gradient in zip(leaves, found, strict=True)}
+
+
 def one_hot_cotangents(f: torch.Tensor) -> Iterator[torch.Tensor]:
     """The c cotangents (n, c) that pick one output each, for all samples, in order."""
     for y in range(f.shape[1]):
@@ -126,10 +146,8 @@ def refuse_reordered_samples(
     generator = torch_stream(0, "capture")
     exponents = torch.randint(-9, 10, (len(f), 1), generator=generator)
     weights = torch.exp2(exponents).to(f)
-    samples, chosen = (
-        torch.arange(len(f)),
-        torch.randint(f.shape[1], (len(f),), generator=generator),
-    )
+    samples = torch.arange(len(f))
+    chosen = torch.randint(f.shape[1], (len(f),), generator=generator)
     weighted = torch.zeros_like(f)
     weighted[samples, chosen] = weights[:, 0]
     for number, gradient in next(backpropagate(recording, list(calls), iter([weighted]))).items():

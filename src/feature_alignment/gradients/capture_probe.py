@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.gradients.capture import Recording, backpropagate, recorded
+from feature_alignment.gradients.capture import Recording, backpropagate, leaf_gradients, recorded
 from feature_alignment.gradients.graph import (
     ODD,
     Graph,
@@ -226,16 +226,7 @@ class _Border:
         self.gradients: dict[int, int] = {}  # numbers per sample
         self.parts: dict[str, list[Part]] = {}
         self.lost: set[str] = set()
-        leaves = list(recording.leaves.values())
-        found: Sequence[torch.Tensor | None] = [None] * len(leaves)
-        if recording.f.requires_grad:
-            found = torch.autograd.grad(
-                recording.f, leaves, cotangents[0], retain_graph=True, allow_unused=True
-            )
-        self.expected = {
-            name: torch.zeros_like(leaf) if gradient is None else gradient.to_dense()
-            for (name, leaf), gradient in zip(recording.leaves.items(), found, strict=True)
-        }
+        self.expected = leaf_gradients(recording.f, recording.leaves, cotangents[0])
 
     def search(self, few: Sequence[Sequence[torch.Size]]) -> None:
         """Find the operations by their outputs' shapes here and for two samples."""

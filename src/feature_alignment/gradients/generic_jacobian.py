@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 import torch
 
 from feature_alignment.gradients.blocks import spans
-from feature_alignment.gradients.capture import one_hot_cotangents, recorded
+from feature_alignment.gradients.capture import leaf_gradients, one_hot_cotangents, recorded
 from feature_alignment.gradients.model_function import ModelFunction, differentiable_attention
 from feature_alignment.gradients.samples import Samples
 
@@ -54,15 +54,7 @@ def looped_gradients(
     for i in range(len(samples)):
         with recorded(function, values, samples[i : i + 1], names) as recording:
             for cotangent in one_hot_cotangents(recording.f):
-                found = [torch.zeros_like(leaf) for leaf in recording.leaves.values()]
-                if recording.f.requires_grad:
-                    found = torch.autograd.grad(
-                        recording.f,
-                        list(recording.leaves.values()),
-                        cotangent,
-                        retain_graph=True,
-                        materialize_grads=True,
-                    )
-                for name, gradient in zip(names, found, strict=True):
-                    rows[name].append(gradient.to_dense().flatten())
+                found = leaf_gradients(recording.f, recording.leaves, cotangent)
+                for name, gradient in found.items():
+                    rows[name].append(gradient.flatten())
     return {name: torch.stack(r).unflatten(0, (len(samples), -1)) for name, r in rows.items()}

@@ -8,7 +8,6 @@ parameters alone, with samples.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -97,7 +96,7 @@ class Graph:
         """Where in the graph the gradient of an output of an operation is found."""
         return GradientEdge(self.nodes[source[0]], source[1])
 
-    @cached_property
+    @property
     def signature(self) -> tuple[Sequence[str], Sequence[tuple[Source | None, ...]]]:
         """What two recordings of one path through a model have in common."""
         return self.names, self.inputs
