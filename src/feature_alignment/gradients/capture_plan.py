@@ -35,7 +35,6 @@ from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
     Selection,
-    checked_outputs,
     evaluation_point,
     refuse_dependent_samples,
     rounding,
@@ -51,6 +50,7 @@ from feature_alignment.gradients.operation_rules import (
 )
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
+    Gradients,
     MatrixGradients,
     Part,
     VectorGradients,
@@ -116,13 +116,10 @@ def plan_capture(
     values = evaluation_point(model, parameters)
     samples = as_samples(x, dtype=values[names[0]].dtype)
     function = ModelFunction(model, output)
-    outputs, tolerance = checked_outputs(function, values, samples)
-    trial = try_rules(function, values, samples, names, outputs, tolerance)
-    without_tables = _with_tables_emptied(function, trial.unused)
-    if without_tables is not None:
-        function = without_tables
-        outputs, tolerance = checked_outputs(function, values, samples)
-        trial = try_rules(function, values, samples, names, outputs, tolerance)
+    trial = try_rules(function, values, samples, names)
+    if owners := _owners_of_tables(model, trial.unused):
+        function = replace(function, emptied=owners)
+        trial = try_rules(function, values, samples, names)
     return _plan(function, values, samples, names, trial)
 
 
@@ -257,21 +254,24 @@ def _plan(
     trial: Trial,
 ) -> CapturePlan:
     c, uses = trial.outputs, _calls_by_parameter(trial)
+
+    def can_be_held_as(kind: type[Gradients], name: str) -> bool:
+        parts = trial.parts[name]
+        alike = all(isinstance(use, kind) for part in parts for use in part.uses)
+        return alike and can_be_held(parts)
+
     factors = {
         name
         for name, parts in trial.parts.items()
-        if all(isinstance(use, MatrixGradients) for part in parts for use in part.uses)
-        and can_be_held(parts)
+        if can_be_held_as(MatrixGradients, name)
         and _factor_numbers(parts, c) < c * values[name].numel()
     }
     held = {number for name in factors for number in uses[name]}
     # The bias of a weight that is held as factors shares them.
     factors |= {
         name
-        for name, parts in trial.parts.items()
-        if all(isinstance(use, BiasGradients) for part in parts for use in part.uses)
-        and can_be_held(parts)
-        and held.issuperset(uses[name])
+        for name in trial.parts
+        if can_be_held_as(BiasGradients, name) and held.issuperset(uses[name])
     }
     formed = frozenset(trial.parts) - factors
     holding = c * sum(values[name].numel() for name in (*trial.unexplained, *formed))
@@ -326,11 +326,7 @@ def _can_be_batched(
     pair = samples[[0, min(1, len(samples) - 1)]]
     try:
         found = batched_gradients(function, values, pair, trial.unexplained, chunk=2)
-    except (
-        RuntimeError,
-        ValueError,
-        UserWarning,
-    ):  # what vmap does not know, runs slowly or wrongly
+    except (RuntimeError, ValueError, UserWarning):  # vmap does not know it, or runs it slowly
         return False
     return all(
         close(
@@ -342,18 +338,18 @@ def _can_be_batched(
     )
 
 
-def _with_tables_emptied(function: ModelFunction, unused: Sequence[str]) -> ModelFunction | None:
-    """The function without tables of tensors beside unused parameters, or None without any.
+def _owners_of_tables(model: nn.Module, unused: Sequence[str]) -> frozenset[str]:
+    """Modules with tables of tensors beside unused parameters.
 
     They may have been computed from the parameters, when the model ran before.
 
     Raises:
         ValueError: if there is a single tensor that may have been.
     """
-    emptied = set()
+    owners = set()
     for name in unused:
         owner = name.rpartition(".")[0]
-        module = function.model.get_submodule(owner)
+        module = model.get_submodule(owner)
         for key, value in module.__dict__.items():
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 raise ValueError(
@@ -362,5 +358,5 @@ def _with_tables_emptied(function: ModelFunction, unused: Sequence[str]) -> Mode
                     "that it is computed anew, or register it as a buffer."
                 )
         if tensor_tables(module):
-            emptied.add(owner)
-    return replace(function, emptied=frozenset(emptied)) if emptied else None
+            owners.add(owner)
+    return frozenset(owners)

@@ -20,7 +20,7 @@ from feature_alignment.gradients.graph import (
     sample_place,
     selected_entries,
 )
-from feature_alignment.gradients.model_function import ModelFunction, rounding
+from feature_alignment.gradients.model_function import ModelFunction, checked_outputs, rounding
 from feature_alignment.gradients.operation_rules import (
     RULES,
     FactorsCall,
@@ -93,17 +93,15 @@ def try_rules(
     values: Mapping[str, torch.Tensor],
     samples: Samples,
     names: Sequence[str],
-    outputs: torch.Tensor,
-    tolerance: float,
 ) -> Trial:
     """Record the model on two and on three samples, and check what the rules say about the first.
 
-    `names` are the parameters to differentiate by; `outputs` (n, c) of all samples are what the
-    model gave before, to the given rounding errors.
+    `names` are the parameters to differentiate by. Before, the outputs of all samples are checked.
 
     Raises:
-        ValueError: if it gives others now.
+        ValueError: as `checked_outputs`, or if the model gives other outputs when it is recorded.
     """
+    outputs, tolerance = checked_outputs(function, values, samples)
     few, more = ([i % len(samples) for i in range(number)] for number in (_FEW, _MORE))
     saved: dict[int, int] = {}
     known = {value.untyped_storage().data_ptr() for value in values.values()}
@@ -141,23 +139,18 @@ def try_rules(
         else:
             found.lost.update(names)
         found.check(names)
+        nodes = set(graph.names)
         return Trial(
             outputs=f.shape[1],
             signature=signature,
             plans=found.plans,
             parts=found.parts,
-            numbers={
-                number: (call.input_numbers() // _MORE, found.gradients[number], signal)
-                for number, call in found.calls.items()
-                for signal in [found.signals[number][0].numel()]
-            },
+            numbers=found.numbers,
             saved=sum(saved.values()) // _FEW,
-            unexplained=tuple(
-                name for name in names if name in found.lost and f":{name}" in graph.place
-            ),
+            unexplained=tuple(name for name in names if name in found.lost and f":{name}" in nodes),
             expected=found.expected,
             cotangent=drawn[None],
-            unused=tuple(name for name in names if f":{name}" not in graph.place),
+            unused=tuple(name for name in names if f":{name}" not in nodes),
         )
 
 
@@ -223,7 +216,7 @@ class _Border:
         self.plans: dict[int, CallPlan] = {}
         self.calls: dict[int, OperationCall] = {}
         self.signals: dict[int, torch.Tensor] = {}
-        self.gradients: dict[int, int] = {}  # numbers per sample
+        self.numbers: dict[int, tuple[int, int, int]] = {}  # see `Trial`
         self.parts: dict[str, list[Part]] = {}
         self.lost: set[str] = set()
         self.expected = leaf_gradients(recording.f, recording.leaves, cotangents[0])
@@ -249,26 +242,24 @@ class _Border:
         for number, sources in border.items():
             gradients = [found[number] for found in passes]
             try:
-                self._explain(number, sources, _place(grown[number], gradients), gradients)
+                self._explain(number, sources, _place(grown[number], gradients), gradients[0])
             except (UnknownUseError, NotImplementedError):  # the latter of sparse tensors
                 for source in sources.values():
                     self.lost.update(self.graph.leaves_below(source[0])[0])
 
     def _explain(
-        self,
-        number: int,
-        sources: Mapping[int, Source],
-        place: Place,
-        gradients: Sequence[torch.Tensor],
+        self, number: int, sources: Mapping[int, Source], place: Place, gradient: torch.Tensor
     ) -> None:
         if self.graph.names[number] not in RULES:
             raise UnknownUseError
         bare = CallPlan(place, {i: Operand(source, ()) for i, source in sources.items()})
         call = bare.call(self.graph, number, _MORE)
         operands = {i: self._operand(s, i in call.transposed) for i, s in sources.items()}
-        self.signals[number] = call.signal(gradients[0])[:, None]
-        self.plans[number], self.calls[number] = replace(bare, operands=operands), call
-        self.gradients[number] = gradients[0].numel() // _MORE
+        signal = call.signal(gradient)
+        self.signals[number], self.calls[number] = signal[:, None], call
+        self.plans[number] = replace(bare, operands=operands)
+        sizes = call.input_numbers() // _MORE, gradient.numel() // _MORE, signal[0].numel()
+        self.numbers[number] = sizes
 
     def _operand(self, source: Source, transposed: bool) -> Operand:
         names, _ = self.graph.leaves_below(source[0])
@@ -317,7 +308,7 @@ class _Border:
             }
             self.plans[number] = replace(plan, operands=wanted)
             if not wanted:
-                del self.plans[number], self.calls[number]
+                del self.plans[number], self.numbers[number]
 
 
 def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, int] | None:

@@ -77,7 +77,6 @@ class Graph:
             self.inputs.append(tuple(found))
             variable = getattr(node, "variable", None)
             self.names.append(owners.get(id(variable)) or str(node.name()))
-        self.place = {name: i for i, name in enumerate(self.names) if name.startswith(":")}
         if "CheckpointFunctionBackward" in self.names:
             raise ValueError(
                 "the model uses re-entrant checkpointing, whose gradients cannot be taken apart; "
