@@ -4,7 +4,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ _OF_OUTPUTS = 0.1
 
 _FEW = 4  # fewer samples than these are run one by one
 
-_MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
+_BatchNorm, _Dropout = nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd
 
 # Attention by plain operations, whose gradients can be differentiated and batched.
 differentiable_attention = partial(sdpa_kernel, SDPBackend.MATH)
@@ -52,9 +52,7 @@ class ModelFunction:
         PyTorch's batch normalisation in evaluation mode may give wrong ones for a single image:
         2.15 does on CPUs, where the gradient comes back transposed.
         """
-        normalised = any(
-            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules()
-        )
+        normalised = any(isinstance(module, _BatchNorm) for module in self.model.modules())
         return 2 if len(samples) == 1 and normalised else 1
 
     @contextmanager
@@ -80,7 +78,7 @@ class ModelFunction:
                     if isinstance(value, torch.Tensor):
                         module.__dict__[key] = value.detach().clone()
             for name in self.emptied:
-                for table in tensor_tables(self.model.get_submodule(name)).values():
+                for table in tensor_tables(self.model.get_submodule(name)):
                     table.clear()
             if differentiable:
                 stack.enter_context(_without_fused_recurrence(self.model))
@@ -101,7 +99,7 @@ class ModelFunction:
         return f.reshape(len(f), -1)
 
     def _chosen(self, returned: Any) -> torch.Tensor:
-        choice = self.output
+        choice, found = self.output, None
         if choice is None:
             found = returned
         elif callable(choice):
@@ -109,10 +107,8 @@ class ModelFunction:
         elif isinstance(choice, str) and not isinstance(returned, Mapping):
             found = getattr(returned, choice, None)
         else:
-            try:
+            with suppress(KeyError, IndexError, TypeError):
                 found = returned[choice]
-            except (KeyError, IndexError, TypeError):
-                found = None
         if not isinstance(found, torch.Tensor):
             names = _entries(returned)
             raise ValueError(
@@ -124,16 +120,11 @@ class ModelFunction:
         return found
 
 
-def tensor_tables(module: nn.Module) -> dict[str, dict[Any, torch.Tensor]]:
-    """The module's attributes that are dictionaries of tensors, such as caches, by name."""
-    return {
-        key: value
-        for key, value in module.__dict__.items()
-        if isinstance(value, dict)
-        and key not in ("_parameters", "_buffers")
-        and value
-        and all(isinstance(entry, torch.Tensor) for entry in value.values())
-    }
+def tensor_tables(module: nn.Module) -> list[dict[Any, torch.Tensor]]:
+    """The module's attributes that are dictionaries of tensors, such as caches."""
+    own = [value for key, value in vars(module).items() if key not in ("_parameters", "_buffers")]
+    tables = [value for value in own if isinstance(value, dict) and value]
+    return [t for t in tables if all(isinstance(entry, torch.Tensor) for entry in t.values())]
 
 
 def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
@@ -155,10 +146,9 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
     elif only == "trainable":
         names = [name for name, value in own.items() if value.requires_grad]
     else:
-        wanted = [only] if isinstance(only, str) else list(only)
         modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
         chosen = set()
-        for want in wanted:
+        for want in [only] if isinstance(only, str) else only:
             if want not in known and want not in modules:
                 names = ["trainable", *known, *modules]
                 raise ValueError(f"only: no {want!r}; {suggestion(want, names)}.")
@@ -202,15 +192,10 @@ def evaluation_point(
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
     }
-    return {
-        name: plain(value).clone() if name in changed else plain(value)
+    return {  # autograd cannot work with tensors that were made in inference mode
+        name: value.detach().clone() if name in changed or value.is_inference() else value.detach()
         for name, value in values.items()
     }
-
-
-def plain(value: torch.Tensor) -> torch.Tensor:
-    """A detached tensor that autograd can work with."""
-    return value.detach().clone() if value.is_inference() else value.detach()
 
 
 def refuse_dependent_samples(model: nn.Module) -> None:
@@ -220,13 +205,13 @@ def refuse_dependent_samples(model: nn.Module) -> None:
         ValueError: if there is one; the message names it and says what to do.
     """
     for name, module in model.named_modules():
-        label = f"module {name or 'the model itself'!r} ({type(module).__name__})"
-        if module.training and isinstance(module, _MODE_DEPENDENT):
+        label = _label(name, module)
+        if module.training and isinstance(module, _BatchNorm | _Dropout):
             raise ValueError(
                 f"{label} is in training mode, where samples "
                 "are not independent or not repeatable; call model.eval() first."
             )
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+        if isinstance(module, _BatchNorm) and module.running_mean is None:
             raise ValueError(
                 f"{label} has no running statistics and normalises over the batch, where samples "
                 "are not independent; give it track_running_stats=True."
@@ -266,7 +251,7 @@ def checked_outputs(
     with torch.inference_mode(False), torch.enable_grad(), function.installed(values, False) as f:
         before = _random_state(samples)
         batch = f(samples).detach()
-        if any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True)):
+        if _have_drawn(before, samples):
             module = _drawing_module(function.model, f, samples)
             raise ValueError(
                 f"{module} draws random numbers, so the outputs are not a function of the "
@@ -284,12 +269,9 @@ def checked_outputs(
         tolerance = relative * float(batch.abs().max())
         for some in _companies(len(samples)):
             found = f(samples[some]).detach()
-            same = found.shape[1] == batch.shape[1]
-            off = (
-                (found - batch[torch.tensor(some)]).abs().amax(1)
-                if same
-                else torch.full((1,), math.inf)
-            )
+            off = torch.full((1,), math.inf)
+            if found.shape[1] == batch.shape[1]:
+                off = (found - batch[torch.tensor(some)]).abs().amax(1)
             if tolerance < off.max() < math.inf:
                 # Outputs that are differences of large numbers have larger rounding errors.
                 tolerance = max(tolerance, _change(function, values, samples, batch, relative))
@@ -350,37 +332,39 @@ def _entries(returned: Any) -> Sequence[Any]:
 
 
 def _random_state(samples: Samples) -> list[torch.Tensor]:
-    devices = {
-        value.device
-        for value in samples.entries.values()
-        if isinstance(value, torch.Tensor) and value.is_cuda
-    }
+    tensors = [value for value in samples.entries.values() if isinstance(value, torch.Tensor)]
+    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+
+
+def _have_drawn(before: Sequence[torch.Tensor], samples: Samples) -> bool:
+    """Whether the generators are in another state than before."""
+    return any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True))
 
 
 def _drawing_module(model: nn.Module, f: Callable[..., Any], samples: Samples) -> str:
     """The first module to end its call with another state of the generators than it began with."""
+    labels = {module: _label(name, module) for name, module in model.named_modules()}
+    begun: dict[nn.Module, list[torch.Tensor]] = {}
     found: list[str] = []
-    begun: dict[str, list[torch.Tensor]] = {}
 
-    def begin(name: str) -> Callable[..., None]:
-        return lambda module, arguments: begun.update({name: _random_state(samples)})
+    def begin(module: nn.Module, arguments: Any) -> None:
+        begun[module] = _random_state(samples)
 
-    def end(name: str, label: str) -> Callable[..., None]:
-        def compare(module: nn.Module, arguments: Any, output: Any) -> None:
-            pairs = zip(begun[name], _random_state(samples), strict=True)
-            if any((a != b).any() for a, b in pairs):
-                found.append(f"module {label!r} ({type(module).__name__})")
-
-        return compare
+    def end(module: nn.Module, arguments: Any, output: Any) -> None:
+        if _have_drawn(begun[module], samples):
+            found.append(labels[module])
 
     with ExitStack() as stack:
-        for name, module in model.named_modules():
-            label = name or "the model itself"
-            stack.callback(module.register_forward_pre_hook(begin(name)).remove)
-            stack.callback(module.register_forward_hook(end(name, label)).remove)
+        for module in labels:
+            stack.callback(module.register_forward_pre_hook(begin).remove)
+            stack.callback(module.register_forward_hook(end).remove)
         f(samples)
     return found[0] if found else "the model"
+
+
+def _label(name: str, module: nn.Module) -> str:
+    return f"module {name or 'the model itself'!r} ({type(module).__name__})"
 
 
 @contextmanager
@@ -389,9 +373,7 @@ def _put_back(model: nn.Module) -> Iterator[None]:
     kept = []
     for module in model.modules():
         attributes = dict(module.__dict__)
-        contents = [
-            (value, value.copy()) for value in attributes.values() if isinstance(value, dict | list)
-        ]
+        contents = [(v, v.copy()) for v in attributes.values() if isinstance(v, dict | list)]
         kept.append((module, attributes, contents))
     try:
         yield
@@ -401,10 +383,7 @@ def _put_back(model: nn.Module) -> Iterator[None]:
             module.__dict__.update(attributes)
             for value, before in contents:
                 value.clear()
-                if isinstance(value, dict):
-                    value.update(before)
-                else:
-                    value.extend(before)
+                value.update(before) if isinstance(value, dict) else value.extend(before)
 
 
 @contextmanager
