@@ -272,7 +272,9 @@ def _kernel(
     block = _block_size(plan, len(x), None if symmetric else len(x2), memory_budget - workspace)
     rows, columns = list(spans(len(x), block)), list(spans(len(x2), block))
     steps = len(rows) * (len(rows) + 1) // 2 if symmetric else len(rows) * len(columns)
-    layers = _parameters_by_layer(plan)
+    layers: dict[str, list[str]] = {}
+    for name in plan.names:
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
     size, c = (len(x) * plan.outputs, len(x2) * plan.outputs), plan.outputs
     grams = {
         layer: plan.values[names[0]].new_zeros(size, dtype=_precision(plan, names))
@@ -300,14 +302,6 @@ def _kernel(
 def _precision(plan: CapturePlan, names: Sequence[str]) -> torch.dtype:
     dtypes = (plan.values[name].dtype for name in names)
     return functools.reduce(torch.promote_types, dtypes, torch.float32)
-
-
-def _parameters_by_layer(plan: CapturePlan) -> dict[str, list[str]]:
-    layers: dict[str, list[str]] = {}
-    for name in plan.names:
-        layers.setdefault(name.rpartition(".")[0], []).append(name)
-    order = {name: place for place, (name, _) in enumerate(plan.function.model.named_modules())}
-    return {layer: layers[layer] for layer in sorted(layers, key=order.__getitem__)}
 
 
 def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
@@ -346,22 +340,16 @@ def _add_layer(
             elif len(rows) > 1:
                 add_gradient_gram(out, rows, columns, symmetric=symmetric, workspace=workspace)
             else:
-                biases = [other for other in remaining if _is_bias_of(first[other], rows[0])]
+                (use,), (use2,) = rows, columns
+                biases = [other for other in remaining if _is_bias_of(first[other], use)]
                 for bias in biases[:1]:
                     remaining.remove(bias)
                 add_position_gram(
-                    out,
-                    rows[0],
-                    columns[0],
-                    bias=bool(biases),
-                    symmetric=symmetric,
-                    workspace=workspace,
+                    out, use, use2, bias=bool(biases), symmetric=symmetric, workspace=workspace
                 )
 
 
 def _is_bias_of(parts: Sequence[Part], weight: MatrixGradients) -> bool:
     """Whether a parameter is the bias of just those calls in which the weight is used."""
-    (part, *others) = parts
-    (use, *more) = part.uses
-    alone = not others and not more
-    return alone and isinstance(use, BiasGradients) and use.deltas is weight.deltas
+    (use, *others) = (use for part in parts for use in part.uses)
+    return not others and isinstance(use, BiasGradients) and use.deltas is weight.deltas

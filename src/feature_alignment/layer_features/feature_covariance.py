@@ -84,12 +84,12 @@ class FeatureMatrices:
     @property
     def centred_nfm(self) -> torch.Tensor:
         """W̄ᵀW̄ with W̄ = W − W₀, (d, d)."""
-        return neural_feature_matrix(self.weight_matrix - self.start)
+        return neural_feature_matrix(self._change)
 
     @property
     def centred_agop(self) -> torch.Tensor:
         """W̄ᵀKW̄ with W̄ = W − W₀ and K of the current weights, (d, d)."""
-        return average_gradient_outer_product(self.weight_matrix - self.start, self.covariance)
+        return average_gradient_outer_product(self._change, self.covariance)
 
     def correlations(self) -> dict[str, float]:
         """All correlations by name, as `FeatureProbe` describes them; those that are defined.
@@ -121,15 +121,10 @@ class FeatureMatrices:
         return values
 
     @property
-    def start(self) -> torch.Tensor:
-        """W₀, (k, d).
-
-        Raises:
-            ValueError: if it was not given.
-        """
+    def _change(self) -> torch.Tensor:
         if self.initial_weight is None:
             raise ValueError("centred matrices need the initial weights: give `initial`.")
-        return self.initial_weight
+        return self.weight_matrix - self.initial_weight
 
 
 def layer_feature_matrices(
@@ -323,10 +318,8 @@ class _Sums:
                 ]
                 self.uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
                 self._add(recordings)
-        return {
-            name: _mirrored(self.sums[name] / (len(samples) * self.counts[name]))
-            for name in self.uses
-        }
+        means = {name: self.sums[name] / (len(samples) * self.counts[name]) for name in self.uses}
+        return {name: mean.triu() + mean.triu(1).T for name, mean in means.items()}
 
     def _layers_on_shared_inputs(self, samples: Samples, owners: Mapping[str, str]) -> set[str]:
         """The layers whose results do not grow with the samples."""
@@ -450,10 +443,6 @@ def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:
     for start in range(0, k, width):
         strip = delta[:, start : start + width]
         total[start : start + width, start:].addmm_(strip.T, delta[:, start:])
-
-
-def _mirrored(upper: torch.Tensor) -> torch.Tensor:
-    return upper.triu() + upper.triu(1).T
 
 
 def _initial_weight(
