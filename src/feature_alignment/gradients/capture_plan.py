@@ -4,6 +4,7 @@ By rules that a trial on few samples confirms, else by automatic differentiation
 cannot show is seen when it happens: another path through the model, another order of samples.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -176,37 +177,31 @@ def capture_gradients(
             kept = span.stop - span.start  # half of what is recorded where that is one sample
             for number in plan.held - spaces.keys():
                 spaces[number] = _space(recording, number, calls[number], n)
-            signals = collect_signals(
-                recording,
-                calls,
-                {number: space[span] for number, space in spaces.items()}
-                if kept == len(recording.f)
-                else {},
-            )
+            whole = kept == len(recording.f)
+            own = {number: space[span] for number, space in spaces.items()} if whole else {}
+            signals = collect_signals(recording, calls, own)
             if ordered:
                 refuse_reordered_samples(recording, calls, signals)
             for number in plan.held:
                 call = calls[number]
                 assert isinstance(call, FactorsCall)  # as of every call that is held
                 found[number].append(first_samples(call, kept))
-                if kept < len(recording.f):
+                if not whole:
                     spaces[number][span] = signals[number][:kept]
             uses = gradients_by_parameter(recording, plan.calls, calls, signals, plan.formed)
             block = workspace // (4 * recording.f.element_size())
             for name, parts in uses.items():
-                size = plan.values[name].numel()
+                value = plan.values[name]
                 if name not in formed:
-                    formed[name] = plan.values[name].new_zeros(
-                        n, c, size, dtype=_summed_in(plan.values[name])
-                    )
+                    formed[name] = value.new_zeros(n, c, value.numel(), dtype=summed_in(value))
                 for part in parts:
-                    formed[name][span] += part.features(size, block)[:kept]
+                    formed[name][span] += part.features(value.numel(), block)[:kept]
             del recording, calls, signals, uses  # frees the graph
     held = {number: merge_calls(calls) for number, calls in found.items()}
     names = frozenset(plan.names) - plan.formed
     gradients = {
         name: [
-            replace(part, uses=merged_uses(part.uses)).to(_summed_in(plan.values[name]))
+            replace(part, uses=merged_uses(part.uses)).to(summed_in(plan.values[name]))
             for part in by_entries(parts)
         ]
         for name, parts in gradients_by_parameter(None, plan.calls, held, spaces, names).items()
@@ -312,9 +307,9 @@ def _factor_numbers(parts: Sequence[Part], outputs: int) -> int:
     return larger * sum(use.numbers(outputs) for use in uses)
 
 
-def _summed_in(value: torch.Tensor) -> torch.dtype:
-    """Precision of a parameter's gradients: its own, but half precision in float32."""
-    return torch.promote_types(value.dtype, torch.float32)
+def summed_in(*values: torch.Tensor) -> torch.dtype:
+    """Precision of parameters' gradients: their own, but half precision in float32."""
+    return functools.reduce(torch.promote_types, (v.dtype for v in values), torch.float32)
 
 
 def _can_be_batched(

@@ -6,7 +6,6 @@ inputs and gradients `position_gram` contracts. Where memory does not hold the s
 samples, the passes are repeated for every pair of blocks of samples.
 """
 
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from feature_alignment.gradients.capture_plan import (
     by_rules_or_one_by_one,
     capture_gradients,
     plan_capture,
+    summed_in,
 )
 from feature_alignment.gradients.model_function import OutputChoice, Selection, checked_outputs
 from feature_alignment.gradients.parameter_gradients import (
@@ -244,14 +244,12 @@ def add_features(
     plan: CapturePlan, samples: Samples, sums: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """The features added in place to the sums (n, c, entries) by the parameter's name, if any."""
-    shape = len(samples), plan.outputs
+    shape, values = (len(samples), plan.outputs), {name: plan.values[name] for name in plan.names}
     sums = sums or {
-        name: plan.values[name].new_zeros(
-            *shape, plan.values[name].numel(), dtype=_precision(plan, [name])
-        )
-        for name in plan.names
+        name: value.new_zeros(*shape, value.numel(), dtype=summed_in(value))
+        for name, value in values.items()
     }
-    largest = max(plan.values[name].numel() for name in plan.names)
+    largest = max(value.numel() for value in values.values())
     for span in spans(len(samples), max(1, _FEATURES // (plan.outputs * largest))):
         found = capture_gradients(plan, samples[span], DEFAULT_BUDGET)
         for name, part in ((name, part) for name, parts in found.items() for part in parts):
@@ -276,10 +274,10 @@ def _kernel(
     for name in plan.names:
         layers.setdefault(name.rpartition(".")[0], []).append(name)
     size, c = (len(x) * plan.outputs, len(x2) * plan.outputs), plan.outputs
-    grams = {
-        layer: plan.values[names[0]].new_zeros(size, dtype=_precision(plan, names))
-        for layer, names in layers.items()
-    }
+    grams: dict[str, torch.Tensor] = {}
+    for layer, names in layers.items():
+        values = [plan.values[name] for name in names]
+        grams[layer] = values[0].new_zeros(size, dtype=summed_in(*values))
     done = 0
     for i, row in enumerate(rows):
         first = capture_gradients(plan, x[row], workspace)
@@ -297,11 +295,6 @@ def _kernel(
         for gram in grams.values():
             mirror_lower_triangle(gram)
     return TangentKernel(grams, c)
-
-
-def _precision(plan: CapturePlan, names: Sequence[str]) -> torch.dtype:
-    dtypes = (plan.values[name].dtype for name in names)
-    return functools.reduce(torch.promote_types, dtypes, torch.float32)
 
 
 def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
