@@ -92,17 +92,14 @@ def backpropagate(
 
     One backward pass for each cotangent (n, c).
     """
-    edges = [recording.graph.edge((number, 0)) for number in numbers]
+    f, graph = recording.f, recording.graph
+    edges = [graph.edge((number, 0)) for number in numbers]
     for cotangent in cotangents:
-        found = (
-            torch.autograd.grad(recording.f, edges, cotangent, retain_graph=True, allow_unused=True)
-            if edges
-            else ()
-        )
+        found = ()
+        if edges:
+            found = torch.autograd.grad(f, edges, cotangent, retain_graph=True, allow_unused=True)
         gradients = {
-            number: recording.f.new_zeros(recording.graph.shape((number, 0)))
-            if gradient is None
-            else gradient
+            number: f.new_zeros(graph.shape((number, 0))) if gradient is None else gradient
             for number, gradient in zip(numbers, found, strict=True)
         }
         del found

@@ -304,7 +304,8 @@ def _factor_numbers(parts: Sequence[Part], outputs: int) -> int:
     """What holding factors takes, for one sample."""
     uses = [use for part in parts for use in part.uses if isinstance(use, MatrixGradients)]
     larger = _LARGER if any(use.inputs.groups > 1 for use in uses) else 1
-    return larger * sum(use.numbers(outputs) for use in uses)
+    numbers = (use.inputs.values[0].numel() + outputs * use.deltas[0, 0].numel() for use in uses)
+    return larger * sum(numbers)
 
 
 def summed_in(*values: torch.Tensor) -> torch.dtype:

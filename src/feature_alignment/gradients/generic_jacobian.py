@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import torch
 
@@ -26,9 +27,9 @@ def batched_gradients(
     sampled = {key: samples.entries[key] for key in samples.sampled}
 
     def f(moving: dict[str, torch.Tensor], sample: dict[int | str, torch.Tensor]) -> torch.Tensor:
-        one = samples.with_entries({key: value[None] for key, value in sample.items()})
+        own = {key: value[None] for key, value in sample.items()}
         with function.installed({**values, **moving}) as run:
-            return run(one)[0]  # (c,)
+            return run(replace(samples, entries={**samples.entries, **own}, n=1))[0]  # (c,)
 
     parts: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     jacobian = torch.func.vmap(torch.func.jacrev(f), in_dims=(None, 0))

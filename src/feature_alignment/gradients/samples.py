@@ -31,11 +31,6 @@ class Samples:
         }
         return replace(self, entries=entries, n=n)
 
-    def with_entries(self, entries: Mapping[int | str, torch.Tensor]) -> "Samples":
-        """Others in place of the entries that hold samples."""
-        n = len(next(iter(entries.values())))
-        return replace(self, entries={**self.entries, **entries}, n=n)
-
     def copied(self) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments, tensors as detached copies."""
         copies = {

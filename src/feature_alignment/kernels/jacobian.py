@@ -156,13 +156,12 @@ class Jacobian:
 
     def _times_by_rows(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         product = torch.zeros_like(self.f)
-        for i in range(self.samples):
-            for y in range(self.outputs):
-                row = torch.zeros_like(self.f)
-                row[i, y] = 1
-                gradients = self._gradients(row)
-                for name, v in direction.items():
-                    product[i, y] += (gradients[name] * v).sum()
+        for entry in np.ndindex(*self.f.shape):
+            row = torch.zeros_like(self.f)
+            row[entry] = 1
+            gradients = self._gradients(row)
+            for name, v in direction.items():
+                product[entry] += (gradients[name] * v).sum()
         return product
 
     def transpose_times(self, weights: torch.Tensor) -> Direction:
