@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.gradients.checks import rounding
 from feature_alignment.gradients.graph import Graph
-from feature_alignment.gradients.model_function import ModelFunction, rounding
+from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.operation_rules import OperationCall
 from feature_alignment.gradients.samples import Samples
 
@@ -22,17 +23,14 @@ class Recording:
     """What one forward pass leaves behind."""
 
     f: torch.Tensor  # the model's outputs (n, c) with their graph
-    leaves: Mapping[str, torch.Tensor]  # the parameters to differentiate by: leaves of the graph
+    leaves: Parameters  # the parameters to differentiate by: leaves of the graph
     graph: Graph
     copies: int = 1  # how often each sample went through the model; f has the first outputs
 
 
 @contextmanager
 def recorded(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: Collection[str],
+    function: ModelFunction, values: Parameters, samples: Samples, names: Collection[str]
 ) -> Iterator[Recording]:
     """Run the model forward at `values`, all parameters by name; backward passes belong in here.
 
@@ -48,10 +46,7 @@ def recorded(
 
 
 def leaf_gradients(
-    f: torch.Tensor,
-    leaves: Mapping[str, torch.Tensor],
-    cotangent: torch.Tensor,
-    create_graph: bool = False,
+    f: torch.Tensor, leaves: Parameters, cotangent: torch.Tensor, create_graph: bool = False
 ) -> dict[str, torch.Tensor]:
     """Gradients of ⟨cotangent, f⟩ by leaves, dense; zeros where f does not depend on them."""
     if not f.requires_grad:

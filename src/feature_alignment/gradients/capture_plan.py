@@ -31,14 +31,14 @@ from feature_alignment.gradients.capture_probe import (
     gradients_by_parameter,
     try_rules,
 )
+from feature_alignment.gradients.checks import refuse_dependent_samples, rounding
 from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
+    Parameters,
     Selection,
     evaluation_point,
-    refuse_dependent_samples,
-    rounding,
     select_parameters,
     tensor_tables,
 )
@@ -79,14 +79,14 @@ class CapturePlan:
     """How to capture the gradients of one model at one point."""
 
     function: ModelFunction
-    values: Mapping[str, torch.Tensor]  # all parameters by name, detached
-    names: tuple[str, ...]  # the parameters to differentiate by
+    values: Parameters  # all parameters by name, detached
+    names: Sequence[str]  # the parameters to differentiate by
     outputs: int  # c
     signature: object  # of the graph that the model leaves
     calls: Mapping[int, CallPlan]  # operations that rules explain, by their number in the graph
     held: frozenset[int]  # those whose inputs and signals are held
     formed: frozenset[str]  # captured by rule, with gradients held and not their factors
-    generic: tuple[str, ...]  # parameters without rules that fit
+    generic: Sequence[str]  # parameters without rules that fit
     batched: bool  # whether the generic ones are differentiated for several samples at a time
     held_bytes: int  # memory for the captured gradients of one sample
     passing_bytes: int  # memory for one sample's graph and backward passes
@@ -99,7 +99,7 @@ class OtherPathError(Exception):
 def plan_capture(
     model: nn.Module,
     x: ModelInput,
-    parameters: Mapping[str, torch.Tensor] | None = None,
+    parameters: Parameters | None = None,
     *,
     output: OutputChoice | None = None,
     only: Selection | None = None,
@@ -113,7 +113,7 @@ def plan_capture(
         ValueError: if the model is not supported, or the given parameters are not the model's.
     """
     refuse_dependent_samples(model)
-    names = tuple(select_parameters(model, only))
+    names = select_parameters(model, only)
     values = evaluation_point(model, parameters)
     samples = as_samples(x, dtype=values[names[0]].dtype)
     function = ModelFunction(model, output)
@@ -121,7 +121,7 @@ def plan_capture(
     if owners := _owners_of_tables(model, trial.unused):
         function = replace(function, emptied=owners)
         trial = try_rules(function, values, samples, names)
-    return _plan(function, values, samples, names, trial)
+    return _plan(trial, function, values, samples, names)
 
 
 def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T]) -> T:
@@ -242,11 +242,7 @@ def _space(recording: Recording, number: int, call: OperationCall, n: int) -> to
 
 
 def _plan(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: tuple[str, ...],
-    trial: Trial,
+    trial: Trial, function: ModelFunction, values: Parameters, samples: Samples, names: list[str]
 ) -> CapturePlan:
     c, uses = trial.outputs, _calls_by_parameter(trial)
 
@@ -285,7 +281,7 @@ def _plan(
         held=frozenset(held),
         formed=formed,
         generic=trial.unexplained,
-        batched=_can_be_batched(function, values, samples, trial),
+        batched=_can_be_batched(trial, function, values, samples),
         held_bytes=size * holding,
         passing_bytes=size * passing + trial.saved,
     )
@@ -314,7 +310,7 @@ def summed_in(*values: torch.Tensor) -> torch.dtype:
 
 
 def _can_be_batched(
-    function: ModelFunction, values: Mapping[str, torch.Tensor], samples: Samples, trial: Trial
+    trial: Trial, function: ModelFunction, values: Parameters, samples: Samples
 ) -> bool:
     """Whether `torch.func.vmap` runs the model, and correctly for the first of two samples."""
     if not trial.unexplained:

@@ -12,6 +12,7 @@ import torch
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture import Recording, backpropagate, leaf_gradients, recorded
+from feature_alignment.gradients.checks import checked_outputs, rounding
 from feature_alignment.gradients.graph import (
     ODD,
     Graph,
@@ -20,7 +21,7 @@ from feature_alignment.gradients.graph import (
     sample_place,
     selected_entries,
 )
-from feature_alignment.gradients.model_function import ModelFunction, checked_outputs, rounding
+from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.operation_rules import (
     RULES,
     FactorsCall,
@@ -83,16 +84,13 @@ class Trial:
     numbers: Mapping[int, tuple[int, int, int]]  # per sample: inputs, output, one signal
     saved: int  # bytes that the graph saves for one sample
     unexplained: tuple[str, ...]  # parameters with other uses
-    expected: Mapping[str, torch.Tensor]  # the first sample's, for one cotangent
+    expected: Parameters  # the first sample's, for one cotangent
     cotangent: torch.Tensor  # that cotangent, (1, c)
     unused: tuple[str, ...]  # parameters that the outputs do not depend on
 
 
 def try_rules(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: Sequence[str],
+    function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str]
 ) -> Trial:
     """Record the model on two and on three samples, and check what the rules say about the first.
 

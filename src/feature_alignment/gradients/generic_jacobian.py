@@ -1,23 +1,24 @@
 """Per-sample gradients by automatic differentiation: slow, for parameters without a rule."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import leaf_gradients, one_hot_cotangents, recorded
-from feature_alignment.gradients.model_function import ModelFunction, differentiable_attention
+from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.samples import Samples
+
+# Attention by plain operations, whose gradients can be differentiated and batched.
+differentiable_attention = partial(sdpa_kernel, SDPBackend.MATH)
 
 
 def batched_gradients(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: Collection[str],
-    chunk: int,
+    function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str], chunk: int
 ) -> dict[str, torch.Tensor]:
     """Gradients ∇_w f_y(x_i), (n, c, p) by name, by vmap of jacrev over `chunk` samples at a time.
 
@@ -45,10 +46,7 @@ def batched_gradients(
 
 
 def looped_gradients(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: Collection[str],
+    function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str]
 ) -> dict[str, torch.Tensor]:
     """As `batched_gradients`, by one backward pass for each sample and output: for any model."""
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in names}

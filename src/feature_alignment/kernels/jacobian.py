@@ -17,14 +17,12 @@ from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture import leaf_gradients, recorded
+from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
+from feature_alignment.gradients.generic_jacobian import differentiable_attention
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
-    checked_outputs,
-    differentiable_attention,
     evaluation_point,
-    refuse_dependent_samples,
-    rounding,
     select_parameters,
 )
 from feature_alignment.gradients.samples import ModelInput, as_samples

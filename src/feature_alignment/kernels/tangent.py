@@ -21,7 +21,8 @@ from feature_alignment.gradients.capture_plan import (
     plan_capture,
     summed_in,
 )
-from feature_alignment.gradients.model_function import OutputChoice, Selection, checked_outputs
+from feature_alignment.gradients.checks import checked_outputs
+from feature_alignment.gradients.model_function import OutputChoice, Parameters, Selection
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     MatrixGradients,
@@ -167,7 +168,7 @@ def tangent_kernel(
     model: nn.Module,
     x: ModelInput,
     x2: ModelInput | None = None,
-    parameters: Mapping[str, torch.Tensor] | None = None,
+    parameters: Parameters | None = None,
     *,
     inputs: str | Collection[str | int] | None = None,
     output: OutputChoice | None = None,
@@ -222,7 +223,7 @@ def tangent_kernel(
 
 
 def tangent_features(
-    model: nn.Module, x: ModelInput, parameters: Mapping[str, torch.Tensor] | None = None
+    model: nn.Module, x: ModelInput, parameters: Parameters | None = None
 ) -> torch.Tensor:
     """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly: (n, c, p), in units of f per parameter.
 

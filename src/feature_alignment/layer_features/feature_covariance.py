@@ -23,13 +23,14 @@ from feature_alignment.gradients.capture import (
     random_sign_cotangents,
     recorded,
 )
+from feature_alignment.gradients.checks import refuse_dependent_samples
 from feature_alignment.gradients.graph import ODD, sample_place
 from feature_alignment.gradients.matrix_uses import MatrixUse, matrix_uses
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
+    Parameters,
     evaluation_point,
-    refuse_dependent_samples,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.layer_features.feature_matrices import (
@@ -131,7 +132,7 @@ def layer_feature_matrices(
     model: nn.Module,
     x: ModelInput,
     layers: Sequence[str] | None = None,
-    initial: Mapping[str, torch.Tensor] | None = None,
+    initial: Parameters | None = None,
     chunk_size: int = 500,
     output_samples: int | None = None,
     generator: torch.Generator | None = None,
@@ -229,10 +230,7 @@ class Features(dict[str, FeatureMatrices]):
 
 
 def features(
-    model: nn.Module,
-    x: ModelInput,
-    initial: Mapping[str, torch.Tensor] | None = None,
-    **options: Any,
+    model: nn.Module, x: ModelInput, initial: Parameters | None = None, **options: Any
 ) -> Features:
     """NFM, AGOP and neural feature correlations of every layer, in all centrings.
 
@@ -258,7 +256,7 @@ def preactivation_gradients(
     model: nn.Module,
     x: ModelInput,
     layers: Sequence[str] | None = None,
-    parameters: Mapping[str, torch.Tensor] | None = None,
+    parameters: Parameters | None = None,
 ) -> dict[str, torch.Tensor]:
     """Gradients δ = ∂f_y(x_i)/∂h_ℓ of layers on inputs (n, d), each (n, c, k), by layer name.
 
@@ -298,7 +296,7 @@ class _Sums:
     """
 
     function: ModelFunction
-    points: Sequence[Mapping[str, torch.Tensor]]
+    points: Sequence[Parameters]
     layers: Sequence[str] | None
     output_samples: int | None
     generator: torch.Generator | None
@@ -446,7 +444,7 @@ def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:
 
 
 def _initial_weight(
-    initial: Mapping[str, torch.Tensor] | None, use: MatrixUse, shape: torch.Size
+    initial: Parameters | None, use: MatrixUse, shape: torch.Size
 ) -> torch.Tensor | None:
     if initial is None:
         return None
