@@ -83,10 +83,7 @@ def random_sign_cotangents(
 def backpropagate(
     recording: Recording, numbers: Collection[int], cotangents: Iterator[torch.Tensor]
 ) -> Iterator[dict[int, torch.Tensor]]:
-    """Gradients of ⟨cotangent, f⟩ by outputs of operations, which are given by their number.
-
-    One backward pass for each cotangent (n, c).
-    """
+    """Gradients of ⟨cotangent, f⟩ by operations' outputs, a backward pass per cotangent (n, c)."""
     f, graph = recording.f, recording.graph
     edges = [graph.edge((number, 0)) for number in numbers]
     for cotangent in cotangents:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.samples import Samples
 
@@ -117,19 +118,15 @@ def rounding(*tensors: torch.Tensor) -> float:
 
 
 def _change(
-    function: ModelFunction,
-    values: Parameters,
-    samples: Samples,
-    outputs: torch.Tensor,
-    relative: float,
+    function: ModelFunction, values: Parameters, samples: Samples, f: torch.Tensor, relative: float
 ) -> float:
     """How much outputs change if parameters do by a hundredth of what passes for rounding."""
     moved = {
         name: value * (1 + relative / 100 * (-1) ** number) if value.is_floating_point() else value
         for number, (name, value) in enumerate(values.items())
     }
-    with function.installed(moved, False) as f:
-        return float((f(samples).detach() - outputs).abs().max())
+    with function.installed(moved, False) as run:
+        return float((run(samples).detach() - f).abs().max())
 
 
 def _companies(n: int) -> Iterator[list[int]]:
@@ -142,8 +139,8 @@ def _companies(n: int) -> Iterator[list[int]]:
         yield from ([i] for i in range(n))
         return
     side = math.isqrt(n - 1) + 1
-    square = [range(start, min(start + side, n)) for start in range(0, n, side)]
-    for part in (*square, *(range(start, n, side) for start in range(side))):
+    rows = [range(n)[row] for row in spans(n, side)]
+    for part in (*rows, *(range(start, n, side) for start in range(side))):
         yield list(part) * (1 + (len(part) == 1))
 
 

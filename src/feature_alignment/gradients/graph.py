@@ -37,10 +37,7 @@ class Place:
         return moved.flatten(self.axis + 1, self.axis + 2).movedim(self.axis + 1, 1)
 
     def sum_to(self, t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Sums over positions, of each sample, to a shape that broadcasts to t's: (n, numbers).
-
-        The shape has t's axes, and 1 where t has the samples.
-        """
+        """Sums over positions to a shape that broadcasts to t's, 1 for the samples: (n, numbers)."""
         axes = [i for i in range(t.ndim) if i != self.axis and shape[i] == 1 != t.shape[i]]
         t = t.sum(axes, keepdim=True) if axes else t
         if self.before == self.after == 1:
@@ -124,9 +121,9 @@ ODD = (-1, -1)
 
 
 def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple[int, int] | None:
-    """The axis that grows with the samples and its positions for each, None where nothing grows.
+    """The axis that grows with the samples, and its positions for each; None if the shapes agree.
 
-    ODD where the shapes do not grow in proportion along one axis.
+    ODD where they do not grow in proportion along one axis.
     """
     if few == more:
         return None

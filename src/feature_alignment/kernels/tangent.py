@@ -299,11 +299,7 @@ def _kernel(
 
 
 def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
-    """Samples whose gradients to hold at a time, of each of the two sides.
-
-    Raises:
-        ValueError: if the memory does not hold one sample of each side.
-    """
+    # Samples whose gradients to hold at a time, of each of the two sides.
     if n2 is None and n * plan.held_bytes <= memory:
         return n
     block = memory // (2 * plan.held_bytes)
