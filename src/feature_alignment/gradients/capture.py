@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.checks import rounding
@@ -39,7 +40,10 @@ def recorded(
     with torch.inference_mode(False), torch.no_grad():
         leaves = {name: values[name].detach().requires_grad_() for name in names}
         with function.installed({**values, **leaves}) as run:
-            copies = function.copies(samples)
+            # PyTorch's batch normalisation in evaluation mode may give wrong gradients for a single
+            # image: 2.15 does on CPUs, where the gradient comes back transposed.
+            normalised = any(isinstance(module, _BatchNorm) for module in function.model.modules())
+            copies = 2 if len(samples) == 1 and normalised else 1
             with torch.enable_grad():
                 f = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
             yield Recording(f, leaves, Graph(f, leaves), copies)

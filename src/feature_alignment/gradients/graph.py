@@ -37,7 +37,10 @@ class Place:
         return moved.flatten(self.axis + 1, self.axis + 2).movedim(self.axis + 1, 1)
 
     def sum_to(self, t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Sums over positions to a shape that broadcasts to t's, 1 for the samples: (n, numbers)."""
+        """Sums over positions, of each sample, to a shape that broadcasts to t's: (n, numbers).
+
+        The shape has t's axes, and 1 where t has the samples.
+        """
         axes = [i for i in range(t.ndim) if i != self.axis and shape[i] == 1 != t.shape[i]]
         t = t.sum(axes, keepdim=True) if axes else t
         if self.before == self.after == 1:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.backends import mha
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from feature_alignment.errors import suggestion
 from feature_alignment.gradients.samples import Samples
@@ -31,15 +30,6 @@ class ModelFunction:
     model: nn.Module
     output: OutputChoice | None = None  # see `OutputChoice`; None where the model returns a tensor
     emptied: frozenset[str] = frozenset()  # modules whose dictionaries of tensors are emptied
-
-    def copies(self, samples: Samples) -> int:
-        """How often to run each sample, so that its gradients are right.
-
-        PyTorch's batch normalisation in evaluation mode may give wrong ones for a single image:
-        2.15 does on CPUs, where the gradient comes back transposed.
-        """
-        normalised = any(isinstance(module, _BatchNorm) for module in self.model.modules())
-        return 2 if len(samples) == 1 and normalised else 1
 
     @contextmanager
     def installed(

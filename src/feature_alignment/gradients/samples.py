@@ -73,9 +73,8 @@ def as_samples(
     else:
         entries = dict(enumerate(x))
     entries = {key: _as_tensor(value, dtype) for key, value in entries.items()}
-    named = None if inputs is None else {inputs} if isinstance(inputs, str) else set(inputs)
     tensors = {key for key, value in entries.items() if isinstance(value, torch.Tensor)}
-    sampled = tensors if named is None else named
+    sampled = tensors if inputs is None else {inputs} if isinstance(inputs, str) else set(inputs)
     if unknown := sorted(map(repr, sampled - tensors)):
         raise ValueError(
             f"inputs: {unknown[0]} is no tensor among x's entries "

@@ -80,7 +80,7 @@ class TangentKernel:
         ]
         if rows == columns:
             parts.insert(2, f"trace {sum(float(gram.trace()) for gram in grams):.4g}")
-        return f"TangentKernel({parts[0]}; {'; '.join(parts[1:])})"
+        return f"TangentKernel({'; '.join(parts)})"
 
     @property
     def _shape(self) -> torch.Size:
