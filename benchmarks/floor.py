@@ -55,7 +55,7 @@ def run_passes(plan: CapturePlan, samples: Samples) -> None:
 def kernel_multiplications(plan: CapturePlan, few: Samples, n: int) -> float:
     """The fewest multiplications that contract the gradients of n samples like the few given."""
     trial = try_rules(plan.function, plan.values, few, plan.names)
-    c = trial.outputs
+    c = plan.outputs
     ruled = sum(
         multiplications(merged_uses(part.uses), n, c)
         for parts in trial.parts.values()

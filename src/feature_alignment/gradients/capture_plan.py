@@ -43,7 +43,6 @@ from feature_alignment.gradients.model_function import (
     tensor_tables,
 )
 from feature_alignment.gradients.operation_rules import (
-    FactorsCall,
     OperationCall,
     UnknownUseError,
     first_samples,
@@ -169,7 +168,7 @@ def capture_gradients(
     """
     n, c = len(samples), plan.outputs
     spaces: dict[int, torch.Tensor] = {}
-    found: dict[int, list[FactorsCall]] = {number: [] for number in plan.held}
+    found: dict[int, list[OperationCall]] = {number: [] for number in plan.held}
     formed: dict[str, torch.Tensor] = {}
     chunk = max(2, min(workspace, _AT_ONCE) // max(1, plan.passing_bytes))
     for span in spans(n, chunk) if plan.calls else ():
@@ -183,9 +182,7 @@ def capture_gradients(
             if ordered:
                 refuse_reordered_samples(recording, calls, signals)
             for number in plan.held:
-                call = calls[number]
-                assert isinstance(call, FactorsCall)  # as of every call that is held
-                found[number].append(first_samples(call, kept))
+                found[number].append(first_samples(calls[number], kept))
                 if not whole:
                     spaces[number][span] = signals[number][:kept]
             uses = gradients_by_parameter(recording, plan.calls, calls, signals, plan.formed)
@@ -244,7 +241,7 @@ def _space(recording: Recording, number: int, call: OperationCall, n: int) -> to
 def _plan(
     trial: Trial, function: ModelFunction, values: Parameters, samples: Samples, names: list[str]
 ) -> CapturePlan:
-    c, uses = trial.outputs, _calls_by_parameter(trial)
+    c, uses = trial.cotangent.shape[1], _calls_by_parameter(trial)
 
     def can_be_held_as(kind: type[Gradients], name: str) -> bool:
         parts = trial.parts[name]
@@ -318,8 +315,8 @@ def _can_be_batched(
     pair = samples[[0, min(1, len(samples) - 1)]]
     try:
         found = batched_gradients(function, values, pair, trial.unexplained, chunk=2)
-    except (RuntimeError, ValueError, UserWarning):  # vmap does not know it, or runs it slowly
-        return False
+    except (RuntimeError, ValueError, UserWarning):
+        return False  # what vmap does not know, runs slowly or wrongly
     return all(
         close(
             trial.cotangent[0].to(found[name]) @ found[name][0],

@@ -24,7 +24,6 @@ from feature_alignment.gradients.graph import (
 from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.operation_rules import (
     RULES,
-    FactorsCall,
     OperationCall,
     UnknownUseError,
     first_samples,
@@ -77,7 +76,6 @@ class CallPlan:
 class Trial:
     """What a trial on few samples shows."""
 
-    outputs: int  # c
     signature: object  # of the graph
     plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
     parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
@@ -139,7 +137,6 @@ def try_rules(
         found.check(names)
         nodes = set(graph.names)
         return Trial(
-            outputs=f.shape[1],
             signature=signature,
             plans=found.plans,
             parts=found.parts,
@@ -283,12 +280,7 @@ class _Border:
 
     def check(self, names: Sequence[str]) -> None:
         """Keep what agrees with automatic differentiation, of parameters with no other uses."""
-        first = {
-            number: first_samples(call, 1)
-            if isinstance(call, FactorsCall) and call.input_numbers()
-            else call
-            for number, call in self.calls.items()
-        }
+        first = {number: first_samples(call, 1) for number, call in self.calls.items()}
         signals = {number: signal[:1] for number, signal in self.signals.items()}
         found = gradients_by_parameter(self.recording, self.plans, first, signals, names)
         tolerance = rounding(self.recording.f, *self.recording.leaves.values())
