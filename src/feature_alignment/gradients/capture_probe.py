@@ -253,8 +253,8 @@ class _Border:
         signal = call.signal(gradient)
         self.signals[number], self.calls[number] = signal[:, None], call
         self.plans[number] = replace(bare, operands=operands)
-        sizes = call.input_numbers() // _MORE, gradient.numel() // _MORE, signal[0].numel()
-        self.numbers[number] = sizes
+        held, passed = call.input_numbers() // _MORE, gradient.numel() // _MORE
+        self.numbers[number] = held, passed, signal[0].numel()
 
     def _operand(self, source: Source, transposed: bool) -> Operand:
         names, _ = self.graph.leaves_below(source[0])

@@ -61,8 +61,8 @@ def measure_checkpoints(
     digests = {str(step): file_digest(file, "sha256") for step, file in files.items()}
     known = out / FILES
     before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
-    for step in monitor.measured:
-        if digests.get(str(step)) not in (None, before.get(str(step), digests.get(str(step)))):
+    for step in monitor.measured & files.keys():
+        if before.get(str(step), digests[str(step)]) != digests[str(step)]:
             raise UserError(
                 f"--out: {out} holds the record of another {files[step]}; choose another folder."
             )

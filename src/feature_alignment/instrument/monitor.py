@@ -108,7 +108,7 @@ class Monitor:
         self._model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs)
         self._function = ModelFunction(model, output)
-        self._measure = tuple(m if isinstance(m, str) else type(m).__name__ for m in measure)
+        self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         chosen = [choice.__qualname__ if callable(choice) else choice for choice in (output, only)]
         self._identity = _identity([*self._samples.entries.values(), y, repr(chosen)])
         self._due = _schedule(every)
@@ -188,7 +188,7 @@ class Monitor:
             "model": type(self._model).__name__,
             "parameters": sum(p.numel() for p in self._model.parameters()),
             "samples": len(self._samples),
-            "measure": list(self._measure),
+            "measure": self._measure,
             "seconds": round(self.seconds, 3),
             "problems": [list(problem) for problem in self.problems],
             "versions": {"python": platform.python_version(), "torch": torch.__version__},
@@ -200,7 +200,7 @@ class Monitor:
         """All that it takes to go on, as tensors and plain containers."""
         record = self._recorder.state_dict()
         return {
-            "measure": list(self._measure),
+            "measure": self._measure,
             "samples": self._identity,
             "step": self.at,
             "measured": sorted(self.measured),
@@ -214,7 +214,7 @@ class Monitor:
         }
 
     def _go_on(self, saved: Mapping[str, Any]) -> None:
-        if list(saved["measure"]) != list(self._measure):
+        if list(saved["measure"]) != self._measure:
             raise UserError(
                 f"state: it is a record of {', '.join(saved['measure'])}; give the same `measure`."
             )
