@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
@@ -158,6 +159,13 @@ def test_agop_of_a_convolution_is_that_of_its_patches():
     flat = jacobians.movedim(2, 1).flatten(0, 2)  # (n·P·c, d)
     expected = flat.T @ flat / (jacobians.shape[0] * jacobians.shape[2])
     torch.testing.assert_close(layer_feature_matrices(model, x)["first"].agop, expected)
+
+
+@pytest.mark.parametrize("part", [lambda w: w[:2], lambda w: w.T])
+def test_the_matrix_is_the_selection_of_a_parameter_that_multiplies(part):
+    model = Toy(lambda m, x: F.linear(x, part(m.layer.weight)), layer=linear(3, 3))
+    found = layer_feature_matrices(model, draw(4, 3))["layer"]
+    assert torch.equal(found.weight_matrix, part(model.layer.weight))
 
 
 def test_chunks_change_nothing_and_precision_little():

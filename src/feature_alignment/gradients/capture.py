@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.gradients.checks import rounding
 from feature_alignment.gradients.graph import Graph
-from feature_alignment.gradients.model_function import ModelFunction, rounding
+from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.operation_rules import OperationCall
 from feature_alignment.gradients.samples import Samples
 
@@ -22,17 +24,14 @@ class Recording:
     """What one forward pass leaves behind."""
 
     f: torch.Tensor  # the model's outputs (n, c) with their graph
-    leaves: Mapping[str, torch.Tensor]  # the parameters to differentiate by: leaves of the graph
+    leaves: Parameters  # the parameters to differentiate by: leaves of the graph
     graph: Graph
     copies: int = 1  # how often each sample went through the model; f has the first outputs
 
 
 @contextmanager
 def recorded(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: Collection[str],
+    function: ModelFunction, values: Parameters, samples: Samples, names: Collection[str]
 ) -> Iterator[Recording]:
     """Run the model forward at `values`, all parameters by name; backward passes belong in here.
 
@@ -41,10 +40,30 @@ def recorded(
     with torch.inference_mode(False), torch.no_grad():
         leaves = {name: values[name].detach().requires_grad_() for name in names}
         with function.installed({**values, **leaves}) as run:
-            copies = function.copies(samples)
+            # PyTorch's batch normalisation in evaluation mode may give wrong gradients for a single
+            # image: 2.15 does on CPUs, where the gradient comes back transposed.
+            normalised = any(isinstance(module, _BatchNorm) for module in function.model.modules())
+            copies = 2 if len(samples) == 1 and normalised else 1
             with torch.enable_grad():
                 f = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
             yield Recording(f, leaves, Graph(f, leaves), copies)
+
+
+def leaf_gradients(
+    f: torch.Tensor, leaves: Parameters, cotangent: torch.Tensor, create_graph: bool = False
+) -> dict[str, torch.Tensor]:
+    """Gradients of ⟨cotangent, f⟩ by leaves, dense; zeros where f does not depend on them."""
+    if not f.requires_grad:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    found = torch.autograd.grad(
+        f,
+        list(leaves.values()),
+        cotangent,
+        retain_graph=True,
+        create_graph=create_graph,
+        materialize_grads=True,
+    )
+    return {name: gradient.to_dense() for name, gradient in zip(leaves, found, strict=True)}
 
 
 def one_hot_cotangents(f: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -68,21 +87,15 @@ def random_sign_cotangents(
 def backpropagate(
     recording: Recording, numbers: Collection[int], cotangents: Iterator[torch.Tensor]
 ) -> Iterator[dict[int, torch.Tensor]]:
-    """Gradients of ⟨cotangent, f⟩ by outputs of operations, which are given by their number.
-
-    One backward pass for each cotangent (n, c).
-    """
-    edges = [recording.graph.edge(number) for number in numbers]
+    """Gradients of ⟨cotangent, f⟩ by operations' outputs, a backward pass per cotangent (n, c)."""
+    f, graph = recording.f, recording.graph
+    edges = [graph.edge((number, 0)) for number in numbers]
     for cotangent in cotangents:
-        found = (
-            torch.autograd.grad(recording.f, edges, cotangent, retain_graph=True, allow_unused=True)
-            if edges
-            else ()
-        )
+        found = ()
+        if edges:
+            found = torch.autograd.grad(f, edges, cotangent, retain_graph=True, allow_unused=True)
         gradients = {
-            number: recording.f.new_zeros(recording.graph.shape((number, 0)))
-            if gradient is None
-            else gradient
+            number: f.new_zeros(graph.shape((number, 0))) if gradient is None else gradient
             for number, gradient in zip(numbers, found, strict=True)
         }
         del found
@@ -126,10 +139,8 @@ def refuse_reordered_samples(
     generator = torch_stream(0, "capture")
     exponents = torch.randint(-9, 10, (len(f), 1), generator=generator)
     weights = torch.exp2(exponents).to(f)
-    samples, chosen = (
-        torch.arange(len(f)),
-        torch.randint(f.shape[1], (len(f),), generator=generator),
-    )
+    samples = torch.arange(len(f))
+    chosen = torch.randint(f.shape[1], (len(f),), generator=generator)
     weighted = torch.zeros_like(f)
     weighted[samples, chosen] = weights[:, 0]
     for number, gradient in next(backpropagate(recording, list(calls), iter([weighted]))).items():

@@ -4,6 +4,7 @@ By rules that a trial on few samples confirms, else by automatic differentiation
 cannot show is seen when it happens: another path through the model, another order of samples.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,20 +31,18 @@ from feature_alignment.gradients.capture_probe import (
     gradients_by_parameter,
     try_rules,
 )
+from feature_alignment.gradients.checks import refuse_dependent_samples, rounding
 from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
+    Parameters,
     Selection,
-    checked_outputs,
     evaluation_point,
-    refuse_dependent_samples,
-    rounding,
     select_parameters,
     tensor_tables,
 )
 from feature_alignment.gradients.operation_rules import (
-    FactorsCall,
     OperationCall,
     UnknownUseError,
     first_samples,
@@ -51,6 +50,7 @@ from feature_alignment.gradients.operation_rules import (
 )
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
+    Gradients,
     MatrixGradients,
     Part,
     VectorGradients,
@@ -78,14 +78,14 @@ class CapturePlan:
     """How to capture the gradients of one model at one point."""
 
     function: ModelFunction
-    values: Mapping[str, torch.Tensor]  # all parameters by name, detached
-    names: tuple[str, ...]  # the parameters to differentiate by
+    values: Parameters  # all parameters by name, detached
+    names: Sequence[str]  # the parameters to differentiate by
     outputs: int  # c
     signature: object  # of the graph that the model leaves
     calls: Mapping[int, CallPlan]  # operations that rules explain, by their number in the graph
     held: frozenset[int]  # those whose inputs and signals are held
     formed: frozenset[str]  # captured by rule, with gradients held and not their factors
-    generic: tuple[str, ...]  # parameters without rules that fit
+    generic: Sequence[str]  # parameters without rules that fit
     batched: bool  # whether the generic ones are differentiated for several samples at a time
     held_bytes: int  # memory for the captured gradients of one sample
     passing_bytes: int  # memory for one sample's graph and backward passes
@@ -98,7 +98,7 @@ class OtherPathError(Exception):
 def plan_capture(
     model: nn.Module,
     x: ModelInput,
-    parameters: Mapping[str, torch.Tensor] | None = None,
+    parameters: Parameters | None = None,
     *,
     output: OutputChoice | None = None,
     only: Selection | None = None,
@@ -112,18 +112,15 @@ def plan_capture(
         ValueError: if the model is not supported, or the given parameters are not the model's.
     """
     refuse_dependent_samples(model)
-    names = tuple(select_parameters(model, only))
+    names = select_parameters(model, only)
     values = evaluation_point(model, parameters)
     samples = as_samples(x, dtype=values[names[0]].dtype)
     function = ModelFunction(model, output)
-    outputs, tolerance = checked_outputs(function, values, samples)
-    trial = try_rules(function, values, samples, names, outputs, tolerance)
-    without_tables = _with_tables_emptied(function, trial.unused)
-    if without_tables is not None:
-        function = without_tables
-        outputs, tolerance = checked_outputs(function, values, samples)
-        trial = try_rules(function, values, samples, names, outputs, tolerance)
-    return _plan(function, values, samples, names, trial)
+    trial = try_rules(function, values, samples, names)
+    if owners := _owners_of_tables(model, trial.unused):
+        function = replace(function, emptied=owners)
+        trial = try_rules(function, values, samples, names)
+    return _plan(trial, function, values, samples, names)
 
 
 def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T]) -> T:
@@ -171,7 +168,7 @@ def capture_gradients(
     """
     n, c = len(samples), plan.outputs
     spaces: dict[int, torch.Tensor] = {}
-    found: dict[int, list[FactorsCall]] = {number: [] for number in plan.held}
+    found: dict[int, list[OperationCall]] = {number: [] for number in plan.held}
     formed: dict[str, torch.Tensor] = {}
     chunk = max(2, min(workspace, _AT_ONCE) // max(1, plan.passing_bytes))
     for span in spans(n, chunk) if plan.calls else ():
@@ -179,37 +176,29 @@ def capture_gradients(
             kept = span.stop - span.start  # half of what is recorded where that is one sample
             for number in plan.held - spaces.keys():
                 spaces[number] = _space(recording, number, calls[number], n)
-            signals = collect_signals(
-                recording,
-                calls,
-                {number: space[span] for number, space in spaces.items()}
-                if kept == len(recording.f)
-                else {},
-            )
+            whole = kept == len(recording.f)
+            own = {number: space[span] for number, space in spaces.items()} if whole else {}
+            signals = collect_signals(recording, calls, own)
             if ordered:
                 refuse_reordered_samples(recording, calls, signals)
             for number in plan.held:
-                call = calls[number]
-                assert isinstance(call, FactorsCall)  # as of every call that is held
-                found[number].append(first_samples(call, kept))
-                if kept < len(recording.f):
+                found[number].append(first_samples(calls[number], kept))
+                if not whole:
                     spaces[number][span] = signals[number][:kept]
             uses = gradients_by_parameter(recording, plan.calls, calls, signals, plan.formed)
             block = workspace // (4 * recording.f.element_size())
             for name, parts in uses.items():
-                size = plan.values[name].numel()
+                value = plan.values[name]
                 if name not in formed:
-                    formed[name] = plan.values[name].new_zeros(
-                        n, c, size, dtype=_summed_in(plan.values[name])
-                    )
+                    formed[name] = value.new_zeros(n, c, value.numel(), dtype=summed_in(value))
                 for part in parts:
-                    formed[name][span] += part.features(size, block)[:kept]
+                    formed[name][span] += part.features(value.numel(), block)[:kept]
             del recording, calls, signals, uses  # frees the graph
     held = {number: merge_calls(calls) for number, calls in found.items()}
     names = frozenset(plan.names) - plan.formed
     gradients = {
         name: [
-            replace(part, uses=merged_uses(part.uses)).to(_summed_in(plan.values[name]))
+            replace(part, uses=merged_uses(part.uses)).to(summed_in(plan.values[name]))
             for part in by_entries(parts)
         ]
         for name, parts in gradients_by_parameter(None, plan.calls, held, spaces, names).items()
@@ -250,28 +239,27 @@ def _space(recording: Recording, number: int, call: OperationCall, n: int) -> to
 
 
 def _plan(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: tuple[str, ...],
-    trial: Trial,
+    trial: Trial, function: ModelFunction, values: Parameters, samples: Samples, names: list[str]
 ) -> CapturePlan:
-    c, uses = trial.outputs, _calls_by_parameter(trial)
+    c, uses = trial.cotangent.shape[1], _calls_by_parameter(trial)
+
+    def can_be_held_as(kind: type[Gradients], name: str) -> bool:
+        parts = trial.parts[name]
+        alike = all(isinstance(use, kind) for part in parts for use in part.uses)
+        return alike and can_be_held(parts)
+
     factors = {
         name
         for name, parts in trial.parts.items()
-        if all(isinstance(use, MatrixGradients) for part in parts for use in part.uses)
-        and can_be_held(parts)
+        if can_be_held_as(MatrixGradients, name)
         and _factor_numbers(parts, c) < c * values[name].numel()
     }
     held = {number for name in factors for number in uses[name]}
     # The bias of a weight that is held as factors shares them.
     factors |= {
         name
-        for name, parts in trial.parts.items()
-        if all(isinstance(use, BiasGradients) for part in parts for use in part.uses)
-        and can_be_held(parts)
-        and held.issuperset(uses[name])
+        for name in trial.parts
+        if can_be_held_as(BiasGradients, name) and held.issuperset(uses[name])
     }
     formed = frozenset(trial.parts) - factors
     holding = c * sum(values[name].numel() for name in (*trial.unexplained, *formed))
@@ -290,7 +278,7 @@ def _plan(
         held=frozenset(held),
         formed=formed,
         generic=trial.unexplained,
-        batched=_can_be_batched(function, values, samples, trial),
+        batched=_can_be_batched(trial, function, values, samples),
         held_bytes=size * holding,
         passing_bytes=size * passing + trial.saved,
     )
@@ -309,16 +297,17 @@ def _factor_numbers(parts: Sequence[Part], outputs: int) -> int:
     """What holding factors takes, for one sample."""
     uses = [use for part in parts for use in part.uses if isinstance(use, MatrixGradients)]
     larger = _LARGER if any(use.inputs.groups > 1 for use in uses) else 1
-    return larger * sum(use.numbers(outputs) for use in uses)
+    numbers = (use.inputs.values[0].numel() + outputs * use.deltas[0, 0].numel() for use in uses)
+    return larger * sum(numbers)
 
 
-def _summed_in(value: torch.Tensor) -> torch.dtype:
-    """Precision of a parameter's gradients: its own, but half precision in float32."""
-    return torch.promote_types(value.dtype, torch.float32)
+def summed_in(*values: torch.Tensor) -> torch.dtype:
+    """Precision of parameters' gradients: their own, but half precision in float32."""
+    return functools.reduce(torch.promote_types, (v.dtype for v in values), torch.float32)
 
 
 def _can_be_batched(
-    function: ModelFunction, values: Mapping[str, torch.Tensor], samples: Samples, trial: Trial
+    trial: Trial, function: ModelFunction, values: Parameters, samples: Samples
 ) -> bool:
     """Whether `torch.func.vmap` runs the model, and correctly for the first of two samples."""
     if not trial.unexplained:
@@ -326,12 +315,8 @@ def _can_be_batched(
     pair = samples[[0, min(1, len(samples) - 1)]]
     try:
         found = batched_gradients(function, values, pair, trial.unexplained, chunk=2)
-    except (
-        RuntimeError,
-        ValueError,
-        UserWarning,
-    ):  # what vmap does not know, runs slowly or wrongly
-        return False
+    except (RuntimeError, ValueError, UserWarning):
+        return False  # what vmap does not know, runs slowly or wrongly
     return all(
         close(
             trial.cotangent[0].to(found[name]) @ found[name][0],
@@ -342,18 +327,18 @@ def _can_be_batched(
     )
 
 
-def _with_tables_emptied(function: ModelFunction, unused: Sequence[str]) -> ModelFunction | None:
-    """The function without tables of tensors beside unused parameters, or None without any.
+def _owners_of_tables(model: nn.Module, unused: Sequence[str]) -> frozenset[str]:
+    """Modules with tables of tensors beside unused parameters.
 
     They may have been computed from the parameters, when the model ran before.
 
     Raises:
         ValueError: if there is a single tensor that may have been.
     """
-    emptied = set()
+    owners = set()
     for name in unused:
         owner = name.rpartition(".")[0]
-        module = function.model.get_submodule(owner)
+        module = model.get_submodule(owner)
         for key, value in module.__dict__.items():
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 raise ValueError(
@@ -362,5 +347,5 @@ def _with_tables_emptied(function: ModelFunction, unused: Sequence[str]) -> Mode
                     "that it is computed anew, or register it as a buffer."
                 )
         if tensor_tables(module):
-            emptied.add(owner)
-    return replace(function, emptied=frozenset(emptied)) if emptied else None
+            owners.add(owner)
+    return frozenset(owners)

@@ -9,15 +9,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch.autograd.graph import GradientEdge
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.gradients.capture import Recording, backpropagate, recorded
-from feature_alignment.gradients.graph import Graph, Place, Source, sample_place, selected_entries
-from feature_alignment.gradients.model_function import ModelFunction, rounding
+from feature_alignment.gradients.capture import Recording, backpropagate, leaf_gradients, recorded
+from feature_alignment.gradients.checks import checked_outputs, rounding
+from feature_alignment.gradients.graph import (
+    ODD,
+    Graph,
+    Place,
+    Source,
+    sample_place,
+    selected_entries,
+)
+from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.operation_rules import (
     RULES,
-    FactorsCall,
     OperationCall,
     UnknownUseError,
     first_samples,
@@ -70,34 +76,28 @@ class CallPlan:
 class Trial:
     """What a trial on few samples shows."""
 
-    outputs: int  # c
     signature: object  # of the graph
     plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
     parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
     numbers: Mapping[int, tuple[int, int, int]]  # per sample: inputs, output, one signal
     saved: int  # bytes that the graph saves for one sample
     unexplained: tuple[str, ...]  # parameters with other uses
-    expected: Mapping[str, torch.Tensor]  # the first sample's, for one cotangent
+    expected: Parameters  # the first sample's, for one cotangent
     cotangent: torch.Tensor  # that cotangent, (1, c)
     unused: tuple[str, ...]  # parameters that the outputs do not depend on
 
 
 def try_rules(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: Sequence[str],
-    outputs: torch.Tensor,
-    tolerance: float,
+    function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str]
 ) -> Trial:
     """Record the model on two and on three samples, and check what the rules say about the first.
 
-    `names` are the parameters to differentiate by; `outputs` (n, c) of all samples are what the
-    model gave before, to the given rounding errors.
+    `names` are the parameters to differentiate by. Before, the outputs of all samples are checked.
 
     Raises:
-        ValueError: if it gives others now.
+        ValueError: as `checked_outputs`, or if the model gives other outputs when it is recorded.
     """
+    outputs, tolerance = checked_outputs(function, values, samples)
     few, more = ([i % len(samples) for i in range(number)] for number in (_FEW, _MORE))
     saved: dict[int, int] = {}
     known = {value.untyped_storage().data_ptr() for value in values.values()}
@@ -135,23 +135,17 @@ def try_rules(
         else:
             found.lost.update(names)
         found.check(names)
+        nodes = set(graph.names)
         return Trial(
-            outputs=f.shape[1],
             signature=signature,
             plans=found.plans,
             parts=found.parts,
-            numbers={
-                number: (call.input_numbers() // _MORE, found.gradients[number], signal)
-                for number, call in found.calls.items()
-                for signal in [found.signals[number][0].numel()]
-            },
+            numbers=found.numbers,
             saved=sum(saved.values()) // _FEW,
-            unexplained=tuple(
-                name for name in names if name in found.lost and f":{name}" in graph.place
-            ),
+            unexplained=tuple(name for name in names if name in found.lost and f":{name}" in nodes),
             expected=found.expected,
             cotangent=drawn[None],
-            unused=tuple(name for name in names if f":{name}" not in graph.place),
+            unused=tuple(name for name in names if f":{name}" not in nodes),
         )
 
 
@@ -217,19 +211,10 @@ class _Border:
         self.plans: dict[int, CallPlan] = {}
         self.calls: dict[int, OperationCall] = {}
         self.signals: dict[int, torch.Tensor] = {}
-        self.gradients: dict[int, int] = {}  # numbers per sample
+        self.numbers: dict[int, tuple[int, int, int]] = {}  # see `Trial`
         self.parts: dict[str, list[Part]] = {}
         self.lost: set[str] = set()
-        leaves = list(recording.leaves.values())
-        found: Sequence[torch.Tensor | None] = [None] * len(leaves)
-        if recording.f.requires_grad:
-            found = torch.autograd.grad(
-                recording.f, leaves, cotangents[0], retain_graph=True, allow_unused=True
-            )
-        self.expected = {
-            name: torch.zeros_like(leaf) if gradient is None else gradient.to_dense()
-            for (name, leaf), gradient in zip(recording.leaves.items(), found, strict=True)
-        }
+        self.expected = leaf_gradients(recording.f, recording.leaves, cotangents[0])
 
     def search(self, few: Sequence[Sequence[torch.Size]]) -> None:
         """Find the operations by their outputs' shapes here and for two samples."""
@@ -244,7 +229,7 @@ class _Border:
                 names, below = self.graph.leaves_below(source[0])
                 if not names:
                     continue
-                if any(grown[j] is not None for j in below) or grown[number] == _ODD:
+                if any(grown[j] is not None for j in below) or grown[number] == ODD:
                     self.lost.update(names)
                 else:
                     border.setdefault(number, {})[i] = source
@@ -252,44 +237,38 @@ class _Border:
         for number, sources in border.items():
             gradients = [found[number] for found in passes]
             try:
-                self._explain(number, sources, _place(grown[number], gradients), gradients)
+                self._explain(number, sources, _place(grown[number], gradients), gradients[0])
             except (UnknownUseError, NotImplementedError):  # the latter of sparse tensors
                 for source in sources.values():
                     self.lost.update(self.graph.leaves_below(source[0])[0])
 
     def _explain(
-        self,
-        number: int,
-        sources: Mapping[int, Source],
-        place: Place,
-        gradients: Sequence[torch.Tensor],
+        self, number: int, sources: Mapping[int, Source], place: Place, gradient: torch.Tensor
     ) -> None:
         if self.graph.names[number] not in RULES:
             raise UnknownUseError
         bare = CallPlan(place, {i: Operand(source, ()) for i, source in sources.items()})
         call = bare.call(self.graph, number, _MORE)
         operands = {i: self._operand(s, i in call.transposed) for i, s in sources.items()}
-        self.signals[number] = call.signal(gradients[0])[:, None]
-        self.plans[number], self.calls[number] = replace(bare, operands=operands), call
-        self.gradients[number] = gradients[0].numel() // _MORE
+        signal = call.signal(gradient)
+        self.signals[number], self.calls[number] = signal[:, None], call
+        self.plans[number] = replace(bare, operands=operands)
+        held, passed = call.input_numbers() // _MORE, gradient.numel() // _MORE
+        self.numbers[number] = held, passed, signal[0].numel()
 
     def _operand(self, source: Source, transposed: bool) -> Operand:
         names, _ = self.graph.leaves_below(source[0])
-        below = self.graph.names[source[0]]
-        direct = "TBackward0" if transposed else f":{names[0]}"
-        if below == direct and len(names) == 1:
-            (first, *_) = self.graph.inputs[source[0]] or (None,)
-            if not transposed or (first and self.graph.names[first[0]] == f":{names[0]}"):
-                return Operand(source, tuple(names))
+        operand, leaf = Operand(source, tuple(names)), self.recording.leaves[names[0]]
         if len(names) > 1:
-            return Operand(source, tuple(names), derived=True)
-        leaf = self.recording.leaves[names[0]]
+            return replace(operand, derived=True)
+        if self.graph.is_parameter(source, names[0], transposed):
+            return operand
         entries = selected_entries(self.graph, source, leaf, transposed)
         if entries is None:
-            return Operand(source, tuple(names), derived=True)
+            return replace(operand, derived=True)
         if torch.equal(entries, torch.arange(leaf.numel(), device=entries.device)):
-            return Operand(source, tuple(names))
-        return Operand(source, tuple(names), entries=self._same(entries))
+            return operand
+        return replace(operand, entries=self._same(entries))
 
     def _same(self, entries: torch.Tensor) -> torch.Tensor:
         """One tensor for each selection, so that uses of the same are found by its identity."""
@@ -301,12 +280,7 @@ class _Border:
 
     def check(self, names: Sequence[str]) -> None:
         """Keep what agrees with automatic differentiation, of parameters with no other uses."""
-        first = {
-            number: first_samples(call, 1)
-            if isinstance(call, FactorsCall) and call.input_numbers()
-            else call
-            for number, call in self.calls.items()
-        }
+        first = {number: first_samples(call, 1) for number, call in self.calls.items()}
         signals = {number: signal[:1] for number, signal in self.signals.items()}
         found = gradients_by_parameter(self.recording, self.plans, first, signals, names)
         tolerance = rounding(self.recording.f, *self.recording.leaves.values())
@@ -324,19 +298,13 @@ class _Border:
             }
             self.plans[number] = replace(plan, operands=wanted)
             if not wanted:
-                del self.plans[number], self.calls[number]
-
-
-_ODD = (-1, -1)
+                del self.plans[number], self.numbers[number]
 
 
 def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, int] | None:
-    """How the first output that grows with the samples does; _ODD where it is in no known way."""
-    try:
-        found = [sample_place(a, b, (_FEW, _MORE)) for a, b in zip(few, more, strict=True)]
-    except ArithmeticError:
-        return _ODD
-    return next((place for place in found if place is not None), None)
+    """How the first output that grows with the samples does; ODD if any does in no known way."""
+    found = [sample_place(a, b, (_FEW, _MORE)) for a, b in zip(few, more, strict=True)]
+    return ODD if ODD in found else next((place for place in found if place is not None), None)
 
 
 def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> Place:
@@ -345,7 +313,7 @@ def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> 
     Raises:
         UnknownUseError: if there is none.
     """
-    axis, positions = grown or _ODD
+    axis, positions = grown or ODD
     for before in range(1, positions + 1):
         if positions % before:
             continue
@@ -360,14 +328,13 @@ def _pulled_back(
     recording: Recording, operand: Operand, transposed: bool, gradients: Gradients
 ) -> dict[str, torch.Tensor]:
     """Gradients by the parameters that an operand is made of, from those by it: each (n, c, p)."""
-    number, output = operand.source
     shape = recording.graph.shape(operand.source)
     found = gradients.features()
     if transposed:
         rows = found.view(*found.shape[:2], *shape[:-2], shape[-1], shape[-2])
         found = rows.transpose(-1, -2)
     by_operand = found.reshape(-1, *shape)
-    edge = GradientEdge(recording.graph.nodes[number], output)
+    edge = recording.graph.edge(operand.source)
     leaves = [recording.leaves[name] for name in operand.names]
 
     def pull(values: torch.Tensor, batched: bool) -> Sequence[torch.Tensor]:

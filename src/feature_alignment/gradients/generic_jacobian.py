@@ -1,22 +1,24 @@
 """Per-sample gradients by automatic differentiation: slow, for parameters without a rule."""
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from feature_alignment.gradients.blocks import spans
-from feature_alignment.gradients.capture import one_hot_cotangents, recorded
-from feature_alignment.gradients.model_function import ModelFunction, differentiable_attention
+from feature_alignment.gradients.capture import leaf_gradients, one_hot_cotangents, recorded
+from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.samples import Samples
+
+# Attention by plain operations, whose gradients can be differentiated and batched.
+differentiable_attention = partial(sdpa_kernel, SDPBackend.MATH)
 
 
 def batched_gradients(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: Collection[str],
-    chunk: int,
+    function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str], chunk: int
 ) -> dict[str, torch.Tensor]:
     """Gradients ∇_w f_y(x_i), (n, c, p) by name, by vmap of jacrev over `chunk` samples at a time.
 
@@ -26,9 +28,9 @@ def batched_gradients(
     sampled = {key: samples.entries[key] for key in samples.sampled}
 
     def f(moving: dict[str, torch.Tensor], sample: dict[int | str, torch.Tensor]) -> torch.Tensor:
-        one = samples.with_entries({key: value[None] for key, value in sample.items()})
+        own = {key: value[None] for key, value in sample.items()}
         with function.installed({**values, **moving}) as run:
-            return run(one)[0]  # (c,)
+            return run(replace(samples, entries={**samples.entries, **own}, n=1))[0]  # (c,)
 
     parts: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     jacobian = torch.func.vmap(torch.func.jacrev(f), in_dims=(None, 0))
@@ -44,25 +46,14 @@ def batched_gradients(
 
 
 def looped_gradients(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    names: Collection[str],
+    function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str]
 ) -> dict[str, torch.Tensor]:
     """As `batched_gradients`, by one backward pass for each sample and output: for any model."""
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for i in range(len(samples)):
         with recorded(function, values, samples[i : i + 1], names) as recording:
             for cotangent in one_hot_cotangents(recording.f):
-                found = [torch.zeros_like(leaf) for leaf in recording.leaves.values()]
-                if recording.f.requires_grad:
-                    found = torch.autograd.grad(
-                        recording.f,
-                        list(recording.leaves.values()),
-                        cotangent,
-                        retain_graph=True,
-                        materialize_grads=True,
-                    )
-                for name, gradient in zip(names, found, strict=True):
-                    rows[name].append(gradient.to_dense().flatten())
+                found = leaf_gradients(recording.f, recording.leaves, cotangent)
+                for name, gradient in found.items():
+                    rows[name].append(gradient.flatten())
     return {name: torch.stack(r).unflatten(0, (len(samples), -1)) for name, r in rows.items()}

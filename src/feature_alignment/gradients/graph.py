@@ -8,7 +8,6 @@ parameters alone, with samples.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -78,7 +77,6 @@ class Graph:
             self.inputs.append(tuple(found))
             variable = getattr(node, "variable", None)
             self.names.append(owners.get(id(variable)) or str(node.name()))
-        self.place = {name: i for i, name in enumerate(self.names) if name.startswith(":")}
         if "CheckpointFunctionBackward" in self.names:
             raise ValueError(
                 "the model uses re-entrant checkpointing, whose gradients cannot be taken apart; "
@@ -93,11 +91,11 @@ class Graph:
         """Shapes of all outputs of all operations."""
         return [[torch.Size(i.shape) for i in node._input_metadata] for node in self.nodes]
 
-    def edge(self, number: int) -> GradientEdge:
-        """Where in the graph the gradient of a node's first output is found."""
-        return GradientEdge(self.nodes[number], 0)
+    def edge(self, source: Source) -> GradientEdge:
+        """Where in the graph the gradient of an output of an operation is found."""
+        return GradientEdge(self.nodes[source[0]], source[1])
 
-    @cached_property
+    @property
     def signature(self) -> tuple[Sequence[str], Sequence[tuple[Source | None, ...]]]:
         """What two recordings of one path through a model have in common."""
         return self.names, self.inputs
@@ -112,12 +110,23 @@ class Graph:
                     waiting.append(source[0])
         return sorted(self.names[i][1:] for i in seen if self.names[i].startswith(":")), seen
 
+    def is_parameter(self, source: Source, name: str, transposed: bool) -> bool:
+        """Whether an output is the parameter itself, or its transpose if it is `transposed`."""
+        if transposed:
+            below = self.inputs[source[0]]
+            if self.names[source[0]] != "TBackward0" or below[0] is None:
+                return False
+            source = below[0]
+        return self.names[source[0]] == f":{name}"
+
+
+ODD = (-1, -1)
+
 
 def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple[int, int] | None:
-    """The axis that grows with the samples and its positions for each, None where nothing grows.
+    """The axis that grows with the samples, and its positions for each; None if the shapes agree.
 
-    Raises:
-        ArithmeticError: if the shapes do not grow in proportion along one axis.
+    ODD where they do not grow in proportion along one axis.
     """
     if few == more:
         return None
@@ -127,15 +136,7 @@ def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple
         positions, rest = divmod(few[axis], n[0])
         if not rest and more[axis] == positions * n[1]:
             return axis, positions
-    raise ArithmeticError
-
-
-def grows(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> bool:
-    """Whether a tensor holds samples along one axis, by its shapes in two recordings."""
-    try:
-        return sample_place(few, more, n) is not None
-    except ArithmeticError:
-        return False
+    return ODD
 
 
 def selected_entries(
@@ -151,11 +152,10 @@ def selected_entries(
     size = math.prod(shape)
     if leaf.dtype not in (torch.float32, torch.float64) or size > leaf.numel():
         return None
-    edge = GradientEdge(graph.nodes[source[0]], source[1])
 
     def pulled_back(values: torch.Tensor) -> torch.Tensor:
         values = values.to(leaf).view(shape)
-        (found,) = torch.autograd.grad([edge], [leaf], [values], retain_graph=True)
+        (found,) = torch.autograd.grad([graph.edge(source)], [leaf], [values], retain_graph=True)
         return found.to_dense().flatten()
 
     rank = torch.arange(size)

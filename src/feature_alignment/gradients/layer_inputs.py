@@ -117,8 +117,7 @@ class PatchInputs(_ByPosition):
         if any(self.padding):
             a = F.pad(a, [size for size in reversed(self.padding) for _ in range(2)])
         a = a.movedim(1, -1).contiguous()  # (b·images, …, channels)
-        axes = range(len(self.kernel))
-        for axis in axes:
+        for axis in range(len(self.kernel)):
             span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
             a = a.unfold(axis + 1, span, self.stride[axis])[..., :: self.dilation[axis]]
         a = a.movedim(1 + len(self.kernel), -1)  # (b·images, positions…, window…, channels)

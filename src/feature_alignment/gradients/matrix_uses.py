@@ -52,7 +52,7 @@ def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
     for number in reversed(range(len(graph.nodes))):
         for i in _MATRICES.get(graph.names[number], ()):
             source = graph.inputs[number][i]
-            name = None if source is None else _selected_from(graph, source)
+            name = _selected_from(graph, source)
             if source is None or name is None:
                 continue
             node, shape = graph.nodes[number], graph.shape(source)
@@ -61,12 +61,9 @@ def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
             if convolution and node._saved_transposed:
                 continue
             groups = node._saved_groups if convolution else shape[:-2].numel()
-            leaf = recording.leaves[name]
             entries = None
-            if graph.names[source[0]] not in (f":{name}", "TBackward0") or (
-                right != (graph.names[source[0]] == "TBackward0")
-            ):
-                entries = selected_entries(graph, source, leaf, right)
+            if not graph.is_parameter(source, name, right):
+                entries = selected_entries(graph, source, recording.leaves[name], right)
                 if entries is None:
                     continue
             matrix = tuple(shape) if convolution else tuple(shape[-2:])
@@ -84,13 +81,12 @@ _MATRICES: dict[str, tuple[int, ...]] = {
 }
 
 
-def _selected_from(graph: Graph, source: Source) -> str | None:
+def _selected_from(graph: Graph, source: Source | None) -> str | None:
     """The parameter that a tensor is a selection of, or None."""
-    number = source[0]
-    while not graph.names[number].startswith(":"):
-        kind = graph.names[number].rstrip("0123456789")
-        below = graph.inputs[number]
-        if kind not in _VIEWS or len(below) != 1 or below[0] is None:
-            return None
-        number = below[0][0]
-    return graph.names[number][1:]
+    while source is not None:
+        name, below = graph.names[source[0]], graph.inputs[source[0]]
+        if name.startswith(":"):
+            return name[1:]
+        is_view = name.rstrip("0123456789") in _VIEWS and len(below) == 1
+        source = below[0] if is_view else None
+    return None

@@ -1,18 +1,15 @@
 """A model as a function of its parameters and samples, run without leaving a trace in it."""
 
-import math
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, is_dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.backends import mha
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from feature_alignment.errors import suggestion
 from feature_alignment.gradients.samples import Samples
@@ -20,19 +17,7 @@ from feature_alignment.gradients.samples import Samples
 # The entry of what a model returns that is its output: a key, attribute or position, or a function.
 OutputChoice = str | int | Callable[[Any], torch.Tensor]
 Selection = str | Collection[str]
-
-# Largest difference that passes for rounding, relative to the largest entry: of gradients, and of
-# outputs, which are less deep.
-_ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
-_COARSE = 1e-2
-_OF_OUTPUTS = 0.1
-
-_FEW = 4  # fewer samples than these are run one by one
-
-_MODE_DEPENDENT = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)
-
-# Attention by plain operations, whose gradients can be differentiated and batched.
-differentiable_attention = partial(sdpa_kernel, SDPBackend.MATH)
+Parameters = Mapping[str, torch.Tensor]  # values by the parameter's name
 
 # Models are changed while they run on other values, so one thread at a time.
 _RUNNING = threading.RLock()
@@ -46,20 +31,9 @@ class ModelFunction:
     output: OutputChoice | None = None  # see `OutputChoice`; None where the model returns a tensor
     emptied: frozenset[str] = frozenset()  # modules whose dictionaries of tensors are emptied
 
-    def copies(self, samples: Samples) -> int:
-        """How often to run each sample, so that its gradients are right.
-
-        PyTorch's batch normalisation in evaluation mode may give wrong ones for a single image:
-        2.15 does on CPUs, where the gradient comes back transposed.
-        """
-        normalised = any(
-            isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.model.modules()
-        )
-        return 2 if len(samples) == 1 and normalised else 1
-
     @contextmanager
     def installed(
-        self, values: Mapping[str, torch.Tensor], differentiable: bool = True
+        self, values: Parameters, differentiable: bool = True
     ) -> Iterator[Callable[..., Any]]:
         """Give the model other values for all of its parameters in here; yields f of the samples.
 
@@ -80,7 +54,7 @@ class ModelFunction:
                     if isinstance(value, torch.Tensor):
                         module.__dict__[key] = value.detach().clone()
             for name in self.emptied:
-                for table in tensor_tables(self.model.get_submodule(name)).values():
+                for table in tensor_tables(self.model.get_submodule(name)):
                     table.clear()
             if differentiable:
                 stack.enter_context(_without_fused_recurrence(self.model))
@@ -101,7 +75,7 @@ class ModelFunction:
         return f.reshape(len(f), -1)
 
     def _chosen(self, returned: Any) -> torch.Tensor:
-        choice = self.output
+        choice, found = self.output, None
         if choice is None:
             found = returned
         elif callable(choice):
@@ -109,10 +83,8 @@ class ModelFunction:
         elif isinstance(choice, str) and not isinstance(returned, Mapping):
             found = getattr(returned, choice, None)
         else:
-            try:
+            with suppress(KeyError, IndexError, TypeError):
                 found = returned[choice]
-            except (KeyError, IndexError, TypeError):
-                found = None
         if not isinstance(found, torch.Tensor):
             names = _entries(returned)
             raise ValueError(
@@ -124,16 +96,11 @@ class ModelFunction:
         return found
 
 
-def tensor_tables(module: nn.Module) -> dict[str, dict[Any, torch.Tensor]]:
-    """The module's attributes that are dictionaries of tensors, such as caches, by name."""
-    return {
-        key: value
-        for key, value in module.__dict__.items()
-        if isinstance(value, dict)
-        and key not in ("_parameters", "_buffers")
-        and value
-        and all(isinstance(entry, torch.Tensor) for entry in value.values())
-    }
+def tensor_tables(module: nn.Module) -> list[dict[Any, torch.Tensor]]:
+    """The module's attributes that are dictionaries of tensors, such as caches."""
+    own = [value for key, value in vars(module).items() if key not in ("_parameters", "_buffers")]
+    tables = [value for value in own if isinstance(value, dict) and value]
+    return [t for t in tables if all(isinstance(entry, torch.Tensor) for entry in t.values())]
 
 
 def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
@@ -155,10 +122,9 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
     elif only == "trainable":
         names = [name for name, value in own.items() if value.requires_grad]
     else:
-        wanted = [only] if isinstance(only, str) else list(only)
         modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
         chosen = set()
-        for want in wanted:
+        for want in [only] if isinstance(only, str) else only:
             if want not in known and want not in modules:
                 names = ["trainable", *known, *modules]
                 raise ValueError(f"only: no {want!r}; {suggestion(want, names)}.")
@@ -181,7 +147,7 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
 
 
 def evaluation_point(
-    model: nn.Module, parameters: Mapping[str, torch.Tensor] | None = None
+    model: nn.Module, parameters: Parameters | None = None
 ) -> dict[str, torch.Tensor]:
     """Detached values of all parameters by name: the given ones, or the model's own.
 
@@ -202,143 +168,10 @@ def evaluation_point(
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
     }
-    return {
-        name: plain(value).clone() if name in changed else plain(value)
+    return {  # autograd cannot work with tensors that were made in inference mode
+        name: value.detach().clone() if name in changed or value.is_inference() else value.detach()
         for name, value in values.items()
     }
-
-
-def plain(value: torch.Tensor) -> torch.Tensor:
-    """A detached tensor that autograd can work with."""
-    return value.detach().clone() if value.is_inference() else value.detach()
-
-
-def refuse_dependent_samples(model: nn.Module) -> None:
-    """Refuse modules that make samples depend on each other or on chance, or cannot be run.
-
-    Raises:
-        ValueError: if there is one; the message names it and says what to do.
-    """
-    for name, module in model.named_modules():
-        label = f"module {name or 'the model itself'!r} ({type(module).__name__})"
-        if module.training and isinstance(module, _MODE_DEPENDENT):
-            raise ValueError(
-                f"{label} is in training mode, where samples "
-                "are not independent or not repeatable; call model.eval() first."
-            )
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
-            raise ValueError(
-                f"{label} has no running statistics and normalises over the batch, where samples "
-                "are not independent; give it track_running_stats=True."
-            )
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.scale_grad_by_freq:
-            raise ValueError(
-                f"{label} divides its gradients by the tokens' numbers in the batch, where samples "
-                "are not independent; set scale_grad_by_freq=False."
-            )
-        if isinstance(module, torch.jit.ScriptModule):
-            raise ValueError(
-                f"{label} is compiled by TorchScript, which hides its parameters; give the module "
-                "that it was made from."
-            )
-        if isinstance(module, nn.DataParallel) and module.device_ids:
-            raise ValueError(f"{label} copies its module; give {name or 'model'}.module itself.")
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise ValueError(
-            "autocast is on, which rounds in the middle of the network; leave its context, or "
-            "disable it around this call by torch.autocast(device_type, enabled=False)."
-        )
-
-
-def checked_outputs(
-    function: ModelFunction, values: Mapping[str, torch.Tensor], samples: Samples
-) -> tuple[torch.Tensor, float]:
-    """The outputs (n, c) and their rounding errors.
-
-    Every sample is run in other company, too, and must give the same there: in parts of the batch
-    such that each two samples are in different parts once.
-
-    Raises:
-        ValueError: if the results differ, the model draws random numbers, or the outputs are not
-            finite or of another precision than float32 or float64.
-    """
-    # Some models differentiate in their forward pass.
-    with torch.inference_mode(False), torch.enable_grad(), function.installed(values, False) as f:
-        before = _random_state(samples)
-        batch = f(samples).detach()
-        if any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True)):
-            module = _drawing_module(function.model, f, samples)
-            raise ValueError(
-                f"{module} draws random numbers, so the outputs are not a function of the "
-                "parameters; call model.eval() first, or take the randomness out."
-            )
-        if batch.dtype not in _ROUNDING:
-            raise ValueError(
-                f"the model's outputs are {batch.dtype}; they must be in float32 or float64: "
-                "convert the model by model.float()."
-            )
-        if not batch.isfinite().all():
-            i = int((~batch.isfinite()).any(1).nonzero()[0])
-            raise ValueError(f"the model's outputs of sample {i} are not finite.")
-        relative = _OF_OUTPUTS * rounding(batch, *values.values())
-        tolerance = relative * float(batch.abs().max())
-        for some in _companies(len(samples)):
-            found = f(samples[some]).detach()
-            same = found.shape[1] == batch.shape[1]
-            off = (
-                (found - batch[torch.tensor(some)]).abs().amax(1)
-                if same
-                else torch.full((1,), math.inf)
-            )
-            if tolerance < off.max() < math.inf:
-                # Outputs that are differences of large numbers have larger rounding errors.
-                tolerance = max(tolerance, _change(function, values, samples, batch, relative))
-            wrong = off > tolerance
-            if wrong.any():
-                raise ValueError(
-                    f"the model's outputs of sample {some[int(wrong.nonzero()[0])]} depend on the "
-                    "other samples or on chance; the tangent kernel needs f(x_i) to depend on x_i "
-                    "only: call model.eval(), and look for statistics, sorting or recurrence along "
-                    "the batch axis (batch_first=False?)."
-                )
-    return batch, tolerance
-
-
-def rounding(*tensors: torch.Tensor) -> float:
-    """Largest relative difference that passes for rounding where these are computed with."""
-    floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
-    return max(_ROUNDING.get(dtype, _COARSE) for dtype in floating)
-
-
-def _change(
-    function: ModelFunction,
-    values: Mapping[str, torch.Tensor],
-    samples: Samples,
-    outputs: torch.Tensor,
-    relative: float,
-) -> float:
-    """How much outputs change if parameters do by a hundredth of what passes for rounding."""
-    moved = {
-        name: value * (1 + relative / 100 * (-1) ** number) if value.is_floating_point() else value
-        for number, (name, value) in enumerate(values.items())
-    }
-    with function.installed(moved, False) as f:
-        return float((f(samples).detach() - outputs).abs().max())
-
-
-def _companies(n: int) -> Iterator[list[int]]:
-    """Parts of n samples: the rows and the columns of a square that holds them.
-
-    Two samples are in different rows or columns. A part of one sample has it twice, since some
-    models squeeze the outputs of one; of few samples each is by itself.
-    """
-    if n < _FEW:
-        yield from ([i] for i in range(n))
-        return
-    side = math.isqrt(n - 1) + 1
-    square = [range(start, min(start + side, n)) for start in range(0, n, side)]
-    for part in (*square, *(range(start, n, side) for start in range(side))):
-        yield list(part) * (1 + (len(part) == 1))
 
 
 def _entries(returned: Any) -> Sequence[Any]:
@@ -349,49 +182,13 @@ def _entries(returned: Any) -> Sequence[Any]:
     return list(vars(returned)) if is_dataclass(returned) else []
 
 
-def _random_state(samples: Samples) -> list[torch.Tensor]:
-    devices = {
-        value.device
-        for value in samples.entries.values()
-        if isinstance(value, torch.Tensor) and value.is_cuda
-    }
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
-
-
-def _drawing_module(model: nn.Module, f: Callable[..., Any], samples: Samples) -> str:
-    """The first module to end its call with another state of the generators than it began with."""
-    found: list[str] = []
-    begun: dict[str, list[torch.Tensor]] = {}
-
-    def begin(name: str) -> Callable[..., None]:
-        return lambda module, arguments: begun.update({name: _random_state(samples)})
-
-    def end(name: str, label: str) -> Callable[..., None]:
-        def compare(module: nn.Module, arguments: Any, output: Any) -> None:
-            pairs = zip(begun[name], _random_state(samples), strict=True)
-            if any((a != b).any() for a, b in pairs):
-                found.append(f"module {label!r} ({type(module).__name__})")
-
-        return compare
-
-    with ExitStack() as stack:
-        for name, module in model.named_modules():
-            label = name or "the model itself"
-            stack.callback(module.register_forward_pre_hook(begin(name)).remove)
-            stack.callback(module.register_forward_hook(end(name, label)).remove)
-        f(samples)
-    return found[0] if found else "the model"
-
-
 @contextmanager
 def _put_back(model: nn.Module) -> Iterator[None]:
     """Undo what happens to the modules' attributes in here, lists and dictionaries included."""
     kept = []
     for module in model.modules():
         attributes = dict(module.__dict__)
-        contents = [
-            (value, value.copy()) for value in attributes.values() if isinstance(value, dict | list)
-        ]
+        contents = [(v, v.copy()) for v in attributes.values() if isinstance(v, dict | list)]
         kept.append((module, attributes, contents))
     try:
         yield
@@ -401,10 +198,7 @@ def _put_back(model: nn.Module) -> Iterator[None]:
             module.__dict__.update(attributes)
             for value, before in contents:
                 value.clear()
-                if isinstance(value, dict):
-                    value.update(before)
-                else:
-                    value.extend(before)
+                value.update(before) if isinstance(value, dict) else value.extend(before)
 
 
 @contextmanager

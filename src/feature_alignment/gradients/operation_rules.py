@@ -44,6 +44,8 @@ class OperationCall(ABC):
     # Operands that are multiplied as matrices are matrices transposed, (d, k) in place of (k, d).
     transposed: Collection[int] = ()
 
+    inputs: Inputs | None = None  # a, where an operand's gradient is Σ_t δ_t a_tᵀ
+
     @abstractmethod
     def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None: ...
 
@@ -63,37 +65,28 @@ class OperationCall(ABC):
 
     def input_numbers(self) -> int:
         """How many numbers the call holds, apart from the signals."""
-        return 0
+        return 0 if self.inputs is None else self.inputs.values.numel()
 
 
-class FactorsCall(OperationCall):
-    """A call with an operand of gradient Σ_t δ_t a_tᵀ, where `inputs` are a."""
-
-    inputs: Inputs
-
-    def input_numbers(self) -> int:
-        """See `OperationCall`; only a bias may be wanted, which needs no inputs."""
-        return self.inputs.values.numel() if hasattr(self, "inputs") else 0
-
-
-def first_samples(call: FactorsCall, n: int) -> FactorsCall:
-    """The call of the first n samples only."""
-    if n == len(call.inputs.values):
+def first_samples(call: OperationCall, n: int) -> OperationCall:
+    """The call with the inputs of the first n samples only."""
+    if call.inputs is None or n == len(call.inputs.values):
         return call
     some = copy(call)
     some.inputs = replace(call.inputs, values=call.inputs.values[:n])
     return some
 
 
-def merge_calls(calls: Sequence[FactorsCall]) -> FactorsCall:
-    """One call with the samples of several calls of the same operation."""
-    merged, values = copy(calls[0]), [call.inputs.values for call in calls]
-    if len(values) > 1:
+def merge_calls(calls: Sequence[OperationCall]) -> OperationCall:
+    """One call with the inputs of several calls of the same operation."""
+    merged = copy(calls[0])
+    if merged.inputs is not None and len(calls) > 1:
+        values = [call.inputs.values for call in calls if call.inputs is not None]
         merged.inputs = replace(merged.inputs, values=torch.cat(values))
     return merged
 
 
-class ProductCall(FactorsCall):
+class ProductCall(OperationCall):
     """Products of matrices, of which one holds samples: `mm`, `addmm`, `bmm`.
 
     Rows of the other one's gradient are the columns of the product. A batch of matrices that are
@@ -142,7 +135,7 @@ class ProductCall(FactorsCall):
         """See `OperationCall`: signals (n, c, P, k)."""
         found: dict[int, Gradients] = {}
         deltas = signals
-        if self._matrices:
+        if self.inputs is not None:
             scaled = signals if self._alpha == 1 else signals * self._alpha
             weight = MatrixGradients(self.inputs, scaled).without_silent_positions()
             found[self._matrices[0]] = weight
@@ -150,7 +143,7 @@ class ProductCall(FactorsCall):
         return found | {i: BiasGradients(deltas) for i in self._bias}
 
 
-class ConvolutionCall(FactorsCall):
+class ConvolutionCall(OperationCall):
     """Convolutions of inputs (n·images, channels, …), not transposed ones."""
 
     def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
@@ -182,12 +175,12 @@ class ConvolutionCall(FactorsCall):
         deltas = signals.flatten(4).transpose(3, 4)  # a view: positions run fastest in memory
         deltas = deltas[:, :, 0] if deltas.shape[2] == 1 else deltas.flatten(2, 3)
         found: dict[int, Gradients] = {2: BiasGradients(deltas)}
-        if 1 in self._operands:
+        if self.inputs is not None:
             found[1] = MatrixGradients(self.inputs, deltas)
         return {i: found[i] for i in self._operands}
 
 
-class LookupCall(FactorsCall):
+class LookupCall(OperationCall):
     """Rows of a table (V, k) by tokens of the samples: `embedding` and indexing."""
 
     outputs_before = -1
@@ -228,6 +221,7 @@ class LookupCall(FactorsCall):
 
     def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
         """See `OperationCall`: signals (n, c, P, k)."""
+        assert self.inputs is not None  # as it was made
         return {0: MatrixGradients(self.inputs, signals)}
 
 

@@ -57,10 +57,6 @@ class MatrixGradients:
             a, delta = self.inputs.load(group, samples), self.signal(group, samples)
             self.inputs.add_gradient_rows(out[samples], a, delta, rows, beta)
 
-    def numbers(self, outputs: int) -> int:
-        """How many numbers these factors hold for one sample, given the number of outputs."""
-        return self.inputs.values[0].numel() + outputs * self.deltas[0, 0].numel()
-
     def features(self, block: int = BLOCK) -> torch.Tensor:
         """The gradients themselves, entries in the parameter's order: (n, c, p)."""
         if isinstance(self.inputs, VectorInputs | PatchInputs) and self.inputs.groups > 1:

@@ -31,11 +31,6 @@ class Samples:
         }
         return replace(self, entries=entries, n=n)
 
-    def with_entries(self, entries: Mapping[int | str, torch.Tensor]) -> "Samples":
-        """Others in place of the entries that hold samples."""
-        n = len(next(iter(entries.values())))
-        return replace(self, entries={**self.entries, **entries}, n=n)
-
     def copied(self) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments, tensors as detached copies."""
         copies = {
@@ -78,9 +73,8 @@ def as_samples(
     else:
         entries = dict(enumerate(x))
     entries = {key: _as_tensor(value, dtype) for key, value in entries.items()}
-    named = None if inputs is None else {inputs} if isinstance(inputs, str) else set(inputs)
     tensors = {key for key, value in entries.items() if isinstance(value, torch.Tensor)}
-    sampled = tensors if named is None else named
+    sampled = tensors if inputs is None else {inputs} if isinstance(inputs, str) else set(inputs)
     if unknown := sorted(map(repr, sampled - tensors)):
         raise ValueError(
             f"inputs: {unknown[0]} is no tensor among x's entries "

@@ -1,6 +1,5 @@
 """The record of a training from its checkpoints: what `feature-alignment measure` does."""
 
-import hashlib
 import importlib
 import json
 import logging
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from feature_alignment.data.download import file_digest
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import whole_file
 from feature_alignment.instrument.monitor import STATE, Monitor
@@ -58,11 +58,11 @@ def measure_checkpoints(
             f"--out: {out} holds the record of a training with another start than "
             f"{files[steps[0]]}; choose another folder."
         )
-    digests = {str(step): _digest(file) for step, file in files.items()}
+    digests = {str(step): file_digest(file, "sha256") for step, file in files.items()}
     known = out / FILES
     before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
-    for step in monitor.measured:
-        if digests.get(str(step)) not in (None, before.get(str(step), digests.get(str(step)))):
+    for step in monitor.measured & files.keys():
+        if before.get(str(step), digests[str(step)]) != digests[str(step)]:
             raise UserError(
                 f"--out: {out} holds the record of another {files[step]}; choose another folder."
             )
@@ -80,11 +80,6 @@ def measure_checkpoints(
         remaining = (time.monotonic() - begin) / number * (len(left) - number)
         log.info("step %d: %d of %d, about %.0f s left", step, number, len(left), remaining)
     return monitor
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def load_parameters(model: nn.Module, file: Path) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 METRICS, STATE, ABOUT = "metrics.csv", "state.pt", "about.json"
 """The files that `Monitor.save` writes."""
 LAST_STEP = 10**9
+UNDEFINED = TrainingDivergedError, MetricNotFiniteError
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Monitor:
     ("features") and `AdaptedKernelProbe` ("adapted").
 
     Attributes:
+        at: the step of the last update that was told.
         initial: W₀ by parameter name.
         measured: steps that have been measured.
         problems: steps at which a measurement failed, with the reason.
@@ -106,11 +108,11 @@ class Monitor:
         self._model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs)
         self._function = ModelFunction(model, output)
-        self._measure = tuple(m if isinstance(m, str) else type(m).__name__ for m in measure)
+        self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         chosen = [choice.__qualname__ if callable(choice) else choice for choice in (output, only)]
         self._identity = _identity([*self._samples.entries.values(), y, repr(chosen)])
         self._due = _schedule(every)
-        self._step = self._first = first
+        self.at = self._first = first
         self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
         self._recorder = Recorder()
@@ -128,21 +130,16 @@ class Monitor:
             self._go_on(saved)
 
     @property
-    def at(self) -> int:
-        """The step of the last update that was told."""
-        return self._step
-
-    @property
     def seconds(self) -> float:
         """Time that measuring has taken so far."""
         return self._recorder.seconds["measuring"]
 
     def step(self, step: int | None = None) -> bool:
         """Take note of update `step`, None for one more; returns whether it was measured."""
-        self._step = self._step + 1 if step is None else step
-        due = self._due(self._step)
+        self.at = self.at + 1 if step is None else step
+        due = self._due(self.at)
         if due:
-            self.measure(self._step)
+            self.measure(self.at)
         return due
 
     def measure(self, step: int) -> None:
@@ -158,13 +155,12 @@ class Monitor:
             for part in [self._measured_loss, *self._probes]:
                 try:
                     self._recorder.record(step, call_probe(part, step, self._model))
-                except (TrainingDivergedError, MetricNotFiniteError) as error:
-                    self._note(step, error)
-                except ValueError as error:
-                    if step == self._first:
+                except (*UNDEFINED, ValueError) as error:
+                    if step == self._first and not isinstance(error, UNDEFINED):
                         raise
-                    self._note(step, error)
-        self._step = step
+                    log.warning("step %d is not measured: %s", step, error)
+                    self.problems.append((step, str(error)))
+        self.at = step
         self.measured.add(step)
         self._recorder.seconds["measuring"] += time.monotonic() - start
 
@@ -192,7 +188,7 @@ class Monitor:
             "model": type(self._model).__name__,
             "parameters": sum(p.numel() for p in self._model.parameters()),
             "samples": len(self._samples),
-            "measure": list(self._measure),
+            "measure": self._measure,
             "seconds": round(self.seconds, 3),
             "problems": [list(problem) for problem in self.problems],
             "versions": {"python": platform.python_version(), "torch": torch.__version__},
@@ -204,9 +200,9 @@ class Monitor:
         """All that it takes to go on, as tensors and plain containers."""
         record = self._recorder.state_dict()
         return {
-            "measure": list(self._measure),
+            "measure": self._measure,
             "samples": self._identity,
-            "step": self._step,
+            "step": self.at,
             "measured": sorted(self.measured),
             "initial": self.initial,
             "buffers": self._buffers,
@@ -218,7 +214,7 @@ class Monitor:
         }
 
     def _go_on(self, saved: Mapping[str, Any]) -> None:
-        if list(saved["measure"]) != list(self._measure):
+        if list(saved["measure"]) != self._measure:
             raise UserError(
                 f"state: it is a record of {', '.join(saved['measure'])}; give the same `measure`."
             )
@@ -237,24 +233,18 @@ class Monitor:
         for probe, state in zip(self._probes, saved["probes"], strict=True):
             if isinstance(probe, Stateful):
                 probe.load_state_dict(state)
-        self._step, self.measured = saved["step"], set(saved["measured"])
+        self.at, self.measured = saved["step"], set(saved["measured"])
         self.problems = [(step, problem) for step, problem in saved["problems"]]
 
     def _probe(self, name: str, output: OutputChoice | None, only: Selection | None) -> Probe:
-        options: dict[str, Any] = {"output": output}
+        batch = Batch(self._samples, self._y)
         if name == "kernel":
-            batch = Batch(self._samples, self._y)
-            return TangentKernelProbe({"train": batch}, layers=True, only=only, **options)
+            return TangentKernelProbe({"train": batch}, layers=True, output=output, only=only)
         if name == "features":
-            return FeatureProbe(self._model, self._samples, **options)
+            return FeatureProbe(self._model, self._samples, output=output)
         if name == "adapted":
-            batch = Batch(self._samples, self._y)
-            return AdaptedKernelProbe(self._model, batch, only=only, **options)
+            return AdaptedKernelProbe(self._model, batch, output=output, only=only)
         raise UserError(f"measure: no {name!r}; {suggestion(name, MEASURES)}.")
-
-    def _note(self, step: int, error: Exception) -> None:
-        log.warning("step %d is not measured: %s", step, error)
-        self.problems.append((step, str(error)))
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
         if self._loss is None or self._y is None:

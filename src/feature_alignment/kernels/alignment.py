@@ -186,18 +186,13 @@ def _frobenius_norm(gram: torch.Tensor) -> torch.Tensor:
 
 
 def _labels(y: Matrix, rows: int) -> torch.Tensor:
-    """Labels (n, c) in float64 for a kernel of n·c rows: one-hot where they are class numbers.
-
-    Raises:
-        ValueError: if class numbers do not fit the outputs.
-    """
     values = _float64(y)
     if values.ndim != 1:
         return values
     classes = rows // max(len(values), 1)
     if classes <= 1:
         return values[:, None]
-    numbers = values.long()
+    numbers = values.long()  # class numbers, of which one-hot labels are made
     if (numbers != values).any() or (numbers < 0).any() or (numbers >= classes).any():
         raise ValueError(
             f"labels from {values.min():g} to {values.max():g} for a kernel of {classes} outputs; "

@@ -16,15 +16,13 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.gradients.graph import Graph
+from feature_alignment.gradients.capture import leaf_gradients, recorded
+from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
+from feature_alignment.gradients.generic_jacobian import differentiable_attention
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
-    checked_outputs,
-    differentiable_attention,
     evaluation_point,
-    refuse_dependent_samples,
-    rounding,
     select_parameters,
 )
 from feature_alignment.gradients.samples import ModelInput, as_samples
@@ -88,12 +86,9 @@ class Jacobian:
         names = select_parameters(model, None)
         checked_outputs(self._function, own, samples)
         with torch.inference_mode(False), torch.enable_grad():
-            self._values = {name: own[name].detach().requires_grad_() for name in names}
+            with differentiable_attention(), recorded(self._function, own, samples, names) as found:
+                self._outputs, self._values = found.f, found.leaves
             self._all = {**own, **self._values}
-            with self._function.installed(self._all) as run, differentiable_attention():
-                copies = self._function.copies(samples)
-                self._outputs = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
-                Graph(self._outputs, self._values)  # refuses what cannot be differentiated
             self.f = self._outputs.detach()
             self._weights = torch.zeros_like(self.f, requires_grad=True)
             self._pulled = self._twice_differentiable()
@@ -159,13 +154,12 @@ class Jacobian:
 
     def _times_by_rows(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         product = torch.zeros_like(self.f)
-        for i in range(self.samples):
-            for y in range(self.outputs):
-                row = torch.zeros_like(self.f)
-                row[i, y] = 1
-                gradients = self._gradients(row)
-                for name, v in direction.items():
-                    product[i, y] += (gradients[name] * v).sum()
+        for entry in np.ndindex(*self.f.shape):
+            row = torch.zeros_like(self.f)
+            row[entry] = 1
+            gradients = self._gradients(row)
+            for name, v in direction.items():
+                product[entry] += (gradients[name] * v).sum()
         return product
 
     def transpose_times(self, weights: torch.Tensor) -> Direction:
@@ -182,19 +176,8 @@ class Jacobian:
         return self._gradients(weights)
 
     def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
-        if not self._outputs.requires_grad:
-            return {name: torch.zeros_like(value) for name, value in self._values.items()}
         with self._function.installed(self._all):
-            found = torch.autograd.grad(
-                self._outputs,
-                list(self._values.values()),
-                grad_outputs=weights,
-                retain_graph=True,
-                create_graph=create_graph,
-                materialize_grads=True,
-            )
-        dense = [gradient.to_dense() if gradient.is_sparse else gradient for gradient in found]
-        return dict(zip(self._values, dense, strict=True))
+            return leaf_gradients(self._outputs, self._values, weights, create_graph)
 
 
 def top_singular_directions(

@@ -6,7 +6,6 @@ inputs and gradients `position_gram` contracts. Where memory does not hold the s
 samples, the passes are repeated for every pair of blocks of samples.
 """
 
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,8 +19,10 @@ from feature_alignment.gradients.capture_plan import (
     by_rules_or_one_by_one,
     capture_gradients,
     plan_capture,
+    summed_in,
 )
-from feature_alignment.gradients.model_function import OutputChoice, Selection, checked_outputs
+from feature_alignment.gradients.checks import checked_outputs
+from feature_alignment.gradients.model_function import OutputChoice, Parameters, Selection
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     MatrixGradients,
@@ -79,7 +80,7 @@ class TangentKernel:
         ]
         if rows == columns:
             parts.insert(2, f"trace {sum(float(gram.trace()) for gram in grams):.4g}")
-        return f"TangentKernel({parts[0]}; {'; '.join(parts[1:])})"
+        return f"TangentKernel({'; '.join(parts)})"
 
     @property
     def _shape(self) -> torch.Size:
@@ -167,7 +168,7 @@ def tangent_kernel(
     model: nn.Module,
     x: ModelInput,
     x2: ModelInput | None = None,
-    parameters: Mapping[str, torch.Tensor] | None = None,
+    parameters: Parameters | None = None,
     *,
     inputs: str | Collection[str | int] | None = None,
     output: OutputChoice | None = None,
@@ -222,7 +223,7 @@ def tangent_kernel(
 
 
 def tangent_features(
-    model: nn.Module, x: ModelInput, parameters: Mapping[str, torch.Tensor] | None = None
+    model: nn.Module, x: ModelInput, parameters: Parameters | None = None
 ) -> torch.Tensor:
     """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly: (n, c, p), in units of f per parameter.
 
@@ -244,14 +245,12 @@ def add_features(
     plan: CapturePlan, samples: Samples, sums: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     """The features added in place to the sums (n, c, entries) by the parameter's name, if any."""
-    shape = len(samples), plan.outputs
+    shape, values = (len(samples), plan.outputs), {name: plan.values[name] for name in plan.names}
     sums = sums or {
-        name: plan.values[name].new_zeros(
-            *shape, plan.values[name].numel(), dtype=_precision(plan, [name])
-        )
-        for name in plan.names
+        name: value.new_zeros(*shape, value.numel(), dtype=summed_in(value))
+        for name, value in values.items()
     }
-    largest = max(plan.values[name].numel() for name in plan.names)
+    largest = max(value.numel() for value in values.values())
     for span in spans(len(samples), max(1, _FEATURES // (plan.outputs * largest))):
         found = capture_gradients(plan, samples[span], DEFAULT_BUDGET)
         for name, part in ((name, part) for name, parts in found.items() for part in parts):
@@ -272,12 +271,14 @@ def _kernel(
     block = _block_size(plan, len(x), None if symmetric else len(x2), memory_budget - workspace)
     rows, columns = list(spans(len(x), block)), list(spans(len(x2), block))
     steps = len(rows) * (len(rows) + 1) // 2 if symmetric else len(rows) * len(columns)
-    layers = _parameters_by_layer(plan)
+    layers: dict[str, list[str]] = {}
+    for name in plan.names:
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
     size, c = (len(x) * plan.outputs, len(x2) * plan.outputs), plan.outputs
-    grams = {
-        layer: plan.values[names[0]].new_zeros(size, dtype=_precision(plan, names))
-        for layer, names in layers.items()
-    }
+    grams: dict[str, torch.Tensor] = {}
+    for layer, names in layers.items():
+        values = [plan.values[name] for name in names]
+        grams[layer] = values[0].new_zeros(size, dtype=summed_in(*values))
     done = 0
     for i, row in enumerate(rows):
         first = capture_gradients(plan, x[row], workspace)
@@ -297,25 +298,8 @@ def _kernel(
     return TangentKernel(grams, c)
 
 
-def _precision(plan: CapturePlan, names: Sequence[str]) -> torch.dtype:
-    dtypes = (plan.values[name].dtype for name in names)
-    return functools.reduce(torch.promote_types, dtypes, torch.float32)
-
-
-def _parameters_by_layer(plan: CapturePlan) -> dict[str, list[str]]:
-    layers: dict[str, list[str]] = {}
-    for name in plan.names:
-        layers.setdefault(name.rpartition(".")[0], []).append(name)
-    order = {name: place for place, (name, _) in enumerate(plan.function.model.named_modules())}
-    return {layer: layers[layer] for layer in sorted(layers, key=order.__getitem__)}
-
-
 def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
-    """Samples whose gradients to hold at a time, of each of the two sides.
-
-    Raises:
-        ValueError: if the memory does not hold one sample of each side.
-    """
+    # Samples whose gradients to hold at a time, of each of the two sides.
     if n2 is None and n * plan.held_bytes <= memory:
         return n
     block = memory // (2 * plan.held_bytes)
@@ -346,22 +330,16 @@ def _add_layer(
             elif len(rows) > 1:
                 add_gradient_gram(out, rows, columns, symmetric=symmetric, workspace=workspace)
             else:
-                biases = [other for other in remaining if _is_bias_of(first[other], rows[0])]
+                (use,), (use2,) = rows, columns
+                biases = [other for other in remaining if _is_bias_of(first[other], use)]
                 for bias in biases[:1]:
                     remaining.remove(bias)
                 add_position_gram(
-                    out,
-                    rows[0],
-                    columns[0],
-                    bias=bool(biases),
-                    symmetric=symmetric,
-                    workspace=workspace,
+                    out, use, use2, bias=bool(biases), symmetric=symmetric, workspace=workspace
                 )
 
 
 def _is_bias_of(parts: Sequence[Part], weight: MatrixGradients) -> bool:
     """Whether a parameter is the bias of just those calls in which the weight is used."""
-    (part, *others) = parts
-    (use, *more) = part.uses
-    alone = not others and not more
-    return alone and isinstance(use, BiasGradients) and use.deltas is weight.deltas
+    (use, *others) = (use for part in parts for use in part.uses)
+    return not others and isinstance(use, BiasGradients) and use.deltas is weight.deltas

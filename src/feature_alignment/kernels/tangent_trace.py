@@ -95,18 +95,15 @@ def _layer_traces(plan: CapturePlan, samples: Samples, memory_budget: int) -> di
         raise ValueError(
             f"memory_budget: {memory_budget} bytes; the gradients of one sample need {per_sample}."
         )
-    traces = {_owner(name): 0.0 for name in plan.names}
+    traces: dict[str, float] = {}
     chunk = memory_budget // per_sample
     for span in spans(len(samples), chunk):
         found = capture_gradients(plan, samples[span], chunk * plan.passing_bytes, ordered=False)
         for name in plan.names:
-            traces[_owner(name)] += sum(_squared_norm(part.uses) for part in found.pop(name, ()))
+            owner = name.rpartition(".")[0]
+            square = sum(_squared_norm(part.uses) for part in found.pop(name, ()))
+            traces[owner] = traces.get(owner, 0.0) + square
     return traces
-
-
-def _owner(parameter: str) -> str:
-    """Name of the module that has the parameter of this name."""
-    return parameter.rpartition(".")[0]
 
 
 def _squared_norm(uses: Sequence[Gradients]) -> float:

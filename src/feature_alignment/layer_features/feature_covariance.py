@@ -23,13 +23,14 @@ from feature_alignment.gradients.capture import (
     random_sign_cotangents,
     recorded,
 )
-from feature_alignment.gradients.graph import grows
-from feature_alignment.gradients.matrix_uses import MatrixUse, matrix_uses
+from feature_alignment.gradients.checks import refuse_dependent_samples
+from feature_alignment.gradients.graph import ODD, sample_place
+from feature_alignment.gradients.matrix_uses import MatrixUse
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
+    Parameters,
     evaluation_point,
-    refuse_dependent_samples,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.layer_features.feature_matrices import (
@@ -37,6 +38,7 @@ from feature_alignment.layer_features.feature_matrices import (
     feature_pair,
     neural_feature_matrix,
 )
+from feature_alignment.layer_features.layers import layers_of, owners_of_matrices, reasons
 from feature_alignment.training.evaluation import evaluation_mode
 
 log = logging.getLogger(__name__)
@@ -84,12 +86,12 @@ class FeatureMatrices:
     @property
     def centred_nfm(self) -> torch.Tensor:
         """W̄ᵀW̄ with W̄ = W − W₀, (d, d)."""
-        return neural_feature_matrix(self.weight_matrix - self.start)
+        return neural_feature_matrix(self._change)
 
     @property
     def centred_agop(self) -> torch.Tensor:
         """W̄ᵀKW̄ with W̄ = W − W₀ and K of the current weights, (d, d)."""
-        return average_gradient_outer_product(self.weight_matrix - self.start, self.covariance)
+        return average_gradient_outer_product(self._change, self.covariance)
 
     def correlations(self) -> dict[str, float]:
         """All correlations by name, as `FeatureProbe` describes them; those that are defined.
@@ -121,22 +123,17 @@ class FeatureMatrices:
         return values
 
     @property
-    def start(self) -> torch.Tensor:
-        """W₀, (k, d).
-
-        Raises:
-            ValueError: if it was not given.
-        """
+    def _change(self) -> torch.Tensor:
         if self.initial_weight is None:
             raise ValueError("centred matrices need the initial weights: give `initial`.")
-        return self.initial_weight
+        return self.weight_matrix - self.initial_weight
 
 
 def layer_feature_matrices(
     model: nn.Module,
     x: ModelInput,
     layers: Sequence[str] | None = None,
-    initial: Mapping[str, torch.Tensor] | None = None,
+    initial: Parameters | None = None,
     chunk_size: int = 500,
     output_samples: int | None = None,
     generator: torch.Generator | None = None,
@@ -234,10 +231,7 @@ class Features(dict[str, FeatureMatrices]):
 
 
 def features(
-    model: nn.Module,
-    x: ModelInput,
-    initial: Mapping[str, torch.Tensor] | None = None,
-    **options: Any,
+    model: nn.Module, x: ModelInput, initial: Parameters | None = None, **options: Any
 ) -> Features:
     """NFM, AGOP and neural feature correlations of every layer, in all centrings.
 
@@ -263,7 +257,7 @@ def preactivation_gradients(
     model: nn.Module,
     x: ModelInput,
     layers: Sequence[str] | None = None,
-    parameters: Mapping[str, torch.Tensor] | None = None,
+    parameters: Parameters | None = None,
 ) -> dict[str, torch.Tensor]:
     """Gradients δ = ∂f_y(x_i)/∂h_ℓ of layers on inputs (n, d), each (n, c, k), by layer name.
 
@@ -276,21 +270,22 @@ def preactivation_gradients(
         ValueError: as `layer_feature_matrices`, or if a layer has several positions.
     """
     refuse_dependent_samples(model)
-    values, owners = evaluation_point(model, parameters), _owners(model, layers)
-    rows: list[list[torch.Tensor]] = []
+    values, owners = evaluation_point(model, parameters), owners_of_matrices(model, layers)
     with recorded(ModelFunction(model), values, as_samples(x), owners) as recording:
-        f, (uses, problems) = recording.f, _layers_of(recording, owners)
+        f, (uses, problems) = recording.f, layers_of(recording, owners)
+        deltas: dict[str, list[torch.Tensor]] = {name: [] for name in uses}
         numbers = [use.number for use in uses.values()]
         for found in backpropagate(recording, numbers, one_hot_cotangents(f)):
-            rows.append([use.rows(found[use.number]) for use in uses.values()])
-    for name, delta in zip(uses, rows[0], strict=True):
+            for name, use in uses.items():
+                deltas[name].append(use.rows(found[use.number]))
+    for name, (delta, *_) in deltas.items():
         if len(delta) != recording.copies * len(f):
             problems[name] = "sees other inputs than (n, d)"
     if problems or not uses:
-        raise ValueError(_told(problems)[0] if problems else _NOTHING)
+        raise ValueError(reasons(problems)[0] if problems else _NOTHING)
     stacked = {
         name: torch.stack([delta[: len(f)] for delta in of_outputs], dim=1)
-        for name, of_outputs in zip(uses, zip(*rows, strict=True), strict=True)
+        for name, of_outputs in deltas.items()
     }
     return stacked if layers is None else {name: stacked[name] for name in layers}
 
@@ -303,7 +298,7 @@ class _Sums:
     """
 
     function: ModelFunction
-    points: Sequence[Mapping[str, torch.Tensor]]
+    points: Sequence[Parameters]
     layers: Sequence[str] | None
     output_samples: int | None
     generator: torch.Generator | None
@@ -313,7 +308,7 @@ class _Sums:
 
     def means(self, samples: Samples, chunk_size: int) -> dict[str, torch.Tensor]:
         """Whole means over samples and positions by layer, some samples at a time."""
-        owners = _owners(self.function.model, self.layers)
+        owners = owners_of_matrices(self.function.model, self.layers)
         shared = self._layers_on_shared_inputs(samples, owners)
         for span in spans(len(samples), chunk_size):
             with ExitStack() as stack:
@@ -323,10 +318,8 @@ class _Sums:
                 ]
                 self.uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
                 self._add(recordings)
-        return {
-            name: _mirrored(self.sums[name] / (len(samples) * self.counts[name]))
-            for name in self.uses
-        }
+        means = {name: self.sums[name] / (len(samples) * self.counts[name]) for name in self.uses}
+        return {name: mean.triu() + mean.triu(1).T for name, mean in means.items()}
 
     def _layers_on_shared_inputs(self, samples: Samples, owners: Mapping[str, str]) -> set[str]:
         """The layers whose results do not grow with the samples."""
@@ -334,13 +327,13 @@ class _Sums:
         for n in (2, 3):
             some = samples[[i % len(samples) for i in range(n)]]
             with recorded(self.function, self.points[0], some, owners) as recording:
-                uses, _ = _layers_of(recording, owners)
+                uses, _ = layers_of(recording, owners)
                 shape = recording.graph.shape
                 shapes.append({name: shape((use.number, 0)) for name, use in uses.items()})
         return {
             name
             for name, few in shapes[0].items()
-            if name not in shapes[1] or not grows(few, shapes[1][name], (2, 3))
+            if name not in shapes[1] or sample_place(few, shapes[1][name], (2, 3)) in (None, ODD)
         }
 
     def _add(self, recordings: Sequence[Recording]) -> None:
@@ -371,11 +364,11 @@ class _Sums:
     def _measured(
         self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
     ) -> dict[str, MatrixUse]:
-        layers, problems = _layers_of(recording, owners)  # which may differ for n = 1
+        layers, problems = layers_of(recording, owners)  # which may differ for n = 1
         for name in shared & layers.keys():
             del layers[name]
             problems[name] = "is used on inputs that the samples share, or not on all of them"
-        told = _told(problems)
+        told = reasons(problems)
         if told and self.layers is not None:
             raise ValueError(f"{told[0]}; leave it out of `layers`.")
         if not layers:
@@ -383,64 +376,6 @@ class _Sums:
         for problem in told if tell else ():
             log.warning("%s; it is not measured.", problem)
         return layers if self.layers is None else {name: layers[name] for name in self.layers}
-
-
-def _told(problems: Mapping[str, str]) -> list[str]:
-    return [f"layer {name!r} {problem}" for name, problem in sorted(problems.items())]
-
-
-def _owners(model: nn.Module, layers: Sequence[str] | None) -> dict[str, str]:
-    """First names of the parameters that may be matrices of the layers, and the layers' names.
-
-    Raises:
-        ValueError: if a layer that was asked for is not in the model or has no matrix.
-    """
-    modules = dict(model.named_modules(remove_duplicate=False))
-    first = {id(p): name for name, p in model.named_parameters()}
-    owners: dict[str, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        owner, _, key = name.rpartition(".")
-        if parameter.ndim >= 2 and not isinstance(modules[owner], nn.Embedding):
-            owners.setdefault(first[id(parameter)], owner if key == "weight" else name)
-    if layers is None:
-        return owners
-    wanted = {name.partition("[")[0] for name in layers}
-    for name in layers:
-        if name.partition("[")[0] not in owners.values():
-            kind = f"a {type(modules[name]).__name__}" if name in modules else "not in the model"
-            raise ValueError(
-                f"layers: {name!r} is {kind}; only products with matrices of parameters and "
-                f"convolutions are measured; {suggestion(name, list(owners.values()))}."
-            )
-    return {parameter: name for parameter, name in owners.items() if name in wanted}
-
-
-def _layers_of(
-    recording: Recording, owners: Mapping[str, str]
-) -> tuple[dict[str, MatrixUse], dict[str, str]]:
-    """Where each layer is used, in the model's order, and what is wrong with the others."""
-    found: dict[str, list[MatrixUse]] = {name: [] for name in owners.values()}
-    for use in matrix_uses(recording):
-        found[owners[use.name]].append(use)
-    layers: dict[str, MatrixUse] = {}
-    problems: dict[str, str] = {}
-    for name, uses in found.items():
-        named = _by_part(name, uses)
-        if len(named) != len(uses) or not uses:
-            problems[name] = f"was used {len(uses)} times in the forward pass, not once"
-        elif uses[0].groups != 1:
-            problems[name] = f"has {uses[0].groups} groups, and so no single matrix"
-        else:
-            layers |= named
-    return layers, problems
-
-
-def _by_part(name: str, uses: Sequence[MatrixUse]) -> dict[str, MatrixUse]:
-    """The uses by layer, those of different parts of a parameter numbered in their order."""
-    starts = [0 if use.entries is None else int(use.entries.min()) for use in uses]
-    order = sorted(set(starts))
-    label = f"{name}[{{}}]" if len(order) > 1 else name
-    return {label.format(order.index(a)): use for a, use in zip(starts, uses, strict=True)}
 
 
 def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:
@@ -452,12 +387,8 @@ def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:
         total[start : start + width, start:].addmm_(strip.T, delta[:, start:])
 
 
-def _mirrored(upper: torch.Tensor) -> torch.Tensor:
-    return upper.triu() + upper.triu(1).T
-
-
 def _initial_weight(
-    initial: Mapping[str, torch.Tensor] | None, use: MatrixUse, shape: torch.Size
+    initial: Parameters | None, use: MatrixUse, shape: torch.Size
 ) -> torch.Tensor | None:
     if initial is None:
         return None

@@ -156,15 +156,12 @@ def _told(step: int, layer: str, split: str) -> Iterator[None]:
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:
     eigenvalues = kernel.spectrum()
+    ks = [k for k in TRACE_RATIOS if k <= len(eigenvalues)]
     values = {
         "largest_eigenvalue": np.max(eigenvalues),
         "mean_eigenvalue": np.mean(eigenvalues),
         "median_eigenvalue": np.median(eigenvalues),
         "effective_rank": effective_rank(eigenvalues),
-        **{
-            f"trace_ratio_{k}": trace_ratio(eigenvalues, k)
-            for k in TRACE_RATIOS
-            if k <= len(eigenvalues)
-        },
+        **{f"trace_ratio_{k}": trace_ratio(eigenvalues, k) for k in ks},
     }
     return [Row(WHOLE_NETWORK, split, name, float(value)) for name, value in values.items()]
