@@ -1,5 +1,6 @@
 """What several test files share: the checkout, and small complete configurations."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from feature_alignment.pipeline.plan import make_plan
 ROOT = Path(__file__).resolve().parent.parent
 # The made-up paper, which is found as every paper is; tests of the pipeline name no other.
 papers.__path__.append(str(ROOT / "tests" / "example_paper"))
-sys.path.append(str(ROOT / "tests"))  # for `toys`
+sys.path += [str(ROOT / "tests"), str(ROOT / "tools")]  # for `toys` and `tool`
 
 
 SHARING = {f"tests/workflow/test_{name}.py" for name in ("smoke", "reruns", "conda", "slurm")}
@@ -51,6 +52,12 @@ def _file(nodeid):
 def root():
     """The root of the checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="module")
+def tool(request):
+    """The module of `tools` that the file of the test is about."""
+    return importlib.import_module(request.path.stem.removeprefix("test_"))
 
 
 @pytest.fixture(scope="session")

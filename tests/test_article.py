@@ -13,18 +13,6 @@ ABSTRACT = "#abstract[\n  Coins.\n]\n"
 COMPILER = importlib.util.find_spec("typst")
 
 
-@pytest.fixture(scope="module")
-def tool(root):
-    """The module of the tool."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(root / "tools"))  # where it finds the other tools
-        spec = importlib.util.spec_from_file_location("article", root / "tools/article.py")
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, "article", module)
-        spec.loader.exec_module(module)
-    return module
-
-
 def claim(name, verdict, **more):
     """A row of claims.csv."""
     row = {"kind": "number", "paper_value": 0.5, "ours": 0.51, "sd": 0.02, "seeds": 5, "spread": ""}

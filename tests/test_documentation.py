@@ -1,6 +1,5 @@
 """Links that are written for the repository lead to pages of the site, or are told of."""
 
-import importlib.util
 import logging
 from types import SimpleNamespace
 
@@ -8,21 +7,12 @@ import pytest
 from mkdocs.structure.files import File, Files
 
 
-@pytest.fixture(scope="module")
-def hooks(root):
-    """The module of the documentation's hooks."""
-    spec = importlib.util.spec_from_file_location("documentation", root / "tools/documentation.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def on_site(hooks, address, markdown):
+def on_site(tool, address, markdown):
     """The Markdown of a page on a site that has all of the pages."""
-    addresses = [*hooks.outside(), "engine.md", "tutorial.md", "gallery/lejeune2024_fig1.png"]
+    addresses = [*tool.outside(), "engine.md", "tutorial.md", "gallery/lejeune2024_fig1.png"]
     files = Files([File(name, "docs", "site", use_directory_urls=False) for name in addresses])
     page = SimpleNamespace(file=files.get_file_from_path(address))
-    return hooks.on_page_markdown(markdown, page, None, files)
+    return tool.on_page_markdown(markdown, page, None, files)
 
 
 @pytest.mark.parametrize(
@@ -37,27 +27,27 @@ def on_site(hooks, address, markdown):
         ("deviations/lejeune2024.md", "[a](../../../../docs/engine.md)", "[a](../engine.md)"),
     ],
 )
-def test_links_lead_to_pages(hooks, caplog, address, written, shown):
+def test_links_lead_to_pages(tool, caplog, address, written, shown):
     shown = shown or written.replace("docs/", "")
-    assert on_site(hooks, address, written) == shown
+    assert on_site(tool, address, written) == shown
     assert not caplog.records
 
 
-def test_a_link_to_nothing_is_told(hooks, caplog):
+def test_a_link_to_nothing_is_told(tool, caplog):
     with caplog.at_level(logging.WARNING):  # which ends a strict build
-        on_site(hooks, "engine.md", "[a](../src/nothing.py)")
+        on_site(tool, "engine.md", "[a](../src/nothing.py)")
     assert "docs/engine.md: links ../src/nothing.py, which does not exist" in caplog.text
 
 
-def test_blocks_are_run_one_after_the_other_and_what_they_print_and_save_is_kept(hooks):
+def test_blocks_are_run_one_after_the_other_and_what_they_print_and_save_is_kept(tool):
     page = "```python\na = 2\n```\nThen:\n```python\nprint(a + 1)\nopen('x.png', 'w').close()\n```"
-    text, pictures = hooks.executed(page)
+    text, pictures = tool.executed(page)
     assert text == page + "\n\n```text\n3\n```"
     assert pictures == {"x.png": b""}
 
 
-def test_every_module_of_the_library_is_in_the_reference(hooks):
-    pages = "".join(hooks.api_pages().values())
+def test_every_module_of_the_library_is_in_the_reference(tool):
+    pages = "".join(tool.api_pages().values())
     for module in ("kernels.tangent", "pipeline.claims.evaluate", "errors", "instrument.monitor"):
         assert f"::: feature_alignment.{module}\n" in pages
     assert "papers." not in pages

@@ -1,6 +1,5 @@
 """Results are packed as they were made or refused, and the pages made from them are current."""
 
-import importlib.util
 import json
 
 import numpy as np
@@ -13,15 +12,6 @@ from feature_alignment.pipeline.claims.evaluate import COLUMNS
 from feature_alignment.pipeline.proof import sha256_of
 
 FIGURE = "example2030_fig1"
-
-
-@pytest.fixture(scope="module")
-def tool(root):
-    """The module of the tool."""
-    spec = importlib.util.spec_from_file_location("evidence", root / "tools/evidence.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Made:

@@ -2,19 +2,9 @@
 
 import email.message
 import importlib.metadata
-import importlib.util
 import re
 
 import pytest
-
-
-@pytest.fixture(scope="module")
-def tool(root):
-    """The module of the tool."""
-    spec = importlib.util.spec_from_file_location("licences", root / "tools/licences.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_page_is_complete_and_true(tool, root):

@@ -1,18 +1,6 @@
 """The list of the papers' statements is current and complete, and quotes are found in texts."""
 
-import importlib.util
-
 import pytest
-
-
-@pytest.fixture(scope="module")
-def tool(root):
-    """The module of the tool."""
-    spec = importlib.util.spec_from_file_location("statements", root / "tools/statements.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 STATEMENTS = """
 statements:
