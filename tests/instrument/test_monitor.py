@@ -1,11 +1,13 @@
 import random
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 import feature_alignment as fa
 from feature_alignment.errors import UserError
+from feature_alignment.instrument.pictures import draw_record
 from feature_alignment.training.probes import COLUMNS, Measurement, Row
 
 
@@ -186,3 +188,14 @@ def test_the_picture_has_a_panel_for_each_quantity(data):
     titles = [ax.get_title() for ax in monitor.plot().axes]
     assert "Effective rank of the tangent kernel" in titles
     assert "Centred neural feature correlation (C-NFC)" in titles
+
+
+def test_far_steps_have_an_axis_that_no_curve_crosses_the_break_of():
+    steps = [0, 1, 3, 10, 100]
+    rows = [{"step": s, "layer": "all", "metric": "loss", "value": 1 / (1 + s)} for s in steps]
+    (ax,) = draw_record(pd.DataFrame(rows)).axes
+    assert ax.get_xscale() == "symlog"
+    assert [list(line.get_xdata()) for line in ax.lines[:2]] == [[0], [1, 3, 10, 100]]
+    (ax,) = draw_record(pd.DataFrame(rows[:3])).axes
+    assert ax.get_xscale() == "linear"
+    assert [list(line.get_xdata()) for line in ax.lines] == [[0, 1, 3]]

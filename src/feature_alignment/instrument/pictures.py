@@ -4,7 +4,12 @@ import math
 from typing import TYPE_CHECKING
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.figures.style import COLOURS, new_figure, sequence_colours
+from feature_alignment.pipeline.figures.style import (
+    COLOURS,
+    broken_axis,
+    new_figure,
+    sequence_colours,
+)
 from feature_alignment.training.probes import WHOLE_NETWORK
 
 if TYPE_CHECKING:
@@ -29,6 +34,8 @@ LOGARITHMIC = {"largest_eigenvalue"}
 BETWEEN_0_AND_1 = {"trace_ratio_5", "nfc", "centred_nfc"}
 LAYERS_NAMED = 12
 COLUMNS = 3
+FAR = 30
+"""Steps that differ by more than this factor stand on a logarithmic axis, behind a break."""
 
 
 def draw_record(frame: "pd.DataFrame") -> "Figure":
@@ -40,14 +47,16 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
     metrics = [metric for metric in PANELS if (frame["metric"] == metric).any()]
     if not metrics:
         raise UserError(f"nothing to draw: the record has none of {', '.join(PANELS)}.")
-    steps = sorted(frame["step"].unique())
+    steps = frame["step"]
+    later = steps[steps > 0]
+    broken = later.nunique() > 2 and later.max() >= FAR * later.min()
     columns = min(COLUMNS, len(metrics))
     rows = math.ceil(len(metrics) / columns)
     figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
     layers = [layer for layer in frame["layer"].unique() if layer != WHOLE_NETWORK]
     colours = dict(zip(layers, sequence_colours(len(layers)), strict=True))
     for ax, metric in zip(axes.flat, metrics, strict=False):
-        _draw(ax, frame[frame["metric"] == metric], metric, colours, steps)
+        _draw(ax, frame[frame["metric"] == metric], metric, colours, steps if broken else None)
     for ax in axes.flat[len(metrics) :]:
         ax.set_axis_off()
     handles = {}
@@ -62,29 +71,22 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
     return figure
 
 
-def _decades(steps: list[int]) -> list[int]:
-    """First measured step and the powers of ten after it, if the steps ask for a log axis."""
-    positive = [int(step) for step in steps if step > 0]
-    if len(positive) < 3 or positive[-1] < 30 * positive[0]:
-        return []
-    powers = (10**power for power in range(len(str(positive[-1]))))
-    return [positive[0], *(power for power in powers if power >= positive[0])]
-
-
 def _draw(
-    ax: "Axes", rows: "pd.DataFrame", metric: str, colours: dict[str, str], steps: list[int]
+    ax: "Axes",
+    rows: "pd.DataFrame",
+    metric: str,
+    colours: dict[str, str],
+    broken_at: "pd.Series[int] | None",
 ) -> None:
-    for layer, curve in rows.groupby("layer", sort=False):
+    before = (rows["step"] == 0) & (broken_at is not None)
+    for (layer, _), curve in rows.groupby(["layer", before], sort=False):
         whole = layer == WHOLE_NETWORK
         colour = COLOURS["train"] if whole else colours[str(layer)]
         width, order = (1.5, 3) if whole else (1.0, 2)
         (line,) = ax.plot(curve["step"], curve["value"], color=colour, label=str(layer))
         line.set(linewidth=width, zorder=order, marker=".")
-    if logarithmic := _decades(steps):
-        # Linear up to the first measured step, so that step 0 has a place.
-        ax.set_xscale("symlog", linthresh=logarithmic[0], linscale=0.3)
-        ax.set_xticks([0, *logarithmic[1:]], ["0", *(f"{tick:g}" for tick in logarithmic[1:])])
-        ax.set_xlim(-0.2 * logarithmic[0], 1.2 * max(steps))
+    if broken_at is not None:
+        broken_axis(ax, broken_at)
     if metric in LOGARITHMIC and (rows["value"] > 0).all():
         ax.set_yscale("log")
     if metric in BETWEEN_0_AND_1:

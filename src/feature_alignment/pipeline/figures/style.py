@@ -166,7 +166,8 @@ def broken_axis(ax: "Axes", steps: "pd.Series") -> None:
     ax.set_xscale("symlog", linthresh=first, linscale=0.12 * max(decades, 0.5))
     ax.set_xlim(-0.25 * first, last * 10 ** (0.03 * decades))
     factors = (1,) if decades > 2 else (1, 2, 5)
-    numbers = [factor * 10**power for power in range(7) for factor in factors]
+    powers = range(len(str(int(last))))
+    numbers = [factor * 10**power for power in powers for factor in factors]
     ticks = [0, *(number for number in numbers if first <= number <= last)]
     ax.set_xticks(ticks, [str(tick) for tick in ticks])
     ax.set_xticks([], minor=True)
