@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-from PIL import Image
 
 from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
 
@@ -30,6 +29,8 @@ def inline_picture(file: Path, widest: int = 960) -> dict[str, str | int]:
     Raises:
         ValueError: if it is not a PNG file.
     """
+    from PIL import Image  # a training's record is a page without pictures, and needs no Pillow
+
     try:
         with Image.open(file, formats=["PNG"]) as opened:
             picture = opened.convert("RGB")
