@@ -183,7 +183,8 @@ def test_a_dry_run_is_short_and_on_demand_long(fresh):
     assert long.count("Reason: ") > number_of_figures()
 
 
-def test_an_interrupt_is_one_line_and_the_next_call_goes_on(pipeline):
+@pytest.mark.parametrize("interrupt", [os.killpg, os.kill])
+def test_an_interrupt_is_one_line_and_the_next_call_goes_on(pipeline, interrupt):
     target = "results/smoke/runs/example2030_descent/default/metrics.csv"
     command = ("--cores", "1", "--config", "preset=smoke")
     running = pipeline.start(
@@ -194,8 +195,8 @@ def test_an_interrupt_is_one_line_and_the_next_call_goes_on(pipeline):
     while not (log.exists() and "seed 1/" in log.read_text()):
         assert time.monotonic() < deadline, "the job did not begin"
         time.sleep(0.05)
-    os.killpg(running.pid, signal.SIGINT)
-    printed = running.communicate()[0]
+    interrupt(running.pid, signal.SIGINT)
+    printed = running.communicate(timeout=60)[0]
     assert running.returncode != 0
     told = printed.partition("progress in ")[2].splitlines()[1:]
     assert told == ["Stopped. The same command goes on from here."]

@@ -4,6 +4,7 @@
 import logging
 import signal
 import threading
+from contextlib import suppress
 
 from snakemake.cli import get_argument_parser
 from snakemake.logging import logger
@@ -26,9 +27,23 @@ def wildcards_of(path):
     return makers[0].get_wildcards(path) if makers else None
 
 
+def end_jobs():
+    """Tell the jobs on this machine to end; runs save their state first."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if any("/.snakemake/scripts/" in word for word in process.cmdline()):
+                process.terminate()
+
+
 def stop(signal_number, frame):
-    """End this Snakemake; its jobs are interrupted, too, and end by themselves."""
+    """End this Snakemake, and its jobs."""
     print("Stopped. The same command goes on from here.", file=sys.stderr, flush=True)
+    # By Ctrl-C they were interrupted, too, and end by themselves; by `kill` they were not.
+    later = threading.Timer(1.0, end_jobs)
+    later.daemon = True
+    later.start()
     # Each job that was interrupted would be reported as failed.
     logging.disable()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
