@@ -65,6 +65,7 @@ def test_a_readout_twice_as_large_makes_r_four_times_as_large():
 def test_the_generator_alone_decides_the_draw():
     first, again = (sample_r(4, 6, torch_stream(0, "tests/r")) for _ in range(2))
     assert torch.equal(first, again)
+    assert first.dtype == torch.float64
 
 
 @pytest.mark.slow

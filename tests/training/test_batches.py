@@ -35,6 +35,11 @@ def test_a_batch_larger_than_the_data_is_all_of_it():
     assert [len(batch) for batch in draw(2, n=3, size=8)] == [3, 3]
 
 
+def test_one_example_and_all_examples_are_possible_batches():
+    assert [len(batch) for batch in draw(3, n=3, size=1)] == [1, 1, 1]
+    assert [len(batch) for batch in draw(2, n=3, size=3, drop_incomplete=True)] == [3, 3]
+
+
 @pytest.mark.parametrize(("size", "options"), [(0, {}), (11, {"drop_incomplete": True})])
 def test_impossible_sizes_are_refused(size, options):
     with pytest.raises(ValueError, match=f"batch_size: {size} is not possible with 10 examples"):

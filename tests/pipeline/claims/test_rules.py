@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from feature_alignment.pipeline.claims.rules import (
     judge_number,
     judge_size,
     sign_test,
+    too_few_agree,
 )
 
 examples = settings(deadline=None, derandomize=True, max_examples=60)
@@ -206,3 +208,33 @@ def test_no_rule_lets_a_value_pass_that_is_worse_than_one_that_fails():
         assert rank <= worst
         worst = rank
     assert worst == 1
+
+
+def test_two_seeds_have_a_standard_error():
+    found = judge_number(values(1.0, 1.4), 1.5, 0.0, from_one=False, single_network=True)
+    # 2 √(.08/2 + .08), with n − 1 = 1
+    assert found.reason == (
+        "the mean 1.2 is 0.3 from the paper's 1.5, within 0.69 (two standard errors)"
+    )
+    one = judge_number(values(1.2), 1.5, 0.0, from_one=False, single_network=True)
+    assert one.reason.endswith("beyond 0.15 (10 %), within 25 %")
+
+
+def test_reasons_name_the_rule_by_its_numbers():
+    far = judge_number(values(2.0), 1.5, 0.0, from_one=False, single_network=False)
+    assert far.reason == "the mean 2 is 0.5 from the paper's 1.5, beyond 0.15 (10 %)"
+    digits = judge_number(values(0.3), 0.5, 0.25, from_one=False, single_network=False)
+    assert digits.reason.endswith("within 0.25 (half a unit in its last digit)")
+    size = judge_size(0.9, False, 1.0, False, "above 1")
+    assert size.reason == "the mean 0.9 is not above 1, but misses it by less than 25 %"
+    few = agreement(True, True, True)
+    assert few.reason == (
+        "3 of 3 values are above 0, most of them in 3 of 3 seeds (p = 0.12); "
+        "fewer than 5 cannot tell it from chance"
+    )
+
+
+@pytest.mark.parametrize(("agreeing", "units"), [(4, 5), (3, 5), (0, 1), (18, 20)])
+def test_too_few_are_counted_by_the_binomial_distribution(agreeing, units):
+    expected = scipy.stats.binom.cdf(agreeing, units, 0.95)
+    assert too_few_agree(agreeing, units) == pytest.approx(expected)
