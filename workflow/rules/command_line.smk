@@ -40,15 +40,15 @@ def end_jobs():
 def stop(signal_number, frame):
     """End this Snakemake, and its jobs."""
     print("Stopped. The same command goes on from here.", file=sys.stderr, flush=True)
-    # By Ctrl-C they were interrupted, too, and end by themselves; by `kill` they were not.
-    later = threading.Timer(1.0, end_jobs)
-    later.daemon = True
-    later.start()
     # Each job that was interrupted would be reported as failed.
     logging.disable()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if not threading.main_thread().is_alive():
         os._exit(130)  # Python is ending and would show the exception
+    # By Ctrl-C they were interrupted, too, and end by themselves; by `kill` they were not.
+    later = threading.Timer(1.0, end_jobs)
+    later.daemon = True
+    later.start()
     raise SystemExit(130)
 
 
