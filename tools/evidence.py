@@ -254,18 +254,22 @@ def summary(verdicts: pd.DataFrame) -> str:
     for key in papers():
         for kind, words in KINDS.items():
             own = verdicts[(verdicts["paper"] == key) & (verdicts["kind"] == kind)]
-            count = Counter(own["verdict"])
-            cells = (
-                sum(count[outcome] for outcome in GOOD),
-                count[Outcome.PARTLY],
-                sum(count[outcome] for outcome in BAD),
-                count[Outcome.UNDECIDED],
-                count[Outcome.NOT_TESTABLE],
-            )
             if len(own):
-                numbers = " | ".join(map(str, cells))
+                numbers = " | ".join(map(str, counted(own)))
                 lines.append(f"| `{key}` | {len(own)} {words} | {numbers} |")
     return "\n".join(lines) + "\n"
+
+
+def counted(claims: pd.DataFrame) -> tuple[int, ...]:
+    """How many claims came out well, partly, badly, undecided, and not at all."""
+    count = Counter(claims["verdict"])
+    return (
+        sum(count[outcome] for outcome in GOOD),
+        count[Outcome.PARTLY],
+        sum(count[outcome] for outcome in BAD),
+        count[Outcome.UNDECIDED],
+        count[Outcome.NOT_TESTABLE],
+    )
 
 
 def verdicts_page(packed: list[Packed], verdicts: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from feature_alignment.pipeline.papers import all_figures, paper_files
-from feature_alignment.pipeline.report.deviations import COMMENT, sections
+from feature_alignment.pipeline.report.deviations import FIGURES, sections
 
 PAGE = """# Where we differ
 
@@ -44,5 +44,5 @@ def test_a_page_is_cut_into_sections_that_name_their_figures(tmp_path):
 
 @pytest.mark.parametrize("file", paper_files("deviations.md"), ids=lambda file: file.parent.name)
 def test_sections_name_figures_that_there_are(file):
-    named = " ".join(re.findall(COMMENT, file.read_text(encoding="utf-8"))).split()
+    named = " ".join(re.findall(FIGURES, file.read_text(encoding="utf-8"))).split()
     assert {f"{file.parent.name}_{name}" for name in named} <= set(all_figures())

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-COMMENT = r"<!-- figures: (.*?) -->"
+FIGURES = r"<!-- figures: (.*?) -->"
+COMMENT = r"<!--.*?-->"
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Section:
 def sections(file: Path) -> Iterator[Section]:
     """The sections of a `deviations.md`; `<!-- figures: fig1 fig2 -->` names a section's figures.
 
+    Other comments are marks of `tools/deviations.py`.
     What stands before the first section is one, too, titled as the page is.
     """
     write = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -32,4 +34,4 @@ def sections(file: Path) -> Iterator[Section]:
         html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
         html = html.replace("</table>", "</table></div>").replace("h3>", "h4>")
         if html:
-            yield Section(heading.strip("# "), html, " ".join(re.findall(COMMENT, text)).split())
+            yield Section(heading.strip("# "), html, " ".join(re.findall(FIGURES, text)).split())

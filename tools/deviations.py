@@ -1,0 +1,139 @@
+"""The numbers and verdicts in the papers' `deviations.md`, from `evidence/`.
+
+    python tools/deviations.py            writes them where they stand
+    python tools/deviations.py --check    writes nothing; fails if they are not current
+
+A mark is a comment, which no reader sees. Names of claims are written without the paper's.
+
+    <!--ours fig8.ratio ‰-->(5.9 ± 1.0) ‰<!---->     a fact of tools/facts.py, put between the marks
+    <!--when partly fig8.fourier_alignment-->        ties the sentence before it to an outcome
+    | ratio <!--row fig8.ratio ‰--> | 4 ‰ | (5.9 ± 1.0) ‰ | reproduced |
+                                                     the last two cells: ours, and the verdict
+
+Of several sizes a fact is that of the largest at which the claim was judged, or, with `@quick` at
+its end, of the preset named. A claim that was judged nowhere yet gives a dash.
+"""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Iterable
+
+import pandas as pd
+from evidence import EVIDENCE, ROOT, all_packed
+from facts import ASKED, UNITS, Facts, written
+
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.claims.rules import Outcome
+from feature_alignment.pipeline.report.wording import NOTHING, measured_text
+
+PAPERS = ROOT / "src" / "feature_alignment" / "papers"
+TIES = ("when", "where")
+VALUES = ("ours", "mean", "theirs", "seeds", "votes", "verdict", "at", "robust", "cell")
+OF_CLAIMS = set(VALUES) - {"cell"}
+MARK = re.compile(r"<!--(\w+)((?: .*?)?)-->")
+VALUE = re.compile(rf"<!--({'|'.join(VALUES)}) (.*?)-->(.*?)<!---->")
+ROW = re.compile(r"^(\|.*<!--row ([^|]*?)-->.*)\|([^|]*)\|([^|]*)\|$")
+
+
+class Filler:
+    """What fills the marks of one paper's text; `faults` is what is wrong with them."""
+
+    def __init__(self, paper: str, facts: Facts) -> None:
+        self.paper = paper
+        self.facts = facts
+        self.faults: list[str] = []
+
+    def filled(self, text: str) -> str:
+        """The text with every mark's value as the evidence has it."""
+        lines = text.split("\n")
+        return "\n".join(self._line(number, line) for number, line in enumerate(lines, 1))
+
+    def _line(self, number: int, line: str) -> str:
+        known = {*VALUES, *TIES, "row"}
+        try:
+            for name, words in MARK.findall(line):
+                if name not in known:
+                    raise UserError(f"{name}: no such mark; {suggestion(name, sorted(known))}.")
+                if name in TIES:
+                    self._ask(name, words)
+            line = VALUE.sub(lambda found: self._value(*found.groups()), line)
+            return ROW.sub(lambda found: self._row(*found.groups()[:2]), line)
+        except UserError as error:
+            self.faults.append(f"line {number}: {error}")
+            return line
+
+    def _ask(self, name: str, words: str) -> str:
+        arguments = shlex.split(words)
+        facts = self._facts_at(arguments)
+        if name in OF_CLAIMS:
+            arguments[:1] = self._named(arguments[:1])
+            if facts.claim(arguments[0])["verdict"] == Outcome.NOT_TESTABLE and name != "theirs":
+                return NOTHING
+        elif name == "when":
+            arguments[1:] = self._named(arguments[1:])
+        elif name == "where":
+            arguments[::2] = self._named(arguments[::2])
+        try:
+            return ASKED[name](facts, *arguments)
+        except (TypeError, KeyError) as error:
+            raise UserError(f"{name}: wrong arguments, {words.strip()!r}.") from error
+
+    def _named(self, claims: Iterable[str]) -> list[str]:
+        """Claims with the paper's name, and what `where` compares with as it is."""
+        return [claim if claim in ("0", "theirs") else f"{self.paper}.{claim}" for claim in claims]
+
+    def _facts_at(self, arguments: list[str]) -> Facts:
+        if not arguments or not arguments[-1].startswith("@"):
+            return self.facts
+        name = arguments.pop()[1:]
+        packed = [one for one in self.facts.packed if one.folder.name == name]
+        if not packed:
+            known = [one.folder.name for one in self.facts.packed]
+            raise UserError(f"@{name}: no such result in evidence/; {suggestion(name, known)}.")
+        return Facts(packed, self.facts.evidence)
+
+    def _value(self, name: str, words: str, _before: str) -> str:
+        return f"<!--{name} {words}-->{self._ask(name, words)}<!---->"
+
+    def _row(self, start: str, words: str) -> str:
+        arguments = shlex.split(words)
+        facts = self._facts_at(arguments)
+        unit = arguments[1] if len(arguments) == 2 else ""
+        if unit not in UNITS:
+            raise UserError(f"row: found {unit!r}; {suggestion(unit, list(UNITS))}.")
+        row = facts.claim(*self._named(arguments[:1]))
+        if row["verdict"] == Outcome.NOT_TESTABLE:
+            return f"{start}| {NOTHING} | {row['verdict']} |"
+        scale = UNITS[unit]
+        ours = written(measured_text(row["ours"] * scale, row["sd"] * scale), unit)
+        if not pd.isna(row["units"]):
+            ours += f"; {row['agreeing']:.0f} of {row['units']:.0f}"
+        return f"{start}| {ours} | {row['verdict']} (`{row['at']}`) |"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the tool; its exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only check that they are current")
+    given = parser.parse_args(arguments)
+    facts = Facts(all_packed(EVIDENCE), EVIDENCE)
+    faults = []
+    for file in sorted(PAPERS.glob("*/deviations.md")):
+        name = file.relative_to(ROOT)
+        before = file.read_text(encoding="utf-8")
+        filler = Filler(file.parent.name, facts)
+        after = filler.filled(before)
+        faults += [f"{name}: {fault}" for fault in filler.faults]
+        if before != after and given.check:
+            faults.append(f"{name}: is not current; run python tools/deviations.py.")
+        elif before != after:
+            file.write_text(after, encoding="utf-8")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
