@@ -26,13 +26,13 @@ def fill(tool, tmp_path):
         table.to_csv(folder / "tables" / "coins_fig1.csv.gz", index=False)
 
     def filled(text):
-        filler = tool.Filler("coins", tool.Facts(tool.all_packed(tmp_path), tmp_path))
+        filler = tool.Filler("coins.", tool.Facts(tool.all_packed(tmp_path), tmp_path))
         return filler.filled(text), filler.faults
 
     return filled
 
 
-def test_the_papers_deviations_are_current(tool, capsys):
+def test_the_texts_are_current(tool, capsys):
     assert tool.main(["--check"]) == 0, capsys.readouterr().err
 
 

@@ -1,9 +1,10 @@
-"""The numbers and verdicts in the papers' `deviations.md`, from `evidence/`.
+"""The numbers and verdicts in README, `docs/` and the papers' `deviations.md`, from `evidence/`.
 
     python tools/deviations.py            writes them where they stand
     python tools/deviations.py --check    writes nothing; fails if they are not current
 
-A mark is a comment, which no reader sees. Names of claims are written without the paper's.
+A mark is a comment, which no reader sees. In a paper's own text names of claims are written without
+the paper's.
 
     <!--ours fig8.ratio ‰-->(5.9 ± 1.0) ‰<!---->     a fact of tools/facts.py, put between the marks
     <!--when partly fig8.fourier_alignment-->        ties the sentence before it to an outcome
@@ -28,7 +29,8 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.report.wording import NOTHING, measured_text
 
-PAPERS = ROOT / "src" / "feature_alignment" / "papers"
+PAPERS = "src/feature_alignment/papers"
+TEXTS = ("README.md", "docs/*.md", f"{PAPERS}/*/deviations.md")
 TIES = ("when", "where")
 VALUES = ("ours", "mean", "theirs", "seeds", "votes", "verdict", "at", "robust", "cell")
 OF_CLAIMS = set(VALUES) - {"cell"}
@@ -38,10 +40,10 @@ ROW = re.compile(r"^(\|.*<!--row ([^|]*?)-->.*)\|([^|]*)\|([^|]*)\|$")
 
 
 class Filler:
-    """What fills the marks of one paper's text; `faults` is what is wrong with them."""
+    """What fills the marks of one text; `faults` is what is wrong with them."""
 
-    def __init__(self, paper: str, facts: Facts) -> None:
-        self.paper = paper
+    def __init__(self, prefix: str, facts: Facts) -> None:
+        self.prefix = prefix
         self.facts = facts
         self.faults: list[str] = []
 
@@ -81,8 +83,8 @@ class Filler:
             raise UserError(f"{name}: wrong arguments, {words.strip()!r}.") from error
 
     def _named(self, claims: Iterable[str]) -> list[str]:
-        """Claims with the paper's name, and what `where` compares with as it is."""
-        return [claim if claim in ("0", "theirs") else f"{self.paper}.{claim}" for claim in claims]
+        """Claims by their whole names, and what `where` compares with as it is."""
+        return [claim if claim in ("0", "theirs") else self.prefix + claim for claim in claims]
 
     def _facts_at(self, arguments: list[str]) -> Facts:
         if not arguments or not arguments[-1].startswith("@"):
@@ -120,10 +122,11 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     facts = Facts(all_packed(EVIDENCE), EVIDENCE)
     faults = []
-    for file in sorted(PAPERS.glob("*/deviations.md")):
+    for file in sorted(file for pattern in TEXTS for file in ROOT.glob(pattern)):
         name = file.relative_to(ROOT)
         before = file.read_text(encoding="utf-8")
-        filler = Filler(file.parent.name, facts)
+        of_paper = file.is_relative_to(ROOT / PAPERS)
+        filler = Filler(f"{file.parent.name}." if of_paper else "", facts)
         after = filler.filled(before)
         faults += [f"{name}: {fault}" for fault in filler.faults]
         if before != after and given.check:
