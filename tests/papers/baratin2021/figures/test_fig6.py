@@ -121,14 +121,14 @@ def test_the_gaps_range_is_told_relative_to_what_seeds_differ_by(runs):
     metrics = runs.metrics
     gaps = (metrics["metric"] == figure.GAP) & (metrics["panel"] == "width")
     # Means 0.4, 0.3, 0.2, 0.1 and seeds 0.02 apart, in turn above and below: the standard error
-    # is 0.01 at each place.
+    # is 0.01 at each place, of noise that has lost one of four parts with the seeds' means.
     order = metrics[gaps].sort_values(["x", "seed"]).index
     for i, row in enumerate(order):
         place, seed = divmod(i, 2)
         side = (-1) ** (place + seed)
         metrics.loc[row, "value"] = 0.4 - 0.1 * place + 0.01 * side
     table = figure.table(runs)
-    assert table.values("gap_range_over_noise", panel="width").item() == pytest.approx(30)
+    assert table.values("gap_range_over_noise", panel="width").item() == pytest.approx(30 * 0.75**0.5)
 
 
 def test_a_measure_that_is_missing_in_a_panel_is_not_counted_but_named(runs):

@@ -106,7 +106,8 @@ def table(runs: Runs) -> FigureTable:
         rows.append({**row, "metric": "only_named_follow", "value": np.mean(alone)})
     for panel in counted:
         gap = values[panel][GAP].unstack("seed")
-        noise = (gap - gap.mean()).sem(axis=1).pow(2).mean() ** 0.5
+        own = (gap - gap.mean()).sem(axis=1).pow(2).mean()
+        noise = (own * len(gap) / (len(gap) - 1)) ** 0.5  # the seeds' means took a share of it
         if noise > 0:  # not a number with one seed
             span = gap.mean(axis=1).max() - gap.mean(axis=1).min()
             row = {"panel": panel, "metric": "gap_range_over_noise", "measure": "all"}
