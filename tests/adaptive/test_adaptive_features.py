@@ -219,6 +219,8 @@ def test_the_conventions_of_estimators():
         ({"output_penalty": "cube"}, "output_penalty: 'cube' is not a penalty"),
         ({"structure": "none", "output_penalty": "square"}, "only the structure 'layers' has"),
         ({"starts": 0}, "starts: 0; at least 1 is needed"),
+        ({"max_iter": -3}, "max_iter: -3; at least 1 is needed"),
+        ({"tolerance": -1.0}, "tolerance: -1.0; at least 0 is needed"),
     ],
 )
 def test_unknown_settings_are_refused(settings, message):
@@ -242,6 +244,38 @@ def test_layers_that_cannot_be_transformed_have_no_adapted_kernel():
     model = AdaptiveTangentFeatures(network).fit(x, y)
     with pytest.raises(ValueError, match=r"layer '1' \(LayerNorm\): the kernel adapted by layers"):
         model.adapted_kernel(x)
+
+
+class Twice(nn.Module):
+    """One layer under two names, or two layers with one weight."""
+
+    def __init__(self, tied):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.c = nn.Linear(3, 3), nn.Linear(3, 2)
+        self.b = nn.Linear(3, 3) if tied else self.a
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.c(torch.tanh(self.b(torch.tanh(self.a(x)))))
+
+
+def test_a_layer_under_two_names_is_transformed_in_both_places():
+    network = Twice(tied=False).double()
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).double()
+    y = x[:, :2] ** 2
+    model = AdaptiveTangentFeatures(network).fit(x, y)
+    rows = features(network, x, 1, model.transformation_).numpy()
+    np.testing.assert_allclose(model.adapted_kernel(x), rows @ rows.T, rtol=1e-10, atol=1e-12)
+    model = AdaptiveTangentFeatures(Twice(tied=True).double()).fit(x, y)
+    with pytest.raises(ValueError, match="layer 'b': it shares a parameter"):
+        model.adapted_kernel(x)
+
+
+def test_samples_may_stand_in_reverse():
+    network, x, y = problem()
+    model = AdaptiveTangentFeatures(network).fit(x.numpy()[::-1], y.numpy()[::-1])
+    np.testing.assert_allclose(model.predict(x.numpy()[::-1]), y.numpy()[::-1], atol=1e-10)
 
 
 def test_what_is_asked_before_fitting_is_refused():

@@ -190,3 +190,10 @@ def test_the_margin_is_that_to_the_strongest_rival():
     assert complexity.margin_quantile(f, y, 1.0) == pytest.approx(2)
     assert complexity.margin_quantile(f, y, 0.5) == pytest.approx(0.5)
     assert complexity.margin_quantile(f, y) == complexity.margin_quantile(f, y, 0.1)
+
+
+def test_a_layer_of_zeros_has_no_spectral_measure():
+    weights = [torch.ones(3, 2), torch.zeros(1, 3)]
+    for measure in (complexity.spectral_complexity, complexity.pac_bayes_spectral):
+        with pytest.raises(ValueError, match="weights are zero"):
+            measure(weights, weights)

@@ -92,3 +92,15 @@ def test_the_multiclass_bound_follows_from_lemma_12_and_proposition_10():
     features[:, 1:] = features[:, :1]
     equal = linear_class_bound(features[:, 0], transform, 2.0)
     assert multiclass_bound(features, transform, 2.0, 0.5) == pytest.approx(3 / 0.5 * 3 * equal)
+
+
+def test_what_every_weight_maximises_has_weight_zero():
+    features = np.array([[1.0, 0.0], [1.0, 0.0]])
+    signs = all_signs(2)
+    w = linear_class_maximisers(features, np.eye(2), 1.0, signs)
+    assert np.isfinite(w).all()
+    assert np.linalg.norm(w, axis=1) == pytest.approx([1, 0, 0, 1])
+    with pytest.raises(ValueError, match="gamma"):
+        ramp_loss(np.ones(2), 0.0)
+    with pytest.raises(ValueError, match="class numbers begin at 0"):
+        margin(np.ones((2, 3)), np.array([0, -1]))

@@ -51,3 +51,8 @@ def test_many_units_leave_the_data_alone():
     data = data_matrices(*task(40, 10))
     predicted = predicted_correlation(matrix_trace(data), [1.0, 1.0, 1.0, 1.0])
     assert predicted == pytest.approx(observed_correlation(data, torch.eye(10).double()), abs=1e-12)
+
+
+def test_labels_as_a_column_are_refused():
+    with pytest.raises(ValueError, match=r"y: shape \(4, 1\)"):
+        data_matrices(torch.ones(4, 3), torch.ones(4, 1))

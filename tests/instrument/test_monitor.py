@@ -199,3 +199,78 @@ def test_far_steps_have_an_axis_that_no_curve_crosses_the_break_of():
     (ax,) = draw_record(pd.DataFrame(rows[:3])).axes
     assert ax.get_xscale() == "linear"
     assert [list(line.get_xdata()) for line in ax.lines] == [[0, 1, 3]]
+
+
+def test_the_loss_is_of_outputs_in_the_models_own_shape():
+    model = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))  # outputs (n,)
+    x, y = torch.randn(5, 3), torch.randn(5)
+    monitor = fa.Monitor(model, x, y, measure=(), loss=nn.functional.mse_loss)
+    expected = nn.functional.mse_loss(model(x), y).item()
+    assert monitor.frame()["value"].item() == pytest.approx(expected)
+    tokens = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7), nn.Unflatten(0, (-1,)))
+    x, y = torch.randint(7, (2, 3, 6))
+
+    def per_token(f, labels):  # (n, t, classes)
+        return nn.functional.cross_entropy(f.flatten(0, 1), labels.flatten())
+
+    monitor = fa.Monitor(tokens, x, y, measure=(), loss=per_token)
+    expected = per_token(tokens(x), y).item()
+    assert monitor.frame()["value"].item() == pytest.approx(expected)
+
+
+def test_labels_that_are_not_one_for_each_sample_are_refused():
+    with pytest.raises(ValueError, match="y: 12 labels for 6 samples"):
+        fa.Monitor(nn.Linear(3, 2), torch.randn(6, 3), torch.arange(12) % 2)
+
+
+def test_a_layer_without_an_alignment_does_not_end_the_measurement():
+    class Biased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.last = nn.Linear(3, 2), nn.ParameterList([torch.zeros(2)])
+
+        def forward(self, x):
+            return self.net(x) + self.last[0]
+
+    y = torch.tensor([0, 1, 0, 1, 1, 0])
+    monitor = fa.Monitor(Biased(), torch.randn(6, 3), y, measure=("kernel",))
+    assert not monitor.problems
+    rows = monitor.frame()
+    assert set(rows.loc[rows["metric"] == "label_alignment", "layer"]) == {"all", "net"}
+
+
+def test_a_scalar_input_has_features():
+    model = nn.Sequential(nn.Linear(1, 5), nn.Tanh(), nn.Linear(5, 1))
+    rows = fa.Monitor(model, torch.randn(6, 1), measure=("features",)).frame()
+    found = rows.loc[rows["layer"] == "0", "metric"]
+    assert "nfc" in set(found)
+    assert "nfc_mean_subtracted" not in set(found)
+
+
+def test_nothing_that_goes_wrong_later_ends_a_training():
+    def full(step, model):
+        if step:
+            raise RuntimeError("CUDA out of memory")
+        return Measurement()
+
+    monitor = fa.Monitor(nn.Linear(3, 2), torch.randn(6, 3), measure=(full,))
+    monitor.step()
+    assert monitor.problems == [(1, "CUDA out of memory")]
+
+
+def test_the_output_is_chosen_by_any_callable_and_labels_may_be_arrays(tmp_path):
+    class First:
+        def __call__(self, returned):
+            return returned[0]
+
+    class Two(nn.Linear):
+        def forward(self, x):
+            return super().forward(x), x
+
+    model, x, y = Two(3, 2), torch.randn(6, 3), torch.arange(6) % 2
+    monitor = fa.Monitor(model, x, y.numpy(), measure=("kernel",), output=First())
+    monitor.save(tmp_path)
+    options = {"measure": ("kernel",), "output": First(), "state": tmp_path}
+    assert fa.Monitor(model, x, y.numpy(), **options).at == 0
+    with pytest.raises(UserError, match="other samples or labels"):
+        fa.Monitor(model, x, 1 - y.numpy(), **options)

@@ -103,3 +103,8 @@ def test_label_energy_centres_each_output():
 def test_label_energy_refuses_what_does_not_fit(y, k, message):
     with pytest.raises(ValueError, match=message):
         label_energy(eigenfunctions(gram(), 4).functions, y, k)
+
+
+def test_an_eigenfunction_of_zeros_has_no_direction():
+    with pytest.raises(ValueError, match="is zero"):
+        label_energy(np.array([[0.0], [0.0]]), np.array([1.0, -1.0]))

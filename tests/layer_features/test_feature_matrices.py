@@ -149,3 +149,13 @@ def test_random_eigenvectors_are_haar():
 def test_the_cosine_of_a_matrix_with_itself_is_one():
     for matrix in (torch.eye(3), 1e-30 * torch.eye(3), torch.ones(2, 2)):
         assert cosine_similarity(matrix.double(), matrix.double()) == pytest.approx(1)
+
+
+def test_equal_columns_have_no_mean_subtracted_correlation():
+    generator = torch.Generator().manual_seed(0)
+    column = torch.randn(5, 1, generator=generator, dtype=torch.float64)
+    half = torch.randn(5, 5, generator=generator, dtype=torch.float64)
+    pair = feature_pair(column.expand(5, 9), half @ half.T)
+    with pytest.raises(ValueError, match="equal entries"):
+        pair.correlation(subtract_mean=True)
+    assert pair.correlation() == pytest.approx(1)

@@ -87,3 +87,10 @@ def test_what_is_not_supported_is_refused():
         TangentModel(nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)), "factorised")
     with pytest.raises(ValueError, match="side: 8; four pools need"):
         small_cnn(8, 1, 2, 10, torch.Generator(), "lecun")
+
+
+def test_a_layer_that_is_used_twice_is_refused():
+    relu = nn.ReLU()
+    network = nn.Sequential(nn.Linear(3, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 2))
+    with pytest.raises(ValueError, match="used twice"):
+        TangentModel(network, "linearised")

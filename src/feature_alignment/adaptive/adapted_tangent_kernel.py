@@ -33,7 +33,8 @@ def adapted_tangent_kernel(
     Source: LeJeune & Alemohammad 2024, Section 3; Theorem 1 and, with the double sum, Theorem 2.
 
     Raises:
-        ValueError: if M acts on layers and one is neither linear nor a plain 2D convolution.
+        ValueError: if M acts on layers and one is neither linear nor a plain 2D convolution, or
+            shares a parameter with another one.
     """
     if isinstance(transformation, LayerTransformation):
         return tangent_kernel(_transformed_network(model, transformation), x, x2).total
@@ -54,7 +55,8 @@ def adapted_tangent_kernel(
 
 def _transformed_network(model: nn.Module, transformation: LayerTransformation) -> nn.Module:
     changed = copy.deepcopy(model)
-    for name, module in model.named_modules():
+    layers, made = matrix_layout(model).layers, {}
+    for name, module in model.named_modules(remove_duplicate=False):
         if not any(True for _ in module.parameters(recurse=False)):
             continue
         special = isinstance(module, nn.Conv2d) and (
@@ -65,7 +67,13 @@ def _transformed_network(model: nn.Module, transformation: LayerTransformation) 
                 f"layer {name!r} ({type(module).__name__}): the kernel adapted by layers needs "
                 "layers of nn.Linear, or of nn.Conv2d without groups and padded by zeros."
             )
-        layer = _TransformedLayer(module, *transformation.dense(name))
+        if module not in made:
+            if layers.get(name) != tuple(
+                n for n, _ in module.named_parameters(name, recurse=False)
+            ):
+                raise ValueError(f"layer {name!r}: it shares a parameter with another layer.")
+            made[module] = _TransformedLayer(module, *transformation.dense(name))
+        layer = made[module]
         if not name:  # the model is a layer itself
             return layer
         changed.set_submodule(name, layer)

@@ -122,7 +122,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         """
         checks: Any = ({"allow_nd": True}, {"ensure_2d": False})
         checked = validate_data(self, _on_cpu(X), _on_cpu(y), validate_separately=checks)
-        samples, values = (np.asarray(part) for part in checked)
+        samples, values = (np.ascontiguousarray(part) for part in checked)
         check_consistent_length(samples, values)
         network = self._new_network(samples.shape, values.shape)
         x = _inputs(network, samples)
@@ -136,8 +136,9 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 f"y: shape {tuple(targets.shape)}; the network's outputs have shape "
                 f"{tuple(outputs.shape)}."
             )
-        if self.starts < 1:
-            raise ValueError(f"starts: {self.starts}; at least 1 is needed.")
+        for name, least in (("starts", 1), ("max_iter", 1), ("tolerance", 0)):
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name}: {getattr(self, name)}; at least {least} is needed.")
         structure = self._structure(network)
         problem = interpolation, targets - outputs, structure, self.tolerance, self.max_iter
         best = minimise_penalty(*problem)
@@ -219,7 +220,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         """Inputs of the fitted network, if they are of the kind that `fit` was given."""
         check_is_fitted(self, "network_")
         samples = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
-        return _inputs(self.network_, np.asarray(samples))
+        return _inputs(self.network_, np.ascontiguousarray(samples))
 
     def _structure(self, network: nn.Module) -> Structure:
         penalty = _penalty("penalty", self.penalty)

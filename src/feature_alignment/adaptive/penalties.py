@@ -41,7 +41,7 @@ class PowerPenalty:
     p: float
 
     def __post_init__(self) -> None:
-        if self.p <= 0:
+        if not self.p > 0:
             raise ValueError(f"p: {self.p} is out of range; it must be above 0.")
 
     def __call__(self, v: np.ndarray) -> np.ndarray:

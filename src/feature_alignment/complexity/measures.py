@@ -70,8 +70,11 @@ def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
     ‖Aᵀ‖_{2,1} is the sum of the ℓ2 norms of A's rows, which belong to the layer's units.
 
     Source: Bartlett et al. 2017, arXiv:1706.08498, eq. 1.2, with W_i⁰ as reference matrices.
+
+    Raises:
+        ValueError: if a layer is zero.
     """
-    norms = [_spectral(w) for w in weights]
+    norms = _nonzero_norms(weights)
     shares = [
         (float((w - w0).norm(dim=1).sum()) / s) ** (2 / 3)
         for w, w0, s in zip(weights, initial, norms, strict=True)
@@ -86,8 +89,11 @@ def pac_bayes_spectral(weights: Matrices, initial: Matrices) -> float:
 
     Source: Neyshabur, Bhojanapalli and Srebro 2018, arXiv:1707.09564, Theorem 1, which has
     ‖W_i‖_F; the distance from the initial weights is the variant of arXiv:1805.12076, Table 1.
+
+    Raises:
+        ValueError: if a layer is zero.
     """
-    norms = [_spectral(w) for w in weights]
+    norms = _nonzero_norms(weights)
     width = max((len(w) for w in weights[:-1]), default=1)
     distances = [
         float((w - w0).norm()) / s for w, w0, s in zip(weights, initial, norms, strict=True)
@@ -213,6 +219,13 @@ def _two_layers(
             f"unit_capacity: the network has {len(weights)} layers; the measure is defined for 2."
         )
     return weights[0], weights[1], initial[0]
+
+
+def _nonzero_norms(weights: Matrices) -> list[float]:
+    norms = [_spectral(w) for w in weights]
+    if not all(norms):
+        raise ValueError("a layer's weights are zero; the measure divides by their spectral norm.")
+    return norms
 
 
 def _spectral(matrix: torch.Tensor) -> float:

@@ -28,12 +28,13 @@ def linear_class_maximisers(
 ) -> np.ndarray:
     """Weights (s, p) that maximise Σ_i σ_i ⟨w, Φ(x_i)⟩ subject to ‖w‖_A ≤ M, for each σ of (s, n).
 
-    w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ.
+    w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ; where Φᵀσ = 0, which every w maximises, w = 0.
 
     Source: Baratin et al. 2021, eq. 61.
     """
     z = np.linalg.solve(transform, features.T @ signs.T)  # (p, s)
-    return radius * np.linalg.solve(transform.T, z / np.linalg.norm(z, axis=0)).T
+    norms = np.linalg.norm(z, axis=0)
+    return radius * np.linalg.solve(transform.T, z / np.where(norms > 0, norms, 1)).T
 
 
 def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: float) -> float:
@@ -51,7 +52,12 @@ def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'], (…, n), of scores (…, n, c), c ≥ 2, and y (n,).
 
     Source: Baratin et al. 2021, eq. 54.
+
+    Raises:
+        ValueError: if a label is negative.
     """
+    if (labels < 0).any():
+        raise ValueError(f"labels: {labels.min()}; class numbers begin at 0.")
     own = np.eye(scores.shape[-1], dtype=bool)[labels]  # (n, c)
     best_other = np.where(own, -np.inf, scores).max(axis=-1)
     return np.where(own, scores, 0.0).sum(axis=-1) - best_other
@@ -61,7 +67,12 @@ def ramp_loss(margins: np.ndarray, gamma: float) -> np.ndarray:
     """Ramp φ_γ(u): 1 for u ≤ 0, 0 for u > γ, 1 − u/γ between.
 
     Source: Baratin et al. 2021, eq. 55.
+
+    Raises:
+        ValueError: if γ is not positive.
     """
+    if not gamma > 0:
+        raise ValueError(f"gamma: {gamma}; it must be above 0.")
     return np.clip(1 - margins / gamma, 0.0, 1.0)
 
 

@@ -21,7 +21,12 @@ def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
     """A = (XᵀYX)² and B = XᵀX, both (d, d), of inputs X (n, d) and labels y (n,).
 
     Source: Beaglehole et al. 2024, eq. 16.
+
+    Raises:
+        ValueError: if y has not one label for each sample.
     """
+    if y.shape != x.shape[:1]:
+        raise ValueError(f"y: shape {tuple(y.shape)} for {len(x)} samples; (n,) is needed.")
     label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
     return {"A": label_weighted @ label_weighted, "B": x.T @ x}
 

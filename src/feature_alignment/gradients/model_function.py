@@ -30,6 +30,7 @@ class ModelFunction:
     model: nn.Module
     output: OutputChoice | None = None  # see `OutputChoice`; None where the model returns a tensor
     emptied: frozenset[str] = frozenset()  # modules whose dictionaries of tensors are emptied
+    flat: bool = True  # False for outputs in the shape that the model gives them
 
     @contextmanager
     def installed(
@@ -72,7 +73,7 @@ class ModelFunction:
                 f"the model's outputs have shape {tuple(f.shape)} for {len(samples)} samples; "
                 "they must be (n,), (n, c) or (n, …)."
             )
-        return f.reshape(len(f), -1)
+        return f.reshape(len(f), -1) if self.flat else f
 
     def _chosen(self, returned: Any) -> torch.Tensor:
         choice, found = self.output, None

@@ -77,7 +77,8 @@ class Monitor:
         measure: names among "kernel", "features" and "adapted", and probes of one's own.
         every: a number of updates, the steps themselves, or "geometric" for steps that grow by
             15 %.
-        loss: of outputs and `y`, recorded as the metric "loss"; None for none.
+        loss: of the outputs as the model gives them and `y`, recorded as the metric "loss"; None
+            for none.
         inputs: as for `tangent_kernel`; so are `output` and, for the kernels, `only`.
         first: the step at which the record begins.
         state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
@@ -107,9 +108,9 @@ class Monitor:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
         self._model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs)
-        self._function = ModelFunction(model, output)
+        self._function = ModelFunction(model, output, flat=False)
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
-        chosen = [choice.__qualname__ if callable(choice) else choice for choice in (output, only)]
+        chosen = [getattr(c, "__qualname__", type(c)) if callable(c) else c for c in (output, only)]
         self._identity = _identity([*self._samples.entries.values(), y, repr(chosen)])
         self._due = _schedule(every)
         self.at = self._first = first
@@ -155,7 +156,7 @@ class Monitor:
             for part in [self._measured_loss, *self._probes]:
                 try:
                     self._recorder.record(step, call_probe(part, step, self._model))
-                except (*UNDEFINED, ValueError) as error:
+                except Exception as error:
                     if step == self._first and not isinstance(error, UNDEFINED):
                         raise
                     log.warning("step %d is not measured: %s", step, error)
@@ -239,7 +240,8 @@ class Monitor:
     def _probe(self, name: str, output: OutputChoice | None, only: Selection | None) -> Probe:
         batch = Batch(self._samples, self._y)
         if name == "kernel":
-            return TangentKernelProbe({"train": batch}, layers=True, output=output, only=only)
+            options = {"output": output, "only": only}
+            return TangentKernelProbe({"train": batch}, layers=True, partial=True, **options)
         if name == "features":
             return FeatureProbe(self._model, self._samples, output=output)
         if name == "adapted":
@@ -284,12 +286,13 @@ def _schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:
 
 
 def _identity(values: Iterable[Any]) -> str:
-    """A hash of all tensors and texts among the values."""
+    """A hash of all tensors, arrays and texts among the values."""
     digest = hashlib.sha256()
     for value in values:
         if isinstance(value, str):
             digest.update(value.encode())
-        if isinstance(value, torch.Tensor):
+        elif value is not None:
+            value = torch.as_tensor(value)
             digest.update(f"{value.dtype} {tuple(value.shape)} ".encode())
             digest.update(
                 value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()

@@ -69,7 +69,8 @@ def label_energy(
     project's.
 
     Raises:
-        ValueError: if the labels do not fit, are the same for all samples, or k is out of range.
+        ValueError: if the labels do not fit, are the same for all samples, k is out of range, or an
+            eigenfunction is zero.
     """
     labels = torch.as_tensor(y).detach().cpu().double()
     size = float(labels.norm())
@@ -83,7 +84,10 @@ def label_energy(
     norm = labels @ labels
     if norm <= (1e-12 * size) ** 2:
         raise ValueError("the labels are the same for all samples, so they have no energy.")
-    leading = functions[:, :k] / np.linalg.norm(functions[:, :k], axis=0)
+    lengths = np.linalg.norm(functions[:, :k], axis=0)
+    if not lengths.all():
+        raise ValueError("one of the eigenfunctions is zero, so it has no direction.")
+    leading = functions[:, :k] / lengths
     return float(((labels @ leading) ** 2).sum() / norm)
 
 

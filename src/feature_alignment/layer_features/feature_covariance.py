@@ -5,7 +5,7 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from typing import Any
@@ -34,6 +34,7 @@ from feature_alignment.gradients.model_function import (
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.layer_features.feature_matrices import (
+    FeaturePair,
     average_gradient_outer_product,
     feature_pair,
     neural_feature_matrix,
@@ -101,10 +102,13 @@ class FeatureMatrices:
         # In float64, since squares of small changes would underflow in float32.
         weight = self.weight_matrix.double()
         uncentred = feature_pair(weight, self.covariance)
-        values = {
-            "nfc": uncentred.correlation(),
-            "nfc_mean_subtracted": uncentred.correlation(subtract_mean=True),
-        }
+        values = {"nfc": uncentred.correlation()}
+
+        def add(name: str, pair: FeaturePair, subtract_mean: bool = False) -> None:
+            with suppress(ValueError):  # a 1 × 1 matrix less its mean, or a change of dead units
+                values[name] = pair.correlation(subtract_mean)
+
+        add("nfc_mean_subtracted", uncentred, True)
         if self.initial_weight is None:
             return values
         initial = self.initial_weight.double()
@@ -112,14 +116,14 @@ class FeatureMatrices:
         centred = feature_pair(change, self.covariance)
         values["centred_uncentred_ratio"] = centred.inner / uncentred.inner
         values["weight_change"] = float(change.norm() / weight.norm())
-        if change.any():
-            values["centred_nfc"] = centred.correlation()
-            values["centred_nfc_mean_subtracted"] = centred.correlation(subtract_mean=True)
+        add("centred_nfc", centred)
+        add("centred_nfc_mean_subtracted", centred, True)
         if self.tangent_change is not None and self.tangent_change.any():
             double_centred = feature_pair(change, self.tangent_change)
-            values["double_centred_nfc"] = double_centred.correlation()
-            values["double_centred_ratio"] = double_centred.inner / centred.inner
-            values["ptk_centred_nfc"] = feature_pair(initial, self.tangent_change).correlation()
+            add("double_centred_nfc", double_centred)
+            if centred.inner > 0:
+                values["double_centred_ratio"] = double_centred.inner / centred.inner
+            add("ptk_centred_nfc", feature_pair(initial, self.tangent_change))
         return values
 
     @property

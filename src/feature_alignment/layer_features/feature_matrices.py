@@ -6,6 +6,9 @@ from math import sqrt
 import numpy as np
 import torch
 
+ROUNDING = 1e-14
+"""What is left of a squared norm once the mean is subtracted is below it by rounding alone."""
+
 
 def preactivation_tangent_kernel(gradients: torch.Tensor) -> torch.Tensor:
     """PTK 𝒦(x_i, x_j) = ∂f(x_i)/∂h_ℓ · ∂f(x_j)/∂h_ℓ, (n, n), of δ = ∂f/∂h_ℓ (n, c, k).
@@ -96,14 +99,15 @@ class FeaturePair:
         Raises:
             ValueError: if F or G is zero, once its mean is subtracted.
         """
-        inner, squares = self.inner, [norm * norm for norm in self.norms]
+        inner, whole = self.inner, [norm * norm for norm in self.norms]
+        squares = whole
         if subtract_mean:
             inner -= self.entries * self.means[0] * self.means[1]
             squares = [
                 square - self.entries * mean**2
                 for square, mean in zip(squares, self.means, strict=True)
             ]
-        if min(squares) <= 0:
+        if any(s <= ROUNDING * w for s, w in zip(squares, whole, strict=True)):
             raise ValueError(
                 "the correlation with a zero matrix, or one of equal entries, is not defined; "
                 "changes of weights are zero before training, so measure them from step 1."

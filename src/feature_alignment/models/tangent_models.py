@@ -26,7 +26,7 @@ class TangentModel(nn.Module):
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code.
 
     Raises:
-        ValueError: if the network has another kind of layer, or the mode is unknown.
+        ValueError: if the network has another kind of layer, or one twice, or the mode is unknown.
     """
 
     def __init__(self, network: nn.Sequential, mode: str) -> None:
@@ -35,6 +35,8 @@ class TangentModel(nn.Module):
             raise ValueError(f"mode: {mode!r} is not one of {', '.join(MODES)}.")
         self.network = copy.deepcopy(network).requires_grad_(False)
         self.updates = nn.ModuleDict()
+        if len(self.network) != len(dict(self.network.named_children())):
+            raise ValueError("network: a layer is used twice; give each place a layer of its own.")
         for place, layer in self.network.named_children():
             if isinstance(layer, nn.Linear | nn.Conv2d):
                 self.updates[place] = _update(layer, mode)

@@ -1,5 +1,6 @@
 """A probe of the tangent kernel's spectrum and of its alignment with the labels."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.gradients.samples import ModelInput
+from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.alignment import (
     LabelAlignmentForm,
     kernel_alignment,
@@ -21,6 +22,8 @@ from feature_alignment.kernels.spectrum import effective_rank, trace_ratio
 from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
+
+log = logging.getLogger(__name__)
 
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
 """The k of the trace ratios T_k; the paper plots several, and speaks of T_40."""
@@ -39,10 +42,18 @@ class Batch:
         x: inputs (n, …), on the model's device.
         y: labels (n, c), one-hot for classes, or class numbers (n,); None where no alignment is
             wanted.
+
+    Raises:
+        ValueError: if there are more or fewer labels than samples.
     """
 
     x: ModelInput
     y: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        n = len(as_samples(self.x))
+        if self.y is not None and len(self.y) != n:
+            raise ValueError(f"y: {len(self.y)} labels for {n} samples.")
 
 
 class TangentKernelProbe:
@@ -62,6 +73,8 @@ class TangentKernelProbe:
         spectrum: whether eigenvalues are wanted, which cost (n·c)³.
         layers: whether layers' alignments are wanted.
         uncentred: whether `effective_rank_uncentred`, the raw kernel's, is wanted, too.
+        partial: whether a layer without an alignment, as one that is not used, is left out and
+            logged, and does not end the measurement.
         options: further arguments of `tangent_kernel`, such as `output`.
     """
 
@@ -72,10 +85,12 @@ class TangentKernelProbe:
         spectrum: bool = True,
         layers: bool = False,
         uncentred: bool = False,
+        partial: bool = False,
         **options: Any,
     ) -> None:
         self._batches, self._options = dict(batches), options
         self._spectrum, self._layers, self._uncentred = spectrum, layers, uncentred
+        self._partial = partial
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every batch, one after the other.
@@ -94,8 +109,14 @@ class TangentKernelProbe:
                 forms = [
                     form for form in FORMS if layer == WHOLE_NETWORK or form in FORMS_OF_LAYERS
                 ]
-                with _told(step, layer, split):
-                    alignments = label_alignments(gram, batch.y, forms)
+                try:
+                    with _told(step, layer, split):
+                        alignments = label_alignments(gram, batch.y, forms)
+                except TrainingDivergedError as error:
+                    if layer == WHOLE_NETWORK or not self._partial:
+                        raise
+                    log.info("%s", error)
+                    continue
                 rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
             if self._spectrum:
                 with _told(step, WHOLE_NETWORK, split):
