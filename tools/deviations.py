@@ -19,7 +19,8 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import pandas as pd
 from evidence import EVIDENCE, ROOT, all_packed
@@ -32,8 +33,8 @@ from feature_alignment.pipeline.report.wording import NOTHING, measured_text
 PAPERS = "src/feature_alignment/papers"
 TEXTS = ("README.md", "docs/*.md", f"{PAPERS}/*/deviations.md")
 TIES = ("when", "where")
-VALUES = ("ours", "mean", "theirs", "seeds", "votes", "verdict", "at", "robust", "cell")
-OF_CLAIMS = set(VALUES) - {"cell"}
+VALUES = ("ours", "mean", "theirs", "seeds", "votes", "verdict", "at", "robust", "cell", "count")
+OF_CLAIMS = set(VALUES) - {"cell", "count"}
 MARK = re.compile(r"<!--(\w+)((?: .*?)?)-->")
 VALUE = re.compile(rf"<!--({'|'.join(VALUES)}) (.*?)-->(.*?)<!---->")
 ROW = re.compile(r"^(\|.*<!--row ([^|]*?)-->.*)\|([^|]*)\|([^|]*)\|$")
@@ -54,17 +55,25 @@ class Filler:
 
     def _line(self, number: int, line: str) -> str:
         known = {*VALUES, *TIES, "row"}
-        try:
-            for name, words in MARK.findall(line):
-                if name not in known:
-                    raise UserError(f"{name}: no such mark; {suggestion(name, sorted(known))}.")
-                if name in TIES:
-                    self._ask(name, words)
-            line = VALUE.sub(lambda found: self._value(*found.groups()), line)
-            return ROW.sub(lambda found: self._row(*found.groups()[:2]), line)
-        except UserError as error:
-            self.faults.append(f"line {number}: {error}")
-            return line
+
+        def said(answer: Callable[[re.Match[str]], str], found: re.Match[str]) -> str:
+            try:
+                return answer(found)
+            except UserError as error:
+                self.faults.append(f"line {number}: {error}")
+                return found[0]
+
+        for found in MARK.finditer(line):
+            if found[1] in TIES:
+                said(lambda tie: self._ask(*tie.groups()), found)
+            elif found[1] not in known:
+                allowed = suggestion(found[1], sorted(known))
+                self.faults.append(f"line {number}: {found[1]}: no such mark; {allowed}.")
+            elif not (ROW if found[1] == "row" else VALUE).search(line):
+                where = "in a table's row" if found[1] == "row" else "before its <!---->"
+                self.faults.append(f"line {number}: {found[1]}: a mark stands {where}.")
+        line = VALUE.sub(partial(said, self._value), line)
+        return ROW.sub(partial(said, self._row), line)
 
     def _ask(self, name: str, words: str) -> str:
         arguments = shlex.split(words)
@@ -96,10 +105,12 @@ class Filler:
             raise UserError(f"@{name}: no such result in evidence/; {suggestion(name, known)}.")
         return Facts(packed, self.facts.evidence)
 
-    def _value(self, name: str, words: str, _before: str) -> str:
+    def _value(self, found: re.Match[str]) -> str:
+        name, words, _before = found.groups()
         return f"<!--{name} {words}-->{self._ask(name, words)}<!---->"
 
-    def _row(self, start: str, words: str) -> str:
+    def _row(self, found: re.Match[str]) -> str:
+        start, words, *_before = found.groups()
         arguments = shlex.split(words)
         facts = self._facts_at(arguments)
         unit = arguments[1] if len(arguments) == 2 else ""

@@ -155,7 +155,7 @@ class Facts:
             figure: the figure, such as "baratin2021_fig13".
             metric: the metric.
             where: what the rows have in other columns, as "depth=6"; and "take=last", "take=first",
-                "take=max" or "take=min" where a seed has several values, by step.
+                "take=max", "take=min" or "take=median" where a seed has several values, by step.
         """
         one = self.largest(figure)
         rows = pd.read_csv(one.folder / "tables" / f"{figure}.csv.gz")
@@ -212,7 +212,7 @@ class Facts:
             bound = float(self.claim(left)["paper_value"])
         else:
             bound = 0.0 if right == "0" else float(self.measured(right)["ours"])
-        if sign not in "<>" or not (mean < bound if sign == "<" else mean > bound):
+        if sign not in ("<", ">") or not (mean < bound if sign == "<" else mean > bound):
             _refuse(
                 f"{left}: is {number_text(mean)}, where the sentence is tied to {sign} "
                 f"{number_text(bound)} ({right}); revise the sentence."
