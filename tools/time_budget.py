@@ -10,7 +10,7 @@
 
 A run is expected to take what it took before (workflow/measured.csv), or else what the other
 points of its experiment took, or else the limit of a run. What is merged was made from the same
-settings and code, to the hash; Snakemake then makes tables, pictures and verdicts of it.
+settings, code and data, to the hash; Snakemake then makes tables, pictures and verdicts of it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from feature_alignment.pipeline.config import (
 from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.papers import add_papers, experiment_module, figure_named
 from feature_alignment.pipeline.plan import Plan, make_plan
-from feature_alignment.pipeline.proof import check_proof, read_provenance
+from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
 from feature_alignment.pipeline.spec import spec_hash
 
 WORKFLOW = Path("workflow")
@@ -205,7 +205,7 @@ def merge_runs(options: argparse.Namespace) -> None:
     """Put packed runs into their places, all that can be used; those finished here stay.
 
     Raises:
-        UserError: for the first run that is of other settings or code, or damaged.
+        UserError: for the first run that is of other settings, code or data, or damaged.
     """
     plan = configured(options)
     root = Path("results", plan.name, "runs")
@@ -220,6 +220,8 @@ def merge_runs(options: argparse.Namespace) -> None:
         folders = sorted({path.parent for path in Path(unpacked).glob("*/*/*")})
         for folder in folders:
             _check(plan, folder, options.file)
+        finished = [folder for folder in folders if not (folder / SCRATCH).exists()]
+        _check_data(plan, finished, options.file)
         for folder in folders:
             run = folder.parent.name, folder.name
             target = root.joinpath(*run)
@@ -252,6 +254,22 @@ def _check(plan: Plan, folder: Path, file: Path) -> None:
             f"{about}: made from other {other} than are planned here; give the same --config, and "
             "merge it in a checkout of the commit that its provenance.json names."
         )
+
+
+def _check_data(plan: Plan, folders: Iterable[Path], file: Path) -> None:
+    """Refuse runs whose data are not here: Snakemake would prepare them, and make the runs again."""
+    records = (read_provenance(folder / "provenance.json") for folder in folders)
+    read = {pair for record in records for pair in record["inputs"].items()}
+    here = {(Path("results", plan.name, name), written) for name, written in read}
+    missing = sorted({str(data) for data, _ in here if not data.exists()})
+    if missing:
+        raise UserError(
+            f"{file}: its runs have read data that are not here; make them first, with the same "
+            f"--config: snakemake --cores 1 {' '.join(missing)}"
+        )
+    for data, written in sorted(here):
+        if sha256_of(data) != written:
+            raise UserError(f"{file}: its runs have read another {data} than is here.")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,0 +1,63 @@
+"""Which runs are packed and merged, told by files in the place of runs; see tests/workflow, too."""
+
+import json
+
+import pytest
+
+from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.papers import experiment_module
+from feature_alignment.pipeline.proof import sha256_of
+from feature_alignment.pipeline.spec import spec_hash
+
+RUN, OTHER = ("example2030_coin", "fair"), ("example2030_descent", "default")
+SMOKE = ("--config", "preset=smoke")
+
+
+@pytest.fixture(autouse=True)
+def checkout(root, tmp_path, monkeypatch):
+    """A working directory without results, and with all that a plan is made of."""
+    monkeypatch.chdir(tmp_path)
+    for part in ("workflow", "config.yaml"):
+        (tmp_path / part).symlink_to(root / part)
+
+
+def finish(tool, plan, run, text="", library=None, **inputs):
+    """What a finished run leaves; its folder."""
+    folder = tool.folder_of(plan, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in tool.FILES[:-1]:
+        (folder / name).write_text(text)
+    code = closure_hash("feature_alignment.pipeline.run", experiment_module(run[0]))
+    record = {
+        "spec_sha256": spec_hash(plan.specs[run]),
+        "library_sha256": library or code,
+        "inputs": inputs,
+        "outputs": {name: sha256_of(folder / name) for name in tool.FILES[:-1]},
+    }
+    (folder / "provenance.json").write_text(json.dumps(record))
+    return folder
+
+
+def packed(tool, plan, tmp_path):
+    """A pack of what is there, which is moved out of the way."""
+    tool.pack(plan, tmp_path / "pack.tar.gz")
+    (tmp_path / "results").rename(tmp_path / "elsewhere")
+    return str(tmp_path / "pack.tar.gz")
+
+
+def test_runs_are_merged_beside_the_data_that_they_have_read(tool, smoke_plan, tmp_path, capsys):
+    data = tmp_path / "results" / "smoke" / "data" / "toy.npz"
+    data.parent.mkdir(parents=True)
+    data.write_text("data")
+    folder = finish(tool, smoke_plan, RUN, **{"data/toy.npz": sha256_of(data)})
+    pack = packed(tool, smoke_plan, tmp_path)
+    assert tool.main(["merge", pack, *SMOKE]) == 1
+    assert "snakemake --cores 1 results/smoke/data/toy.npz\n" in capsys.readouterr().err
+    data.parent.mkdir()
+    data.write_text("other data")
+    assert tool.main(["merge", pack, *SMOKE]) == 1
+    assert "read another results/smoke/data/toy.npz than is here" in capsys.readouterr().err
+    assert not folder.exists()
+    data.write_text("data")
+    assert tool.main(["merge", pack, *SMOKE]) == 0
+    assert (folder / "provenance.json").exists()
