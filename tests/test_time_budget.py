@@ -61,3 +61,16 @@ def test_runs_are_merged_beside_the_data_that_they_have_read(tool, smoke_plan, t
     data.write_text("data")
     assert tool.main(["merge", pack, *SMOKE]) == 0
     assert (folder / "provenance.json").exists()
+
+
+def test_what_is_not_as_planned_is_neither_packed_nor_kept(tool, smoke_plan, tmp_path, capsys):
+    finish(tool, smoke_plan, RUN, "good")
+    finish(tool, smoke_plan, OTHER, library="old")
+    pack = packed(tool, smoke_plan, tmp_path)
+    stale = finish(tool, smoke_plan, RUN, "stale", library="old")
+    assert tool.main(["merge", pack, *SMOKE]) == 0
+    assert capsys.readouterr().out == "example2030_coin/fair: finished\n"
+    assert (stale / "metrics.csv").read_text() == "good"
+    assert tool.is_finished(smoke_plan, RUN)
+    (stale / "metrics.csv").unlink()
+    assert not tool.is_finished(smoke_plan, RUN)

@@ -78,14 +78,15 @@ def other_than_planned(plan: Plan, run: Run, provenance: Path) -> str:
     return "" if record["library_sha256"] == closure_hash(*modules) else "code"
 
 
+def is_finished(plan: Plan, run: Run) -> bool:
+    """Whether a run has all its files, of the plan's settings and this checkout's code."""
+    files = [folder_of(plan, run) / name for name in FILES]
+    return all(file.exists() for file in files) and not other_than_planned(plan, run, files[-1])
+
+
 def unfinished(plan: Plan, figure: str) -> list[Run]:
-    """The runs of a figure that have no result of the plan's settings and this checkout's code."""
-    files = {run: folder_of(plan, run) / "provenance.json" for run in plan.runs_of(figure)}
-    return [
-        run
-        for run, file in files.items()
-        if not file.exists() or other_than_planned(plan, run, file)
-    ]
+    """The runs of a figure that are still to be made."""
+    return [run for run in plan.runs_of(figure) if not is_finished(plan, run)]
 
 
 def expected_minutes(plan: Plan) -> dict[Run, float]:
@@ -190,12 +191,13 @@ def pack(plan: Plan, file: Path) -> None:
     """Pack the finished runs of a result, and the saved states of the others."""
     with whole_file(file) as partial, tarfile.open(partial, "w:gz") as archive:
         for run in sorted(plan.specs):
-            for path in _parts(folder_of(plan, run)):
+            for path in _parts(plan, run):
                 archive.add(path, path.relative_to(Path("results", plan.name, "runs")))
 
 
-def _parts(folder: Path) -> Iterator[Path]:
-    if (folder / "provenance.json").exists():
+def _parts(plan: Plan, run: Run) -> Iterator[Path]:
+    folder = folder_of(plan, run)
+    if is_finished(plan, run):
         yield from (folder / name for name in FILES)
     else:
         yield from sorted((folder / SCRATCH).glob("*.pt"))
@@ -222,11 +224,12 @@ def merge_runs(options: argparse.Namespace) -> None:
             _check(plan, folder, options.file)
         finished = [folder for folder in folders if not (folder / SCRATCH).exists()]
         _check_data(plan, finished, options.file)
+        merged = []
         for folder in folders:
             run = folder.parent.name, folder.name
             target = root.joinpath(*run)
             target.mkdir(parents=True, exist_ok=True)
-            if (target / "provenance.json").exists():
+            if is_finished(plan, run):
                 print(f"{'/'.join(run)}: is finished here, and stays")
             elif (folder / SCRATCH).exists():
                 (target / SCRATCH).mkdir(exist_ok=True)
@@ -237,7 +240,16 @@ def merge_runs(options: argparse.Namespace) -> None:
                 for name in FILES:
                     os.utime(folder / name)  # newer than the data it was made from
                     (folder / name).replace(target / name)
+                    merged.append(str(target / name))
                 print(f"{'/'.join(run)}: finished")
+    _forget(merged)
+
+
+def _forget(files: Sequence[str]) -> None:
+    """Remove what Snakemake knows of the files that stood in the place of these, if anything."""
+    if files and Path(".snakemake").exists():
+        command = [sys.executable, "-m", "snakemake", "--cleanup-metadata", *files]
+        subprocess.run(command, capture_output=True, check=False)
 
 
 def _check(plan: Plan, folder: Path, file: Path) -> None:
@@ -257,7 +269,7 @@ def _check(plan: Plan, folder: Path, file: Path) -> None:
 
 
 def _check_data(plan: Plan, folders: Iterable[Path], file: Path) -> None:
-    """Refuse runs whose data are not here: Snakemake would prepare them, and make the runs again."""
+    # Data that Snakemake prepares after the merge would have it make the merged runs again.
     records = (read_provenance(folder / "provenance.json") for folder in folders)
     read = {pair for record in records for pair in record["inputs"].items()}
     here = {(Path("results", plan.name, name), written) for name, written in read}
