@@ -1,5 +1,6 @@
 """Which runs are packed and merged, told by files in the place of runs; see tests/workflow, too."""
 
+import fcntl
 import json
 
 import pytest
@@ -74,3 +75,38 @@ def test_what_is_not_as_planned_is_neither_packed_nor_kept(tool, smoke_plan, tmp
     assert tool.is_finished(smoke_plan, RUN)
     (stale / "metrics.csv").unlink()
     assert not tool.is_finished(smoke_plan, RUN)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("mine.yaml", "- a\n", r"mine.yaml: holds ['a'] (list) where a mapping of keys is needed"),
+        ("config.yaml", "threads: 0\n", "config.yaml: threads: found 0, at least 1 is needed"),
+    ],
+)
+def test_a_mistake_in_a_config_file_names_it(tool, tmp_path, capsys, file, text, says):
+    (tmp_path / file).unlink(missing_ok=True)
+    (tmp_path / file).write_text(text)
+    given = ["--configfile", file] if file == "mine.yaml" else []
+    assert tool.main(["merge", "pack.tar.gz", *SMOKE, *given]) == 1
+    assert capsys.readouterr().err == f"Error: {says}.\n"
+
+
+def test_what_is_told_to_end_packs_first(tool, smoke_plan, tmp_path, monkeypatch):
+    finish(tool, smoke_plan, RUN)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tool, "_run", interrupted)
+    assert tool.main(["spend", "9", "--pack", "pack.tar.gz", *SMOKE]) == 130
+    assert (tmp_path / "pack.tar.gz").exists()
+
+
+def test_nothing_is_merged_into_a_result_that_is_being_made(tool, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "results" / "smoke"
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert tool.main(["merge", "pack.tar.gz", *SMOKE]) == 1
+    assert "results/smoke: is being made by another Snakemake" in capsys.readouterr().err

@@ -35,10 +35,11 @@ from feature_alignment.pipeline.config import (
     PRESETS,
     merge,
     read_entries,
-    read_yaml,
+    read_mapping,
     resolve_config,
 )
 from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import add_papers, experiment_module, figure_named
 from feature_alignment.pipeline.plan import Plan, make_plan
 from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
@@ -56,11 +57,12 @@ def configured(options: argparse.Namespace) -> Plan:
     """The plan of what the options configure, as Snakemake would plan it."""
     typed = read_entries(options.config)
     settings: dict[str, Any] = {}
-    for file in [Path("config.yaml"), *options.configfile]:
-        settings = merge(settings, read_yaml(file))
+    files = [Path("config.yaml"), *options.configfile]
+    for file in files:
+        settings = merge(settings, read_mapping(file))
     settings = merge(settings, typed)
     add_papers(settings.get("papers_path"))
-    config = resolve_config(settings, WORKFLOW, None, options.configfile, typed)
+    config = resolve_config(settings, WORKFLOW, None, files, typed)
     return make_plan(config, resolve_config({}, WORKFLOW, config.preset))
 
 
@@ -137,21 +139,23 @@ def spend(options: argparse.Namespace) -> int:
     base += ["--rerun-incomplete", *options.snakemake, *given, "--"]
     order = in_order(plan, options.first)
     minutes = expected_minutes(plan)
-    for figure in order:
-        runs = unfinished(plan, figure)
-        left = deadline - options.grace - time.monotonic()
-        if not runs or left <= 0:
-            continue
-        expected = sum(minutes[run] for run in runs)
-        print(
-            f"{figure}: {len(runs)} runs, some {expected:.0f} minutes of one process; "
-            f"{left / 60:.1f} minutes are left",
-            flush=True,
-        )
-        targets = [str(folder_of(plan, run) / "metrics.csv") for run in runs]
-        _run([*base, *targets], left, options.grace)
-    if options.pack:
-        pack(plan, options.pack)
+    try:
+        for figure in order:
+            runs = unfinished(plan, figure)
+            left = deadline - options.grace - time.monotonic()
+            if not runs or left <= 0:
+                continue
+            expected = sum(minutes[run] for run in runs)
+            print(
+                f"{figure}: {len(runs)} runs, some {expected:.0f} minutes of one process; "
+                f"{left / 60:.1f} minutes are left",
+                flush=True,
+            )
+            targets = [str(folder_of(plan, run) / "metrics.csv") for run in runs]
+            _run([*base, *targets], left, options.grace)
+    finally:  # also when it is told to end
+        if options.pack:
+            pack(plan, options.pack)
     runs_left = {run for figure in order for run in unfinished(plan, figure)}
     print(f"{len(runs_left)} runs of {plan.name} are left")
     return len(runs_left)
@@ -207,10 +211,12 @@ def merge_runs(options: argparse.Namespace) -> None:
     """Put packed runs into their places, all that can be used; those finished here stay.
 
     Raises:
-        UserError: for the first run that is of other settings, code or data, or damaged.
+        UserError: for the first run that is of other settings, code or data, or damaged; or if
+            Snakemake is making the result.
     """
     plan = configured(options)
     root = Path("results", plan.name, "runs")
+    lock_result(root.parent)
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root.parent) as unpacked:
         try:

@@ -96,4 +96,7 @@ def test_a_file_that_is_no_pack_is_one_sentence(root, pipeline, tmp_path, conten
     refused = tool(root, pipeline, "merge", pack, "--config", "preset=smoke")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert refused.stderr.startswith(f"Error: {pack}: no pack of runs that can be read")
-    assert [path.name for path in (pipeline.folder / "results/smoke").iterdir()] == ["runs"]
+    assert {path.name for path in (pipeline.folder / "results/smoke").iterdir()} == {
+        ".lock",
+        "runs",
+    }

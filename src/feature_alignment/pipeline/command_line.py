@@ -17,7 +17,7 @@ from feature_alignment.pipeline.config import (
     config_model,
     describe_keys,
     merge,
-    read_yaml,
+    read_mapping,
     resolve_config,
 )
 from feature_alignment.pipeline.dictionary import PAGE, page
@@ -63,10 +63,7 @@ def _configured(function: Callable[[argparse.Namespace], None], options: Any) ->
     options.files = [file for file in [Path("config.yaml")] if file.exists()] + further
     options.settings = {}
     for file in options.files:
-        found = read_yaml(file)
-        if not isinstance(found, dict):
-            raise UserError(f"{file}: holds no mapping of keys to values.")
-        options.settings = merge(options.settings, found)
+        options.settings = merge(options.settings, read_mapping(file))
     add_papers(options.settings.get("papers_path"))
     function(options)
 
