@@ -275,7 +275,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
         case "selection":
             return f"found {kind(found)}; write all, or a list of different names"
         case wrong if wrong in _WANTED:
-            return f"found {kind(found)}, a value of type {_WANTED[wrong]} is needed{_hint(found)}"
+            return f"found {kind(found)}, a value of type {_WANTED[wrong]} is needed{_hint(found, _WANTED[wrong])}"
         case "value_error":
             return str(context["error"]).rstrip(".")
         case _:
@@ -292,11 +292,12 @@ def kind(value: Any) -> str:
     return f"{shortened(value)} ({names.get(type(value), type(value).__name__)})"
 
 
-def _hint(found: Any) -> str:
+def _hint(found: Any, wanted: str) -> str:
     """What to write for a number that YAML reads as text, such as 1e-3."""
     try:
         number = float(found) if isinstance(found, str) else math.nan
     except ValueError:
         number = math.nan
-    told = f"; YAML reads {shortened(found)[1:-1]} as text: write {number!r}"
+    shown = int(number) if wanted == "integer" and number.is_integer() else number
+    told = f"; YAML reads {shortened(found)[1:-1]} as text: write {shown!r}"
     return told if math.isfinite(number) else ""
