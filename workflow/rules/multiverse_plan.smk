@@ -6,7 +6,6 @@ from feature_alignment.pipeline.multiverse.design import block_specs, load_multi
 from feature_alignment.pipeline.spec import datasets_used
 
 MULTIVERSES = one_sentence(load_multiverses)
-GROUP_FILES = ("universes.csv", "claims.csv", "effects.csv")
 
 
 @cache
