@@ -66,8 +66,8 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
 
     Raises:
         UserError: if a file is not as its job wrote it, the code was that of a dirty checkout or of
-            several versions, the verdicts are those of other tables, or a dataset is a stand-in that
-            has not been named.
+            several versions, the verdicts are those of other tables, or a dataset is a stand-in
+            that has not been named.
     """
     with contextlib.chdir(at):
         verify(name)

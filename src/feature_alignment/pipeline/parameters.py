@@ -275,7 +275,8 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
         case "selection":
             return f"found {kind(found)}; write all, or a list of different names"
         case wrong if wrong in _WANTED:
-            return f"found {kind(found)}, a value of type {_WANTED[wrong]} is needed{_hint(found, _WANTED[wrong])}"
+            wanted = _WANTED[wrong]
+            return f"found {kind(found)}, a value of type {wanted} is needed{_hint(found, wanted)}"
         case "value_error":
             return str(context["error"]).rstrip(".")
         case _:
