@@ -1,6 +1,7 @@
 """What a user types: presets, selections, named targets, and mistakes."""
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
@@ -68,6 +69,17 @@ def test_a_config_that_is_no_yaml_mapping_stops_without_a_traceback(fresh, tmp_p
 @pytest.mark.parametrize("preset", ["smoke", "quick", "laptop", "workstation", "paper"])
 def test_every_preset_plans_every_figure(fresh, preset):
     assert fresh.planned("--config", f"preset={preset}")["figure"] == number_of_figures()
+
+
+def test_a_presets_result_that_is_asked_for_by_its_path_is_locked(fresh):
+    folder = fresh.folder / "results" / "smoke"
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = fresh.run("--cores", "1", "--", "results/smoke/runs/example2030_coin/fair/spec.json")
+    assert done.returncode != 0
+    assert "results/smoke: is being made by another Snakemake" in done.stdout + done.stderr
+    assert not (fresh.folder / "results" / "quick" / ".lock").exists()
 
 
 def test_every_paper_is_a_target(fresh):
@@ -155,6 +167,18 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
             "nothing makes .* 'results/quick/runs/example2030_coin/fair/metrics.csv'",
         ),
         ("results/quick/data/mnist.torch.npz", "nothing makes .*mnist.torchvision.npz'"),
+        (
+            "--config name=wide -- figures/quick/example2030_fig1.pdf",
+            "nothing makes .* 'figures/wide/example2030_fig1.pdf'",
+        ),
+        (
+            "results/quick/multiverse/descent/0.zip",
+            "multiverse: unknown group 'descent'; .*example2030_descent",
+        ),
+        (
+            "results/quick/multiverse/example2030_descent/99.zip",
+            "multiverse: example2030_descent has no block 99; its last is [0-9]",
+        ),
     ],
 )
 def test_a_mistake_in_what_is_asked_for_is_one_sentence(fresh, typed, says):
