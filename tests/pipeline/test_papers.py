@@ -323,6 +323,19 @@ def test_a_function_that_fails_by_hand_is_told_in_one_sentence(
     assert len(shown.splitlines()) < 20
 
 
+def test_an_experiment_runs_before_a_figure_shows_it(root, folder, monkeypatch, capsys):
+    for name in ("figures", "claims.yaml", "multiverse.yaml"):
+        (folder / name).rename(folder / f"later_{name}")
+    (folder / "figures").mkdir()
+    (folder / "figures" / "__init__.py").touch()
+    (folder.parent / "workflow").symlink_to(root / "workflow")
+    monkeypatch.chdir(folder.parent)
+    main(["run", f"{KEY}/coin", "--preset", "smoke"])
+    made = capsys.readouterr().out.strip()
+    assert made == f"results/by_hand/smoke/runs/{KEY}_coin/default/metrics.csv"
+    assert (folder.parent / made).exists()
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [

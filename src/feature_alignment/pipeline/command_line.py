@@ -22,8 +22,8 @@ from feature_alignment.pipeline.config import (
 )
 from feature_alignment.pipeline.dictionary import PAGE, page
 from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
-from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan
-from feature_alignment.pipeline.spec import canonical_json, dataset_keys
+from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan, spec_without_figure
+from feature_alignment.pipeline.spec import Spec, canonical_json, dataset_keys
 
 WORKFLOW = Path("workflow")
 BY_HAND = Path("results") / "by_hand"
@@ -89,19 +89,19 @@ def _name(target: str, allowed: Iterable[str], what: str) -> str:
 def _run(options: argparse.Namespace) -> None:
     experiment = _name(options.target, all_parameters(), "experiment")
     plan = _plan(options)
-    points = [point for name, point in plan.specs if name == experiment]
-    point = _name(options.point or points[0], points, f"point of {experiment}")
-    folder = _run_by_hand(plan, experiment, point)
+    specs = {point: spec for (name, point), spec in plan.specs.items() if name == experiment}
+    specs = specs or {"default": spec_without_figure(experiment, plan.config)}
+    point = _name(options.point or next(iter(specs)), specs, f"point of {experiment}")
+    folder = _run_by_hand(plan, specs[point])
     print(f"{folder}/metrics.csv")
 
 
-def _run_by_hand(plan: Plan, experiment: str, point: str) -> Path:
+def _run_by_hand(plan: Plan, spec: Spec) -> Path:
     from feature_alignment.pipeline.run import run_experiment, write_result
 
-    spec = plan.specs[experiment, point]
     data = [_prepared(plan.config, spec["data"][key]["name"]) for key in dataset_keys(spec)]
     result = run_experiment(spec, *data)
-    folder = BY_HAND / plan.name / "runs" / experiment / point
+    folder = BY_HAND / plan.name / "runs" / spec["experiment"] / spec["point"]
     with (
         whole_file(folder / "spec.json") as about,
         whole_file(folder / "metrics.csv") as rows,
@@ -133,7 +133,7 @@ def _figure(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import draw_figure, make_table
 
     figure, plan = _figure_and_plan(options)
-    folders = {point: _run_by_hand(plan, name, point) for name, point in plan.runs_of(figure)}
+    folders = {run[1]: _run_by_hand(plan, plan.specs[run]) for run in plan.runs_of(figure)}
     folder = BY_HAND / plan.name / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     files = {suffix: folder / f"{figure}.{suffix}" for suffix in ("csv", "npz", "pdf", "png")}
