@@ -294,8 +294,16 @@ def test_a_figure_can_be_made_and_remade_without_snakemake(pipeline):
     table = "results/smoke/tables/example2030_fig2.csv"
     for command, file in (("table", table), ("draw", target)):
         (pipeline.folder / file).unlink()
-        assert python(pipeline, command, "example2030/fig2", "--preset", "smoke").returncode == 0
+        done = python(pipeline, command, "example2030/fig2", "--preset", "smoke")
+        assert (done.returncode, done.stderr) == (0, "")
         assert (pipeline.folder / file).read_bytes() == expected[file]
+    (pipeline.folder / "mine.yaml").write_text("experiments: {example2030_descent: {steps: 7}}\n")
+    for command in ("table", "draw"):
+        given = ("example2030/fig2", "--preset", "smoke", "--configfile", "mine.yaml")
+        other = python(pipeline, command, *given)
+        assert other.returncode == 1
+        assert re.search(r"provenance.json: was made with other settings; give", other.stderr)
+    assert pipeline.results() == expected
 
 
 def test_one_run_and_the_keys_of_its_configuration_by_hand(fresh):

@@ -1,6 +1,7 @@
 """One experiment or figure without Snakemake, as under a debugger; and help on the configuration.
 
-What is run by hand goes to `results/by_hand`, so that it never stands in for a workflow's result.
+What is run by hand goes to `results/by_hand`, so that it never stands in for a workflow's result;
+`table` and `draw` make files of such a result again, of its own runs and tables.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from feature_alignment.pipeline.config import (
 from feature_alignment.pipeline.dictionary import PAGE, page
 from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan, spec_without_figure
+from feature_alignment.pipeline.proof import read_provenance
 from feature_alignment.pipeline.spec import Spec, canonical_json, dataset_keys
 
 WORKFLOW = Path("workflow")
@@ -155,6 +157,16 @@ def _check_made(paths: Sequence[Path], figure: str, plan: Plan) -> None:
             raise UserError(f"{path}: does not exist; make it with `{made_by}`.")
 
 
+def _check_settings(path: Path, spec: Spec, figure: str, plan: Plan) -> None:
+    made = read_provenance(path)["spec"]
+    # What the ledger says of a figure may change; it is drawn with what is there now.
+    if any(made.get(key) != value for key, value in spec.items() if key != "claims"):
+        raise UserError(
+            f"{path}: was made with other settings; give those with --preset and --configfile, or "
+            f"make it again with `snakemake --cores all figures/{plan.name}/{figure}.pdf`."
+        )
+
+
 def _table(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import make_table
 
@@ -162,6 +174,10 @@ def _table(options: argparse.Namespace) -> None:
     root = Path("results") / plan.name
     folders = {point: root / "runs" / name / point for name, point in plan.runs_of(figure)}
     _check_made([folder / "metrics.csv" for folder in folders.values()], figure, plan)
+    for run in plan.runs_of(figure):
+        _check_settings(
+            root.joinpath("runs", *run, "provenance.json"), plan.specs[run], figure, plan
+        )
     table, arrays = _table_files(figure, plan)
     with whole_file(table) as partial_table, whole_file(arrays) as partial_arrays:
         make_table(plan.figure_spec(figure), folders, partial_table, partial_arrays)
@@ -175,8 +191,9 @@ def _draw(options: argparse.Namespace) -> None:
     files = _table_files(figure, plan)
     _check_made(files, figure, plan)
     pictures = [Path("figures") / plan.name / f"{figure}.{kind}" for kind in ("pdf", "png")]
-    pictures[0].parent.mkdir(parents=True, exist_ok=True)
-    draw_figure(plan.figure_spec(figure), *files, pictures)
+    spec, made = plan.figure_spec(figure), pictures[0].with_name(f"{figure}.provenance.json")
+    _check_settings(made, spec, figure, plan)
+    draw_figure(spec, *files, pictures)
     print(*pictures, sep="\n")
 
 
