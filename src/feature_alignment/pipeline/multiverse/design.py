@@ -157,9 +157,10 @@ def universes(name: str, group: Multiverse, config: Config) -> list[Universe]:
             a value is not allowed.
     """
     if config.preset not in group.sizes:
+        why = f": {group.why.rstrip('.')}" if group.why else ""
         raise UserError(
-            f"multiverse: {name} is not run at preset {config.preset}"
-            f"{': ' + group.why.rstrip('.') if group.why else ''}; allowed: {', '.join(group.sizes)}."
+            f"multiverse: {name} is not run at preset {config.preset}{why}; "
+            f"allowed: {', '.join(group.sizes)}."
         )
     size, paper = group.sizes[config.preset], name.partition("_")[0]
     changes = {f"{paper}_{experiment}": keys for experiment, keys in size.changes.items()}
