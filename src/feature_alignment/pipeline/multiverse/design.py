@@ -199,12 +199,8 @@ def _settings(name: str, changed: Mapping[str, Any], plain: Mapping[str, Any]) -
         plain = merge(plain, value)
     return Settings(
         {
-            experiment: check(
-                parameters_of(experiment),
-                values,
-                lambda _, e=experiment: f"multiverse: {name}: {e}",
-            )
-            for experiment, values in plain.items()
+            key: check(parameters_of(key), values, lambda _, key=key: f"multiverse: {name}: {key}")
+            for key, values in plain.items()
         }
     )
 
