@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BeforeValidator, Field, create_model
@@ -22,6 +22,8 @@ from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
 from feature_alignment.pipeline.parameters import (
+    PRESETS,
+    Preset,
     Section,
     check,
     keys_of,
@@ -29,8 +31,6 @@ from feature_alignment.pipeline.parameters import (
     refuse_what_figures_set,
 )
 
-Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
-PRESETS: tuple[str, ...] = get_args(Preset)
 RESERVED_NAMES = ("by_hand", "logs")
 """Folders in `results` that are no result's."""
 _MOST_VALUES, _DEEPEST = 100_000, 40

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.parameters import PRESETS
 
 
 def sha256_of(file: Path) -> str:
@@ -94,8 +95,6 @@ def verdicts_file(name: str) -> Path:
 
 def making(name: str) -> str:
     """The option of Snakemake that makes a result of this name."""
-    from feature_alignment.pipeline.config import PRESETS  # jobs do without it
-
     return f"--config {'preset' if name in PRESETS else 'name'}={name}"
 
 
