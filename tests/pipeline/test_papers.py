@@ -224,6 +224,11 @@ MISTAKES = {
         ("{comparator: near}", "{comparator: above, why: x}"),
         FIRST + r"criterion\.low: missing",
     ),
+    "preset that is a list": (
+        "presets/smoke.yaml",
+        ("coin:\n  throws: 200\ndescent:\n  steps: 20", "- coin"),
+        r"presets/smoke\.yaml: holds \['coin'\] \(list\) where a mapping of keys is needed",
+    ),
     "claim twice": (LEDGER, ("fig1.bent_share", "fig1.fair_share"), FIRST + "id: used twice"),
     "broken ledger": (LEDGER, ("claims:", "claims: ["), r"claims\.yaml: is not valid YAML"),
     "key that is a list": (LEDGER, ("    place: Figure 2", "    [a]: b"), "is not valid YAML"),
