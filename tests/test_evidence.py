@@ -89,7 +89,8 @@ class Made:
         self.record(self.results / "data" / "mnist.provenance.json", {}, files, ("d",), data=data)
         made = self.figures / f"{FIGURE}.provenance.json"
         self.record(made, {"figure": FIGURE}, [self.picture], library=figures_code)
-        self.record(self.results / "claims.provenance.json", spec, [self.claims], ("c",))
+        judged = {"inputs": {f"tables/{FIGURE}.csv": sha256_of(self.table)}}
+        self.record(self.results / "claims.provenance.json", spec, [self.claims], ("c",), **judged)
         return self
 
 
@@ -142,6 +143,12 @@ def test_the_crate_names_every_file_and_what_made_them(tool):
 def test_a_changed_file_is_refused(tool, made):
     made.finish().claims.write_text("id\n")
     with pytest.raises(UserError, match=r"claims\.csv: has been changed since"):
+        packed(tool, made)
+
+
+def test_verdicts_on_other_tables_are_refused(tool, made):
+    made.finish().table.write_text("step,value\n0,2\n")
+    with pytest.raises(UserError, match=rf"{FIGURE}\.csv: is not what the verdicts were judged on"):
         packed(tool, made)
 
 

@@ -35,7 +35,7 @@ from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.config import PRESETS
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_named, figure_order, paper_of, papers
-from feature_alignment.pipeline.proof import read_provenance, verdicts_file, verify
+from feature_alignment.pipeline.proof import read_provenance, sha256_of, verdicts_file, verify
 from feature_alignment.pipeline.report.wording import measured_text, number_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,7 +66,8 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
 
     Raises:
         UserError: if a file is not as its job wrote it, the code was that of a dirty checkout or of
-            several versions, or a dataset is a stand-in that has not been named.
+            several versions, the verdicts are those of other tables, or a dataset is a stand-in
+            that has not been named.
     """
     with contextlib.chdir(at):
         verify(name)
@@ -75,6 +76,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     made = read_provenance(verdicts.with_name("claims.provenance.json"))
     records = {path: read_provenance(path) for path in _records(results, figures)}
     _check_code(records)
+    _check_verdicts(made["inputs"], results)
     _check_data(made["spec"], set(stand_ins))
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -113,6 +115,16 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
             raise UserError(
                 f"{path}: was made by another version of the library than {other}; start Snakemake "
                 "again at one commit, which makes again what that changes."
+            )
+
+
+def _check_verdicts(inputs: dict[str, str], results: Path) -> None:
+    for name, judged in inputs.items():
+        file = results / name
+        if name.startswith("tables/") and not (file.exists() and sha256_of(file) == judged):
+            raise UserError(
+                f"{file}: is not what the verdicts were judged on; start Snakemake again with the "
+                "result's own settings."
             )
 
 

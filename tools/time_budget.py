@@ -10,7 +10,7 @@
 
 A run is expected to take what it took before (workflow/measured.csv), or else what the other
 points of its experiment took, or else the limit of a run. What is merged was made from the same
-settings and code, to the hash; Snakemake then makes tables, pictures and verdicts of it.
+settings, code and data, to the hash; Snakemake then makes tables, pictures and verdicts of it.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,14 @@ from feature_alignment.pipeline.config import (
     PRESETS,
     merge,
     read_entries,
-    read_yaml,
+    read_mapping,
     resolve_config,
 )
 from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import add_papers, experiment_module, figure_named
 from feature_alignment.pipeline.plan import Plan, make_plan
-from feature_alignment.pipeline.proof import check_proof, read_provenance
+from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
 from feature_alignment.pipeline.spec import spec_hash
 
 WORKFLOW = Path("workflow")
@@ -56,11 +57,12 @@ def configured(options: argparse.Namespace) -> Plan:
     """The plan of what the options configure, as Snakemake would plan it."""
     typed = read_entries(options.config)
     settings: dict[str, Any] = {}
-    for file in [Path("config.yaml"), *options.configfile]:
-        settings = merge(settings, read_yaml(file))
+    files = [Path("config.yaml"), *options.configfile]
+    for file in files:
+        settings = merge(settings, read_mapping(file))
     settings = merge(settings, typed)
     add_papers(settings.get("papers_path"))
-    config = resolve_config(settings, WORKFLOW, None, options.configfile, typed)
+    config = resolve_config(settings, WORKFLOW, None, files, typed)
     return make_plan(config, resolve_config({}, WORKFLOW, config.preset))
 
 
@@ -78,14 +80,15 @@ def other_than_planned(plan: Plan, run: Run, provenance: Path) -> str:
     return "" if record["library_sha256"] == closure_hash(*modules) else "code"
 
 
+def is_finished(plan: Plan, run: Run) -> bool:
+    """Whether a run has all its files, of the plan's settings and this checkout's code."""
+    files = [folder_of(plan, run) / name for name in FILES]
+    return all(file.exists() for file in files) and not other_than_planned(plan, run, files[-1])
+
+
 def unfinished(plan: Plan, figure: str) -> list[Run]:
-    """The runs of a figure that have no result of the plan's settings and this checkout's code."""
-    files = {run: folder_of(plan, run) / "provenance.json" for run in plan.runs_of(figure)}
-    return [
-        run
-        for run, file in files.items()
-        if not file.exists() or other_than_planned(plan, run, file)
-    ]
+    """The runs of a figure that are still to be made."""
+    return [run for run in plan.runs_of(figure) if not is_finished(plan, run)]
 
 
 def expected_minutes(plan: Plan) -> dict[Run, float]:
@@ -136,21 +139,23 @@ def spend(options: argparse.Namespace) -> int:
     base += ["--rerun-incomplete", *options.snakemake, *given, "--"]
     order = in_order(plan, options.first)
     minutes = expected_minutes(plan)
-    for figure in order:
-        runs = unfinished(plan, figure)
-        left = deadline - options.grace - time.monotonic()
-        if not runs or left <= 0:
-            continue
-        expected = sum(minutes[run] for run in runs)
-        print(
-            f"{figure}: {len(runs)} runs, some {expected:.0f} minutes of one process; "
-            f"{left / 60:.1f} minutes are left",
-            flush=True,
-        )
-        targets = [str(folder_of(plan, run) / "metrics.csv") for run in runs]
-        _run([*base, *targets], left, options.grace)
-    if options.pack:
-        pack(plan, options.pack)
+    try:
+        for figure in order:
+            runs = unfinished(plan, figure)
+            left = deadline - options.grace - time.monotonic()
+            if not runs or left <= 0:
+                continue
+            expected = sum(minutes[run] for run in runs)
+            print(
+                f"{figure}: {len(runs)} runs, some {expected:.0f} minutes of one process; "
+                f"{left / 60:.1f} minutes are left",
+                flush=True,
+            )
+            targets = [str(folder_of(plan, run) / "metrics.csv") for run in runs]
+            _run([*base, *targets], left, options.grace)
+    finally:  # also when it is told to end
+        if options.pack:
+            pack(plan, options.pack)
     runs_left = {run for figure in order for run in unfinished(plan, figure)}
     print(f"{len(runs_left)} runs of {plan.name} are left")
     return len(runs_left)
@@ -190,12 +195,13 @@ def pack(plan: Plan, file: Path) -> None:
     """Pack the finished runs of a result, and the saved states of the others."""
     with whole_file(file) as partial, tarfile.open(partial, "w:gz") as archive:
         for run in sorted(plan.specs):
-            for path in _parts(folder_of(plan, run)):
+            for path in _parts(plan, run):
                 archive.add(path, path.relative_to(Path("results", plan.name, "runs")))
 
 
-def _parts(folder: Path) -> Iterator[Path]:
-    if (folder / "provenance.json").exists():
+def _parts(plan: Plan, run: Run) -> Iterator[Path]:
+    folder = folder_of(plan, run)
+    if is_finished(plan, run):
         yield from (folder / name for name in FILES)
     else:
         yield from sorted((folder / SCRATCH).glob("*.pt"))
@@ -205,10 +211,12 @@ def merge_runs(options: argparse.Namespace) -> None:
     """Put packed runs into their places, all that can be used; those finished here stay.
 
     Raises:
-        UserError: for the first run that is of other settings or code, or damaged.
+        UserError: for the first run that is of other settings, code or data, or damaged; or if
+            Snakemake is making the result.
     """
     plan = configured(options)
     root = Path("results", plan.name, "runs")
+    lock_result(root.parent)
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root.parent) as unpacked:
         try:
@@ -220,11 +228,14 @@ def merge_runs(options: argparse.Namespace) -> None:
         folders = sorted({path.parent for path in Path(unpacked).glob("*/*/*")})
         for folder in folders:
             _check(plan, folder, options.file)
+        finished = [folder for folder in folders if not (folder / SCRATCH).exists()]
+        _check_data(plan, finished, options.file)
+        merged = []
         for folder in folders:
             run = folder.parent.name, folder.name
             target = root.joinpath(*run)
             target.mkdir(parents=True, exist_ok=True)
-            if (target / "provenance.json").exists():
+            if is_finished(plan, run):
                 print(f"{'/'.join(run)}: is finished here, and stays")
             elif (folder / SCRATCH).exists():
                 (target / SCRATCH).mkdir(exist_ok=True)
@@ -235,7 +246,16 @@ def merge_runs(options: argparse.Namespace) -> None:
                 for name in FILES:
                     os.utime(folder / name)  # newer than the data it was made from
                     (folder / name).replace(target / name)
+                    merged.append(str(target / name))
                 print(f"{'/'.join(run)}: finished")
+    _forget(merged)
+
+
+def _forget(files: Sequence[str]) -> None:
+    """Remove what Snakemake knows of the files that stood in the place of these, if anything."""
+    if files and Path(".snakemake").exists():
+        command = [sys.executable, "-m", "snakemake", "--cleanup-metadata", *files]
+        subprocess.run(command, capture_output=True, check=False)
 
 
 def _check(plan: Plan, folder: Path, file: Path) -> None:
@@ -252,6 +272,22 @@ def _check(plan: Plan, folder: Path, file: Path) -> None:
             f"{about}: made from other {other} than are planned here; give the same --config, and "
             "merge it in a checkout of the commit that its provenance.json names."
         )
+
+
+def _check_data(plan: Plan, folders: Iterable[Path], file: Path) -> None:
+    # Data that Snakemake prepares after the merge would have it make the merged runs again.
+    records = (read_provenance(folder / "provenance.json") for folder in folders)
+    read = {pair for record in records for pair in record["inputs"].items()}
+    here = {(Path("results", plan.name, name), written) for name, written in read}
+    missing = sorted({str(data) for data, _ in here if not data.exists()})
+    if missing:
+        raise UserError(
+            f"{file}: its runs have read data that are not here; make them first, with the same "
+            f"--config: snakemake --cores 1 {' '.join(missing)}"
+        )
+    for data, written in sorted(here):
+        if sha256_of(data) != written:
+            raise UserError(f"{file}: its runs have read another {data} than is here.")
 
 
 def main(arguments: Sequence[str]) -> int:

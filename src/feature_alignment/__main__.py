@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         command_line.add_commands(commands)
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("feature_alignment").setLevel(logging.INFO)  # others tell of every font
     try:
         options.command(options)
     except UserError as error:

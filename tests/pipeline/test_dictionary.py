@@ -84,6 +84,9 @@ def test_a_papers_own_names_come_before_shared_ones_and_patterns_last(described)
             "metrics.loss.unti: unknown key; did you mean 'unit'",
         ),
         ("columns: {x: ''}", "columns.x: found an empty text"),
+        ("metrics: {'{metric}': {meaning: x, source: y}}", "metrics.{metric}: it stands for"),
+        ("arrays: {'{a}_{a}': x}", "arrays.{a}_{a}: write each placeholder once"),
+        ("arrays: {'x{0}': x}", "arrays.x{0}: write each placeholder once, as a word"),
         ("arays: {x: y}", "arays: unknown key; did you mean 'arrays'"),
     ],
 )

@@ -224,6 +224,11 @@ MISTAKES = {
         ("{comparator: near}", "{comparator: above, why: x}"),
         FIRST + r"criterion\.low: missing",
     ),
+    "preset that is a list": (
+        "presets/smoke.yaml",
+        ("coin:\n  throws: 200\ndescent:\n  steps: 20", "- coin"),
+        r"presets/smoke\.yaml: holds \['coin'\] \(list\) where a mapping of keys is needed",
+    ),
     "claim twice": (LEDGER, ("fig1.bent_share", "fig1.fair_share"), FIRST + "id: used twice"),
     "broken ledger": (LEDGER, ("claims:", "claims: ["), r"claims\.yaml: is not valid YAML"),
     "key that is a list": (LEDGER, ("    place: Figure 2", "    [a]: b"), "is not valid YAML"),
@@ -321,6 +326,19 @@ def test_a_function_that_fails_by_hand_is_told_in_one_sentence(
     assert re.match(trace, shown)
     assert shown.count("Traceback") == bool(trace)
     assert len(shown.splitlines()) < 20
+
+
+def test_an_experiment_runs_before_a_figure_shows_it(root, folder, monkeypatch, capsys):
+    for name in ("figures", "claims.yaml", "multiverse.yaml"):
+        (folder / name).rename(folder / f"later_{name}")
+    (folder / "figures").mkdir()
+    (folder / "figures" / "__init__.py").touch()
+    (folder.parent / "workflow").symlink_to(root / "workflow")
+    monkeypatch.chdir(folder.parent)
+    main(["run", f"{KEY}/coin", "--preset", "smoke"])
+    made = capsys.readouterr().out.strip()
+    assert made == f"results/by_hand/smoke/runs/{KEY}_coin/default/metrics.csv"
+    assert (folder.parent / made).exists()
 
 
 @pytest.mark.parametrize(

@@ -46,4 +46,6 @@ def test_a_result_that_is_not_there_is_told(result):
     (result.parents[1] / "claims.csv").write_text("id\n")
     with pytest.raises(UserError, match="'mien' in results; did you mean 'mine'"):
         verdicts_file("mien")
+    with pytest.raises(UserError, match=r"Make it first, with --config preset=laptop\."):
+        verdicts_file("laptop")
     assert verdicts_file("mine").name == "claims.csv"

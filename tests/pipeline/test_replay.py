@@ -99,6 +99,24 @@ def test_a_file_that_is_not_as_it_was_recorded_is_the_reason(tmp_path):
     assert "metrics.csv: has been changed since it was written" in compared(tmp_path)[1]
 
 
+def test_a_recorded_file_that_was_edited_is_not_the_same(tmp_path):
+    record(tmp_path / "old")
+    record(tmp_path / "new")
+    (tmp_path / "old" / RUN / "metrics.csv").write_text("seed")
+    assert f"differ: 1.\n{RUN}: recorded files; {tmp_path}" in compared(tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    ("array", "gap"),
+    [((math.nan, 3.0), 0.25), ((1.0, 4.0), math.inf), ((math.nan, math.inf), math.inf)],
+)
+def test_an_array_with_what_is_no_number_differs_by_its_numbers(tmp_path, array, gap):
+    record(tmp_path / "old", array=(math.nan, 4.0))
+    record(tmp_path / "new", array=array)
+    found, _ = compared(tmp_path)
+    assert found[["quantity", "relative_difference"]].to_numpy().tolist() == [["seed0/kernel", gap]]
+
+
 def test_the_sample_is_of_what_is_finished_and_repeats(tmp_path, monkeypatch, smoke_plan):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="results/smoke/runs has no finished run with these"):

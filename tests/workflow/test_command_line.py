@@ -1,6 +1,7 @@
 """What a user types: presets, selections, named targets, and mistakes."""
 
 import contextlib
+import fcntl
 import os
 import pty
 import re
@@ -68,6 +69,17 @@ def test_a_config_that_is_no_yaml_mapping_stops_without_a_traceback(fresh, tmp_p
 @pytest.mark.parametrize("preset", ["smoke", "quick", "laptop", "workstation", "paper"])
 def test_every_preset_plans_every_figure(fresh, preset):
     assert fresh.planned("--config", f"preset={preset}")["figure"] == number_of_figures()
+
+
+def test_a_presets_result_that_is_asked_for_by_its_path_is_locked(fresh):
+    folder = fresh.folder / "results" / "smoke"
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = fresh.run("--cores", "1", "--", "results/smoke/runs/example2030_coin/fair/spec.json")
+    assert done.returncode != 0
+    assert "results/smoke: is being made by another Snakemake" in done.stdout + done.stderr
+    assert not (fresh.folder / "results" / "quick" / ".lock").exists()
 
 
 def test_every_paper_is_a_target(fresh):
@@ -155,6 +167,18 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
             "nothing makes .* 'results/quick/runs/example2030_coin/fair/metrics.csv'",
         ),
         ("results/quick/data/mnist.torch.npz", "nothing makes .*mnist.torchvision.npz'"),
+        (
+            "--config name=wide -- figures/quick/example2030_fig1.pdf",
+            "nothing makes .* 'figures/wide/example2030_fig1.pdf'",
+        ),
+        (
+            "results/quick/multiverse/descent/0.zip",
+            "multiverse: unknown group 'descent'; .*example2030_descent",
+        ),
+        (
+            "results/quick/multiverse/example2030_descent/99.zip",
+            "multiverse: example2030_descent has no block 99; its last is [0-9]",
+        ),
     ],
 )
 def test_a_mistake_in_what_is_asked_for_is_one_sentence(fresh, typed, says):
@@ -270,8 +294,16 @@ def test_a_figure_can_be_made_and_remade_without_snakemake(pipeline):
     table = "results/smoke/tables/example2030_fig2.csv"
     for command, file in (("table", table), ("draw", target)):
         (pipeline.folder / file).unlink()
-        assert python(pipeline, command, "example2030/fig2", "--preset", "smoke").returncode == 0
+        done = python(pipeline, command, "example2030/fig2", "--preset", "smoke")
+        assert (done.returncode, done.stderr) == (0, "")
         assert (pipeline.folder / file).read_bytes() == expected[file]
+    (pipeline.folder / "mine.yaml").write_text("experiments: {example2030_descent: {steps: 7}}\n")
+    for command in ("table", "draw"):
+        given = ("example2030/fig2", "--preset", "smoke", "--configfile", "mine.yaml")
+        other = python(pipeline, command, *given)
+        assert other.returncode == 1
+        assert re.search(r"provenance.json: was made with other settings; give", other.stderr)
+    assert pipeline.results() == expected
 
 
 def test_one_run_and_the_keys_of_its_configuration_by_hand(fresh):

@@ -88,6 +88,19 @@ def test_runs_of_other_settings_or_code_are_refused(root, pipeline, tmp_path):
     assert not (other_code.folder / RUN / "metrics.csv").exists()
 
 
+def test_a_run_in_the_place_of_one_of_other_settings_is_not_made_again(root, pipeline, tmp_path):
+    elsewhere = pipeline.copy(tmp_path / "elsewhere")
+    pack = tmp_path / "pack.tar.gz"
+    chosen = ("--config", "preset=smoke", "figures=example2030_fig2")
+    made = tool(root, elsewhere, "spend", "10", "--pack", pack, *chosen)
+    assert made.returncode == 0, made.stdout + made.stderr
+    changed = "experiments={example2030_descent: {steps: 30}}"
+    pipeline.succeed("--cores", "1", *chosen, changed, "--", f"{RUN}/metrics.csv")
+    merged = tool(root, pipeline, "merge", pack, *chosen)
+    assert merged.stdout == "example2030_descent/default: finished\n"
+    assert "run" not in pipeline.planned(*chosen)
+
+
 @pytest.mark.parametrize("content", [None, b"no archive"])
 def test_a_file_that_is_no_pack_is_one_sentence(root, pipeline, tmp_path, content):
     pack = tmp_path / "pack.tar.gz"
@@ -96,4 +109,7 @@ def test_a_file_that_is_no_pack_is_one_sentence(root, pipeline, tmp_path, conten
     refused = tool(root, pipeline, "merge", pack, "--config", "preset=smoke")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert refused.stderr.startswith(f"Error: {pack}: no pack of runs that can be read")
-    assert [path.name for path in (pipeline.folder / "results/smoke").iterdir()] == ["runs"]
+    assert {path.name for path in (pipeline.folder / "results/smoke").iterdir()} == {
+        ".lock",
+        "runs",
+    }

@@ -59,7 +59,8 @@ def check_targets():
         if target not in named and not os.path.exists(target):
             path = os.path.relpath(target)
             name = path.split(os.sep)[1] if os.sep in path else PLAN.name
-            plan = plan_of(name) if name in (CONFIG.name, *PRESETS) else PLAN
+            other = CONFIG.name is None and name in PRESETS
+            plan = plan_of(name) if other else PLAN
             one_sentence(check_target, target, wildcards_of(path), plan, named)
 
 

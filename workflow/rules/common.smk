@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "src"))
 
 from feature_alignment.data import identity
 from feature_alignment.determinism import may_use_gpu
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.config import PRESETS, read_entries, resolve_config
 from feature_alignment.pipeline.dictionary import dictionaries
 from feature_alignment.pipeline.imports import closure_hash, remember
@@ -84,14 +84,20 @@ atexit.register(identity.remember)
 
 
 onstart:
-    one_sentence(
-        check_writable, Path("results") / PLAN.name, Path("figures") / PLAN.name
-    )
-    # Held by this process until it ends, however it ends.
-    one_sentence(lock_result, Path("results") / PLAN.name)
+    for name in results_to_make():
+        one_sentence(check_writable, Path("results") / name, Path("figures") / name)
+        # Held by this process until it ends, however it ends.
+        one_sentence(lock_result, Path("results") / name)
     identity.remember()  # jobs on a cluster plan again
     # CUDA may already be in use after some imports, and does not survive a fork then.
     start_server(() if may_use_gpu(CONFIG.device) else preloads(), CONFIG.threads)
+
+
+def results_to_make():
+    """The results that files are to be made of: presets' own can be asked for by their paths."""
+    jobs = workflow.dag.needrun_jobs()
+    found = {job.wildcards_dict.get("name", PLAN.name) for job in jobs if job.output}
+    return sorted(found) or [PLAN.name]
 
 
 def preloads():

@@ -6,12 +6,15 @@ from feature_alignment.pipeline.multiverse.design import block_specs, load_multi
 from feature_alignment.pipeline.spec import datasets_used
 
 MULTIVERSES = one_sentence(load_multiverses)
-GROUP_FILES = ("universes.csv", "claims.csv", "effects.csv")
 
 
 @cache
 def blocks_of(name, group):
     """What each job of a group runs."""
+    if group not in MULTIVERSES:
+        refuse(
+            f"multiverse: unknown group {group!r}; {suggestion(group, MULTIVERSES)}."
+        )
     return one_sentence(block_specs, group, MULTIVERSES[group], plan_of(name).config)
 
 
@@ -31,7 +34,12 @@ def groups_of(name):
 
 def block_spec(wildcards):
     """The universes of a block."""
-    return blocks_of(wildcards.name, wildcards.group)[int(wildcards.block)]
+    blocks = dict(enumerate(blocks_of(wildcards.name, wildcards.group)))
+    if int(wildcards.block) not in blocks:
+        refuse(
+            f"multiverse: {wildcards.group} has no block {wildcards.block}; its last is {max(blocks)}."
+        )
+    return blocks[int(wildcards.block)]
 
 
 def block_data(wildcards):

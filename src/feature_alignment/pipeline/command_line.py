@@ -1,6 +1,7 @@
 """One experiment or figure without Snakemake, as under a debugger; and help on the configuration.
 
-What is run by hand goes to `results/by_hand`, so that it never stands in for a workflow's result.
+What is run by hand goes to `results/by_hand`, so that it never stands in for a workflow's result;
+`table` and `draw` make files of such a result again, of its own runs and tables.
 """
 
 import argparse
@@ -17,13 +18,14 @@ from feature_alignment.pipeline.config import (
     config_model,
     describe_keys,
     merge,
-    read_yaml,
+    read_mapping,
     resolve_config,
 )
 from feature_alignment.pipeline.dictionary import PAGE, page
 from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
-from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan
-from feature_alignment.pipeline.spec import canonical_json, dataset_keys
+from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan, spec_without_figure
+from feature_alignment.pipeline.proof import read_provenance
+from feature_alignment.pipeline.spec import Spec, canonical_json, dataset_keys
 
 WORKFLOW = Path("workflow")
 BY_HAND = Path("results") / "by_hand"
@@ -63,10 +65,7 @@ def _configured(function: Callable[[argparse.Namespace], None], options: Any) ->
     options.files = [file for file in [Path("config.yaml")] if file.exists()] + further
     options.settings = {}
     for file in options.files:
-        found = read_yaml(file)
-        if not isinstance(found, dict):
-            raise UserError(f"{file}: holds no mapping of keys to values.")
-        options.settings = merge(options.settings, found)
+        options.settings = merge(options.settings, read_mapping(file))
     add_papers(options.settings.get("papers_path"))
     function(options)
 
@@ -92,19 +91,19 @@ def _name(target: str, allowed: Iterable[str], what: str) -> str:
 def _run(options: argparse.Namespace) -> None:
     experiment = _name(options.target, all_parameters(), "experiment")
     plan = _plan(options)
-    points = [point for name, point in plan.specs if name == experiment]
-    point = _name(options.point or points[0], points, f"point of {experiment}")
-    folder = _run_by_hand(plan, experiment, point)
+    specs = {point: spec for (name, point), spec in plan.specs.items() if name == experiment}
+    specs = specs or {"default": spec_without_figure(experiment, plan.config)}
+    point = _name(options.point or next(iter(specs)), specs, f"point of {experiment}")
+    folder = _run_by_hand(plan, specs[point])
     print(f"{folder}/metrics.csv")
 
 
-def _run_by_hand(plan: Plan, experiment: str, point: str) -> Path:
+def _run_by_hand(plan: Plan, spec: Spec) -> Path:
     from feature_alignment.pipeline.run import run_experiment, write_result
 
-    spec = plan.specs[experiment, point]
     data = [_prepared(plan.config, spec["data"][key]["name"]) for key in dataset_keys(spec)]
     result = run_experiment(spec, *data)
-    folder = BY_HAND / plan.name / "runs" / experiment / point
+    folder = BY_HAND / plan.name / "runs" / spec["experiment"] / spec["point"]
     with (
         whole_file(folder / "spec.json") as about,
         whole_file(folder / "metrics.csv") as rows,
@@ -136,7 +135,7 @@ def _figure(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import draw_figure, make_table
 
     figure, plan = _figure_and_plan(options)
-    folders = {point: _run_by_hand(plan, name, point) for name, point in plan.runs_of(figure)}
+    folders = {run[1]: _run_by_hand(plan, plan.specs[run]) for run in plan.runs_of(figure)}
     folder = BY_HAND / plan.name / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     files = {suffix: folder / f"{figure}.{suffix}" for suffix in ("csv", "npz", "pdf", "png")}
@@ -158,6 +157,17 @@ def _check_made(paths: Sequence[Path], figure: str, plan: Plan) -> None:
             raise UserError(f"{path}: does not exist; make it with `{made_by}`.")
 
 
+def _check_settings(path: Path, spec: Spec, figure: str, plan: Plan) -> None:
+    made = read_provenance(path)["spec"]
+    # The ledger's numbers and the points' columns may have been edited since, to be looked at.
+    settings = spec.keys() - {"claims", "points"}
+    if any(made.get(key) != spec[key] for key in settings):
+        raise UserError(
+            f"{path}: was made with other settings; give those with --preset and --configfile, or "
+            f"make it again with `snakemake --cores all figures/{plan.name}/{figure}.pdf`."
+        )
+
+
 def _table(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import make_table
 
@@ -165,6 +175,10 @@ def _table(options: argparse.Namespace) -> None:
     root = Path("results") / plan.name
     folders = {point: root / "runs" / name / point for name, point in plan.runs_of(figure)}
     _check_made([folder / "metrics.csv" for folder in folders.values()], figure, plan)
+    for run in plan.runs_of(figure):
+        _check_settings(
+            root.joinpath("runs", *run, "provenance.json"), plan.specs[run], figure, plan
+        )
     table, arrays = _table_files(figure, plan)
     with whole_file(table) as partial_table, whole_file(arrays) as partial_arrays:
         make_table(plan.figure_spec(figure), folders, partial_table, partial_arrays)
@@ -178,8 +192,9 @@ def _draw(options: argparse.Namespace) -> None:
     files = _table_files(figure, plan)
     _check_made(files, figure, plan)
     pictures = [Path("figures") / plan.name / f"{figure}.{kind}" for kind in ("pdf", "png")]
-    pictures[0].parent.mkdir(parents=True, exist_ok=True)
-    draw_figure(plan.figure_spec(figure), *files, pictures)
+    spec, made = plan.figure_spec(figure), pictures[0].with_name(f"{figure}.provenance.json")
+    _check_settings(made, spec, figure, plan)
+    draw_figure(spec, *files, pictures)
     print(*pictures, sep="\n")
 
 

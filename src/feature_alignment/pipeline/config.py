@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BeforeValidator, Field, create_model
@@ -21,10 +21,16 @@ from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
-from feature_alignment.pipeline.parameters import Section, check, keys_of, refuse_what_figures_set
+from feature_alignment.pipeline.parameters import (
+    PRESETS,
+    Preset,
+    Section,
+    check,
+    keys_of,
+    kind,
+    refuse_what_figures_set,
+)
 
-Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
-PRESETS: tuple[str, ...] = get_args(Preset)
 RESERVED_NAMES = ("by_hand", "logs")
 """Folders in `results` that are no result's."""
 _MOST_VALUES, _DEEPEST = 100_000, 40
@@ -237,13 +243,13 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
     Raises:
         UserError: if a file of it cannot be read.
     """
-    settings = read_yaml(workflow_folder / "presets" / f"{preset}.yaml")
+    settings = read_mapping(workflow_folder / "presets" / f"{preset}.yaml")
     experiments: dict[str, Any] = {}
     origin: dict[str, Path] = {}
     for paper in papers():
         file = paper_folder(paper) / "presets" / f"{preset}.yaml"
         if file.exists():
-            for name, section in read_yaml(file).items():
+            for name, section in read_mapping(file).items():
                 experiments[f"{paper}_{name}"] = section
                 origin[f"{paper}_{name}"] = file
     return {**settings, "experiments": experiments}, origin
@@ -285,6 +291,18 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
     except Exception as error:  # what builds values raises what it likes
         raise UserError(f"{path}: is not valid YAML ({reason(error)}).") from error
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The contents of a YAML file of keys and values.
+
+    Raises:
+        UserError: if it cannot be read, is not YAML, gives a key twice, or holds something else.
+    """
+    found = read_yaml(path)
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: holds {kind(found)} where a mapping of keys is needed.")
+    return found
 
 
 def _parsed(text: str) -> Any:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import read_yaml
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import paper_folder, paper_of, papers
@@ -85,7 +86,18 @@ def read_dictionary(file: Path) -> Dictionary:
     Raises:
         UserError: naming the file and the key that is wrong.
     """
-    return check(Dictionary, read_yaml(file), lambda _: str(file))
+    found = check(Dictionary, read_yaml(file), lambda _: str(file))
+    for kind in TITLES:
+        for name in getattr(found, kind):
+            words = re.findall(r"\{(\w+)\}", name)
+            if len({word for word in words if word.isidentifier()}) < len(words):
+                wrong = "write each placeholder once, as a word"
+            elif (kind, name) == ("metrics", "{metric}"):
+                wrong = "it stands for another metric; add a text to it"
+            else:
+                continue
+            raise UserError(f"{file}: {kind}.{name}: {wrong}.")
+    return found
 
 
 def dictionaries(*keys: str) -> list[Path]:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -42,6 +42,8 @@ NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 Precision = Literal["float32", "float64"]
+Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
+PRESETS: tuple[str, ...] = get_args(Preset)
 # Lengths are checked by functions, since a second `min_length` would not replace the first.
 Values = Annotated[tuple[Item, ...], Field(strict=False), AfterValidator(_not_empty)]
 """A list of values, at least one, maybe repeated: `Values[float]`."""
@@ -275,7 +277,8 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
         case "selection":
             return f"found {kind(found)}; write all, or a list of different names"
         case wrong if wrong in _WANTED:
-            return f"found {kind(found)}, a value of type {_WANTED[wrong]} is needed{_hint(found)}"
+            wanted = _WANTED[wrong]
+            return f"found {kind(found)}, a value of type {wanted} is needed{_hint(found, wanted)}"
         case "value_error":
             return str(context["error"]).rstrip(".")
         case _:
@@ -292,11 +295,12 @@ def kind(value: Any) -> str:
     return f"{shortened(value)} ({names.get(type(value), type(value).__name__)})"
 
 
-def _hint(found: Any) -> str:
+def _hint(found: Any, wanted: str) -> str:
     """What to write for a number that YAML reads as text, such as 1e-3."""
     try:
         number = float(found) if isinstance(found, str) else math.nan
     except ValueError:
         number = math.nan
-    told = f"; YAML reads {shortened(found)[1:-1]} as text: write {number!r}"
+    shown = int(number) if wanted == "integer" and number.is_integer() else number
+    told = f"; YAML reads {shortened(found)[1:-1]} as text: write {shown!r}"
     return told if math.isfinite(number) else ""

@@ -214,6 +214,17 @@ def make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
     }
 
 
+def spec_without_figure(experiment: str, config: Config) -> Spec:
+    """The spec of an experiment's configured parameters, where no figure shows it yet.
+
+    Raises:
+        UserError: if they name a dataset that there is not.
+    """
+    point = Point("default", config.settings()[all_parameters()[experiment]])
+    _check_point(point, [point.name])
+    return make_spec(point, config, dataset_specs(config))
+
+
 def dataset_specs(config: Config) -> dict[str, Spec]:
     """The spec of every dataset, from the configured source; files are hashed."""
     return {name: dataset_spec(name, config) for name in DATASETS}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.parameters import PRESETS
 
 
 def sha256_of(file: Path) -> str:
@@ -63,7 +64,7 @@ def verify(name: str) -> int:
     folders = [Path("results") / name, Path("figures") / name]
     records = sorted(path for folder in folders for path in folder.rglob("*provenance.json"))
     if not records:
-        raise UserError(f"{folders[0]}: holds no results; make them with --config name={name}.")
+        raise UserError(f"{folders[0]}: holds no results; make them with {making(name)}.")
     found: list[str] = []
     for record in records:
         try:
@@ -88,8 +89,13 @@ def verdicts_file(name: str) -> Path:
     finished = sorted(path.parent.name for path in Path("results").glob("*/claims.csv"))
     raise UserError(
         f"with: there is no finished result {name!r} in results; {suggestion(name, finished)}. "
-        f"Make it first, with --config name={name}."
+        f"Make it first, with {making(name)}."
     )
+
+
+def making(name: str) -> str:
+    """The option of Snakemake that makes a result of this name."""
+    return f"--config {'preset' if name in PRESETS else 'name'}={name}"
 
 
 def _cure(files: Iterable[Path]) -> str:

@@ -54,7 +54,8 @@ def summary(found: pd.DataFrame) -> str:
     number, differ = found["run"].nunique(), bad["run"].nunique()
     lines = [f"Runs made again: {number}; the same: {number - differ}; differ: {differ}."]
     for run, rows in bad.groupby("run"):
-        worst = f"{rows['quantity'].iloc[0]} by {rows['relative_difference'].iloc[0]:.2g} of itself"
+        worst, gap = rows["quantity"].iloc[0], rows["relative_difference"].iloc[0]
+        worst += f" by {gap:.2g} of itself" if gap else ""
         others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
         lines.append(f"{run}: {worst}{others}; {rows['reason'].iloc[0]}.")
     return "\n".join(lines)
@@ -64,14 +65,14 @@ def _compared(run: str, *folders: Path) -> Iterator[tuple[str, str, str, float, 
     old, new = (read_provenance(folder / "provenance.json") for folder in folders)
     files = ("metrics.csv", "arrays.npz")
     different = [file for file in files if old["outputs"].get(file) != new["outputs"][file]]
-    if not different:
+    damage = list(faults(folders[0] / "provenance.json"))
+    if not (different or damage):
         yield run, "same", "", 0.0, ""
         return
-    damage = list(faults(folders[0] / "provenance.json"))
     reason = "; ".join(damage or likely_reasons(old, new)).rstrip(".")
     gaps = {} if damage else {**_metric_gaps(*folders), **_array_gaps(*folders)}
     gaps = {name: gap for name, gap in gaps.items() if gap > 0}
-    for quantity, gap in (gaps or dict.fromkeys(different, 0.0)).items():
+    for quantity, gap in (gaps or dict.fromkeys(different or ["recorded files"], 0.0)).items():
         yield run, "differs", quantity, gap, reason
 
 
@@ -108,8 +109,12 @@ def _array_gaps(*folders: Path) -> dict[str, float]:
 
 
 def _gap(a: np.ndarray, b: np.ndarray) -> float:
-    if np.array_equal(a, b):
-        return 0.0
     if a.shape != b.shape or a.dtype.kind not in "biufc":
-        return math.inf
-    return float(np.abs(a * 1.0 - b).max() / max(np.abs(a).max(), np.abs(b).max()))
+        return 0.0 if np.array_equal(a, b) else math.inf
+    other = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    if not other.any():
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        largest = np.fmax.reduce(np.abs([a, b]), axis=None)
+        gap = float(np.abs(a * 1.0 - b)[other].max() / largest)
+    return math.inf if math.isnan(gap) else gap

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.multiverse import design as design_module
 from feature_alignment.pipeline.multiverse.design import (
     Multiverse,
     block_specs,
@@ -78,12 +79,32 @@ def test_blocks_hold_all_universes_once(config):
 
 
 @pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- a", r"holds \['a'\] \(list\) where a mapping of keys is needed"),
+        ("tosses: {figures: [fig1], settings: 3}", "tosses: settings: found 3"),
+    ],
+)
+def test_a_mistake_in_a_papers_file_is_told_once(tmp_path, monkeypatch, text, says):
+    (tmp_path / "multiverse.yaml").write_text(text)
+    monkeypatch.setattr(design_module, "paper_folder", lambda _: tmp_path)
+    with pytest.raises(UserError, match=rf"^{tmp_path}/multiverse\.yaml: {says}"):
+        load_multiverses()
+
+
+@pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"settings": {"descent.step": {"values": [1, 2], "why": "x"}}}, "no such parameter"),
         ({"settings": {"descent.steps": {"values": [1, 2], "why": "x"}}}, "100, is not among"),
-        ({"settings": {"descent.steps": {"values": [100, 0], "why": "x"}}}, "steps"),
-        ({"sizes": {"paper": {"universes": 4}}, "why": "It is long."}, "quick: It is long."),
+        (
+            {"settings": {"descent.steps": {"values": [100, 0], "why": "x"}}},
+            f"^multiverse: {GROUP}: {GROUP}: steps: f",
+        ),
+        (
+            {"sizes": {"paper": {"universes": 4}}, "why": "It is long."},
+            "quick: It is long; allowed: paper",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(config, changes, sentence):

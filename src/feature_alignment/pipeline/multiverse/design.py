@@ -16,7 +16,7 @@ from pydantic import Field
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
-from feature_alignment.pipeline.config import Config, Preset, merge, read_yaml
+from feature_alignment.pipeline.config import Config, Preset, merge, read_mapping
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import (
     all_figures,
@@ -127,11 +127,9 @@ def load_multiverses() -> dict[str, Multiverse]:
     found: dict[str, Multiverse] = {}
     for paper in papers():
         path = paper_folder(paper) / "multiverse.yaml"
-        for name, entry in (read_yaml(path) if path.exists() else {}).items():
+        for name, entry in (read_mapping(path) if path.exists() else {}).items():
             where = f"{path}: {name}"
-            group: Multiverse = check(
-                Multiverse, entry, lambda key, where=where: f"{where}: {'.'.join(map(str, key))}"
-            )
+            group: Multiverse = check(Multiverse, entry, lambda _, where=where: where)
             figures = tuple(f"{paper}_{figure}" for figure in group.figures)
             for figure in figures:
                 if figure not in all_figures():
@@ -159,9 +157,10 @@ def universes(name: str, group: Multiverse, config: Config) -> list[Universe]:
             a value is not allowed.
     """
     if config.preset not in group.sizes:
+        why = f": {group.why.rstrip('.')}" if group.why else ""
         raise UserError(
-            f"multiverse: {name} is not run at preset {config.preset}"
-            f"{': ' + group.why if group.why else ''}; allowed: {', '.join(group.sizes)}."
+            f"multiverse: {name} is not run at preset {config.preset}{why}; "
+            f"allowed: {', '.join(group.sizes)}."
         )
     size, paper = group.sizes[config.preset], name.partition("_")[0]
     changes = {f"{paper}_{experiment}": keys for experiment, keys in size.changes.items()}
@@ -200,10 +199,8 @@ def _settings(name: str, changed: Mapping[str, Any], plain: Mapping[str, Any]) -
         plain = merge(plain, value)
     return Settings(
         {
-            experiment: check(
-                parameters_of(experiment), values, lambda key: f"multiverse: {name}: {key}"
-            )
-            for experiment, values in plain.items()
+            key: check(parameters_of(key), values, lambda _, key=key: f"multiverse: {name}: {key}")
+            for key, values in plain.items()
         }
     )
 

@@ -11,7 +11,7 @@ import pandas as pd
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_order, paper_of
-from feature_alignment.pipeline.proof import read_provenance, verdicts_file
+from feature_alignment.pipeline.proof import making, read_provenance, verdicts_file
 from feature_alignment.pipeline.report.page import KINDS, SYMBOLS
 from feature_alignment.pipeline.report.rendering import inline_picture, render
 from feature_alignment.pipeline.report.strips import strip
@@ -73,7 +73,7 @@ def _verdicts(name: str) -> pd.DataFrame:
     if missing := {*_COLUMNS} - {*found}:
         raise UserError(
             f"{file}: it has no column {min(missing)!r}, since an older version wrote it; make it "
-            f"again: snakemake --cores all --config name={name}."
+            f"again: snakemake --cores all {making(name)}."
         )
     return found
 

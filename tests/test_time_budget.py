@@ -1,0 +1,119 @@
+"""Which runs are packed and merged, told by files in the place of runs; see tests/workflow, too."""
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+
+from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.papers import experiment_module
+from feature_alignment.pipeline.proof import sha256_of
+from feature_alignment.pipeline.spec import spec_hash
+
+RUN, OTHER = ("example2030_coin", "fair"), ("example2030_descent", "default")
+SMOKE = ("--config", "preset=smoke")
+
+
+@pytest.fixture(autouse=True)
+def checkout(root, tmp_path, monkeypatch):
+    """A working directory without results, and with all that a plan is made of."""
+    monkeypatch.chdir(tmp_path)
+    for part in ("workflow", "config.yaml"):
+        (tmp_path / part).symlink_to(root / part)
+
+
+def finish(tool, plan, run, text="", library=None, **inputs):
+    """What a finished run leaves; its folder."""
+    folder = tool.folder_of(plan, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in tool.FILES[:-1]:
+        (folder / name).write_text(text)
+    code = closure_hash("feature_alignment.pipeline.run", experiment_module(run[0]))
+    record = {
+        "spec_sha256": spec_hash(plan.specs[run]),
+        "library_sha256": library or code,
+        "inputs": inputs,
+        "outputs": {name: sha256_of(folder / name) for name in tool.FILES[:-1]},
+    }
+    (folder / "provenance.json").write_text(json.dumps(record))
+    return folder
+
+
+def packed(tool, plan, tmp_path):
+    """A pack of what is there, which is moved out of the way."""
+    tool.pack(plan, tmp_path / "pack.tar.gz")
+    (tmp_path / "results").rename(tmp_path / "elsewhere")
+    return str(tmp_path / "pack.tar.gz")
+
+
+def merge(tool, pack):
+    """Merge, as a process of its own does, which holds the lock until it ends."""
+    Path("results/smoke/.lock").unlink(missing_ok=True)
+    return tool.main(["merge", pack, *SMOKE])
+
+
+def test_runs_are_merged_beside_the_data_that_they_have_read(tool, smoke_plan, tmp_path, capsys):
+    data = tmp_path / "results" / "smoke" / "data" / "toy.npz"
+    data.parent.mkdir(parents=True)
+    data.write_text("data")
+    folder = finish(tool, smoke_plan, RUN, **{"data/toy.npz": sha256_of(data)})
+    pack = packed(tool, smoke_plan, tmp_path)
+    assert merge(tool, pack) == 1
+    assert "snakemake --cores 1 results/smoke/data/toy.npz\n" in capsys.readouterr().err
+    data.parent.mkdir(exist_ok=True)
+    data.write_text("other data")
+    assert merge(tool, pack) == 1
+    assert "read another results/smoke/data/toy.npz than is here" in capsys.readouterr().err
+    assert not folder.exists()
+    data.write_text("data")
+    assert merge(tool, pack) == 0
+    assert (folder / "provenance.json").exists()
+
+
+def test_what_is_not_as_planned_is_neither_packed_nor_kept(tool, smoke_plan, tmp_path, capsys):
+    finish(tool, smoke_plan, RUN, "good")
+    finish(tool, smoke_plan, OTHER, library="old")
+    pack = packed(tool, smoke_plan, tmp_path)
+    stale = finish(tool, smoke_plan, RUN, "stale", library="old")
+    assert merge(tool, pack) == 0
+    assert capsys.readouterr().out == "example2030_coin/fair: finished\n"
+    assert (stale / "metrics.csv").read_text() == "good"
+    assert tool.is_finished(smoke_plan, RUN)
+    (stale / "metrics.csv").unlink()
+    assert not tool.is_finished(smoke_plan, RUN)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("mine.yaml", "- a\n", r"mine.yaml: holds ['a'] (list) where a mapping of keys is needed"),
+        ("config.yaml", "threads: 0\n", "config.yaml: threads: found 0, at least 1 is needed"),
+    ],
+)
+def test_a_mistake_in_a_config_file_names_it(tool, tmp_path, capsys, file, text, says):
+    (tmp_path / file).unlink(missing_ok=True)
+    (tmp_path / file).write_text(text)
+    given = ["--configfile", file] if file == "mine.yaml" else []
+    assert tool.main(["merge", "pack.tar.gz", *SMOKE, *given]) == 1
+    assert capsys.readouterr().err == f"Error: {says}.\n"
+
+
+def test_what_is_told_to_end_packs_first(tool, smoke_plan, tmp_path, monkeypatch):
+    finish(tool, smoke_plan, RUN)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tool, "_run", interrupted)
+    assert tool.main(["spend", "9", "--pack", "pack.tar.gz", *SMOKE]) == 130
+    assert (tmp_path / "pack.tar.gz").exists()
+
+
+def test_nothing_is_merged_into_a_result_that_is_being_made(tool, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "results" / "smoke"
+    folder.mkdir(parents=True)
+    with (folder / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert tool.main(["merge", "pack.tar.gz", *SMOKE]) == 1
+    assert "results/smoke: is being made by another Snakemake" in capsys.readouterr().err
