@@ -69,7 +69,8 @@ def compared_claims(name: str, other: str) -> pd.DataFrame:
 def _verdicts(name: str) -> pd.DataFrame:
     file = verdicts_file(name)
     blank = dict.fromkeys(("paper_value", *_NUMBERS), "")
-    found = pd.read_csv(file, keep_default_na=False, na_values=blank, dtype={"by_seed": str})
+    texts = dict.fromkeys(("by_seed", "unit"), str)
+    found = pd.read_csv(file, keep_default_na=False, na_values=blank, dtype=texts)
     if missing := {*_COLUMNS} - {*found}:
         raise UserError(
             f"{file}: it has no column {min(missing)!r}, since an older version wrote it; make it "
