@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from feature_alignment.pipeline.claims.evaluate import evaluate
+from feature_alignment.pipeline.claims.evaluate import evaluate, keeps
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome
 from feature_alignment.pipeline.claims.selection import claim_values
@@ -93,10 +93,7 @@ def judge_universes(
 
 def agreement(claim: Claim, table: pd.DataFrame) -> float:
     """The share of a comparison's values that agree."""
-    low = claim.criterion.low if claim.criterion.low is not None else -np.inf
-    high = claim.criterion.high if claim.criterion.high is not None else np.inf
-    values = claim_values(claim, table)
-    return float(((values > low) & (values < high)).mean())
+    return float(np.mean([keeps(claim, value) for value in claim_values(claim, table)]))
 
 
 def _status(universe: Finished, learnt: Learnt | None) -> str:
