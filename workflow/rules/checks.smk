@@ -26,8 +26,8 @@ rule compare:
 
 rule comparison:
     input:
-        summaries()[0],
-        pictures_of(PLAN.figures),
+        claims=summaries()[0],
+        pictures=pictures_of(PLAN.figures),
     output:
         page="results/{name}/compare/{other}.html",
         table="results/{name}/compare/{other}.csv",
@@ -38,7 +38,11 @@ rule comparison:
     conda:
         "../../envs/figures.yaml"
     params:
-        spec=lambda wildcards: {"name": wildcards.name, "with": wildcards.other},
+        spec=lambda wildcards: {
+            "name": wildcards.name,
+            "with": wildcards.other,
+            "figures": PLAN.figures,
+        },
         library=library(
             "compare_results.py", "feature_alignment.pipeline.report.compare"
         ),

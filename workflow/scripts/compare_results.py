@@ -1,5 +1,7 @@
 """Set the configured result beside another one."""
 
+from pathlib import Path
+
 from feature_alignment.pipeline.job import open_job
 
 with open_job(snakemake, "feature_alignment.pipeline.report.compare") as job:
@@ -7,4 +9,4 @@ with open_job(snakemake, "feature_alignment.pipeline.report.compare") as job:
     from feature_alignment.pipeline.report.compare import compare_results
 
     page, table = job.output("page"), job.output("table")
-    compare_results(job.spec["name"], job.spec["with"], page, table)
+    compare_results(job.spec, Path(job.input.claims), page, table)
