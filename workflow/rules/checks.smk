@@ -41,7 +41,7 @@ rule comparison:
         spec=lambda wildcards: {
             "name": wildcards.name,
             "with": wildcards.other,
-            "figures": PLAN.figures,
+            "figures": list(PLAN.figures),
         },
         library=library(
             "compare_results.py", "feature_alignment.pipeline.report.compare"
