@@ -101,7 +101,8 @@ def gather(
         kept = judged.drop(columns=settings)
         kept.insert(2, "settings", levels)
         universes.append(kept.assign(group=folder.name))
-        claims.append(pd.read_csv(folder / "claims.csv").assign(group=folder.name))
+        summary = pd.read_csv(folder / "claims.csv", dtype={"word": str})
+        claims.append(summary.assign(group=folder.name))
     every = pd.concat(claims, ignore_index=True)
     write_verdicts(pd.concat(universes, ignore_index=True), files["universes"])
     write_verdicts(every, files["claims"])
@@ -109,10 +110,10 @@ def gather(
         Path(__file__).with_name("multiverse.html.jinja"),
         spec=spec,
         groups=[
-            (name, groups[str(name)], rows.to_dict("records"))
-            for name, rows in every.groupby("group", sort=False)
+            (name, groups[name], every[every["group"] == name].to_dict("records"))
+            for name in (folder.name for folder in folders)
         ],
-        words=every["word"].str.partition(" on ")[0].value_counts().to_dict(),
+        words=every["word"].str.replace(" on .*", "", regex=True).value_counts().to_dict(),
         dependent=every[every["word"].str.startswith("depends", na=False)]
         .sort_values("difference", ascending=False)
         .head(10)
