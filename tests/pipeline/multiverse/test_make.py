@@ -1,5 +1,7 @@
 """Files of a group of universes: also where none of them counts."""
 
+import json
+
 import pandas as pd
 import pytest
 
@@ -52,3 +54,10 @@ def test_a_group_without_a_claim_that_can_be_judged_says_so(made):
     assert universes.empty
     assert claims.empty
     assert "No claim can be judged at this preset." in page
+
+
+def test_values_of_settings_keep_their_names(made):
+    named = {"steps": "0", "samples": "true", "dimension": "null"}
+    universes, *_ = made(universe(0, **named), universe(1, steps="0.5", samples="other"))
+    told = json.loads(universes.loc[0, "settings"])
+    assert told == LEVELS | {f"{GROUP}.{key}": level for key, level in named.items()}

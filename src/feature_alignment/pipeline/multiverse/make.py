@@ -96,8 +96,10 @@ def gather(
     groups = load_multiverses()
     universes, claims = [], []
     for folder in folders:
-        judged, settings = pd.read_csv(folder / "universes.csv"), list(groups[folder.name].settings)
-        levels = [json.dumps(row) for row in judged[settings].astype(str).to_dict("records")]
+        # As texts, since read as values `true` and `0` would come out as `True` and `0.0`.
+        judged = pd.read_csv(folder / "universes.csv", dtype=str, keep_default_na=False)
+        settings = [column for column in judged if "." in column]  # `<experiment>.<key>`
+        levels = [json.dumps(row) for row in judged[settings].to_dict("records")]
         kept = judged.drop(columns=settings)
         kept.insert(2, "settings", levels)
         universes.append(kept.assign(group=folder.name))
