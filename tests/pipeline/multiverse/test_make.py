@@ -8,6 +8,7 @@ import pytest
 from feature_alignment.pipeline.multiverse import make
 from feature_alignment.pipeline.multiverse.judge import Finished
 from feature_alignment.pipeline.papers import ledgers
+from feature_alignment.pipeline.report.make import _robustness
 
 GROUP, FIGURE = "example2030_descent", "example2030_fig2"
 LEVELS = {f"{GROUP}.{key}": "2" for key in ("steps", "samples", "dimension", "learning_rate")}
@@ -61,3 +62,22 @@ def test_values_of_settings_keep_their_names(made):
     universes, *_ = made(universe(0, **named), universe(1, steps="0.5", samples="other"))
     told = json.loads(universes.loc[0, "settings"])
     assert told == LEVELS | {f"{GROUP}.{key}": level for key, level in named.items()}
+
+
+def test_changed_settings_are_told_everywhere_and_not_counted(made, monkeypatch, tmp_path):
+    stamps = []
+    monkeypatch.setattr(make, "stamp", lambda _, settings, data: stamps.append(settings))
+    universes, claims, page = made(universe(), changed=["width = 8"])
+    assert set(stamps) == {"preset: quick, changed: width = 8"}
+    assert set(universes["changed"]) == set(claims["changed"]) == {"width = 8"}
+    assert "<strong>changed: width = 8</strong>" in page
+    assert "1 claim of changed settings, not counted here." in page
+    assert "robust: 1" not in page
+    assert _robustness(tmp_path / "claims") == {}
+
+
+def test_what_is_the_presets_own_is_counted(made, tmp_path):
+    *_, page = made(universe())
+    assert "robust: 1" in page
+    assert "changed" not in page
+    assert len(_robustness(tmp_path / "claims")) == 1

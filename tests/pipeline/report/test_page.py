@@ -212,12 +212,13 @@ def test_robustness_stands_beside_the_verdict_and_leads_to_its_page(report, fold
     row = {"share": 0.75, "holding": 12.0, "universes": 16, "word": "depends on width"}
     one = LEDGER[0].id
     page = folder / "multiverse.html"
-    text = render_report(
-        replace(report, robustness={one: row}, multiverse=page), folder / "selected"
-    )
+    found = replace(report, robustness={one: row}, multiverse=page)
+    text = render_report(found, folder / "selected")
     assert text.count("<meter") == 1
     assert "holds in 12 of 16 readings: depends on width" in text
     assert 'href="../multiverse.html"' in text
+    changed = [replace(figure, changed=["width = 8"]) for figure in report.figures]
+    assert "<meter" not in render_report(replace(found, figures=changed), folder)
 
 
 def test_a_claim_is_drawn_with_its_zone_the_papers_number_and_each_seed(report, folder):

@@ -88,8 +88,9 @@ def _quantity(claim: Claim) -> str:
 
 
 def _robustness(file: Path) -> dict[str, Any]:
-    judged = pd.read_csv(file).dropna(subset="word")
-    return {row["claim"]: row for row in judged.to_dict("records")}
+    judged = pd.read_csv(file, dtype={"changed": str}).dropna(subset="word")
+    rows = judged.to_dict("records")
+    return {row["claim"]: row for row in rows if pd.isna(row.get("changed"))}
 
 
 def _data_source(provenance: Path) -> dict[str, Any]:

@@ -143,6 +143,7 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
         if verdict["figure"] not in figures:
             raise ValueError(f"claim {verdict['id']} is about {verdict['figure']}, not on the page")
         claim = by_id[verdict["id"]]
+        changed = bool(figures[claim.figure].changed)
         rows.append(
             {
                 **verdict,
@@ -152,8 +153,8 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
                 "quantity": report.quantities.get(claim.id, ""),
                 "strip": strip(verdict),
                 "symbol": SYMBOLS[Outcome(verdict["verdict"])],
-                "changed": bool(figures[claim.figure].changed),
-                "robustness": report.robustness.get(claim.id),
+                "changed": changed,
+                "robustness": None if changed else report.robustness.get(claim.id),
             }
         )
     return rows
