@@ -85,6 +85,7 @@ class Report:
         multiverse: the multiverse's page; None where it was not run.
         quantities: what each claim's numbers are, in words.
         deviations: of each paper, the sections of its `deviations.md`.
+        papers_path: the folder with papers of one's own, as a word of a command; empty for none.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Report:
     multiverse: Path | None = None
     quantities: Mapping[str, str] = field(default_factory=dict)
     deviations: Mapping[str, Sequence[Section]] = field(default_factory=dict)
+    papers_path: str = ""
 
 
 def render_report(report: Report, folder: Path) -> str:
