@@ -98,6 +98,20 @@ def test_a_damaged_result_is_found(two, file):
     assert "jobs are as they were written" in text
 
 
+@pytest.mark.parametrize("asked", [(), ("compare", "with=wide")])
+def test_verdicts_that_were_edited_go_into_no_page(two, asked):
+    file = two.folder / "results/smoke/selected/claims.csv"
+    whole = file.read_text(encoding="utf-8")
+    file.write_text(whole.replace("not testable here", "reproduced"), encoding="utf-8")
+    try:
+        done = two.run("--cores", "1", *asked[:1], "--config", *PAPER, *asked[1:])
+    finally:
+        file.write_text(whole, encoding="utf-8")
+    assert done.returncode != 0
+    assert "selected/claims.csv: has been changed since it was written" in done.stdout + done.stderr
+    two.succeed(*BASE)
+
+
 def test_runs_made_again_are_the_same_or_told_with_a_reason(two):
     before = two.results()
     replay = ("replay", "--config", *PAPER)

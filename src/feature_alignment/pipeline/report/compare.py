@@ -11,7 +11,7 @@ import pandas as pd
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_order, paper_of
-from feature_alignment.pipeline.proof import read_provenance, verdicts_file
+from feature_alignment.pipeline.proof import check_proof, read_provenance, verdicts_file
 from feature_alignment.pipeline.report.page import KINDS, SYMBOLS
 from feature_alignment.pipeline.report.rendering import inline_picture, render
 from feature_alignment.pipeline.report.strips import strip
@@ -146,6 +146,7 @@ def _figures(spec: Spec, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _picture(folder: Path, figure: str) -> dict[str, Any]:
-    record = read_provenance(folder / f"{figure}.provenance.json")
+    check_proof(provenance := folder / f"{figure}.provenance.json")
+    record = read_provenance(provenance)
     shown = inline_picture(folder / f"{figure}.png", widest=800)
     return {**shown, "changed": ", ".join(record["spec"]["changed"])}
