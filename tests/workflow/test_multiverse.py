@@ -25,6 +25,10 @@ def test_the_claim_depends_on_the_setting_that_decides_it(pipeline):
     (results / "multiverse" / "example2030_descent" / "1.zip").unlink()
     pipeline.succeed(*ASKED)
     assert pipeline.results() == before
+    style = pipeline.folder / "src/feature_alignment/pipeline/report/page.css"
+    style.write_text(style.read_text() + "\n")
+    planned = pipeline.planned("multiverse", "--config", "preset=smoke", "papers=example2030")
+    assert planned["multiverse_gathered"] == 1
 
 
 COIN = """

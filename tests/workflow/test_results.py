@@ -73,6 +73,14 @@ def test_two_results_are_compared(two):
     assert page.count("data:image/png;base64,") == 4
     assert "example2030_descent: dimension" in page
     assert "example2030_coin: " not in page
+    asked = ("compare", "--config", *PAPER, "with=wide")
+    assert two.planned(*asked) == {}
+    spec = two.folder / "results/wide/runs/example2030_coin/fair/spec.json"
+    whole = spec.read_text(encoding="utf-8")
+    spec.write_text(f"{whole}\n", encoding="utf-8")
+    planned = two.planned(*asked)
+    spec.write_text(whole, encoding="utf-8")
+    assert planned["comparison"] == 1
     done = two.run("-n", "compare", "--config", *PAPER, "with=wied")
     assert "there is no finished result 'wied'" in done.stdout + done.stderr
     done = two.run("-n", "compare", "--config", *PAPER)

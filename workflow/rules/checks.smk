@@ -47,7 +47,10 @@ rule comparison:
             "compare_results.py", "feature_alignment.pipeline.report.compare"
         ),
         texts=content(*PAGE_PARTS),
-        other=verdicts_of_other,
+        specs=lambda wildcards: spec_hash(
+            {"/".join(run): spec for run, spec in PLAN.specs.items()}
+        ),
+        other=shown_of_other,
     message:
         "Setting {wildcards.name} beside {wildcards.other}"
     script:

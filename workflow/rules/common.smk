@@ -267,9 +267,12 @@ def no_other(wildcards):
     refuse("compare: name the other result: snakemake compare --config with=<name>")
 
 
-def verdicts_of_other(wildcards):
-    """The verdicts of the result to compare with, which is taken as it is."""
-    return content(one_sentence(verdicts_file, wildcards.other))
+def shown_of_other(wildcards):
+    """Hash of what is shown of the result to compare with, which is taken as it is."""
+    name = wildcards.other
+    specs = sorted(Path("results", name, "runs").glob("*/*/spec.json"))
+    pictures = sorted(Path("figures", name).glob("*.png"))
+    return content(one_sentence(verdicts_file, name), *specs, *pictures)
 
 
 @cache

@@ -77,6 +77,10 @@ rule multiverse_gathered:
             "gather_multiverse.py", "feature_alignment.pipeline.multiverse.make"
         ),
         said=open_settings(*MULTIVERSES),
+        texts=content(
+            ROOT / "src/feature_alignment/pipeline/multiverse/multiverse.html.jinja",
+            *PAGE_PARTS,
+        ),
     message:
         "Writing the page of the multiverse ({wildcards.name})"
     script:
