@@ -129,6 +129,15 @@ def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(tool, 
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
 
 
+def test_what_the_multiverse_found_with_changed_settings_is_left_out(tool, made):
+    rows = pd.DataFrame({"claim": ["one", "other"], "changed": ["", "width = 8"]})
+    for name in ("robustness.csv", "multiverse.csv"):
+        rows.to_csv(made.results / name, index=False)
+    folder = packed(tool, made.finish())
+    for name in ("robustness.csv", "multiverse.csv.gz"):
+        assert pd.read_csv(folder / name)["claim"].tolist() == ["one"]
+
+
 def test_the_crate_names_every_file_and_what_made_them(tool):
     text = tool.crate(tool.all_packed(tool.EVIDENCE), tool.EVIDENCE)
     entities = {entity["@id"]: entity for entity in json.loads(text)["@graph"]}

@@ -83,10 +83,11 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     partial.mkdir(parents=True)
     shutil.copyfile(verdicts, partial / "claims.csv")
     if (results / "robustness.csv").exists():
-        shutil.copyfile(results / "robustness.csv", partial / "robustness.csv")
-        _compress(results / "multiverse.csv", partial)
+        (partial / "robustness.csv").write_bytes(_unchanged(results / "robustness.csv"))
+        _compress("multiverse.csv", _unchanged(results / "multiverse.csv"), partial)
     for figure in made["spec"]["figures"]:
-        _compress(results / "tables" / f"{figure}.csv", partial / "tables")
+        table = results / "tables" / f"{figure}.csv"
+        _compress(table.name, table.read_bytes(), partial / "tables")
         _shrink(figures / f"{figure}.png", partial / "figures")
     runs = pd.DataFrame(_runs(records)).sort_values(["experiment", "point"])
     runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
@@ -142,11 +143,18 @@ def _check_data(spec: dict[str, Any], named: set[str]) -> None:
             )
 
 
-def _compress(file: Path, folder: Path) -> None:
+def _unchanged(file: Path) -> bytes:
+    """A table of the multiverse without the rows of changed settings."""
+    rows = pd.read_csv(file, dtype=str, keep_default_na=False)
+    if "changed" in rows:
+        rows = rows[rows["changed"] == ""]
+    return rows.to_csv(index=False, lineterminator="\n").encode("utf-8")
+
+
+def _compress(name: str, content: bytes, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     # Without a date the same table gives the same bytes.
-    packed = gzip.compress(file.read_bytes(), mtime=0)
-    (folder / f"{file.name}.gz").write_bytes(packed)
+    (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
 
 
 def _shrink(picture: Path, folder: Path) -> None:

@@ -25,11 +25,42 @@ def test_the_claim_depends_on_the_setting_that_decides_it(pipeline):
     (results / "multiverse" / "example2030_descent" / "1.zip").unlink()
     pipeline.succeed(*ASKED)
     assert pipeline.results() == before
+    style = pipeline.folder / "src/feature_alignment/pipeline/report/page.css"
+    style.write_text(style.read_text() + "\n")
+    planned = pipeline.planned("multiverse", "--config", "preset=smoke", "papers=example2030")
+    assert planned["multiverse_gathered"] == 1
+
+
+COIN = """
+coin:
+  figures: [fig1]
+  settings:
+    coin.throws: {values: [200, 100], why: The text does not say how many.}
+  sizes:
+    smoke: {universes: 2}
+"""
+
+
+def test_a_selection_neither_makes_nor_cuts_the_multiverse_of_all(pipeline):
+    file = pipeline.folder / "src/feature_alignment/papers/example2030/multiverse.yaml"
+    file.write_text(file.read_text() + COIN)
+    pipeline.succeed(*ASKED)
+    before = pipeline.results()
+    pipeline.succeed(*ASKED[:-2])
+    page = pipeline.folder / "results/smoke/selected/report.html"
+    assert "holds in 4 of 12 readings" in page.read_text(encoding="utf-8")
+    one = ("--config", "preset=smoke", "figures=example2030_fig1")
+    assert set(pipeline.planned(*one)) == {"selected_claims", "selected_report"}
+    pipeline.succeed("--cores", "1", *one, "--", "multiverse")
+    of_synthesis = ("--config", "preset=smoke", "figures=synthesis_fig1")
+    done = pipeline.run("--cores", "1", *of_synthesis, "--", "results/smoke/robustness.csv")
+    assert "no multiverse.yaml has a selected figure" in done.stdout + done.stderr
+    assert {name: pipeline.results()[name] for name in before} == before
 
 
 def test_a_preset_without_universes_is_one_sentence(pipeline):
     done = pipeline.run("-n", "--config", "preset=paper", "papers=example2030", "--", "multiverse")
     assert done.returncode != 0
     printed = done.stdout + done.stderr
-    assert "no multiverse.yaml of the selected papers has a size for preset paper" in printed
+    assert "no multiverse.yaml has a selected figure and a size for preset paper" in printed
     assert "Traceback" not in printed

@@ -106,6 +106,12 @@ def test_an_edited_ledger_reruns_the_verdicts(copy):
     assert copy.planned(*SMOKE) == {"claims": 1, "report": 1}
 
 
+def test_an_edited_title_reruns_what_shows_it(copy):
+    paper = copy.folder / "src/feature_alignment/papers/example2030/paper.py"
+    paper.write_text(paper.read_text().replace('title="', 'title="On '))
+    assert copy.planned(*SMOKE) == {"claims": 1, "report": 1}
+
+
 @pytest.mark.parametrize("victim", ["job", "snakemake"])
 def test_what_was_killed_is_made_again_with_the_same_bytes(finished, pipeline, victim):
     run = slowest_run(finished)

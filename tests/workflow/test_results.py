@@ -73,6 +73,14 @@ def test_two_results_are_compared(two):
     assert page.count("data:image/png;base64,") == 4
     assert "example2030_descent: dimension" in page
     assert "example2030_coin: " not in page
+    asked = ("compare", "--config", *PAPER, "with=wide")
+    assert two.planned(*asked) == {}
+    spec = two.folder / "results/wide/runs/example2030_coin/fair/spec.json"
+    whole = spec.read_text(encoding="utf-8")
+    spec.write_text(f"{whole}\n", encoding="utf-8")
+    planned = two.planned(*asked)
+    spec.write_text(whole, encoding="utf-8")
+    assert planned["comparison"] == 1
     done = two.run("-n", "compare", "--config", *PAPER, "with=wied")
     assert "there is no finished result 'wied'" in done.stdout + done.stderr
     done = two.run("-n", "compare", "--config", *PAPER)
@@ -96,6 +104,20 @@ def test_a_damaged_result_is_found(two, file):
     two.succeed(*BASE)
     text = two.succeed("--cores", "1", "verify", "--config", *PAPER)
     assert "jobs are as they were written" in text
+
+
+@pytest.mark.parametrize("asked", [(), ("compare", "with=wide")])
+def test_verdicts_that_were_edited_go_into_no_page(two, asked):
+    file = two.folder / "results/smoke/selected/claims.csv"
+    whole = file.read_text(encoding="utf-8")
+    file.write_text(whole.replace("not testable here", "reproduced"), encoding="utf-8")
+    try:
+        done = two.run("--cores", "1", *asked[:1], "--config", *PAPER, *asked[1:])
+    finally:
+        file.write_text(whole, encoding="utf-8")
+    assert done.returncode != 0
+    assert "selected/claims.csv: has been changed since it was written" in done.stdout + done.stderr
+    two.succeed(*BASE)
 
 
 def test_runs_made_again_are_the_same_or_told_with_a_reason(two):

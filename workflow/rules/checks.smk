@@ -26,8 +26,8 @@ rule compare:
 
 rule comparison:
     input:
-        summaries()[0],
-        pictures_of(PLAN.figures),
+        claims=summaries()[0],
+        pictures=pictures_of(PLAN.figures),
     output:
         page="results/{name}/compare/{other}.html",
         table="results/{name}/compare/{other}.csv",
@@ -38,12 +38,19 @@ rule comparison:
     conda:
         "../../envs/figures.yaml"
     params:
-        spec=lambda wildcards: {"name": wildcards.name, "with": wildcards.other},
+        spec=lambda wildcards: {
+            "name": wildcards.name,
+            "with": wildcards.other,
+            "figures": list(PLAN.figures),
+        },
         library=library(
             "compare_results.py", "feature_alignment.pipeline.report.compare"
         ),
         texts=content(*PAGE_PARTS),
-        other=verdicts_of_other,
+        specs=lambda wildcards: spec_hash(
+            {"/".join(run): spec for run, spec in PLAN.specs.items()}
+        ),
+        other=shown_of_other,
     message:
         "Setting {wildcards.name} beside {wildcards.other}"
     script:

@@ -23,7 +23,7 @@ rule claims:
             "feature_alignment.pipeline.claims.evaluate",
             "feature_alignment.pipeline.dictionary",
         ),
-        ledgers=content(*ledgers(), *dictionaries()),
+        ledgers=content(*ledgers(), *dictionaries(), *paper_files("paper.py")),
     message:
         "Judging the claims ({wildcards.name})"
     script:

@@ -255,10 +255,11 @@ def chosen_data(wildcards):
 
 
 def robustness_of(wildcards):
-    """What the multiverse found, where it was made before or is asked for."""
+    """What the multiverse found: where it is not asked for as it is, which no job makes."""
     file = f"results/{wildcards.name}/robustness.csv"
-    wanted = "multiverse" in TARGETS or os.path.exists(file)
-    return [file] if wanted else []
+    if {"multiverse", file} & {*TARGETS}:
+        return [file]
+    return [os.path.abspath(file)] if os.path.exists(file) else []
 
 
 def report_library(wildcards):
@@ -272,9 +273,12 @@ def no_other(wildcards):
     refuse("compare: name the other result: snakemake compare --config with=<name>")
 
 
-def verdicts_of_other(wildcards):
-    """The verdicts of the result to compare with, which is taken as it is."""
-    return content(one_sentence(verdicts_file, wildcards.other))
+def shown_of_other(wildcards):
+    """Hash of what is shown of the result to compare with, which is taken as it is."""
+    name = wildcards.other
+    specs = sorted(Path("results", name, "runs").glob("*/*/spec.json"))
+    pictures = sorted(Path("figures", name).glob("*.png"))
+    return content(one_sentence(verdicts_file, name), *specs, *pictures)
 
 
 @cache

@@ -57,10 +57,7 @@ rule universes_judged:
 
 rule multiverse_gathered:
     input:
-        claims=lambda wildcards: [
-            f"results/{wildcards.name}/multiverse/{group}/claims.csv"
-            for group in groups_of(wildcards.name)[0]
-        ],
+        claims=group_claims,
     output:
         universes="results/{name}/multiverse.csv",
         claims="results/{name}/robustness.csv",
@@ -75,15 +72,15 @@ rule multiverse_gathered:
         mem_mb=2000,
         runtime=15,
     params:
-        spec=lambda wildcards: {
-            "name": wildcards.name,
-            "preset": plan_of(wildcards.name).config.preset,
-            "left_out": groups_of(wildcards.name)[1],
-        },
+        spec=gathered_spec,
         library=library(
             "gather_multiverse.py", "feature_alignment.pipeline.multiverse.make"
         ),
-        said=lambda wildcards: open_settings(*groups_of(wildcards.name)[0]),
+        said=open_settings(*MULTIVERSES),
+        texts=content(
+            ROOT / "src/feature_alignment/pipeline/multiverse/multiverse.html.jinja",
+            *PAGE_PARTS,
+        ),
     message:
         "Writing the page of the multiverse ({wildcards.name})"
     script:

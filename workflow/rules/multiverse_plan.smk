@@ -3,6 +3,7 @@
 from functools import partial
 
 from feature_alignment.pipeline.multiverse.design import block_specs, load_multiverses
+from feature_alignment.pipeline.proof import read_provenance
 from feature_alignment.pipeline.spec import datasets_used
 
 MULTIVERSES = one_sentence(load_multiverses)
@@ -19,17 +20,47 @@ def blocks_of(name, group):
 
 
 def groups_of(name):
-    """The groups with a selected figure that a result's preset runs, and those that it leaves out."""
+    """The groups with a selected figure that a result's preset runs."""
     plan = plan_of(name)
-    shown = {
-        group: multiverse
+    run = [
+        group
         for group, multiverse in MULTIVERSES.items()
         if set(multiverse.figures) & set(plan.figures)
-    }
-    run = [
-        g for g, multiverse in shown.items() if plan.config.preset in multiverse.sizes
+        and plan.config.preset in multiverse.sizes
     ]
-    return run, [group for group in shown if group not in run]
+    if not run:
+        refuse(
+            f"multiverse: no multiverse.yaml has a selected figure and a size for preset "
+            f"{plan.config.preset}; select others, or another preset, such as quick."
+        )
+    return run
+
+
+def group_claims(wildcards):
+    """The verdicts of each group; of one that is not selected those made at this preset, if any.
+
+    These are taken as they are: no job makes their paths.
+    """
+    selected, preset = groups_of(wildcards.name), plan_of(wildcards.name).config.preset
+    found = []
+    for group in MULTIVERSES:
+        file = Path("results", wildcards.name, "multiverse", group, "claims.csv")
+        proof = file.with_name("claims.provenance.json")
+        if group in selected:
+            found.append(str(file))
+        elif proof.exists():
+            if one_sentence(read_provenance, proof)["spec"]["preset"] == preset:
+                found.append(str(file.absolute()))
+    return found
+
+
+def gathered_spec(wildcards):
+    """What the multiverse's page says of the result."""
+    preset = plan_of(wildcards.name).config.preset
+    left_out = [
+        group for group in MULTIVERSES if preset not in MULTIVERSES[group].sizes
+    ]
+    return {"name": wildcards.name, "preset": preset, "left_out": left_out}
 
 
 def block_spec(wildcards):
@@ -81,10 +112,3 @@ def open_settings(*groups):
     """Hash of what some groups' files and the ledgers say."""
     said = [MULTIVERSES[group].model_dump_json() for group in groups]
     return hashlib.sha256("\0".join([*said, content(*ledgers())]).encode()).hexdigest()
-
-
-if "multiverse" in TARGETS and not groups_of(PLAN.name)[0]:
-    refuse(
-        f"multiverse: no multiverse.yaml of the selected papers has a size for preset "
-        f"{CONFIG.preset}; choose another preset, such as quick."
-    )

@@ -26,7 +26,11 @@ rule report:
         spec=chosen_spec,
         library=report_library,
         texts=content(
-            *PAGE_PARTS, *ledgers(), *dictionaries(), *paper_files("deviations.md")
+            *PAGE_PARTS,
+            *ledgers(),
+            *dictionaries(),
+            *paper_files("deviations.md"),
+            *paper_files("paper.py"),
         ),
     message:
         "Writing the report ({wildcards.name})"

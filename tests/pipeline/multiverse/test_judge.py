@@ -97,6 +97,13 @@ def test_too_few_seeds_hold_by_agreement():
     assert agreement(one, pd.DataFrame({"seed": [0, 1], "metric": "m", "value": [0.0, 1.0]})) == 0.5
 
 
+def test_the_bounds_belong_to_what_is_between_them_as_in_the_rules():
+    rule = Criterion(comparator="between", low=0.0, high=1.0, each=True, why="x")
+    about = {"kind": "comparison", "reading": "qualitative", "paper_value": None}
+    one = claim(rule, select={"metric": "m"}, **about)
+    assert agreement(one, pd.DataFrame({"seed": [0, 1], "metric": "m", "value": [0.0, 1.0]})) == 1
+
+
 def test_effects_are_shares_and_means_by_value_and_by_pair():
     table, _ = judged(lambda levels: float(levels["a"]) * float(levels["b"]))
     found = effects(table, SETTINGS).set_index(["setting", "value"])

@@ -7,6 +7,7 @@ from PIL import Image
 
 from feature_alignment.pipeline.claims.evaluate import evaluate_all, write_verdicts
 from feature_alignment.pipeline.claims.ledger import Criterion
+from feature_alignment.pipeline.report.compare import compare_results
 from toy_claims import claim
 
 ABOVE = Criterion(comparator="above", low=0.5, why="a reason")
@@ -31,6 +32,17 @@ def result(name, *values):
 def finished_result():
     """Function (name, *values of the seeds) that makes one in the working directory."""
     return result
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """Function (other, file of verdicts) that sets mine beside it, as `page.html` and in a CSV."""
+
+    def made(other, verdicts="results/mine/claims.csv"):
+        spec = {"name": "mine", "with": other, "figures": [FIGURE]}
+        return compare_results(spec, Path(verdicts), tmp_path / "page.html", tmp_path / "table.csv")
+
+    return made
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import toy_report
-from feature_alignment.pipeline.report.compare import compare_results
 from feature_alignment.pipeline.report.deviations import Section
 from feature_alignment.pipeline.report.page import render_report
 
@@ -106,8 +105,8 @@ def test_without_scripts_the_page_is_whole(found):
     assert found["withoutScript"] == found["all"]
 
 
-def test_the_comparison_of_two_results_is_such_a_page(two_results):
-    compare_results("mine", "other", two_results / "page.html", two_results / "table.csv")
+def test_the_comparison_of_two_results_is_such_a_page(two_results, compared):
+    compared("other")
     found = look(two_results / "page.html", two_results / "shots")
     assert (found["messages"], found["requests"], found["dead"]) == ([], [], [])
     assert found["violations"] == {"light": [], "dark": []}

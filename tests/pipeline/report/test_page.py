@@ -207,17 +207,27 @@ def test_verdicts_of_changed_settings_are_told_and_not_counted(report, folder):
     assert "✓ 1 reproduced" not in text
 
 
+def test_the_command_that_makes_it_again_has_all_that_was_changed(report, folder):
+    text = Page(render_report(report, folder)).text
+    assert "To make it again: snakemake --cores all second2021_fig1 --config preset=quick" in text
+    threads = replace(report, changes=[("threads", "1", "2")], papers_path="../mine")
+    text = Page(render_report(threads, folder)).text
+    assert "To make it again, with the changed settings in a --configfile: snakemake" in text
+    assert "second2021_fig1 --config preset=quick papers_path=../mine" in text
+
+
 def test_robustness_stands_beside_the_verdict_and_leads_to_its_page(report, folder):
     assert "<meter" not in render_report(report, folder)
     row = {"share": 0.75, "holding": 12.0, "universes": 16, "word": "depends on width"}
     one = LEDGER[0].id
     page = folder / "multiverse.html"
-    text = render_report(
-        replace(report, robustness={one: row}, multiverse=page), folder / "selected"
-    )
+    found = replace(report, robustness={one: row}, multiverse=page)
+    text = render_report(found, folder / "selected")
     assert text.count("<meter") == 1
     assert "holds in 12 of 16 readings: depends on width" in text
     assert 'href="../multiverse.html"' in text
+    changed = [replace(figure, changed=["width = 8"]) for figure in report.figures]
+    assert "<meter" not in render_report(replace(found, figures=changed), folder)
 
 
 def test_a_claim_is_drawn_with_its_zone_the_papers_number_and_each_seed(report, folder):

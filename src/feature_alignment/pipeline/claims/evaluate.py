@@ -106,7 +106,7 @@ def _by_draw(claim: Claim) -> bool:
 def _judge(claim: Claim, values: pd.Series) -> Finding:
     demand = _demand(claim)
     if claim.each:
-        holds = pd.Series([_holds(claim, value) for value in values.to_numpy()], values.index)
+        holds = pd.Series([keeps(claim, value) for value in values.to_numpy()], values.index)
         if claim.kind == "mathematics":
             return rules.judge_cases(holds, demand)
         return rules.judge_agreement(holds, demand, _units(claim))
@@ -115,7 +115,7 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
         return rules.judge_number(values, number, claim.half_unit, claim.from_one, single)
     mean = float(values.groupby(level="seed").mean().mean())
     nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
-    return rules.judge_size(mean, _holds(claim, mean), nearer, claim.from_one, demand)
+    return rules.judge_size(mean, keeps(claim, mean), nearer, claim.from_one, demand)
 
 
 def _units(claim: Claim) -> str:
@@ -150,7 +150,8 @@ def _band(claim: Claim) -> tuple[float, float]:
     return low, math.inf if criterion.high is None else criterion.high
 
 
-def _holds(claim: Claim, value: float) -> bool:
+def keeps(claim: Claim, value: float) -> bool:
+    """Whether a value is as the criterion demands."""
     low, high = _band(claim)
     if claim.criterion.comparator in ("above", "below"):
         return low < value < high

@@ -19,6 +19,8 @@ HOLDS = {1: COLOURS["test"], 0: COLOURS["reference"]}
 
 def draw_matrix(summary: pd.DataFrame, effects: pd.DataFrame, settings: Sequence[str]) -> Picture:
     """How far the share in which each claim (rows) holds differs by the values of each setting."""
+    if effects.empty:
+        return _nothing()
     claims = list(summary["claim"])
     single = effects[effects["setting"].isin(settings)]
     table = single.pivot_table("share", "claim", "setting", aggfunc=lambda s: s.max() - s.min())
@@ -28,9 +30,10 @@ def draw_matrix(summary: pd.DataFrame, effects: pd.DataFrame, settings: Sequence
     ax = axes[0, 0]
     image = ax.imshow(values, vmin=0, vmax=1, cmap="Greys", aspect="auto")
     ax.set_xticks(range(len(settings)), [_short(key) for key in settings], rotation=35, ha="right")
+    shown = summary[["claim", "holding", "universes"]].fillna(0)
     names = [
         f"{str(claim).partition('.')[2]}  {holding:.0f}/{universes:.0f}"
-        for claim, holding, universes in summary[["claim", "holding", "universes"]].to_numpy()
+        for claim, holding, universes in shown.to_numpy()
     ]
     ax.set_yticks(range(len(claims)), names)
     ax.grid(visible=False)
@@ -42,6 +45,8 @@ def draw_curves(judged: pd.DataFrame, settings: Sequence[str], ledger: Sequence[
     """For each claim our values, sorted, with the settings that made them below."""
     by_id = {claim.id: claim for claim in ledger}
     shown = counted_of(judged)
+    if shown.empty:
+        return _nothing()
     groups = list(shown.groupby("claim", sort=False))
     columns = min(3, len(groups))
     rows = math.ceil(len(groups) / columns)
@@ -57,6 +62,13 @@ def draw_curves(judged: pd.DataFrame, settings: Sequence[str], ledger: Sequence[
         ordered = of_claim.sort_values(["ours", "universe"])
         _draw_values(axes[2 * row, column], ordered, by_id[str(name)])
         _draw_settings(axes[2 * row + 1, column], ordered, levels, column == 0)
+    return figure
+
+
+def _nothing() -> Picture:
+    figure, axes = new_figure(1, 1, width=5, height=1.2)
+    axes[0, 0].set_axis_off()
+    axes[0, 0].text(0.5, 0.5, "No universe counts.", ha="center", va="center")
     return figure
 
 

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from feature_alignment.pipeline.claims.evaluate import evaluate
+from feature_alignment.pipeline.claims.evaluate import evaluate, keeps
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome
 from feature_alignment.pipeline.claims.selection import claim_values
@@ -34,6 +34,10 @@ ROBUST = 0.9
 DIFFERENCE = 0.5
 REARRANGED = 999
 COUNTED = "counted"
+_JUDGED = ("claim", "universe", "status", "verdict", "holds", "ours")
+_SUMMARY = ("claim", "universes", "failed", "not_learnt", "holding", "share", "low", "high")
+_SUMMARY += ("default_holds", "setting", "difference", "p_value", "word", "paper_quantile")
+_EFFECTS = ("claim", "setting", "value", "universes", "share", "mean")
 _HOLDS = {Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED}
 
 
@@ -70,8 +74,9 @@ def judge_universes(
         (1, 0, or none where it is not judged), `ours`, and one for each setting. Claims that are
         not testable at this preset are left out.
     """
-    rows = []
+    rows, columns = [], dict.fromkeys(_JUDGED)
     for universe in universes:
+        columns |= dict.fromkeys(universe.levels)
         status = _status(universe, learnt)
         for claim in ledger:
             row = {"claim": claim.id, "universe": universe.number, "status": status}
@@ -86,17 +91,14 @@ def judge_universes(
                     holds = agreement(claim, table) >= AGREEMENT
                 row |= {"verdict": str(verdict.outcome), "holds": int(holds), "ours": verdict.ours}
             rows.append(row | universe.levels)
-    judged = pd.DataFrame(rows)
+    judged = pd.DataFrame(rows, columns=list(columns))
     testable = judged.loc[judged["holds"].notna(), "claim"].unique()
     return judged[judged["claim"].isin(testable)] if len(testable) else judged
 
 
 def agreement(claim: Claim, table: pd.DataFrame) -> float:
     """The share of a comparison's values that agree."""
-    low = claim.criterion.low if claim.criterion.low is not None else -np.inf
-    high = claim.criterion.high if claim.criterion.high is not None else np.inf
-    values = claim_values(claim, table)
-    return float(((values > low) & (values < high)).mean())
+    return float(np.mean([keeps(claim, value) for value in claim_values(claim, table)]))
 
 
 def _status(universe: Finished, learnt: Learnt | None) -> str:
@@ -138,7 +140,7 @@ def summarise(
             if paper is not None:
                 row["paper_quantile"] = float((counted["ours"] < paper).mean())
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=list(_SUMMARY))
 
 
 def counted_of(judged: pd.DataFrame) -> pd.DataFrame:
@@ -216,4 +218,4 @@ def effects(judged: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
                         "mean": cell["ours"].mean(),
                     }
                 )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=list(_EFFECTS))

@@ -1,5 +1,6 @@
 """Files of the multiverse: judged, summed up and drawn from the archives of its runs."""
 
+import itertools
 import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,9 +50,14 @@ def judge_group(
         "claims": summarise(judged, settings, ledger),
         "effects": effects(judged, settings),
     }
+    changed = {claim.id: spec["figures"][claim.figure]["changed"] for claim in ledger}
+    for name in ("universes", "claims"):
+        told = ["; ".join(changed[claim]) for claim in tables[name]["claim"]]
+        tables[name] = tables[name].assign(changed=told)
     for name, table in tables.items():
         write_verdicts(table, files[name])
-    about: dict[str, Any] = {"points": [None], "changed": [], **spec}
+    about: dict[str, Any] = {"points": [None], **spec}
+    about["changed"] = list(dict.fromkeys(itertools.chain(*changed.values())))
     about["datasets"] = sorted({tuple(pair) for pairs in sources.values() for pair in pairs})
     pictures = {
         "matrix": draw_matrix(tables["claims"], tables["effects"], settings),
@@ -96,24 +102,30 @@ def gather(
     groups = load_multiverses()
     universes, claims = [], []
     for folder in folders:
-        judged, settings = pd.read_csv(folder / "universes.csv"), list(groups[folder.name].settings)
-        levels = [json.dumps(row) for row in judged[settings].astype(str).to_dict("records")]
-        kept = judged.drop(columns=settings)
+        # As texts, since read as values `true` and `0` would come out as `True` and `0.0`.
+        told = pd.read_csv(folder / "universes.csv", dtype=str, keep_default_na=False)
+        settings = [column for column in told if "." in column]  # `<experiment>.<key>`
+        levels = [json.dumps(row) for row in told[settings].to_dict("records")]
+        kept = told.drop(columns=settings)
         kept.insert(2, "settings", levels)
         universes.append(kept.assign(group=folder.name))
-        claims.append(pd.read_csv(folder / "claims.csv").assign(group=folder.name))
-    every = pd.concat(claims, ignore_index=True)
+        summary = pd.read_csv(folder / "claims.csv", dtype={"word": str, "changed": str})
+        claims.append(summary.assign(group=folder.name))
+    judged = [table for table in claims if len(table)] or claims  # empty columns have no type
+    every = pd.concat(judged, ignore_index=True).fillna({"changed": ""})
+    counted = every[every["changed"] == ""]
     write_verdicts(pd.concat(universes, ignore_index=True), files["universes"])
     write_verdicts(every, files["claims"])
     page = render(
         Path(__file__).with_name("multiverse.html.jinja"),
         spec=spec,
         groups=[
-            (name, groups[str(name)], rows.to_dict("records"))
-            for name, rows in every.groupby("group", sort=False)
+            (name, groups[name], every[every["group"] == name].to_dict("records"))
+            for name in (folder.name for folder in folders)
         ],
-        words=every["word"].str.partition(" on ")[0].value_counts().to_dict(),
-        dependent=every[every["word"].str.startswith("depends", na=False)]
+        words=counted["word"].str.replace(" on .*", "", regex=True).value_counts().to_dict(),
+        not_counted=len(every) - len(counted),
+        dependent=counted[counted["word"].str.startswith("depends", na=False)]
         .sort_values("difference", ascending=False)
         .head(10)
         .to_dict("records"),

@@ -1,7 +1,7 @@
 """Two results side by side: settings that differ, verdicts that changed, pictures, values."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +11,36 @@ import pandas as pd
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_order, paper_of
-from feature_alignment.pipeline.proof import making, read_provenance, verdicts_file
+from feature_alignment.pipeline.proof import check_proof, making, read_provenance, verdicts_file
 from feature_alignment.pipeline.report.page import KINDS, SYMBOLS
 from feature_alignment.pipeline.report.rendering import inline_picture, render
 from feature_alignment.pipeline.report.strips import strip
+from feature_alignment.pipeline.spec import Spec
 
 _PER_CLAIM = ["id", "kind", "figure", "statement", "paper_value", "unit"]
 _NUMBERS = ["ours", "sd", "low", "high", "least", "most"]
 _PER_RESULT = [*_NUMBERS, "seeds", "verdict", "changed", "by_seed"]
 _COLUMNS = [*_PER_CLAIM, *_PER_RESULT]
 _SIDES = ("here", "there")
+NOT_JUDGED = "not judged"
 
 
-def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFrame:
+def compare_results(spec: Spec, verdicts: Path, page: Path, table: Path) -> pd.DataFrame:
     """Write what differs between two finished results as a page, and the claims as a CSV.
 
-    The table has both results' values and verdicts of each claim of either.
+    The table has both results' values and verdicts of each claim about the figures of the first.
+
+    Args:
+        spec: `name`, the other's, `with`, and the `figures` that the verdicts are about.
+        verdicts: the first's verdicts.
+        page: the HTML file to write.
+        table: the CSV file to write.
 
     Raises:
-        UserError: if one of them is not finished, or damaged.
+        UserError: if the other is not finished, or one of them is damaged.
     """
-    claims = compared_claims(name, other)
+    name, other = spec["name"], spec["with"]
+    claims = compared_claims(verdicts, verdicts_file(other), spec["figures"])
     claims.to_csv(table, index=False, float_format="%.6g")
     rows = [_claim_row(row) for row in claims.to_dict("records")]
     text = render(
@@ -40,7 +49,7 @@ def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFr
         other=other,
         settings=list(different_settings(name, other)),
         claims=rows,
-        figures=_figures(name, other, rows),
+        figures=_figures(spec, rows),
         kinds=KINDS,
         symbols=SYMBOLS,
     )
@@ -48,34 +57,34 @@ def compare_results(name: str, other: str, page: Path, table: Path) -> pd.DataFr
     return claims
 
 
-def compared_claims(name: str, other: str) -> pd.DataFrame:
-    """Values and verdicts of the claims of both results, `…_here` and `…_there`.
+def compared_claims(mine: Path, other: Path, figures: Sequence[str]) -> pd.DataFrame:
+    """Values and verdicts of the claims about some figures, `…_here` and `…_there`.
 
     `difference` is the second's mean less the first's, `error` its standard error.
 
     Raises:
-        UserError: if one of them is not finished, or of an older version.
+        UserError: if one of the files is of an older version.
     """
-    here, there = (_verdicts(side)[_COLUMNS] for side in (name, other))
+    here, there = (_verdicts(file, figures) for file in (mine, other))
     joined = here.merge(there, how="outer", on=_PER_CLAIM, suffixes=("_here", "_there"))
     order = dict.fromkeys([*here["id"], *there["id"]])  # that of the ledgers
     joined = joined.set_index("id").loc[list(order)].reset_index()
     joined["difference"] = joined["ours_there"] - joined["ours_here"]
     squares = [joined[f"sd_{side}"] ** 2 / joined[f"seeds_{side}"] for side in _SIDES]
     joined["error"] = np.sqrt(squares[0] + squares[1])
-    return joined.fillna({f"verdict_{side}": "not judged" for side in _SIDES})
+    return joined.fillna({f"verdict_{side}": NOT_JUDGED for side in _SIDES})
 
 
-def _verdicts(name: str) -> pd.DataFrame:
-    file = verdicts_file(name)
+def _verdicts(file: Path, figures: Sequence[str]) -> pd.DataFrame:
     blank = dict.fromkeys(("paper_value", *_NUMBERS), "")
-    found = pd.read_csv(file, keep_default_na=False, na_values=blank, dtype={"by_seed": str})
+    texts = dict.fromkeys(("by_seed", "unit"), str)
+    found = pd.read_csv(file, keep_default_na=False, na_values=blank, dtype=texts)
     if missing := {*_COLUMNS} - {*found}:
         raise UserError(
             f"{file}: it has no column {min(missing)!r}, since an older version wrote it; make it "
-            f"again: snakemake --cores all {making(name)}."
+            f"again: snakemake --cores all {making(file.parts[1])}."
         )
-    return found
+    return found.loc[found["figure"].isin(figures), _COLUMNS]
 
 
 def different_settings(name: str, other: str) -> Iterator[tuple[str, str, str, str]]:
@@ -114,14 +123,16 @@ def _flat(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _claim_row(row: dict[Any, Any]) -> dict[str, Any]:
     sides = [{key: row.get(f"{key}_{side}", row.get(key)) for key in _COLUMNS} for side in _SIDES]
-    differs = sides[0]["verdict"] != sides[1]["verdict"]
+    verdicts = {side["verdict"] for side in sides}
+    differs = len(verdicts) > 1 and NOT_JUDGED not in verdicts
     return {**row, "sides": sides, "differs": differs, "strip": strip(*sides)}
 
 
-def _figures(name: str, other: str, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures of either result, with the pictures where both have them, and their claims."""
-    folders = [Path("figures") / side for side in (name, other)]
+def _figures(spec: Spec, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The figures with the pictures where both results have them, and their claims."""
+    folders = [Path("figures") / side for side in (spec["name"], spec["with"])]
     both = set.intersection(*({path.stem for path in folder.glob("*.png")} for folder in folders))
+    both &= {*spec["figures"]}
     return [
         {
             "name": figure,
@@ -135,6 +146,7 @@ def _figures(name: str, other: str, claims: list[dict[str, Any]]) -> list[dict[s
 
 
 def _picture(folder: Path, figure: str) -> dict[str, Any]:
-    record = read_provenance(folder / f"{figure}.provenance.json")
+    check_proof(provenance := folder / f"{figure}.provenance.json")
+    record = read_provenance(provenance)
     shown = inline_picture(folder / f"{figure}.png", widest=800)
     return {**shown, "changed": ", ".join(record["spec"]["changed"])}

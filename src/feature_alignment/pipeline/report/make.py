@@ -1,6 +1,8 @@
 """Make the report of a workflow: files in, one page out."""
 
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,7 @@ def make_report(
         )
         for name, *shown, record in zip(spec["figures"], *of_figures, strict=True)
     ]
-    ledger = load_ledger(ledgers)
+    ledger, own = load_ledger(ledgers), os.environ.get("FEATURE_ALIGNMENT_PAPERS")
     report = Report(
         name=spec["name"],
         preset=spec["preset"],
@@ -74,6 +76,7 @@ def make_report(
         },
         quantities={claim.id: _quantity(claim) for claim in ledger},
         deviations={key: list(sections(paper_folder(key) / "deviations.md")) for key in papers()},
+        papers_path=shlex.quote(os.path.relpath(own)) if own else "",
     )
     page.write_text(render_report(report, folder), encoding="utf-8")
 
@@ -88,8 +91,9 @@ def _quantity(claim: Claim) -> str:
 
 
 def _robustness(file: Path) -> dict[str, Any]:
-    judged = pd.read_csv(file).dropna(subset="word")
-    return {row["claim"]: row for row in judged.to_dict("records")}
+    judged = pd.read_csv(file, dtype={"changed": str}).dropna(subset="word")
+    rows = judged.to_dict("records")
+    return {row["claim"]: row for row in rows if pd.isna(row.get("changed"))}
 
 
 def _data_source(provenance: Path) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class Report:
         multiverse: the multiverse's page; None where it was not run.
         quantities: what each claim's numbers are, in words.
         deviations: of each paper, the sections of its `deviations.md`.
+        papers_path: the folder with papers of one's own, as a word of a command; empty for none.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Report:
     multiverse: Path | None = None
     quantities: Mapping[str, str] = field(default_factory=dict)
     deviations: Mapping[str, Sequence[Section]] = field(default_factory=dict)
+    papers_path: str = ""
 
 
 def render_report(report: Report, folder: Path) -> str:
@@ -143,6 +145,7 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
         if verdict["figure"] not in figures:
             raise ValueError(f"claim {verdict['id']} is about {verdict['figure']}, not on the page")
         claim = by_id[verdict["id"]]
+        changed = bool(figures[claim.figure].changed)
         rows.append(
             {
                 **verdict,
@@ -152,8 +155,8 @@ def _claim_rows(report: Report) -> list[dict[str, Any]]:
                 "quantity": report.quantities.get(claim.id, ""),
                 "strip": strip(verdict),
                 "symbol": SYMBOLS[Outcome(verdict["verdict"])],
-                "changed": bool(figures[claim.figure].changed),
-                "robustness": report.robustness.get(claim.id),
+                "changed": changed,
+                "robustness": None if changed else report.robustness.get(claim.id),
             }
         )
     return rows
