@@ -91,13 +91,14 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
                 f"claim {claim.id}: the table of {claim.figure} has no column {column!r}; {hint}."
             )
     rows = table
-    # The last step is that of the rows that all the other filters leave, each seed's own.
+    # The last step is that of the rows that all the other filters leave, each run's own.
     for column, wanted in sorted(select.items(), key=lambda item: item[1] == _LAST):
         if column in claim.first and isinstance(wanted, list):
             there = (choice for choice in wanted if _matches(table[column], choice).any())
             wanted = next(there, wanted)
         if column == "step" and wanted == _LAST:
-            rows = rows[rows["step"] == rows.groupby("seed")["step"].transform("max")]
+            run = [key for key in ("point", "seed") if key in rows]
+            rows = rows[rows["step"] == rows.groupby(run)["step"].transform("max")]
         else:
             rows = rows[_matches(rows[column], wanted)]
         if rows.empty:
