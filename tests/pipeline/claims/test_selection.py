@@ -44,6 +44,11 @@ def test_last_step_is_that_of_the_rows_chosen_otherwise(table):
     both = pd.concat([table, later], ignore_index=True)
     chosen = claim(select={"step": "last", "metric": "number", "layer": "all"})
     assert claim_values(chosen, both).tolist() == [10, 110, 210]
+    ended_earlier = table[(table["seed"] != 1) | (table["step"] == 0)]
+    assert claim_values(chosen, ended_earlier).tolist() == [10, 100, 210]
+    both = pd.concat([table.assign(point="long"), ended_earlier.assign(point="short")])
+    chosen = claim(select={"step": "last", "metric": "number", "layer": "all"}, over="point")
+    assert sorted(claim_values(chosen, both)) == [10, 10, 100, 110, 210, 210]
 
 
 def test_difference_and_ratio_are_paired_by_seed(table):

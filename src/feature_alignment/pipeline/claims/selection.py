@@ -91,12 +91,16 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
                 f"claim {claim.id}: the table of {claim.figure} has no column {column!r}; {hint}."
             )
     rows = table
-    # The last step is that of the rows that all the other filters leave.
+    # The last step is that of the rows that all the other filters leave, each run's own.
     for column, wanted in sorted(select.items(), key=lambda item: item[1] == _LAST):
         if column in claim.first and isinstance(wanted, list):
             there = (choice for choice in wanted if _matches(table[column], choice).any())
             wanted = next(there, wanted)
-        rows = rows[_matches(rows[column], wanted)]
+        if column == "step" and wanted == _LAST:
+            run = [key for key in ("point", "seed") if key in rows]
+            rows = rows[rows["step"] == rows.groupby(run)["step"].transform("max")]
+        else:
+            rows = rows[_matches(rows[column], wanted)]
         if rows.empty:
             raise MissingRowsError(
                 claim.id,
@@ -117,8 +121,6 @@ def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Se
 
 
 def _matches(column: pd.Series, wanted: Any) -> pd.Series:
-    if column.name == "step" and wanted == _LAST:
-        return column == column.max()
     choices = wanted if isinstance(wanted, list) else [wanted]
     # A column of numbers and words, such as layers, is read from CSV as text.
     if not pd.api.types.is_numeric_dtype(column):
