@@ -104,7 +104,7 @@ def gather(
     for folder in folders:
         # As texts, since read as values `true` and `0` would come out as `True` and `0.0`.
         told = pd.read_csv(folder / "universes.csv", dtype=str, keep_default_na=False)
-        settings = [str(column) for column in told if "." in str(column)]  # `<experiment>.<key>`
+        settings = [column for column in told if "." in str(column)]  # `<experiment>.<key>`
         levels = [json.dumps(row) for row in told[settings].to_dict("records")]
         kept = told.drop(columns=settings)
         kept.insert(2, "settings", levels)
