@@ -9,7 +9,7 @@ from mkdocs.structure.files import File, Files
 
 def on_site(tool, address, markdown):
     """The Markdown of a page on a site that has all of the pages."""
-    addresses = [*tool.outside(), "engine.md", "tutorial.md", "gallery/lejeune2024_fig1.png"]
+    addresses = [*tool.outside(), "engine.md", "tutorial.md"]
     files = Files([File(name, "docs", "site", use_directory_urls=False) for name in addresses])
     page = SimpleNamespace(file=files.get_file_from_path(address))
     return tool.on_page_markdown(markdown, page, None, files)
@@ -19,7 +19,7 @@ def on_site(tool, address, markdown):
     ("address", "written", "shown"),
     [
         ("index.md", "[a](docs/engine.md#x)", "[a](engine.md#x)"),
-        ("index.md", "![a](docs/gallery/lejeune2024_fig1.png)", None),
+        ("index.md", "![a](evidence/quick/figures/lejeune2024_fig1.png)", None),
         ("engine.md", "[a](../README.md)", "[a](index.md)"),
         ("engine.md", "[a](../src/feature_alignment/files.py)", "a"),
         ("engine.md", "[`a[0]`](https://example.org)", "[`a[0]`](https://example.org)"),
