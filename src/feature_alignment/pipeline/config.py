@@ -22,14 +22,13 @@ from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
 from feature_alignment.pipeline.parameters import (
-    PRESETS,
-    Preset,
     Section,
     check,
     keys_of,
     kind,
     refuse_what_figures_set,
 )
+from feature_alignment.pipeline.spec import PRESETS, Preset
 
 RESERVED_NAMES = ("by_hand", "logs")
 """Folders in `results` that are no result's."""

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -42,8 +42,6 @@ NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 Precision = Literal["float32", "float64"]
-Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
-PRESETS: tuple[str, ...] = get_args(Preset)
 # Lengths are checked by functions, since a second `min_length` would not replace the first.
 Values = Annotated[tuple[Item, ...], Field(strict=False), AfterValidator(_not_empty)]
 """A list of values, at least one, maybe repeated: `Values[float]`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.parameters import PRESETS
+from feature_alignment.pipeline.spec import PRESETS
 
 
 def sha256_of(file: Path) -> str:

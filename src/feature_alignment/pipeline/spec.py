@@ -8,11 +8,13 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, get_args
 
 from feature_alignment.errors import UserError
 
 Spec = dict[str, Any]
+Preset = Literal["smoke", "quick", "laptop", "workstation", "paper"]
+PRESETS: tuple[str, ...] = get_args(Preset)
 
 
 def canonical_json(spec: Spec) -> str:
