@@ -247,3 +247,33 @@ def test_other_parameters_are_looked_at_without_touching_the_model():
     torch.testing.assert_close(found, (1 - torch.tanh(other(X)) ** 2)[:, 0].detach())
     with pytest.raises(ValueError, match="parameters: 'bias' is in only one"):
         tangent_kernel(model, X, parameters={"weight": model.weight})
+
+
+def holding(kind):
+    """Reaches its two weights by references that it keeps beside them."""
+    layers = {"first": linear(3, 4), "second": linear(4, 2)}
+    first, second = (layer.weight for layer in layers.values())
+    model = Toy(lambda m, x: torch.tanh(F.linear(x, m.kept[0])) @ m.kept[1].T, **layers)
+    if kind == "closure":
+        model.function = lambda m, x: torch.tanh(F.linear(x, first)) @ second.T
+    model.kept = {0: first, 1: second} if kind == "dictionary" else [first, second]
+    return model
+
+
+@pytest.mark.parametrize("kind", ["list", "dictionary"])
+def test_parameters_in_containers_are_followed_and_put_back(
+    kind, explicit_kernel, assert_same_kernel
+):
+    model = holding(kind)
+    assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-10)
+    assert model.kept[0] is model.first.weight
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_parameters_that_a_closure_hides_are_refused(trainable):
+    model = holding("closure").requires_grad_(trainable)
+    with pytest.raises(ValueError, match=r"'second.weight' by a reference of its own"):
+        tangent_kernel(model, X)
+    assert all(p.requires_grad == trainable for p in model.parameters())
+    found = tangent_kernel(holding("closure"), X, only=["second.bias"])
+    assert not found.total.any()

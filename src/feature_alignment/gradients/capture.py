@@ -39,14 +39,29 @@ def recorded(
     """
     with torch.inference_mode(False), torch.no_grad():
         leaves = {name: values[name].detach().requires_grad_() for name in names}
-        with function.installed({**values, **leaves}) as run:
+        with (
+            function.followed(values, names) as originals,
+            function.installed({**values, **leaves}) as run,
+        ):
             # PyTorch's batch normalisation in evaluation mode may give wrong gradients for a single
             # image: 2.15 does on CPUs, where the gradient comes back transposed.
             normalised = any(isinstance(module, _BatchNorm) for module in function.model.modules())
             copies = 2 if len(samples) == 1 and normalised else 1
             with torch.enable_grad():
                 f = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
-            yield Recording(f, leaves, Graph(f, leaves), copies)
+            graph = Graph(f, leaves)
+            _refuse_hidden_references(graph, originals)
+            yield Recording(f, leaves, graph, copies)
+
+
+def _refuse_hidden_references(graph: Graph, originals: Mapping[int, str]) -> None:
+    for node in graph.nodes:
+        name = originals.get(id(getattr(node, "variable", None)))
+        if name is not None:
+            raise ValueError(
+                f"the model reaches parameter {name!r} by a reference of its own, such as a "
+                "closure, where it cannot be followed; read it from its module in forward()."
+            )
 
 
 def leaf_gradients(

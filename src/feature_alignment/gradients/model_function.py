@@ -19,6 +19,8 @@ OutputChoice = str | int | Callable[[Any], torch.Tensor]
 Selection = str | Collection[str]
 Parameters = Mapping[str, torch.Tensor]  # values by the parameter's name
 
+_REGISTRIES = ("_parameters", "_buffers", "_modules")  # a module's own
+
 # Models are changed while they run on other values, so one thread at a time.
 _RUNNING = threading.RLock()
 
@@ -53,7 +55,10 @@ class ModelFunction:
                         module._buffers[key] = buffer.detach().clone()
                 for key, value in list(module.__dict__.items()):
                     if isinstance(value, torch.Tensor):
-                        module.__dict__[key] = value.detach().clone()
+                        own = by_identity.get(id(value))
+                        module.__dict__[key] = value.detach().clone() if own is None else own
+                    elif isinstance(value, dict | list) and key not in _REGISTRIES:
+                        _exchange(value, by_identity)
             for name in self.emptied:
                 for table in tensor_tables(self.model.get_submodule(name)):
                     table.clear()
@@ -64,6 +69,22 @@ class ModelFunction:
             if "torch._dynamo" in sys.modules:  # compiled code hides how parameters are used
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield self._run
+
+    @contextmanager
+    def followed(self, values: Parameters, names: Collection[str]) -> Iterator[dict[int, str]]:
+        """Let the model's own parameters be seen in autograd graphs in here, if they must not be.
+
+        Those are the named ones, and all whose `values` are others. Yields names by identity.
+        """
+        with _RUNNING, ExitStack() as stack:
+            seen: dict[int, str] = {}
+            for name, p in self.model.named_parameters():
+                other = name in names or p.data_ptr() != values[name].data_ptr()
+                if other and p.is_leaf and p.is_floating_point() and not p.is_inference():
+                    seen[id(p)] = name
+                    stack.callback(p.requires_grad_, p.requires_grad)
+                    p.requires_grad_()
+            yield seen
 
     def _run(self, samples: Samples) -> torch.Tensor:
         positions, keywords = samples.copied()
@@ -95,6 +116,13 @@ class ModelFunction:
                 + "; choose the output by `output`: a key, attribute or position, or a function."
             )
         return found
+
+
+def _exchange(held: dict[Any, Any] | list[Any], others: Mapping[int, torch.Tensor]) -> None:
+    """Put others in place of tensors by their identity."""
+    for key, entry in list(held.items() if isinstance(held, dict) else enumerate(held)):
+        if id(entry) in others:
+            held[key] = others[id(entry)]
 
 
 def tensor_tables(module: nn.Module) -> list[dict[Any, torch.Tensor]]:
