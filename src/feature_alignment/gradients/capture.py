@@ -1,6 +1,6 @@
 """One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,6 +17,17 @@ from feature_alignment.gradients.samples import Samples
 
 class ReorderedSamplesError(ValueError):
     """Some operation of the model does not take the samples in the order of the inputs."""
+
+
+class HiddenReferenceError(ValueError):
+    """The model reaches these parameters elsewhere than at their modules."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        super().__init__(
+            f"the model reaches parameter {names[0]!r} by a reference of its own, such as a "
+            "closure or a cache, where it cannot be followed; read it from its module in forward()."
+        )
 
 
 @dataclass(frozen=True)
@@ -55,13 +66,9 @@ def recorded(
 
 
 def _refuse_hidden_references(graph: Graph, originals: Mapping[int, str]) -> None:
-    for node in graph.nodes:
-        name = originals.get(id(getattr(node, "variable", None)))
-        if name is not None:
-            raise ValueError(
-                f"the model reaches parameter {name!r} by a reference of its own, such as a "
-                "closure, where it cannot be followed; read it from its module in forward()."
-            )
+    reached = (originals.get(id(getattr(node, "variable", None))) for node in graph.nodes)
+    if names := [name for name in reached if name is not None]:
+        raise HiddenReferenceError(names)
 
 
 def leaf_gradients(
@@ -143,7 +150,7 @@ def refuse_reordered_samples(
 ) -> None:
     """Refuse operations on samples in another order than the model's, by one more backward pass.
 
-    It weights one output of each sample, drawn at random, by a random power of two, which must
+    It weights one output of each sample, drawn at random, by a power of two and a sign, which must
     scale that sample's signals and no others: where a model sorts samples before an operation, one
     gets another's.
 
@@ -152,8 +159,11 @@ def refuse_reordered_samples(
     """
     f = recording.f
     generator = torch_stream(0, "capture")
-    exponents = torch.randint(-9, 10, (len(f), 1), generator=generator)
-    weights = torch.exp2(exponents).to(f)
+    # Signs and powers of two, so that weighting rounds nothing; half precision has few of these.
+    half = torch.float16 in {leaf.dtype for leaf in recording.leaves.values()}
+    most = 9 if half else 40
+    places = torch.randperm(len(f), generator=generator)[:, None] % (4 * most + 2)
+    weights = ((-1.0) ** places * torch.exp2(places // 2 - most)).to(f)
     samples = torch.arange(len(f))
     chosen = torch.randint(f.shape[1], (len(f),), generator=generator)
     weighted = torch.zeros_like(f)

@@ -302,7 +302,7 @@ def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
     # Samples whose gradients to hold at a time, of each of the two sides.
     if n2 is None and n * plan.held_bytes <= memory:
         return n
-    block = memory // (2 * plan.held_bytes)
+    block = memory // max(1, 2 * plan.held_bytes)
     if block < 1:
         raise ValueError(
             f"memory_budget: it leaves {max(0, memory)} bytes for the gradients of two samples, "
@@ -324,7 +324,7 @@ def _add_layer(
     while remaining:
         name = remaining.pop(0)
         for part, part2 in zip(first[name], second[name], strict=True):
-            rows, columns = part.uses, part2.uses
+            rows, columns = part.to(out.dtype).uses, part2.to(out.dtype).uses
             if not (all_factors(rows) and all_factors(columns)):
                 add_feature_gram(out, summed_features(rows), summed_features(columns), symmetric)
             elif len(rows) > 1:
