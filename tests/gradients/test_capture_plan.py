@@ -214,6 +214,7 @@ def test_what_automatic_differentiation_refuses_is_refused():
         (linear().half(), X.half(), "outputs are torch.float16"),
         (nn.ReLU(), X, "the model has no parameters"),
         (linear(), X[:0], "x: there are no samples"),
+        (Toy(lambda m, x: m.layer(x)[:, :0], layer=linear()), X, r"outputs have shape \(4, 0\)"),
     ],
 )
 def test_what_has_no_tangent_kernel_is_refused(model, x, message):
@@ -389,3 +390,24 @@ def test_one_parameter_may_be_two_kernels(explicit_kernel, assert_same_kernel):
     x = torch.randn(3, 6, 9, dtype=X.dtype, generator=torch_stream(0, "data"))
     model = held(two, 5, 6, 4)
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_outputs_may_be_squeezed(n, explicit_kernel, assert_same_kernel):
+    model, plain = (Toy(f, layer=linear(3, 1)) for f in (squeezed, lambda m, x: m.layer(x)))
+    assert_same_kernel(tangent_kernel(model, X[:n]), explicit_kernel(plain, X[:n]), 1e-10)
+
+
+def squeezed(m, x):
+    return m.layer(x).squeeze()
+
+
+def test_shapes_that_only_broadcast_are_refused():
+    model, x = held(lambda m, x: torch.tanh(x * m.p).sum(2), 3), lengths(4, 5)
+    with pytest.raises(ValueError, match="x2: the model has 1 outputs for it, and 5 for x"):
+        tangent_kernel(model, x, x[:, :1])
+    values = {"weight": torch.ones(2, 3), "bias": torch.ones(1)}
+    with pytest.raises(ValueError, match=r"'bias' has shape \(1,\); the model's is \(2,\)"):
+        tangent_kernel(linear(), X, parameters=values)
+    with pytest.raises(ValueError, match="two sets of samples has no centring"):
+        _ = tangent_kernel(linear(3, 1), 1e-6 * X, 1e-6 * X.flip(0), only=["weight"]).centred

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.checks import rounding
@@ -54,13 +53,15 @@ def recorded(
             function.followed(values, names) as originals,
             function.installed({**values, **leaves}) as run,
         ):
+            with torch.enable_grad():
+                f, copies = run(samples), 1
+            graph = Graph(f, leaves)
             # PyTorch's batch normalisation in evaluation mode may give wrong gradients for a single
             # image: 2.15 does on CPUs, where the gradient comes back transposed.
-            normalised = any(isinstance(module, _BatchNorm) for module in function.model.modules())
-            copies = 2 if len(samples) == 1 and normalised else 1
-            with torch.enable_grad():
-                f = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
-            graph = Graph(f, leaves)
+            if len(samples) == 1 and any("BatchNorm" in name for name in graph.names):
+                with torch.enable_grad():
+                    f, copies = run(samples[[0, 0]])[:1], 2
+                graph = Graph(f, leaves)
             _refuse_hidden_references(graph, originals)
             yield Recording(f, leaves, graph, copies)
 

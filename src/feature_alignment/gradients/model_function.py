@@ -89,7 +89,7 @@ class ModelFunction:
     def _run(self, samples: Samples) -> torch.Tensor:
         positions, keywords = samples.copied()
         f = self._chosen(self.model(*positions, **keywords))
-        if f.ndim == 0 or len(f) != len(samples):
+        if f.ndim == 0 or len(f) != len(samples) or not f.numel():
             raise ValueError(
                 f"the model's outputs have shape {tuple(f.shape)} for {len(samples)} samples; "
                 "they must be (n,), (n, c) or (n, …)."
@@ -192,6 +192,12 @@ def evaluation_point(
             f"parameters: {unmatched[0]!r} is in only one of the given values and the model; "
             "give a value for each of the model's parameters."
         )
+    for name, value in values.items():
+        if value.shape != own[name].shape:
+            raise ValueError(
+                f"parameters: {name!r} has shape {tuple(value.shape)}; "
+                f"the model's is {tuple(own[name].shape)}."
+            )
     changed = {  # by the forward pass, in place
         f"{name}.weight" if name else "weight"
         for name, module in model.named_modules()
