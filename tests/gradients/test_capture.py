@@ -105,10 +105,11 @@ def test_random_signs_are_orthonormal_on_average():
 
 def test_batch_normalisation_outside_modules_gives_one_image_the_right_gradients():
     def forward(m, x):
-        h = F.batch_norm(m.layer(x).unflatten(1, (4, 3)), mean, mean.exp())
-        return torch.tanh(F.layer_norm(h.transpose(1, 2), (4,))).mean(1)
+        h = F.batch_norm(m.layer(x).view(-1, 4, 3, 3), mean, mean.exp())
+        return torch.tanh(F.layer_norm(h.flatten(2).transpose(1, 2), (4,)) @ v).mean(1)
 
-    model, mean = Toy(forward, layer=linear(3, 12)), torch.arange(4.0, dtype=X.dtype)
+    model, mean = Toy(forward, layer=linear(3, 36)), torch.arange(4.0, dtype=X.dtype)
+    v = torch.eye(4, 2, dtype=X.dtype)
     values = evaluation_point(model)
     gradients = []
     for samples in (X[:1], X[[0, 0]]):
