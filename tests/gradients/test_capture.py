@@ -8,6 +8,7 @@ from feature_alignment.gradients.capture import (
     ReorderedSamplesError,
     backpropagate,
     collect_signals,
+    leaf_gradients,
     one_hot_cotangents,
     random_sign_cotangents,
     recorded,
@@ -100,3 +101,20 @@ def test_random_signs_are_orthonormal_on_average():
     assert torch.equal(cotangents.abs(), torch.full_like(cotangents, 0.5))
     products = torch.einsum("mny,mnz->nyz", cotangents, cotangents).mean(0)
     torch.testing.assert_close(products, torch.eye(3), atol=0.05, rtol=0)
+
+
+def test_batch_normalisation_outside_modules_gives_one_image_the_right_gradients():
+    def forward(m, x):
+        h = F.batch_norm(m.layer(x).view(-1, 4, 3, 3), mean, mean.exp())
+        return torch.tanh(F.layer_norm(h.flatten(2).transpose(1, 2), (4,)) @ v).mean(1)
+
+    model, mean = Toy(forward, layer=linear(3, 36)), torch.arange(4.0, dtype=X.dtype)
+    v = torch.eye(4, 2, dtype=X.dtype)
+    values = evaluation_point(model)
+    gradients = []
+    for samples in (X[:1], X[[0, 0]]):
+        with recorded(ModelFunction(model), values, as_samples(samples), list(values)) as found:
+            cotangent = torch.zeros_like(found.f)
+            cotangent[0, 0] = 1
+            gradients.append(leaf_gradients(found.f, found.leaves, cotangent)["layer.weight"])
+    torch.testing.assert_close(*gradients)

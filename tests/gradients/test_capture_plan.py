@@ -214,6 +214,7 @@ def test_what_automatic_differentiation_refuses_is_refused():
         (linear().half(), X.half(), "outputs are torch.float16"),
         (nn.ReLU(), X, "the model has no parameters"),
         (linear(), X[:0], "x: there are no samples"),
+        (Toy(lambda m, x: m.layer(x)[:, :0], layer=linear()), X, r"outputs have shape \(4, 0\)"),
     ],
 )
 def test_what_has_no_tangent_kernel_is_refused(model, x, message):
@@ -247,3 +248,166 @@ def test_other_parameters_are_looked_at_without_touching_the_model():
     torch.testing.assert_close(found, (1 - torch.tanh(other(X)) ** 2)[:, 0].detach())
     with pytest.raises(ValueError, match="parameters: 'bias' is in only one"):
         tangent_kernel(model, X, parameters={"weight": model.weight})
+
+
+def holding(kind):
+    """Reaches its two weights by references that it keeps beside them."""
+    layers = {"first": linear(3, 4), "second": linear(4, 2)}
+    first, second = (layer.weight for layer in layers.values())
+    model = Toy(lambda m, x: torch.tanh(F.linear(x, m.kept[0])) @ m.kept[1].T, **layers)
+    if kind == "closure":
+        model.function = lambda m, x: torch.tanh(F.linear(x, first)) @ second.T
+    model.kept = {0: first, 1: second} if kind == "dictionary" else [first, second]
+    return model
+
+
+@pytest.mark.parametrize("kind", ["list", "dictionary"])
+def test_parameters_in_containers_are_followed_and_put_back(
+    kind, explicit_kernel, assert_same_kernel
+):
+    model = holding(kind)
+    assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-10)
+    assert model.kept[0] is model.first.weight
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_parameters_that_a_closure_hides_are_refused(trainable):
+    model = holding("closure").requires_grad_(trainable)
+    with pytest.raises(
+        ValueError, match=r"'second.weight' by a reference of its own, such as a closure"
+    ):
+        tangent_kernel(model, X)
+    assert all(p.requires_grad == trainable for p in model.parameters())
+    found = tangent_kernel(holding("closure"), X, only=["second.bias"])
+    assert not found.total.any()
+
+
+def held(function, *shape, **modules):
+    """A model with a parameter p of this shape."""
+    model = Toy(function, **modules)
+    model.p = nn.Parameter(torch.randn(shape, dtype=X.dtype, generator=torch_stream(1, "data")))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (held(lambda m, x: m.layer(x)[:, 0] + m.p, layer=linear()), X),
+        (held(lambda m, x: m.layer(x)[:, 0] + m.p, 1, layer=linear()), X),
+        (held(lambda m, x: m.p[x[:, 0], x[:, 1]], 5, 5, 2), (4 * X).long().abs() % 5),
+        (held(lambda m, x: torch.addmm(m.p, x, x.new_ones(3, 2))), X),
+        (held(lambda m, x: x * m.p.expand(len(x), 3).unbind(0)[0], 3), X),
+    ],
+)
+def test_unusual_shapes_and_lookups_are_right(model, x, explicit_kernel, assert_same_kernel):
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+def test_nothing_used_is_a_kernel_of_zeros():
+    model = held(lambda m, x: m.layer(x), 3, layer=linear())
+    assert not tangent_kernel(model, X, X[:2], only="p").total.any()
+    assert tangent_trace(held(lambda m, x: x, 3), X) == 0
+
+
+def test_parameters_of_two_precisions_in_one_module(explicit_kernel, assert_same_kernel):
+    model = held(lambda m, x: F.linear(x.float(), m.w).double().sum(2) * m.p, 1)
+    model.w = nn.Parameter(torch.ones(2, 3))
+    x = torch.randn(6, 4, 3, dtype=X.dtype, generator=torch_stream(0, "data"))
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-6)
+
+
+def test_a_selection_of_entries_may_change_with_the_parameters(explicit_kernel):
+    model = held(lambda m, x: (x * F.relu(m.p)).sum(1), 3)
+    model.p.data.abs_()
+    plan = plan_capture(model, X)
+    model.p.data[1:].neg_()
+    expected = explicit_kernel(model, X)[""].trace().item()
+    assert tangent_trace(model, X, plan=plan) == pytest.approx(expected)
+
+
+def lengths(n, length):
+    return torch.randn(n, length, 3, dtype=X.dtype, generator=torch_stream(n, "data"))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: torch.tanh(x * m.p[x.shape[1]]).mean(1),
+        lambda m, x: torch.tanh(x + m.p[: x.shape[1]]).mean(1),
+    ],
+)
+def test_a_selection_of_entries_may_change_with_the_length(function, explicit_kernel):
+    model, x, x2 = held(function, 9, 3), lengths(5, 4), lengths(4, 5)
+    found = tangent_kernel(model, x, x2).total
+    torch.testing.assert_close(found, explicit_kernel(model, x, x2)[""])
+
+
+def test_chunks_may_have_other_lengths(explicit_kernel, assert_same_kernel):
+    def cut(m, x):
+        tokens = x[:, : int((x > 0).sum(1).max())]
+        return m.head(torch.tanh(m.table(tokens)).mul(tokens[..., None] > 0).sum(1))
+
+    x = torch.randint(1, 5, (6, 4), generator=torch_stream(0, "data"))
+    for short in (x[:3, 2:], x[5, 1:]):
+        short.zero_()
+    head = linear(3, 2)
+    model = Toy(cut, table=nn.Embedding(5, 3).double(), head=head)
+    found = tangent_kernel(model, x, memory_budget=4000)
+    assert_same_kernel(found, explicit_kernel(model, x), 1e-10)
+
+
+def test_a_trace_of_a_sorted_and_an_unsorted_use(explicit_kernel):
+    model = Toy(lambda m, x: in_order(x, m.layer) + m.layer(x) ** 2, layer=linear())
+    x = increasing()[[0, 1, 3, 2]]
+    expected = explicit_kernel(model, x)["layer"].trace().item()
+    assert tangent_trace(model, x) == pytest.approx(expected)
+
+
+def test_a_single_pair_out_of_order_is_seen(explicit_kernel, assert_same_kernel, caplog):
+    x = torch.randn(30, 3, dtype=X.dtype, generator=torch_stream(1, "data"))
+    x, model = x[x[:, 0].argsort()], sorting()
+    x[[4, 15]] = x[[15, 4]]  # which once had the same weight by chance
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+    assert "one by one" in caplog.text
+
+
+def test_complex_factors_are_conjugated(explicit_kernel, assert_same_kernel):
+    def spectral(m, x):
+        h = torch.fft.rfft(x, dim=1)
+        h = torch.einsum("nfd,dk->nfk", h, torch.view_as_complex(m.p))
+        return torch.fft.irfft(h, n=4, dim=1).tanh().mean(1)
+
+    model, x = held(spectral, 3, 3, 2), lengths(5, 4)
+    x[0] = 0  # which shows no difference where the model is tried
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+def test_one_parameter_may_be_two_kernels(explicit_kernel, assert_same_kernel):
+    def two(m, x):
+        a = torch.tanh(F.conv1d(x, m.p)).mean(2)
+        return a + torch.tanh(F.conv1d(x[:, :4], m.p.view(5, 4, 6))).mean(2)
+
+    x = torch.randn(3, 6, 9, dtype=X.dtype, generator=torch_stream(0, "data"))
+    model = held(two, 5, 6, 4)
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_outputs_may_be_squeezed(n, explicit_kernel, assert_same_kernel):
+    model, plain = (Toy(f, layer=linear(3, 1)) for f in (squeezed, lambda m, x: m.layer(x)))
+    assert_same_kernel(tangent_kernel(model, X[:n]), explicit_kernel(plain, X[:n]), 1e-10)
+
+
+def squeezed(m, x):
+    return m.layer(x).squeeze()
+
+
+def test_shapes_that_only_broadcast_are_refused():
+    model, x = held(lambda m, x: torch.tanh(x * m.p).sum(2), 3), lengths(4, 5)
+    with pytest.raises(ValueError, match="x2: the model has 1 outputs for it, and 5 for x"):
+        tangent_kernel(model, x, x[:, :1])
+    values = {"weight": torch.ones(2, 3), "bias": torch.ones(1)}
+    with pytest.raises(ValueError, match=r"'bias' has shape \(1,\); the model's is \(2,\)"):
+        tangent_kernel(linear(), X, parameters=values)
+    with pytest.raises(ValueError, match="two sets of samples has no centring"):
+        _ = tangent_kernel(linear(3, 1), 1e-6 * X, 1e-6 * X.flip(0), only=["weight"]).centred

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from feature_alignment.determinism import stream, torch_stream
 from feature_alignment.kernels.jacobian import (
@@ -13,7 +15,7 @@ from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
-from toys import Toy, draw, unused
+from toys import Toy, draw, linear, unused
 
 DOUBLE = torch.float64
 
@@ -187,3 +189,34 @@ def test_operations_without_second_derivatives_take_a_pass_for_each_output(caplo
     assert "slow" in caplog.text
     model[1].function = lambda m, x: x**2
     torch.testing.assert_close(found, Jacobian(model, x).times(direction))
+
+
+def test_attention_in_checkpoints_is_differentiated_twice(explicit_jacobian):
+    def forward(m, x):
+        h = m.layer(x)[:, None]
+        return F.scaled_dot_product_attention(h, h, h).mean((1, 2))
+
+    def checkpointed(m, x):
+        return checkpoint(forward, m, x, use_reentrant=False)
+
+    x, direction = draw(3, 4, 4), {"layer.weight": draw(4, 4)}
+    found = Jacobian(Toy(checkpointed, layer=linear(4, 4)), x).times(direction)
+    rows = explicit_jacobian(Toy(forward, layer=linear(4, 4)), x)[:, :16]
+    torch.testing.assert_close(found.flatten(), rows @ direction["layer.weight"].flatten())
+
+
+def test_a_constant_second_derivative_is_noticed_among_many_parameters(caplog):
+    class Quiet(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.detach() * 1.0
+
+    torch.manual_seed(0)
+    model = Toy(lambda m, x: m.last(Quiet.apply(m.first(x))))
+    model.first, model.last = nn.Linear(2000, 2000), nn.Linear(2000, 2)
+    Jacobian(model, torch.randn(2, 2000))
+    assert "cannot be differentiated twice" in caplog.text

@@ -322,3 +322,56 @@ def test_covariance_of_the_change_of_tangents(kind):
         expected = mean_outer_product(tangents(network, x, name) - tangents(start, x, name))
         change = found[name].tangent_change
         torch.testing.assert_close(change, expected, rtol=1e-10, atol=1e-12)
+
+
+def some_samples(m, x):
+    """Adds the second layer's outputs for samples with a positive first entry."""
+    chosen = (x[:, 0] > 0).nonzero()[:, 0]
+    return m.first(x).index_add(0, chosen, torch.tanh(m.second(x[chosen])))
+
+
+def some_tokens(m, x):
+    chosen = x[..., 0] > 0
+    h = torch.zeros_like(x)
+    h[chosen], h[~chosen] = torch.tanh(m.first(x[chosen])), m.second(x[~chosen])
+    return h.sum(1)
+
+
+def twice_for_some(m, x):
+    h, chosen = m.first(x), (x[:, 0] > 0).nonzero()[:, 0]
+    return m.second(h.index_add(0, chosen, m.first(x[chosen])) if len(chosen) else h)
+
+
+@pytest.mark.parametrize("function", [some_samples, some_tokens, twice_for_some])
+def test_layers_that_only_some_samples_use_are_refused(function):
+    x = draw(7, 4, 3) if function is some_tokens else draw(7, 3)
+    x[:4, ..., 0].abs_()
+    x[4:, ..., 0].abs_().neg_()
+    if function is some_tokens:
+        x[:3, 0, 0].neg_()
+    model = Toy(function, first=linear(3, 3), second=linear(3, 3))
+    with pytest.raises(ValueError, match="is used otherwise for some samples than for others"):
+        layer_feature_matrices(model, x, chunk_size=4 if function is twice_for_some else 500)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda m, x: m.layer(F.dropout(x)), "draws random numbers"),
+        (lambda m, x: torch.tanh(m.layer(x - x.mean(0))), "depend on the other samples"),
+        (lambda m, x: m.layer(x) / 0, "not finite"),
+    ],
+)
+def test_outputs_that_are_no_function_of_the_sample_are_refused(function, message):
+    with pytest.raises(ValueError, match=message):
+        layer_feature_matrices(Toy(function, layer=linear()), draw(5, 3))
+    x = draw(5, 3)
+    x[4] = torch.nan
+    with pytest.raises(ValueError, match="not finite"):
+        layer_feature_matrices(linear(), x)
+
+
+def test_arrays_are_measured_in_the_models_precision():
+    model, x = linear().float(), draw(5, 3)
+    found, expected = (layer_feature_matrices(model, v)[""] for v in (x.numpy(), x.float()))
+    assert torch.equal(found.covariance, expected.covariance)

@@ -1,11 +1,10 @@
 """One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.checks import rounding
@@ -17,6 +16,17 @@ from feature_alignment.gradients.samples import Samples
 
 class ReorderedSamplesError(ValueError):
     """Some operation of the model does not take the samples in the order of the inputs."""
+
+
+class HiddenReferenceError(ValueError):
+    """The model reaches these parameters elsewhere than at their modules."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        super().__init__(
+            f"the model reaches parameter {names[0]!r} by a reference of its own, such as a "
+            "closure or a cache, where it cannot be followed; read it from its module in forward()."
+        )
 
 
 @dataclass(frozen=True)
@@ -39,14 +49,27 @@ def recorded(
     """
     with torch.inference_mode(False), torch.no_grad():
         leaves = {name: values[name].detach().requires_grad_() for name in names}
-        with function.installed({**values, **leaves}) as run:
+        with (
+            function.followed(values, names) as originals,
+            function.installed({**values, **leaves}) as run,
+        ):
+            with torch.enable_grad():
+                f, copies = run(samples), 1
+            graph = Graph(f, leaves)
             # PyTorch's batch normalisation in evaluation mode may give wrong gradients for a single
             # image: 2.15 does on CPUs, where the gradient comes back transposed.
-            normalised = any(isinstance(module, _BatchNorm) for module in function.model.modules())
-            copies = 2 if len(samples) == 1 and normalised else 1
-            with torch.enable_grad():
-                f = run(samples[[0, 0]])[:1] if copies > 1 else run(samples)
-            yield Recording(f, leaves, Graph(f, leaves), copies)
+            if len(samples) == 1 and any("BatchNorm" in name for name in graph.names):
+                with torch.enable_grad():
+                    f, copies = run(samples[[0, 0]])[:1], 2
+                graph = Graph(f, leaves)
+            _refuse_hidden_references(graph, originals)
+            yield Recording(f, leaves, graph, copies)
+
+
+def _refuse_hidden_references(graph: Graph, originals: Mapping[int, str]) -> None:
+    reached = (originals.get(id(getattr(node, "variable", None))) for node in graph.nodes)
+    if names := [name for name in reached if name is not None]:
+        raise HiddenReferenceError(names)
 
 
 def leaf_gradients(
@@ -128,7 +151,7 @@ def refuse_reordered_samples(
 ) -> None:
     """Refuse operations on samples in another order than the model's, by one more backward pass.
 
-    It weights one output of each sample, drawn at random, by a random power of two, which must
+    It weights one output of each sample, drawn at random, by a power of two and a sign, which must
     scale that sample's signals and no others: where a model sorts samples before an operation, one
     gets another's.
 
@@ -137,8 +160,11 @@ def refuse_reordered_samples(
     """
     f = recording.f
     generator = torch_stream(0, "capture")
-    exponents = torch.randint(-9, 10, (len(f), 1), generator=generator)
-    weights = torch.exp2(exponents).to(f)
+    # Signs and powers of two, so that weighting rounds nothing; half precision has few of these.
+    half = torch.float16 in {leaf.dtype for leaf in recording.leaves.values()}
+    most = 9 if half else 40
+    places = torch.randperm(len(f), generator=generator)[:, None] % (4 * most + 2)
+    weights = ((-1.0) ** places * torch.exp2(places // 2 - most)).to(f)
     samples = torch.arange(len(f))
     chosen = torch.randint(f.shape[1], (len(f),), generator=generator)
     weighted = torch.zeros_like(f)

@@ -16,6 +16,7 @@ from torch import nn
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import (
+    HiddenReferenceError,
     Recording,
     ReorderedSamplesError,
     collect_signals,
@@ -110,14 +111,21 @@ def plan_capture(
 
     Raises:
         ValueError: if the model is not supported, or the given parameters are not the model's.
+        HiddenReferenceError: if it reaches some in a way that cannot be followed, a `ValueError`.
     """
     refuse_dependent_samples(model)
     names = select_parameters(model, only)
     values = evaluation_point(model, parameters)
     samples = as_samples(x, dtype=values[names[0]].dtype)
     function = ModelFunction(model, output)
-    trial = try_rules(function, values, samples, names)
-    if owners := _owners_of_tables(model, trial.unused):
+    try:
+        trial = try_rules(function, values, samples, names)
+        owners = _owners_of_tables(model, trial.unused)
+    except HiddenReferenceError as error:
+        trial, owners = None, _owners_of_tables(model, error.names)
+        if not owners:
+            raise
+    if trial is None or owners:
         function = replace(function, emptied=owners)
         trial = try_rules(function, values, samples, names)
     return _plan(trial, function, values, samples, names)
@@ -151,16 +159,13 @@ def _without_rules(plan: CapturePlan) -> CapturePlan:
     )
 
 
-def capture_gradients(
-    plan: CapturePlan, samples: Samples, workspace: int, *, ordered: bool = True
-) -> dict[str, list[Part]]:
+def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> dict[str, list[Part]]:
     """Gradients of every parameter, over its uses, from one forward and c backward passes.
 
     The passes take a few samples at a time, so that what they leave behind is small: `workspace`
     bytes are for them and for intermediate results, beyond two samples'. One more pass checks that
-    samples are met in their order, unless it does not matter which one a gradient belongs to. A
-    parameter's gradients are in parts that share no entry; there are none of one that the outputs
-    do not depend on.
+    samples are met in their order. A parameter's gradients are in parts that share no entry; there
+    are none of one that the outputs do not depend on.
 
     Raises:
         OtherPathError: if these samples take another path through the model than the trial did.
@@ -178,9 +183,11 @@ def capture_gradients(
                 spaces[number] = _space(recording, number, calls[number], n)
             whole = kept == len(recording.f)
             own = {number: space[span] for number, space in spaces.items()} if whole else {}
+            for number in plan.held:
+                if found[number] and calls[number].input_shape() != found[number][0].input_shape():
+                    raise OtherPathError
             signals = collect_signals(recording, calls, own)
-            if ordered:
-                refuse_reordered_samples(recording, calls, signals)
+            refuse_reordered_samples(recording, calls, signals)
             for number in plan.held:
                 found[number].append(first_samples(calls[number], kept))
                 if not whole:
@@ -229,6 +236,10 @@ def _recorded_as_planned(
             calls = {i: call.call(r.graph, i, len(r.f)) for i, call in plan.calls.items()}
         except (UnknownUseError, RuntimeError) as error:
             raise OtherPathError from error
+        for number, call in plan.calls.items():
+            for i, operand in call.operands.items():
+                if not operand.holds(r, i in calls[number].transposed):
+                    raise OtherPathError
         yield r, calls
 
 

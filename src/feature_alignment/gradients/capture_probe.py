@@ -18,6 +18,7 @@ from feature_alignment.gradients.graph import (
     Graph,
     Place,
     Source,
+    is_selection,
     sample_place,
     selected_entries,
 )
@@ -50,6 +51,13 @@ class Operand:
     names: tuple[str, ...]  # the parameters that it is made of
     derived: bool = False  # whether it is no selection of one parameter's entries
     entries: torch.Tensor | None = None  # the parameter's that it has; None for all in their order
+
+    def holds(self, recording: Recording, transposed: bool) -> bool:
+        """Whether it has the same entries in another recording."""
+        graph, name = recording.graph, self.names[0]
+        if self.derived or graph.is_parameter(self.source, name, transposed):
+            return True
+        return is_selection(graph, self.source, recording.leaves[name], transposed, self.entries)
 
 
 @dataclass(frozen=True)
@@ -245,8 +253,8 @@ class _Border:
     def _explain(
         self, number: int, sources: Mapping[int, Source], place: Place, gradient: torch.Tensor
     ) -> None:
-        if self.graph.names[number] not in RULES:
-            raise UnknownUseError
+        if self.graph.names[number] not in RULES or gradient.is_complex():
+            raise UnknownUseError  # rules do not conjugate
         bare = CallPlan(place, {i: Operand(source, ()) for i, source in sources.items()})
         call = bare.call(self.graph, number, _MORE)
         operands = {i: self._operand(s, i in call.transposed) for i, s in sources.items()}
@@ -303,6 +311,8 @@ class _Border:
 
 def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, int] | None:
     """How the first output that grows with the samples does; ODD if any does in no known way."""
+    if len(few) != len(more):
+        return ODD
     found = [sample_place(a, b, (_FEW, _MORE)) for a, b in zip(few, more, strict=True)]
     return ODD if ODD in found else next((place for place in found if place is not None), None)
 

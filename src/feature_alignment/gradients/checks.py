@@ -136,7 +136,7 @@ def _companies(n: int) -> Iterator[list[int]]:
     models squeeze the outputs of one; of few samples each is by itself.
     """
     if n < _FEW:
-        yield from ([i] for i in range(n))
+        yield from ([i, i] for i in range(n))
         return
     side = math.isqrt(n - 1) + 1
     rows = [range(n)[row] for row in spans(n, side)]

@@ -44,8 +44,10 @@ class Place:
         axes = [i for i in range(t.ndim) if i != self.axis and shape[i] == 1 != t.shape[i]]
         t = t.sum(axes, keepdim=True) if axes else t
         if self.before == self.after == 1:
-            return t.movedim(self.axis, 0).flatten(1)
-        return self.split(t).sum((self.axis, self.axis + 2)).movedim(self.axis, 0).flatten(1)
+            t = t.movedim(self.axis, 0)
+        else:
+            t = self.split(t).sum((self.axis, self.axis + 2)).movedim(self.axis, 0)
+        return t.reshape(len(t), -1)
 
 
 class Graph:
@@ -154,13 +156,9 @@ def selected_entries(
         return None
 
     def pulled_back(values: torch.Tensor) -> torch.Tensor:
-        values = values.to(leaf).view(shape)
-        (found,) = torch.autograd.grad([graph.edge(source)], [leaf], [values], retain_graph=True)
-        return found.to_dense().flatten()
+        return _pulled_back(graph, source, leaf, values)
 
-    rank = torch.arange(size)
-    if transposed:
-        rank = rank.view(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2).flatten()
+    rank = _ranks(shape, transposed)
     try:
         low, high = pulled_back(rank % 4096), pulled_back(rank // 4096)  # exact in float32
         ones, tried = pulled_back(torch.ones(size)), pulled_back(_signature(rank))
@@ -175,6 +173,39 @@ def selected_entries(
     expected = torch.zeros_like(tried)
     expected[entries] = _signature(torch.arange(size)).to(tried)
     return entries if torch.equal(tried, expected) else None
+
+
+def is_selection(
+    graph: Graph,
+    source: Source,
+    leaf: torch.Tensor,
+    transposed: bool,
+    entries: torch.Tensor | None,
+) -> bool:
+    """Whether a tensor is made of these entries of a parameter, None for all in their order."""
+    ranks = _ranks(graph.shape(source), transposed)
+    if len(ranks) != (leaf.numel() if entries is None else len(entries)):
+        return False
+    found = _pulled_back(graph, source, leaf, ranks + 1)
+    order = torch.arange(1, len(ranks) + 1).to(leaf)
+    if entries is None:
+        return torch.equal(found, order)
+    return torch.equal(found, torch.zeros_like(found).index_put((entries,), order))
+
+
+def _pulled_back(
+    graph: Graph, source: Source, leaf: torch.Tensor, values: torch.Tensor
+) -> torch.Tensor:
+    values = values.to(leaf).view(graph.shape(source))
+    (found,) = torch.autograd.grad([graph.edge(source)], [leaf], [values], retain_graph=True)
+    return found.to_dense().flatten()
+
+
+def _ranks(shape: Sequence[int], transposed: bool) -> torch.Tensor:
+    ranks = torch.arange(math.prod(shape))
+    if transposed:
+        ranks = ranks.view(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2).flatten()
+    return ranks
 
 
 def _signature(rank: torch.Tensor) -> torch.Tensor:

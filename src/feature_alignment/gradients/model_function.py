@@ -19,6 +19,8 @@ OutputChoice = str | int | Callable[[Any], torch.Tensor]
 Selection = str | Collection[str]
 Parameters = Mapping[str, torch.Tensor]  # values by the parameter's name
 
+_REGISTRIES = ("_parameters", "_buffers", "_modules")  # a module's own
+
 # Models are changed while they run on other values, so one thread at a time.
 _RUNNING = threading.RLock()
 
@@ -53,7 +55,10 @@ class ModelFunction:
                         module._buffers[key] = buffer.detach().clone()
                 for key, value in list(module.__dict__.items()):
                     if isinstance(value, torch.Tensor):
-                        module.__dict__[key] = value.detach().clone()
+                        own = by_identity.get(id(value))
+                        module.__dict__[key] = value.detach().clone() if own is None else own
+                    elif isinstance(value, dict | list) and key not in _REGISTRIES:
+                        _exchange(value, by_identity)
             for name in self.emptied:
                 for table in tensor_tables(self.model.get_submodule(name)):
                     table.clear()
@@ -65,10 +70,26 @@ class ModelFunction:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield self._run
 
+    @contextmanager
+    def followed(self, values: Parameters, names: Collection[str]) -> Iterator[dict[int, str]]:
+        """Let the model's own parameters be seen in autograd graphs in here, if they must not be.
+
+        Those are the named ones, and all whose `values` are others. Yields names by identity.
+        """
+        with _RUNNING, ExitStack() as stack:
+            seen: dict[int, str] = {}
+            for name, p in self.model.named_parameters():
+                other = name in names or p.data_ptr() != values[name].data_ptr()
+                if other and p.is_leaf and p.is_floating_point() and not p.is_inference():
+                    seen[id(p)] = name
+                    stack.callback(p.requires_grad_, p.requires_grad)
+                    p.requires_grad_()
+            yield seen
+
     def _run(self, samples: Samples) -> torch.Tensor:
         positions, keywords = samples.copied()
         f = self._chosen(self.model(*positions, **keywords))
-        if f.ndim == 0 or len(f) != len(samples):
+        if f.ndim == 0 or len(f) != len(samples) or not f.numel():
             raise ValueError(
                 f"the model's outputs have shape {tuple(f.shape)} for {len(samples)} samples; "
                 "they must be (n,), (n, c) or (n, …)."
@@ -95,6 +116,13 @@ class ModelFunction:
                 + "; choose the output by `output`: a key, attribute or position, or a function."
             )
         return found
+
+
+def _exchange(held: dict[Any, Any] | list[Any], others: Mapping[int, torch.Tensor]) -> None:
+    """Put others in place of tensors by their identity."""
+    for key, entry in list(held.items() if isinstance(held, dict) else enumerate(held)):
+        if id(entry) in others:
+            held[key] = others[id(entry)]
 
 
 def tensor_tables(module: nn.Module) -> list[dict[Any, torch.Tensor]]:
@@ -164,6 +192,12 @@ def evaluation_point(
             f"parameters: {unmatched[0]!r} is in only one of the given values and the model; "
             "give a value for each of the model's parameters."
         )
+    for name, value in values.items():
+        if value.shape != own[name].shape:
+            raise ValueError(
+                f"parameters: {name!r} has shape {tuple(value.shape)}; "
+                f"the model's is {tuple(own[name].shape)}."
+            )
     changed = {  # by the forward pass, in place
         f"{name}.weight" if name else "weight"
         for name, module in model.named_modules()

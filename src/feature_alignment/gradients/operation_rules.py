@@ -63,6 +63,10 @@ class OperationCall(ABC):
     def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
         """Gradients by operand, from all outputs' signals (n, c, …)."""
 
+    def input_shape(self) -> torch.Size | None:
+        """Of one sample's inputs."""
+        return None if self.inputs is None else self.inputs.values.shape[1:]
+
     def input_numbers(self) -> int:
         """How many numbers the call holds, apart from the signals."""
         return 0 if self.inputs is None else self.inputs.values.numel()
@@ -110,7 +114,7 @@ class ProductCall(OperationCall):
         self._axis = place.axis - self._batched
         if self._axis != (1 if self._left else 0) or (self._left and self._bias):
             raise UnknownUseError
-        if any(operands[i].numel() != operands[i][-1] for i in self._bias):
+        if any(operands[i][-1:] != (operands[i].numel(),) for i in self._bias):
             raise UnknownUseError
         self._place = replace(place, axis=0)
         if self._matrices:
@@ -199,8 +203,8 @@ class LookupCall(OperationCall):
                 raise UnknownUseError
             tokens = node._saved_index
         else:
-            (tokens,) = [i for i in node._saved_indices if i is not None] or [None]
-            if len(node._saved_indices) != 1 or tokens is None or tokens.dtype == torch.bool:
+            tokens, *others = node._saved_indices
+            if others or tokens is None or tokens.dtype == torch.bool:
                 raise UnknownUseError
             tokens = tokens % vocabulary
         if place.axis >= tokens.ndim:

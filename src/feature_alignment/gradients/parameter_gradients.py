@@ -161,8 +161,9 @@ def of_one_kind(uses: Sequence[Gradients]) -> bool:
     if not all_factors(uses):
         return not any(isinstance(use, MatrixGradients) for use in uses)
     shapes = {(use.inputs.groups, use.rows, use.inputs.columns) for use in uses}
-    images = {isinstance(use.inputs, PatchInputs) for use in uses}
-    return len(shapes) == len(images) == 1
+    # Entries of patches are in the order of the weight with its channels last.
+    channels = {isinstance(a, PatchInputs) and a.values.shape[2] for a in (u.inputs for u in uses)}
+    return len(shapes) == len(channels) == 1
 
 
 def merged_uses(uses: Sequence[Gradients]) -> Sequence[Gradients]:

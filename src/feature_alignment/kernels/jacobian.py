@@ -116,7 +116,7 @@ class Jacobian:
         used = [name for name in direction if pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
             return torch.zeros_like(self.f)
-        with self._function.installed(self._all):
+        with self._function.installed(self._all), differentiable_attention():
             (product,) = torch.autograd.grad(
                 [pulled[name] for name in used],
                 self._weights,
@@ -142,7 +142,7 @@ class Jacobian:
             pulled = self._gradients(self._weights, create_graph=True)
             found = (u * self._derivative(pulled, v)).double().sum()
             terms = [(expected[name] * v[name]).double() for name in v]
-            scale = sum(term.abs().sum() for term in terms)
+            scale = 10 * sum(term.square().sum() for term in terms) ** 0.5
             tolerance = rounding(u, *v.values()) * scale
             if (found - sum(term.sum() for term in terms)).abs() <= tolerance:
                 return pulled
@@ -176,7 +176,7 @@ class Jacobian:
         return self._gradients(weights)
 
     def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
-        with self._function.installed(self._all):
+        with self._function.installed(self._all), differentiable_attention():
             return leaf_gradients(self._outputs, self._values, weights, create_graph)
 
 

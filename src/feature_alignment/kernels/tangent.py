@@ -103,7 +103,8 @@ class TangentKernel:
             ValueError: if it is a kernel between two different sets of samples.
         """
         total = self.total.double()
-        if total.shape[0] != total.shape[1] or not torch.allclose(total, total.T):
+        rounding = 1e-6 * float(total.abs().max())
+        if total.shape[0] != total.shape[1] or not torch.allclose(total, total.T, atol=rounding):
             raise ValueError(
                 "a kernel between two sets of samples has no centring, spectrum or alignment; "
                 "take that of one set."
@@ -216,7 +217,11 @@ def tangent_kernel(
     columns = None if x2 is None else as_samples(x2, inputs, dtype)
     plan = plan_capture(model, rows, parameters, output=output, only=only)
     if columns is not None:
-        checked_outputs(plan.function, plan.values, columns)
+        f, _ = checked_outputs(plan.function, plan.values, columns)
+        if f.shape[1] != plan.outputs:
+            raise ValueError(
+                f"x2: the model has {f.shape[1]} outputs for it, and {plan.outputs} for x."
+            )
     return by_rules_or_one_by_one(
         plan, lambda plan: _kernel(plan, rows, columns, memory_budget, progress)
     )
@@ -302,7 +307,7 @@ def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
     # Samples whose gradients to hold at a time, of each of the two sides.
     if n2 is None and n * plan.held_bytes <= memory:
         return n
-    block = memory // (2 * plan.held_bytes)
+    block = memory // max(1, 2 * plan.held_bytes)
     if block < 1:
         raise ValueError(
             f"memory_budget: it leaves {max(0, memory)} bytes for the gradients of two samples, "
@@ -324,7 +329,7 @@ def _add_layer(
     while remaining:
         name = remaining.pop(0)
         for part, part2 in zip(first[name], second[name], strict=True):
-            rows, columns = part.uses, part2.uses
+            rows, columns = part.to(out.dtype).uses, part2.to(out.dtype).uses
             if not (all_factors(rows) and all_factors(columns)):
                 add_feature_gram(out, summed_features(rows), summed_features(columns), symmetric)
             elif len(rows) > 1:

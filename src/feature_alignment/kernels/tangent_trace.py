@@ -28,7 +28,7 @@ def tangent_trace(
 ) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
-    The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c backward passes, and sums
+    The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c + 1 backward passes, and sums
     over what they give, in float64 and units of f² per parameter²; benchmarks/tangent_trace.csv has
     times in units of a training step.
 
@@ -90,7 +90,7 @@ def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tenso
 
 
 def _layer_traces(plan: CapturePlan, samples: Samples, memory_budget: int) -> dict[str, float]:
-    per_sample = plan.held_bytes + plan.passing_bytes
+    per_sample = max(1, plan.held_bytes + plan.passing_bytes)
     if memory_budget < per_sample:
         raise ValueError(
             f"memory_budget: {memory_budget} bytes; the gradients of one sample need {per_sample}."
@@ -98,7 +98,7 @@ def _layer_traces(plan: CapturePlan, samples: Samples, memory_budget: int) -> di
     traces: dict[str, float] = {}
     chunk = memory_budget // per_sample
     for span in spans(len(samples), chunk):
-        found = capture_gradients(plan, samples[span], chunk * plan.passing_bytes, ordered=False)
+        found = capture_gradients(plan, samples[span], chunk * plan.passing_bytes)
         for name in plan.names:
             owner = name.rpartition(".")[0]
             square = sum(_squared_norm(part.uses) for part in found.pop(name, ()))

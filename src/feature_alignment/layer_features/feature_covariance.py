@@ -23,7 +23,7 @@ from feature_alignment.gradients.capture import (
     random_sign_cotangents,
     recorded,
 )
-from feature_alignment.gradients.checks import refuse_dependent_samples
+from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples
 from feature_alignment.gradients.graph import ODD, sample_place
 from feature_alignment.gradients.matrix_uses import MatrixUse
 from feature_alignment.gradients.model_function import (
@@ -44,6 +44,7 @@ from feature_alignment.training.evaluation import evaluation_mode
 
 log = logging.getLogger(__name__)
 
+_UNLIKE = "layer {!r} is used otherwise for some samples than for others; leave it out of `layers`."
 _NOTHING = "no layer to measure, no product with a matrix of parameters."
 
 
@@ -193,7 +194,9 @@ def layer_feature_matrices(
         raise ValueError("output_samples and generator go together: give both or neither.")
     refuse_dependent_samples(model)
     function, values = ModelFunction(model, output), evaluation_point(model)
-    samples, signs = as_samples(x, inputs), (output_samples, generator)
+    samples = as_samples(x, inputs, next((v.dtype for v in values.values()), None))
+    checked_outputs(function, values, samples[:2])
+    signs = output_samples, generator
     found = _Sums(function, [values], layers, *signs)
     covariances = found.means(samples, chunk_size)
     matrices = {}
@@ -311,7 +314,11 @@ class _Sums:
     counts: dict[str, int] = field(default_factory=dict)  # positions of a sample
 
     def means(self, samples: Samples, chunk_size: int) -> dict[str, torch.Tensor]:
-        """Whole means over samples and positions by layer, some samples at a time."""
+        """Whole means over samples and positions by layer, some samples at a time.
+
+        Raises:
+            ValueError: if a layer is not used alike for all samples, or outputs are not finite.
+        """
         owners = owners_of_matrices(self.function.model, self.layers)
         shared = self._layers_on_shared_inputs(samples, owners)
         for span in spans(len(samples), chunk_size):
@@ -320,7 +327,12 @@ class _Sums:
                     stack.enter_context(recorded(self.function, point, samples[span], owners))
                     for point in self.points
                 ]
-                self.uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
+                uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
+                for name in uses.keys() ^ (self.uses or uses).keys():
+                    raise ValueError(_UNLIKE.format(name))
+                self.uses = uses
+                if not all(recording.f.isfinite().all() for recording in recordings):
+                    raise ValueError("the model's outputs of some samples are not finite.")
                 self._add(recordings)
         means = {name: self.sums[name] / (len(samples) * self.counts[name]) for name in self.uses}
         return {name: mean.triu() + mean.triu(1).T for name, mean in means.items()}
@@ -360,7 +372,9 @@ class _Sums:
                 delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
                 if name not in products:
                     products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
-                    self.counts[name] = len(delta) // (n * recordings[0].copies)
+                    count = len(delta) / (n * recordings[0].copies)
+                    if count != self.counts.setdefault(name, max(1, int(count))):
+                        raise ValueError(_UNLIKE.format(name))
                 _add_upper_triangle(products[name], delta)
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()
