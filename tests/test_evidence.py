@@ -129,13 +129,76 @@ def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(tool, 
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
 
 
-def test_what_the_multiverse_found_with_changed_settings_is_left_out(tool, made):
-    rows = pd.DataFrame({"claim": ["one", "other"], "changed": ["", "width = 8"]})
-    for name in ("robustness.csv", "multiverse.csv"):
-        rows.to_csv(made.results / name, index=False)
-    folder = packed(tool, made.finish())
-    for name in ("robustness.csv", "multiverse.csv.gz"):
-        assert pd.read_csv(folder / name)["claim"].tolist() == ["one"]
+@pytest.fixture
+def multiverse(made):
+    """A result with a multiverse of three universes, made at another commit."""
+    made.finish()
+    results, preset = made.results, {"preset": made.name}
+    claims = {"claim": ["example2030.fig1.a", "example2030.fig1.b"], "changed": ["", "width = 8"]}
+    counts = {"universes": 3, "holding": 3, "word": ["robust", ""], "setting": "", "difference": 0}
+    pd.DataFrame({**claims, **counts, "p_value": 1}).to_csv(results / "robustness.csv", index=False)
+    pd.DataFrame(claims).to_csv(results / "multiverse.csv", index=False)
+    folder = results / "multiverse" / "example2030_coins"
+    folder.mkdir(parents=True)
+    block, judged = folder / "0.zip", folder / "claims.csv"
+    git = {"commit": "beef0000", "dirty": False}
+    for file, spec in ((block, {"universes": [0, 1, 2]}), (judged, preset)):
+        file.write_bytes(b"what came out")
+        record = file.with_name(f"{file.stem}.provenance.json")
+        made.record(record, spec, [file], (file.name,), git=git)
+    tables = [results / "robustness.csv", results / "multiverse.csv"]
+    made.record(results / "multiverse.provenance.json", preset, tables, ("g",), git=git)
+    return made
+
+
+def pack_both(tool, made):
+    folder = packed(tool, made)
+    tool.pack_multiverse(made.name, made.at, folder)
+    return folder
+
+
+def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(tool, multiverse):
+    folder = pack_both(tool, multiverse)
+    for name in ("robustness.csv", "multiverse.csv.gz"):  # changed settings are left out
+        assert pd.read_csv(folder / name)["claim"].tolist() == ["example2030.fig1.a"]
+    told = json.loads((folder / "multiverse.json").read_text())
+    assert (told["universes"], told["run_hours"], told["devices"]) == (3, 0.5, ["abacus"])
+    assert told["commits"] == ["beef0000", "c0ffee00"]  # the second is the data's
+    assert json.loads((folder / "about.json").read_text())["commits"] == ["c0ffee00"]
+    found = tool.all_packed(folder.parent)
+    page = tool.verdicts_page(found, tool.best_verdicts(found))
+    assert "- `quick`: 3 universes, 1 claims; commit beef000, c0ffee0; 0.5 hours" in page
+    assert "| robust | 1 |" in page
+    assert "- example2030.fig1: `a`" in page
+    assert "| 5 | reproduced | quick | 3 of 3 |" in page
+
+
+def test_a_multiverse_of_other_data_or_preset_or_none_is_refused(tool, multiverse):
+    with pytest.raises(UserError, match="holds no packed result; pack quick first"):
+        tool.pack_multiverse("quick", multiverse.at, multiverse.at / "evidence" / "quick")
+    folder = pack_both(tool, multiverse)
+    about = json.loads((folder / "about.json").read_text())
+    for key, other in (("datasets", []), ("preset", "laptop")):
+        (folder / "about.json").write_text(json.dumps(about | {key: other}))
+        with pytest.raises(UserError, match=r"pack what was made (of|at) one"):
+            tool.pack_multiverse("quick", multiverse.at, folder)
+
+
+def test_a_changed_or_dirty_multiverse_is_refused(tool, multiverse):
+    folder = packed(tool, multiverse)
+    (multiverse.results / "robustness.csv").write_text("claim\n")
+    with pytest.raises(UserError, match=r"robustness\.csv: has been changed since"):
+        tool.pack_multiverse("quick", multiverse.at, folder)
+    path = multiverse.results / "multiverse" / "example2030_coins" / "0.provenance.json"
+    record = json.loads(path.read_text())
+    multiverse.record(
+        multiverse.results / "multiverse.provenance.json",
+        {"preset": "quick"},
+        [multiverse.results / "robustness.csv"],
+    )
+    path.write_text(json.dumps(record | {"git": {"commit": "beef0000", "dirty": True}}))
+    with pytest.raises(UserError, match="by a checkout with changes of its own"):
+        tool.pack_multiverse("quick", multiverse.at, folder)
 
 
 def test_the_crate_names_every_file_and_what_made_them(tool):
@@ -192,5 +255,6 @@ def test_the_largest_size_that_can_tell_counts(tool, tmp_path):
     assert (row["verdict"], row["at"], row["others"]) == ("reproduced", "laptop", "partly (quick)")
     assert "| `example2030` | 1 numbers | 1 | 0 | 0 | 0 | 0 |" in tool.summary(verdicts)
     page = tool.verdicts_page(found, verdicts)
-    assert "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop |" in page
+    row = "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop | – |"
+    assert row in page
     assert "evidence/paper/figures/example2030_fig1.png" in tool.gallery_page(found)

@@ -3,6 +3,8 @@
     python tools/evidence.py pack NAME [--at FOLDER] [--stand-in DATASET ...]
         packs FOLDER/results/NAME and FOLDER/figures/NAME (default: this checkout) into
         evidence/NAME; a folder is replaced whole
+    python tools/evidence.py multiverse NAME [--at FOLDER]
+        packs the multiverse of the same data beside it, with the commits that it was made at
     python tools/evidence.py pages [--check]
         writes docs/verdicts.md, docs/gallery.md, the table of the README and evidence's RO-Crate
         metadata from evidence/, or fails if they are not what would be written
@@ -43,6 +45,7 @@ EVIDENCE = ROOT / "evidence"
 COLOURS = 256
 WITHHELD = "(a local copy)"
 """In the place of a user's path, which tells nobody else anything."""
+ROBUSTNESS = "robustness.csv"
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
 FORMATS = {
@@ -82,9 +85,6 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     shutil.copyfile(verdicts, partial / "claims.csv")
-    if (results / "robustness.csv").exists():
-        (partial / "robustness.csv").write_bytes(_unchanged(results / "robustness.csv"))
-        _compress("multiverse.csv", _unchanged(results / "multiverse.csv"), partial)
     for figure in made["spec"]["figures"]:
         table = results / "tables" / f"{figure}.csv"
         _compress(table.name, table.read_bytes(), partial / "tables")
@@ -95,6 +95,53 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     (partial / "about.json").write_text(f"{about}\n", encoding="utf-8")
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
+
+
+def pack_multiverse(name: str, at: Path, target: Path) -> None:
+    """Pack a finished multiverse beside the packed result of that name.
+
+    Args:
+        name: the result's name.
+        at: the folder that its `results` stand in.
+        target: the folder with the packed result.
+
+    Raises:
+        UserError: if there is none, a file is not as its job wrote it, the code was that of a dirty
+            checkout or of several versions, or data or preset are not those of the packed result.
+    """
+    if not (target / "about.json").exists():
+        raise UserError(f"{target}: holds no packed result; pack {name} first.")
+    about, results = Packed(target).about, at.resolve() / "results" / name
+    with contextlib.chdir(at):
+        verify(name)
+    gathered = read_provenance(results / "multiverse.provenance.json")
+    made = [*results.glob("multiverse/*/*provenance.json"), *results.glob("data/*provenance.json")]
+    records = {path: read_provenance(path) for path in sorted(made)}
+    _check_code(records)
+    known = {told["name"]: told for told in about["datasets"]}
+    for path, record in records.items():
+        data = _dataset(record["data"]) if "data" in record else None
+        if data is not None and known.get(data["name"]) != data:
+            raise UserError(
+                f"{path}: is not the data of {target / 'about.json'}; pack what was made of one."
+            )
+    if gathered["spec"]["preset"] != about["preset"]:
+        raise UserError(
+            f"preset: the multiverse's is {gathered['spec']['preset']}, the packed result's "
+            f"{about['preset']}; pack what was made at one."
+        )
+    (target / ROBUSTNESS).write_bytes(_unchanged(results / ROBUSTNESS))
+    _compress("multiverse.csv", _unchanged(results / "multiverse.csv"), target)
+    blocks = [record for record in records.values() if "universes" in record["spec"]]
+    told = {
+        "universes": sum(len(block["spec"]["universes"]) for block in blocks),
+        "commits": sorted({record["git"]["commit"] for record in records.values()}),
+        "versions": blocks[0]["versions"],
+        "devices": sorted({_device(record) for record in blocks}),
+        "run_hours": round(sum(record["wall_seconds"] for record in blocks) / 3600, 2),
+    }
+    text = json.dumps(told, indent=1, ensure_ascii=False)
+    (target / "multiverse.json").write_text(f"{text}\n", encoding="utf-8")
 
 
 def _records(results: Path, figures: Path) -> Iterator[Path]:
@@ -171,7 +218,6 @@ def _shrink(picture: Path, folder: Path) -> None:
 def _runs(records: dict[Path, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for path, record in records.items():
         if "experiment" in record["spec"]:
-            machine = record["machine"]
             yield {
                 "experiment": path.parts[-3],
                 "point": path.parts[-2],
@@ -182,9 +228,14 @@ def _runs(records: dict[Path, dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 "arrays_sha256": record["outputs"]["arrays.npz"],
                 "wall_seconds": record["wall_seconds"],
                 "peak_memory_mib": record["peak_memory_mib"],
-                "device": machine["processor" if machine["device"] == "cpu" else "device"],
+                "device": _device(record),
                 "threads": record["threads"],
             }
+
+
+def _device(record: dict[str, Any]) -> str:
+    machine = record["machine"]
+    return machine["processor" if machine["device"] == "cpu" else "device"]
 
 
 def _about(
@@ -235,6 +286,12 @@ class Packed:
         found = pd.read_csv(self.folder / "claims.csv", keep_default_na=True).set_index("id")
         return found[found["changed"].isna()]
 
+    @cached_property
+    def robustness(self) -> pd.DataFrame | None:
+        """What the multiverse found of each claim, where one was packed."""
+        file = self.folder / ROBUSTNESS
+        return pd.read_csv(file).assign(at=self.folder.name) if file.exists() else None
+
     @property
     def size(self) -> int:
         """The preset's place from the smallest to the largest."""
@@ -263,6 +320,16 @@ def best_verdicts(packed: list[Packed]) -> pd.DataFrame:
                 shown = f"{row['verdict']} ({one.folder.name})"
                 known["others"] = ", ".join(filter(None, [known["others"], shown]))
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def best_robustness(packed: list[Packed]) -> pd.DataFrame:
+    """What the multiverse found of each claim, at the largest size at which some universe counted.
+
+    A column `at` names the evidence.
+    """
+    found = [one.robustness for one in packed if one.robustness is not None]
+    rows = pd.concat(found) if found else pd.DataFrame({"claim": [], "universes": [], "at": []})
+    return rows[rows["universes"] > 0].drop_duplicates("claim").set_index("claim")
 
 
 def summary(verdicts: pd.DataFrame) -> str:
@@ -294,21 +361,26 @@ def counted(claims: pd.DataFrame) -> tuple[int, ...]:
 
 def verdicts_page(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     """`docs/verdicts.md`."""
+    robustness = best_robustness(packed)
     parts = [
         "# Verdicts\n\nEach claim at the largest size at which it was judged, from `evidence/`; "
         "written by `python tools/evidence.py pages`. What the words mean, and why a claim came "
-        "out as it did, is in [deviations](deviations.md).\n",
+        "out as it did, is in [deviations](deviations.md). *Readings*: in how many readings of "
+        "the settings that a text leaves open the claim holds, of those that learn their task.\n",
         "## Where the numbers are from\n",
         *map(_source, packed),
         "\n## Where sizes disagree\n",
         _disagreements(verdicts),
+        "\n## What hangs on settings that the texts leave open\n",
+        _readings(packed, robustness),
     ]
     for key, paper in papers().items():
         own = verdicts[verdicts["paper"] == key]
         if len(own):
             parts.append(f"\n## {paper.title}\n")
         for figure in sorted(own["figure"].unique(), key=figure_order):
-            parts.append(f"\n### {figure_label(figure)}\n\n{_rows(own[own['figure'] == figure])}")
+            rows = _rows(own[own["figure"] == figure], robustness)
+            parts.append(f"\n### {figure_label(figure)}\n\n{rows}")
     return "\n".join(parts)
 
 
@@ -336,8 +408,48 @@ def _disagreements(verdicts: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(claims: pd.DataFrame) -> str:
-    lines = ["| claim | statement | paper | ours | seeds | verdict | at |", "|" + "---|" * 7]
+def _readings(packed: list[Packed], robustness: pd.DataFrame) -> str:
+    """How many claims are robust, and the ten that depend most on one open setting."""
+    if robustness.empty:
+        return "No multiverse has been packed.\n"
+    parts = []
+    for one in packed:
+        if one.robustness is not None:
+            told = json.loads((one.folder / "multiverse.json").read_text(encoding="utf-8"))
+            commits = ", ".join(commit[:7] for commit in told["commits"])
+            parts.append(
+                f"- `{one.folder.name}`: {told['universes']} universes, "
+                f"{len(one.robustness)} claims; commit {commits}; {told['run_hours']:.1f} hours of "
+                f"runs on {', '.join(told['devices'])}."
+            )
+    depends = robustness["word"].str.startswith("depends on ")
+    words = robustness["word"].mask(depends, "depends on one setting").value_counts()
+    parts += ["", "| word | claims |", "|---|---|"]
+    parts += [f"| {word} | {number} |" for word, number in words.items()]
+    most = robustness[depends].sort_values(["difference", "p_value"], ascending=[False, True])
+    parts += ["", "The ten that depend most on one setting:", ""]
+    parts += ["| claim | holds in | on | differs by | at |", "|" + "---|" * 5]
+    parts += [
+        f"| `{claim}` | {_share(row)} | `{row['setting']}` | {row['difference']:.2f} "
+        f"| {row['at']} |"
+        for claim, row in most.head(10).iterrows()
+    ]
+    everywhere = robustness[robustness["holding"] == robustness["universes"]]
+    parts += ["", f"Those that hold in all readings, {len(everywhere)}:", ""]
+    names = everywhere.index.to_series()
+    for figure, own in names.groupby(names.str.rsplit(".", n=1).str[0], sort=False):
+        short = ", ".join(f"`{claim.rpartition('.')[2]}`" for claim in own)
+        parts.append(f"- {figure}: {short}")
+    return "\n".join(parts) + "\n"
+
+
+def _share(row: pd.Series) -> str:
+    return f"{row['holding']:.0f} of {row['universes']:.0f}"
+
+
+def _rows(claims: pd.DataFrame, robustness: pd.DataFrame) -> str:
+    columns = ("claim", "statement", "paper", "ours", "seeds", "verdict", "at", "readings")
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for claim, row in claims.iterrows():
         tested = row["verdict"] != Outcome.NOT_TESTABLE
         ours = measured_text(row["ours"], row["sd"]) if tested else "–"
@@ -349,6 +461,7 @@ def _rows(claims: pd.DataFrame) -> str:
             str(row["seeds"]) if tested else "–",
             f"{row['verdict']}{' (ours)' if row['kind'] == 'ours' else ''}",
             row["at"] if tested else "–",
+            _share(robustness.loc[claim]) if claim in robustness.index else "–",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -459,12 +572,18 @@ def main(arguments: list[str] | None = None) -> int:
     packing.add_argument("name")
     packing.add_argument("--at", type=Path, default=ROOT)
     packing.add_argument("--stand-in", action="append", default=[], choices=sorted(DATASETS))
+    beside = commands.add_parser("multiverse", help="pack its multiverse beside it")
+    beside.add_argument("name")
+    beside.add_argument("--at", type=Path, default=ROOT)
     paging = commands.add_parser("pages", help="write the pages, or --check that they are current")
     paging.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
     try:
         if given.command == "pack":
             pack(given.name, given.at, given.stand_in, EVIDENCE / given.name)
+            return 0
+        if given.command == "multiverse":
+            pack_multiverse(given.name, given.at, EVIDENCE / given.name)
             return 0
     except UserError as error:
         print(error, file=sys.stderr)

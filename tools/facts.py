@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pandas as pd
-from evidence import BAD, GOOD, KINDS, Packed, best_verdicts, counted
+from evidence import BAD, GOOD, KINDS, Packed, best_robustness, best_verdicts, counted
 from statements import PAPERS, load_statements
 
 from feature_alignment.data.registry import dataset_info
@@ -72,13 +72,7 @@ class Facts:
     @cached_property
     def robustness(self) -> pd.DataFrame:
         """What the multiverse found of each claim, at the largest size at which it was run."""
-        found = [
-            pd.read_csv(one.folder / "robustness.csv").assign(at=one.folder.name)
-            for one in self.packed
-            if (one.folder / "robustness.csv").exists()
-        ]
-        rows = pd.concat(found) if found else pd.DataFrame({"claim": [], "at": []})
-        return rows.drop_duplicates("claim").set_index("claim")
+        return best_robustness(self.packed)
 
     def claim(self, name: str) -> pd.Series:
         """The row of a claim."""
