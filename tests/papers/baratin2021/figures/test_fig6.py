@@ -128,7 +128,9 @@ def test_the_gaps_range_is_told_relative_to_what_seeds_differ_by(runs):
         side = (-1) ** (place + seed)
         metrics.loc[row, "value"] = 0.4 - 0.1 * place + 0.01 * side
     table = figure.table(runs)
-    assert table.values("gap_range_over_noise", panel="width").item() == pytest.approx(30 * 0.75**0.5)
+    assert table.values("gap_range_over_noise", panel="width").item() == pytest.approx(
+        30 * 0.75**0.5
+    )
 
 
 def test_a_measure_that_is_missing_in_a_panel_is_not_counted_but_named(runs):
