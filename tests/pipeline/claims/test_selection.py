@@ -178,6 +178,14 @@ def test_a_seed_with_fewer_draws_is_an_error():
     )
     with pytest.raises(UserError, match="different numbers of draw values, 1 to 2"):
         claim_values(claim(over="draw"), table)
+    mark = pd.DataFrame({"seed": [1], "draw": 0, "metric": "diverged_after", "value": 0.0})
+    values = claim_values(claim(over="draw"), pd.concat([table, mark]))
+    assert values.tolist() == [1.0, 2.0, 3.0]
+    elsewhere = pd.concat([table, mark.assign(seed=0)])
+    table = pd.concat([elsewhere, table[:1].assign(seed=2)])
+    assert len(claim_values(claim(over="draw"), elsewhere)) == 3
+    with pytest.raises(UserError, match="different numbers"):
+        claim_values(claim(over="draw"), pd.concat([table, table[:2].assign(seed=3)]))
 
 
 def test_remarks_are_those_of_the_rows_that_are_read(table):

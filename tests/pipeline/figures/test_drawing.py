@@ -174,6 +174,14 @@ def test_the_footer_says_only_what_is_drawn():
     assert describe_seeds(rows[["value"]], ax.figure) == ""  # no seeds, no words for them
 
 
+@pytest.mark.parametrize(("marks", "words"), [(1, "1 network"), (2, "2 networks")])
+def test_the_footer_counts_networks_that_diverged(marks, words):
+    rows = tidy(4).assign(metric="loss")
+    diverged = rows.groupby("seed").head(1).head(marks).assign(metric="diverged_after")
+    table = pd.concat([rows, diverged])
+    assert describe_seeds(table, one_axes().figure) == f"4 seeds; {words} diverged"
+
+
 @pytest.mark.parametrize("seeds", [1, 3, 4])
 def test_no_curve_crosses_the_gap_of_a_broken_axis(seeds):
     ax = one_axes()

@@ -8,6 +8,7 @@ import pandas as pd
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Claim
+from feature_alignment.pipeline.figures.table import DIVERGED
 
 _LAST = "last"
 UNIT = ["seed", "unit"]
@@ -116,7 +117,8 @@ def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Se
     within = (rows[column] if column else none for column in (claim.independent, claim.over))
     index = pd.MultiIndex.from_arrays([rows["seed"], *within], names=INDEX)
     values = pd.Series(rows["value"].to_numpy(dtype=np.float64), index, name="value").sort_index()
-    _check_values(claim, values)
+    told = table.loc[table["metric"] == DIVERGED, "seed"] if "metric" in table else ()
+    _check_values(claim, values, set(told))
     return values
 
 
@@ -135,7 +137,7 @@ def _available(table: pd.DataFrame, select: Mapping[str, Any], column: str) -> s
     return suggestion(select[column], [str(value) for value in rows[column].unique()])
 
 
-def _check_values(claim: Claim, values: pd.Series) -> None:
+def _check_values(claim: Claim, values: pd.Series, diverged: set[Any]) -> None:
     repeated = values.index[values.index.duplicated()]
     if len(repeated):
         raise UserError(
@@ -149,7 +151,8 @@ def _check_values(claim: Claim, values: pd.Series) -> None:
             f"are not finite, the first for seed {bad.index[0][0]}; a claim cannot be judged on "
             "them."
         )
-    counts = values.groupby(level="seed").size()
+    # A seed one of whose networks diverged may have fewer values, which its table tells.
+    counts = values[~values.index.get_level_values("seed").isin(diverged)].groupby("seed").size()
     if counts.nunique() > 1:
         raise UserError(
             f"claim {claim.id}: the seeds of {claim.figure} have different numbers of "

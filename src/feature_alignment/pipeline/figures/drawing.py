@@ -13,6 +13,7 @@ import pandas as pd
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.figure import Axes, Picture
 from feature_alignment.pipeline.figures.style import BAND_SEEDS, COLOURS, LINES
+from feature_alignment.pipeline.figures.table import DIVERGED
 
 THIN = 0.6
 """The width of a single seed's line."""
@@ -27,6 +28,7 @@ def describe_seeds(frame: pd.DataFrame, picture: Picture) -> str:
     """How many seeds a figure's tidy table has, and how its picture draws them; empty if none.
 
     Where its points differ in this, points of one seed do not count: derived rows often have one.
+    Networks that diverged are told in number.
     """
     from matplotlib.collections import PathCollection, PolyCollection
 
@@ -44,7 +46,10 @@ def describe_seeds(frame: pd.DataFrame, picture: Picture) -> str:
         "dots = single seeds": any(isinstance(item, PathCollection) for item in drawn),
     }
     number = f"{most if least == most else f'{least} to {most}'} seeds"
-    return "; ".join([number, *(words for words, there in marks.items() if there)])
+    words = [number, *(words for words, there in marks.items() if there)]
+    if diverged := int((frame["metric"] == DIVERGED).sum() if "metric" in frame else 0):
+        words.append(f"{diverged} network{'s' * (diverged > 1)} diverged")
+    return "; ".join(words)
 
 
 def draw_curve(

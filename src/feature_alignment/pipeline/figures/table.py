@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+DIVERGED = "diverged_after"
+"""The metric of a network whose training diverged, and of no other: its last measured step."""
+
 
 @dataclass(frozen=True)
 class Run:

@@ -9,6 +9,7 @@ from feature_alignment.papers.beaglehole2024.experiments import image_mlp, image
 from feature_alignment.papers.beaglehole2024.experiments.image_task import draw_samples
 from feature_alignment.papers.beaglehole2024.parameters import ImageMLP, ImageVGG
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.errors import TrainingDivergedError
 
 TRAINING = {"samples": 30, "test_samples": 20, "learning_rate": 0.02, "batch_size": 8}
 TRAINING |= {"epochs": 3, "measure_every": 2, "probe_samples": 6, "precision": "float64"}
@@ -92,3 +93,18 @@ def test_vgg_measures_its_convolutions_and_hidden_linear_layers(dataset):
     assert sum(name.startswith("features.") for name in layers) == 8
     assert {name for name in layers if name.startswith("head.")} == {"head.0", "head.3"}
     pd.testing.assert_frame_equal(rows, again)  # dropout's masks are the seed's
+
+
+def test_a_network_that_diverges_later_is_kept_up_to_there_and_marked(dataset):
+    whole = run_mlp(dataset, first_epoch_rate=1e-4)
+    rows = run_mlp(dataset, first_epoch_rate=1e-4, learning_rate=1e200)
+    marks = rows[rows["metric"] == "diverged_after"]
+    assert marks[["step", "layer", "value"]].to_numpy().tolist() == [[1, "all", 1.0]]
+    assert "diverged_after" not in set(whole["metric"])
+    kept = whole[whole["step"] <= 1].reset_index(drop=True)
+    pd.testing.assert_frame_equal(rows.drop(marks.index), kept)
+
+
+def test_a_network_that_diverges_in_its_first_epoch_is_an_error(dataset):
+    with pytest.raises(TrainingDivergedError, match=r"learning rate 1e\+200; use a smaller"):
+        run_mlp(dataset, learning_rate=1e200)

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.figures import fig2, fig13_14_15, networks
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
 from feature_alignment.pipeline.figures.figure import Settings
+from feature_alignment.pipeline.figures.style import new_figure
 
 COLUMNS = ["point", "network", "dataset", "settings"]
 COLUMNS += ["seed", "step", "layer", "split", "metric", "value"]
@@ -136,3 +138,49 @@ def test_depth_gain_compares_last_with_first_layer_or_block(runs):
 def test_converged_share_counts_layers_whose_correlations_meet(runs):
     shares = fig2.table(runs).values("converged_share", network="mlp")
     assert shares.tolist() == [0.5, 0.5]
+
+
+@pytest.fixture
+def with_diverged(runs):
+    """Of three seeds, the last diverged on SVHN after epoch 2, with the highest correlations."""
+    metrics = runs.metrics
+    third = metrics[metrics["seed"] == 1].assign(seed=2)
+    lost = third["point"] == "mlp_svhn_released"
+    third.loc[lost, "value"] = 0.99
+    mark = third[lost].head(1).assign(metric="diverged_after", step=2, value=2.0, layer="all")
+    third = third[~lost | (third["step"] <= 2)]
+    return SimpleNamespace(metrics=pd.concat([metrics, third, mark], ignore_index=True))
+
+
+def test_what_diverged_is_counted_in_no_average_and_no_claim(runs, with_diverged):
+    table, without = fig2.table(with_diverged), fig2.table(runs)
+    for metric in ("centred_excess", "nfc_early", "centred_excess_late", "depth_gain_early"):
+        of_point = table.values(metric, point="mlp_svhn_released")
+        assert of_point.tolist() == without.values(metric, point="mlp_svhn_released").tolist()
+        assert set(table.rows(metric=metric, point="mlp_mnist_released")["seed"]) == {0, 1, 2}
+    for metric in ("nfc_early", "centred_nfc_late", "converged_share"):
+        derived = {"network": "mlp", "dataset": ["mean", "all"]}
+        assert (
+            table.values(metric, **derived).tolist() == without.values(metric, **derived).tolist()
+        )
+    assert set(table.rows(metric="converged_share", network="vgg")["seed"]) == {0, 1, 2}
+
+
+def test_what_diverged_is_named_for_the_verdicts_and_drawn_up_to_there(with_diverged):
+    table = fig2.table(with_diverged)
+    (remark,) = table.rows(network="mlp")["remark"].unique()
+    assert remark.endswith("; not counted, since diverged: 1 of 3 networks on SVHN")
+    drawn = table.rows(point="mlp_svhn_released", metric="nfc", seed=2)
+    assert set(drawn["step"]) == {0, 1, 2}
+    ax = new_figure(1, 1, 3, 3)[1][0, 0]
+    networks.mark_diverged(ax, table.rows(point="mlp_mnist_released"))
+    assert not ax.lines
+    networks.mark_diverged(ax, table.rows(point="mlp_svhn_released"))
+    assert ax.lines[0].get_xydata().tolist() == [[2.0, 0.0]]
+
+
+def test_a_point_all_of_whose_networks_diverged_is_an_error(runs):
+    metrics = runs.metrics[runs.metrics["point"] == "mlp_svhn_released"]
+    marks = metrics.groupby("seed").head(1).assign(metric="diverged_after")
+    with pytest.raises(UserError, match="mlp_svhn_released: all of its 2 networks diverged"):
+        networks.trajectories(SimpleNamespace(metrics=pd.concat([metrics, marks])))

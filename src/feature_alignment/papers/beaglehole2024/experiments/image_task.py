@@ -1,5 +1,6 @@
 """Image classification by mean squared error, as in Figure 2 of beaglehole2024."""
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -10,13 +11,18 @@ from feature_alignment.data.registry import dataset_info
 from feature_alignment.data.transforms import standardise
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits
 from feature_alignment.papers.beaglehole2024.parameters import ImageParameters
+from feature_alignment.pipeline.figures.table import DIVERGED
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.batches import steps_per_epoch
+from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
 from feature_alignment.training.optimizers import constant_rate, slow_start_rate
+from feature_alignment.training.probes import Recorder
 from feature_alignment.training.schedule import every
+
+log = logging.getLogger(__name__)
 
 
 def draw_samples(run: SeedRun[ImageParameters]) -> Splits:
@@ -64,7 +70,9 @@ def train_network(
     Measured are the start, the end of the first epoch, and then of every `measure_every`-th, on the
     first `probe_samples` training images; in the rows, `step` counts epochs. If `first_epoch_rate`
     is given, an epoch at that learning rate comes before the `epochs` others, as in the released
-    code.
+    code. A network that diverges later than in its first epoch is kept up to its last measurement
+    and marked by the metric `diverged_after`: at the paper's learning rates one seed may diverge
+    where others do not.
 
     Source: beaglehole2024, Figures 2 and 13-15 and Appendix J.
 
@@ -72,7 +80,8 @@ def train_network(
         Losses, accuracies and the measures of `FeatureProbe`.
 
     Raises:
-        TrainingDivergedError: if training diverged or left every ReLU of a layer dead.
+        TrainingDivergedError: if training diverged, or left every ReLU of a layer dead, in the
+            first epoch.
     """
     p = run.parameters
     x, _ = task["train"]
@@ -81,24 +90,41 @@ def train_network(
     if p.first_epoch_rate is not None:
         epochs += 1
         schedule = slow_start_rate(epoch, p.first_epoch_rate / p.learning_rate)
-    recorder = train(
-        model,
-        *task["train"],
-        loss=mse,
-        optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
-        steps=epochs * epoch,
-        batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
-        schedule=schedule,
-        measure_at=[number * epoch for number in {1, *every(p.measure_every, epochs)}],
-        evaluate_on=task,
-        metrics={"accuracy": accuracy},
-        probes=[FeatureProbe(model, x[: p.probe_samples], layers=layers)],
-        progress=run.progress(epochs * epoch),
-        checkpoint=run.checkpoint(),
-    )
+    last, recorder, diverged = 0, Recorder(), False
+
+    def remember(step: int, measured: Recorder) -> bool:
+        nonlocal last, recorder
+        last, recorder = step, measured
+        return False
+
+    try:
+        train(
+            model,
+            *task["train"],
+            loss=mse,
+            optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
+            steps=epochs * epoch,
+            batch_size=p.batch_size,
+            batches=run.torch_stream("batches"),
+            schedule=schedule,
+            measure_at=[number * epoch for number in {1, *every(p.measure_every, epochs)}],
+            evaluate_on=task,
+            metrics={"accuracy": accuracy},
+            probes=[FeatureProbe(model, x[: p.probe_samples], layers=layers)],
+            stop_when=remember,
+            progress=run.progress(epochs * epoch),
+            checkpoint=run.checkpoint(),
+        )
+    except TrainingDivergedError as error:
+        if not last:
+            raise
+        log.warning("%s: %s The network is kept up to epoch %d.", run.label, error, last // epoch)
+        diverged = True
     result = SeedResult()
     result.extend(recorder)
+    result.rows = [row for row in result.rows if row["step"] <= last]
     for row in result.rows:
         row["step"] //= epoch  # whole, since only ends of epochs are measured
+    if diverged:
+        result.add(DIVERGED, last // epoch, step=last // epoch)
     return result

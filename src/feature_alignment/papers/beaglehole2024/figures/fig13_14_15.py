@@ -38,6 +38,7 @@ def draw_correlations(table: FigureTable) -> Picture:
     for row, dataset in zip(axes, datasets, strict=True):
         for number, (ax, layer) in enumerate(zip(row, layers, strict=True), start=1):
             networks.draw_both_correlations(ax, table.rows(dataset=dataset, layer=layer))
+            networks.mark_diverged(ax, table.rows(dataset=dataset))
             ax.set_title(f"layer {number}")
         row[0].set_ylabel(f"{DATASETS[dataset].title}\ncorrelation")
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -60,6 +61,7 @@ def draw_mlp(table: FigureTable) -> Picture:
             networks.draw_losses(pair[0], rows)
             networks.draw_weight_changes(pair[1], rows, layers)
             for ax in pair:
+                networks.mark_diverged(ax, rows)
                 ax.set_title(f"{settings} settings")
             draw_paper(pair[1], table.of_claim("fig14.mlp_weights_move"))
         row[0].set_ylabel(f"{DATASETS[dataset].title}\nloss")
@@ -92,6 +94,7 @@ def draw_others(table: FigureTable) -> Picture:
             draw_paper(ax, table.of_claim("fig15.vgg_weights_move"))
             ax.set_title(title)
         for ax in row:
+            networks.mark_diverged(ax, rows)
             ax.set_xlabel("epoch")
     rows = table.rows(network="gpt")
     networks.draw_losses(axes[2, 0], rows)
@@ -122,7 +125,8 @@ FIGURES = (
         caption="ReLU networks with five hidden layers, trained from PyTorch's default "
         "initialisation on image datasets (rows): UC-NFC and C-NFC of each hidden layer (columns), "
         "with the settings of the released code (solid; its first epoch is at learning rate 1e-4) "
-        f"and of the text (dashed; for MNIST dotted with pixels in [0, 1]). {OVER_SEEDS}",
+        f"and of the text (dashed; for MNIST dotted with pixels in [0, 1]). {OVER_SEEDS} "
+        f"{networks.UNCOUNTED}",
         points=networks.trajectory_points,
         table=excess_table,
         draw=draw_correlations,
@@ -133,7 +137,7 @@ FIGURES = (
         caption="ReLU networks with five hidden layers on image datasets (rows), with the settings "
         "of the released code (left) and of the text (right): mean squared error on training and "
         "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer after the start, on one logarithmic "
-        f"axis from 10⁻⁴ on. {OVER_SEEDS}",
+        f"axis from 10⁻⁴ on. {OVER_SEEDS} {networks.UNCOUNTED}",
         points=networks.trajectory_points,
         table=table,
         draw=draw_mlp,
@@ -146,7 +150,7 @@ FIGURES = (
         "‖W − W₀‖ / ‖W‖ of convolutions and of the hidden linear layers. (C) Transformer on "
         "Shakespeare characters: cross-entropy per character in nats, and ‖W − W₀‖ / ‖W‖ of its "
         "query, key and value layers. Weight changes are of the steps after the start, on one "
-        f"logarithmic axis from 10⁻⁴ on. {OVER_SEEDS}",
+        f"logarithmic axis from 10⁻⁴ on. {OVER_SEEDS} {networks.UNCOUNTED}",
         points=networks.other_points,
         table=table,
         draw=draw_others,

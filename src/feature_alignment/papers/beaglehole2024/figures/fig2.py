@@ -9,7 +9,7 @@ from feature_alignment.papers.beaglehole2024.figures import networks
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
-from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+from feature_alignment.pipeline.figures.table import DIVERGED, FigureTable, Runs, rows_where
 
 SETTINGS = {"mlp": "released", "vgg": "released", "gpt": "text"}
 CONVERGED = 0.1
@@ -31,15 +31,17 @@ def table(runs: Runs) -> FigureTable:
     network in which UC-NFC ends within 0.1 of C-NFC. Averages over datasets have the point "mean",
     and in `remark` the datasets that they lack.
     """
-    rows = rows_where(runs.metrics, metric=networks.MEASURES)
+    rows = rows_where(runs.metrics, metric=[*networks.MEASURES, DIVERGED])
     rows = rows[~rows["layer"].str.startswith("head.")]  # of VGG-11 the convolutions alone
     excess = networks.centred_excess(rows)
     both = networks.ends(pd.concat([rows, excess], ignore_index=True))
+    marks = rows[rows["metric"] == DIVERGED]
+    whole = networks.without_diverged(pd.concat([both, marks]), by="settings")
     group = ["network", "settings", "seed", "layer", "split", "metric"]
-    mlp = rows_where(both, network="mlp").groupby(group, sort=False)
+    mlp = rows_where(whole, network="mlp").groupby(group, sort=False)
     means = mlp["value"].mean().reset_index()
     averages = means.assign(point="mean", dataset="mean", series=means["layer"], step=0)
-    parts = [rows, excess, both, averages, _depth_gains(both), _converged_shares(both)]
+    parts = [rows, excess, both, averages, _depth_gains(both), _converged_shares(whole)]
     return FigureTable(networks.with_remark(pd.concat(parts, ignore_index=True)))
 
 
@@ -78,6 +80,7 @@ def draw(table: FigureTable) -> Picture:
     layers = networks.layers_of(first, "layers.")
     for number, (ax, layer) in enumerate(zip(axes[0], layers, strict=False), start=1):
         networks.draw_both_correlations(ax, rows_where(first, layer=layer))
+        networks.mark_diverged(ax, first)
         ax.set(title=f"layer {number}", xlabel="epoch")
     _draw_average(axes[0, 5], frame, datasets)
     vgg = rows_where(frame, network="vgg", settings=SETTINGS["vgg"])
@@ -85,6 +88,7 @@ def draw(table: FigureTable) -> Picture:
     convolutions = networks.layers_of(vgg, "features.")
     for number, (ax, layer) in enumerate(zip(cells, convolutions, strict=False), start=1):
         networks.draw_both_correlations(ax, rows_where(vgg, layer=layer))
+        networks.mark_diverged(ax, vgg)
         ax.set(title=f"convolution {number}", xlabel="epoch")
     cells[-1].axis("off")
     _draw_legend(cells[-1], axes[0, 0])
@@ -140,7 +144,7 @@ FIGURES = (
         "rate, and late, at the last; (C) in the convolutions of VGG-11 without batch norm on "
         "CIFAR-10; (D) in the query, key and value layers of a transformer on Shakespeare "
         "characters, one block a row. A-C with the settings of the released code, whose first "
-        f"epoch is at learning rate 1e-4. {OVER_SEEDS}",
+        f"epoch is at learning rate 1e-4. {OVER_SEEDS} {networks.UNCOUNTED}",
         points=points,
         table=table,
         draw=draw,

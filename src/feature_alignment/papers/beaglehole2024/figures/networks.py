@@ -11,11 +11,12 @@ from typing import Any
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
-from feature_alignment.pipeline.figures.style import sequence_looks
-from feature_alignment.pipeline.figures.table import Runs, rows_where
+from feature_alignment.pipeline.figures.style import COLOURS, sequence_looks
+from feature_alignment.pipeline.figures.table import DIVERGED, Runs, rows_where
 from feature_alignment.pipeline.parameters import Parameters
 
 TEXT_RATES = {"cifar10": 0.2, "cifar100": 0.2, "svhn": 0.2, "stl10": 0.1, "gtsrb": 0.1, "mnist": 10}
@@ -40,6 +41,11 @@ HEADROOM = 1.08
 WEIGHT_CHANGES = 1e-4, 2.0
 """The ends of the axis of weight changes, the same in all panels."""
 ATTENTION = ("query", "key", "value")
+UNCOUNTED = (
+    "Crosses on the horizontal axis are the last measurements of networks that diverged, which are "
+    "drawn up to there and counted in no average and no claim."
+)
+"""For captions: what `mark_diverged` draws."""
 
 
 def mlp_points(settings: Settings) -> list[Point]:
@@ -89,11 +95,30 @@ def _point(network: str, dataset: str, settings: str, parameters: Parameters) ->
     return Point("_".join(columns.values()), parameters, columns)
 
 
+def without_diverged(frame: pd.DataFrame, *, by: str = "point") -> pd.DataFrame:
+    """The rows but for those of networks that diverged, which would end where others go on.
+
+    By `settings`, those of a seed are left out for all datasets if it diverged on one of them.
+
+    Raises:
+        UserError: if all networks of a point diverged.
+    """
+    marks, seeds = frame[frame["metric"] == DIVERGED], frame.groupby("point")["seed"].nunique()
+    for point, number in marks["point"].value_counts().items():
+        if number == seeds.at[point]:
+            raise UserError(
+                f"{point}: all of its {number} networks diverged; use a smaller learning rate."
+            )
+    keys = ["network", by, "seed"]
+    return frame[~frame.set_index(keys).index.isin(marks.set_index(keys).index)]
+
+
 def centred_excess(frame: pd.DataFrame) -> pd.DataFrame:
     """C-NFC minus UC-NFC after the start, as metric `centred_excess`.
 
     The column `series` tells the values of one seed apart: point, layer and step.
     """
+    frame = without_diverged(frame)
     index = ["point", "network", "dataset", "settings", "seed", "layer", "split", "step"]
     uncentred, centred = (
         rows_where(frame, metric=metric).set_index(index)["value"] for metric in CORRELATIONS
@@ -110,6 +135,7 @@ def ends(frame: pd.DataFrame) -> pd.DataFrame:
     itself: in the settings of the released code the first is slow, and nothing has moved after it.
     Of the transformer, whose steps are no epochs, it is the first measurement after the start.
     """
+    frame = without_diverged(frame)
     slow_epochs = frame["settings"] == "released"  # one of them, or none
     after = frame[frame["step"] > slow_epochs]
     steps = after.groupby("point")["step"]
@@ -124,8 +150,9 @@ def ends(frame: pd.DataFrame) -> pd.DataFrame:
 
 def trajectories(runs: Runs) -> pd.DataFrame:
     """Losses, accuracies, weight changes and correlations of some networks over training."""
-    rows = rows_where(runs.metrics, metric=[*MEASURES, "weight_change", "loss", "accuracy"])
-    changes = rows_where(rows, metric=["weight_change", "centred_uncentred_ratio"])
+    wanted = [*MEASURES, "weight_change", "loss", "accuracy", DIVERGED]
+    rows = rows_where(runs.metrics, metric=wanted)
+    changes = rows_where(rows, metric=["weight_change", "centred_uncentred_ratio", DIVERGED])
     return pd.concat([rows, ends(changes)], ignore_index=True)
 
 
@@ -147,9 +174,19 @@ def left_out(datasets: Sequence[str]) -> str:
 
 
 def with_remark(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with a column `remark`: what the fully connected networks' datasets lack."""
-    mlp = frame["network"] == "mlp"
-    return frame.assign(remark=mlp.map({True: left_out(datasets_of(frame)), False: ""}))
+    """The table with a column `remark`: what the networks of these settings lack.
+
+    The fully connected ones some of the paper's datasets, any of them what diverged.
+    """
+    remarks = pd.Series("", frame.index)
+    for _, rows in frame.groupby(["network", "settings"]):
+        words = [left_out(datasets_of(frame))] if "mlp" in rows["network"].array else []
+        for dataset, diverged in rows[rows["metric"] == DIVERGED].groupby("dataset"):
+            seeds = rows.loc[rows["dataset"] == dataset, "seed"].nunique()
+            number = f"{len(diverged)} of {seeds} networks on {DATASETS[str(dataset)].title}"
+            words.append(f"not counted, since diverged: {number}")
+        remarks[rows.index] = "; ".join(filter(None, words))
+    return frame.assign(remark=remarks)
 
 
 def layers_of(frame: pd.DataFrame, prefix: str) -> list[str]:
@@ -167,6 +204,15 @@ def draw_both_correlations(ax: Axes, rows: pd.DataFrame) -> None:
             line = LINES[settings] if several else "-"
             draw_curve(ax, chosen, label=label, linestyle=line, **LOOKS[metric])
     ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1])
+
+
+def mark_diverged(ax: Axes, rows: pd.DataFrame) -> None:
+    """A cross on the horizontal axis at the last measurement of each network that diverged."""
+    places = rows.loc[rows["metric"] == DIVERGED, "value"]
+    if len(places):
+        look = {"color": COLOURS["reference"], "clip_on": False, "label": "network diverged"}
+        place = {"transform": ax.get_xaxis_transform(), "zorder": 5, "scaley": False}
+        ax.plot(places, [0] * len(places), "x", **look, **place)
 
 
 def draw_losses(ax: Axes, rows: pd.DataFrame) -> None:
