@@ -43,6 +43,7 @@ def train(
     after_update: Callable[[int, nn.Module], None] | None = None,
     progress: Progress | None = None,
     checkpoint: TrainingCheckpoint | None = None,
+    recorder: Recorder | None = None,
 ) -> Recorder:
     """Train a model in place, and return the record of what is measured at chosen steps.
 
@@ -77,6 +78,8 @@ def train(
             for what is a sum over the updates. It must leave the model as it is, and be `Stateful`.
         progress: told about every update.
         checkpoint: where the state is saved, and taken from if it was saved before.
+        recorder: an empty record to fill; the caller's own still holds what was measured, and read
+            from a checkpoint, where the training ends with an error.
 
     Raises:
         TrainingDivergedError: if a loss or a parameter is no longer finite, as is checked every
@@ -89,7 +92,7 @@ def train(
         raise ValueError(f"measure_at: {sorted(measured)} leaves the run's steps 0 to {steps}.")
     evaluated = {"train": (x, y)} if evaluate_on is None else evaluate_on
     metrics = {"loss": loss, **(metrics or {})}
-    recorder, last_time = Recorder(), time.monotonic()
+    recorder, last_time = recorder or Recorder(), time.monotonic()
 
     def spent_on(part: str) -> None:
         nonlocal last_time

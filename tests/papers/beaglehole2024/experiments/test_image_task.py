@@ -1,3 +1,6 @@
+import contextlib
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +12,7 @@ from feature_alignment.papers.beaglehole2024.experiments import image_mlp, image
 from feature_alignment.papers.beaglehole2024.experiments.image_task import draw_samples
 from feature_alignment.papers.beaglehole2024.parameters import ImageMLP, ImageVGG
 from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.checkpoint import Checkpoints
 from feature_alignment.training.errors import TrainingDivergedError
 
 TRAINING = {"samples": 30, "test_samples": 20, "learning_rate": 0.02, "batch_size": 8}
@@ -108,3 +112,15 @@ def test_a_network_that_diverges_later_is_kept_up_to_there_and_marked(dataset):
 def test_a_network_that_diverges_in_its_first_epoch_is_an_error(dataset):
     with pytest.raises(TrainingDivergedError, match=r"learning rate 1e\+200; use a smaller"):
         run_mlp(dataset, learning_rate=1e200)
+
+
+def test_what_was_measured_before_a_run_was_killed_is_kept_too(dataset, tmp_path):
+    run = seed_run(dataset, MLP.but(first_epoch_rate=1e-4, learning_rate=1e200, epochs=1))
+    ended = []
+    for _ in range(8):  # updates, each in a start of its own; measured after none, 4 and 8
+        checkpoints = Checkpoints(tmp_path, "toy", interval=0.0)
+        checkpoints.end_soon()
+        with contextlib.suppress(KeyboardInterrupt):
+            ended.append(image_mlp.run_seed(replace(run, checkpoints=checkpoints)))
+    (found,) = ended
+    assert found.rows == image_mlp.run_seed(run).rows

@@ -90,13 +90,7 @@ def train_network(
     if p.first_epoch_rate is not None:
         epochs += 1
         schedule = slow_start_rate(epoch, p.first_epoch_rate / p.learning_rate)
-    last, recorder, diverged = 0, Recorder(), False
-
-    def remember(step: int, measured: Recorder) -> bool:
-        nonlocal last, recorder
-        last, recorder = step, measured
-        return False
-
+    recorder, last = Recorder(), epochs * epoch
     try:
         train(
             model,
@@ -111,20 +105,22 @@ def train_network(
             evaluate_on=task,
             metrics={"accuracy": accuracy},
             probes=[FeatureProbe(model, x[: p.probe_samples], layers=layers)],
-            stop_when=remember,
             progress=run.progress(epochs * epoch),
             checkpoint=run.checkpoint(),
+            recorder=recorder,
         )
     except TrainingDivergedError as error:
-        if not last:
+        rows = recorder.frame()
+        # What the probe measured: losses may have been recorded of a step that it could not.
+        last = int(rows.loc[rows["metric"] == "nfc", "step"].max())
+        if last == 0:
             raise
         log.warning("%s: %s The network is kept up to epoch %d.", run.label, error, last // epoch)
-        diverged = True
     result = SeedResult()
     result.extend(recorder)
     result.rows = [row for row in result.rows if row["step"] <= last]
     for row in result.rows:
         row["step"] //= epoch  # whole, since only ends of epochs are measured
-    if diverged:
+    if last < epochs * epoch:
         result.add(DIVERGED, last // epoch, step=last // epoch)
     return result
