@@ -190,6 +190,11 @@ def test_a_small_preset_and_stand_ins_leave_claims_untested():
     assert fake.outcome is Outcome.NOT_TESTABLE
     assert "stand-in" in fake.reason
     real = evaluate(claim(rule, data="real"), table(0.93), "paper", data_is_real=True)
+    both = pd.concat([table(0.93).assign(stand_in=0), table(0.1).assign(stand_in=1)])
+    assert evaluate(claim(rule, data="real"), both, "paper", data_is_real=False).ours == real.ours
+    fake = evaluate(claim(rule, data="real"), both[both["stand_in"] == 1], "paper", False)
+    assert fake.outcome is Outcome.NOT_TESTABLE
+    assert fake.reason == "needs the real data; this figure shows a stand-in"
     assert real.outcome is Outcome.REPRODUCED
 
 

@@ -17,6 +17,7 @@ from feature_alignment.pipeline.claims import rules
 from feature_alignment.pipeline.claims.ledger import Claim, Select, load_ledger
 from feature_alignment.pipeline.claims.rules import AGREEMENT, NEAR, PARTLY, Finding, Outcome
 from feature_alignment.pipeline.claims.selection import (
+    STAND_IN,
     MissingRowsError,
     claim_remarks,
     claim_values,
@@ -26,6 +27,7 @@ from feature_alignment.pipeline.spec import Spec
 
 NO_ROWS = "the figure, with these settings, does not show it"
 """How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
+NO_DATA = "needs the real data; this figure shows a stand-in"
 EMBEDDED = "embedded"
 _OF_CLAIM = ("id", "kind", "paper", "place", "figure", "statement", "paper_value")
 _OF_VERDICT = ("verdict", "reason", "agreeing", "units", "p_value", "ours", "sd", "seeds")
@@ -62,6 +64,8 @@ class Verdict(Finding):
 def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:
     """Judge one claim on its figure's table, which shows real (or synthetic) data or a stand-in.
 
+    Of a table with a column `stand_in` what only real data can decide is judged on rows of these.
+
     Raises:
         UserError: if the table lacks a column that the claim names, or its rows are ambiguous, not
             finite, or cannot be combined.
@@ -69,14 +73,17 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
     if PRESETS.index(preset) < PRESETS.index(claim.lowest_preset):
         reason = f"needs the sizes of preset {claim.lowest_preset} or larger; this is {preset}"
         return Verdict(Outcome.NOT_TESTABLE, reason)
-    if claim.data == "real" and not data_is_real:
-        return Verdict(Outcome.NOT_TESTABLE, "needs the real data; this figure shows a stand-in")
+    no_data = claim.data == "real" and not data_is_real
+    if no_data:
+        table = table[table[STAND_IN] == 0] if STAND_IN in table else table[:0]
     try:
         values = claim_values(claim, table)
         finding = _judge(claim, values)
         if finding.outcome is Outcome.FAILS and claim.corrected is not None:
             finding = _judge_corrected(claim, claim.corrected, table, finding)
     except MissingRowsError as error:
+        if no_data:
+            return Verdict(Outcome.NOT_TESTABLE, NO_DATA)
         # With settings of one's own, such as fewer steps or one dataset less.
         return Verdict(Outcome.NOT_TESTABLE, f"{NO_ROWS}: {error.problem}")
     reason = "; ".join([finding.reason, *claim_remarks(claim, table)])

@@ -1,6 +1,8 @@
 """What Figures 2 and 13-15 derive from their runs' metrics."""
 
-from types import SimpleNamespace
+import json
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from feature_alignment.papers.beaglehole2024.figures import fig2, fig13_14_15, n
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.figures.style import new_figure
+from feature_alignment.pipeline.figures.table import Run, Runs
 
 COLUMNS = ["point", "network", "dataset", "settings"]
 COLUMNS += ["seed", "step", "layer", "split", "metric", "value"]
@@ -24,7 +27,26 @@ NETWORKS = {
 
 
 @pytest.fixture
-def runs():
+def made(tmp_path):
+    """Runs with given metrics, of real data but for the points named."""
+
+    def made(metrics, *stand_ins):
+        runs = Runs()
+        for point, rows in metrics.groupby("point", sort=False):
+            columns = dict(zip(COLUMNS[1:4], point.split("_"), strict=True))
+            runs[point] = Run(Path(mkdtemp(dir=tmp_path)) / point, columns)
+            runs[point].folder.mkdir()
+            source = "embedded" if point in stand_ins else "npz"
+            spec = json.dumps({"data": {"dataset": {"source": source}}})
+            (runs[point].folder / "spec.json").write_text(spec)
+            rows.drop(columns=COLUMNS[:4]).to_csv(runs[point].folder / "metrics.csv", index=False)
+        return runs
+
+    return made
+
+
+@pytest.fixture
+def runs(made):
     """UC-NFC .2 at first; C-NFC .5, and .3 more in the second layer or block; then both meet.
 
     After the first epoch, at which the released settings have not moved yet, all is still 0.9.
@@ -45,7 +67,7 @@ def runs():
                 for seed in (0, 1)
                 for step, metric, value in values
             ]
-    return SimpleNamespace(metrics=pd.DataFrame(rows, columns=COLUMNS))
+    return made(pd.DataFrame(rows, columns=COLUMNS))
 
 
 def settings(*datasets):
@@ -102,10 +124,9 @@ def test_the_panel_of_an_average_says_what_is_missing(runs):
     assert expected in [ax.get_title() for ax in figure.axes]
 
 
-def test_excess_is_centred_minus_uncentred_after_the_start(runs):
-    table = fig13_14_15.excess_table(
-        SimpleNamespace(metrics=runs.metrics[runs.metrics["point"].str.startswith("mlp")])
-    )
+def test_excess_is_centred_minus_uncentred_after_the_start(runs, made):
+    only = runs.metrics[runs.metrics["point"].str.startswith("mlp")]
+    table = fig13_14_15.excess_table(made(only))
     rows = table.frame[table.frame["metric"] == "centred_excess"]
     assert (rows["step"] > 0).all()
     first = rows[(rows["layer"] == "layers.0") & (rows["step"] == 2)]
@@ -141,7 +162,7 @@ def test_converged_share_counts_layers_whose_correlations_meet(runs):
 
 
 @pytest.fixture
-def with_diverged(runs):
+def with_diverged(runs, made):
     """Of three seeds, the last diverged on SVHN after epoch 2, with the highest correlations."""
     metrics = runs.metrics
     third = metrics[metrics["seed"] == 1].assign(seed=2)
@@ -149,7 +170,7 @@ def with_diverged(runs):
     third.loc[lost, "value"] = 0.99
     mark = third[lost].head(1).assign(metric="diverged_after", step=2, value=2.0, layer="all")
     third = third[~lost | (third["step"] <= 2)]
-    return SimpleNamespace(metrics=pd.concat([metrics, third, mark], ignore_index=True))
+    return made(pd.concat([metrics, third, mark], ignore_index=True))
 
 
 def test_what_diverged_is_counted_in_no_average_and_no_claim(runs, with_diverged):
@@ -179,8 +200,35 @@ def test_what_diverged_is_named_for_the_verdicts_and_drawn_up_to_there(with_dive
     assert ax.lines[0].get_xydata().tolist() == [[2.0, 0.0]]
 
 
-def test_a_point_all_of_whose_networks_diverged_is_an_error(runs):
+def test_a_point_all_of_whose_networks_diverged_is_an_error(runs, made):
     metrics = runs.metrics[runs.metrics["point"] == "mlp_svhn_released"]
     marks = metrics.groupby("seed").head(1).assign(metric="diverged_after")
     with pytest.raises(UserError, match="mlp_svhn_released: all of its 2 networks diverged"):
-        networks.trajectories(SimpleNamespace(metrics=pd.concat([metrics, marks])))
+        networks.trajectories(made(pd.concat([metrics, marks])))
+
+
+def test_stand_ins_are_shown_but_not_averaged_where_other_data_are_real(runs, made):
+    mixed = made(runs.metrics, "mlp_svhn_released", "gpt_shakespeare_text")
+    table, alone = (
+        fig2.table(given).frame
+        for given in (mixed, made(runs.metrics[runs.metrics["dataset"] != "svhn"]))
+    )
+    svhn, gpt = table["point"] == "mlp_svhn_released", table["network"] == "gpt"
+    assert table["stand_in"].tolist() == (svhn | gpt).astype(int).tolist()
+    assert networks.averaged(table) == ["mnist"]
+    assert set(networks.datasets_of(table)) == {"mnist", "svhn"}
+    (remark,) = table.loc[table["network"] == "mlp", "remark"].unique()
+    assert remark == "without CIFAR-10, CIFAR-100, SVHN, STL-10, GTSRB"
+    derived = table["dataset"].isin(["mean", "all"]).to_numpy()
+    expected = alone[alone["dataset"].isin(["mean", "all"])]
+    pd.testing.assert_frame_equal(
+        table[derived].drop(columns="stand_in").reset_index(drop=True),
+        expected.drop(columns="stand_in").reset_index(drop=True),
+    )
+
+
+def test_of_stand_ins_alone_everything_is_averaged(runs, made):
+    every = made(runs.metrics, *runs.metrics["point"].unique())
+    table, real = fig2.table(every).frame, fig2.table(runs).frame
+    assert set(table["stand_in"]) == {1}
+    pd.testing.assert_frame_equal(table.assign(stand_in=0), real)

@@ -12,7 +12,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 def table(runs: Runs) -> FigureTable:
     """What `trajectories` gathers; `remark` names the paper's datasets that are left out."""
-    return FigureTable(networks.with_remark(networks.trajectories(runs)))
+    return FigureTable(networks.with_remark(networks.trajectories(runs), runs))
 
 
 def excess_table(runs: Runs) -> FigureTable:
@@ -25,7 +25,8 @@ def excess_table(runs: Runs) -> FigureTable:
     group = ["point", "network", "dataset", "settings", "seed", "split"]
     means = excess.groupby(group, sort=False)["value"].mean().reset_index()
     means = means.assign(metric="centred_excess_mean", layer="all", step=0)
-    return FigureTable(networks.with_remark(pd.concat([frame, excess, means], ignore_index=True)))
+    every = pd.concat([frame, excess, means], ignore_index=True)
+    return FigureTable(networks.with_remark(every, runs))
 
 
 def draw_correlations(table: FigureTable) -> Picture:

@@ -29,20 +29,22 @@ def table(runs: Runs) -> FigureTable:
     `centred_excess` is C-NFC minus UC-NFC; `depth_gain_early` that of a network's last layer (last
     block) minus that of its first; `converged_share` the share of layers (and datasets) of a
     network in which UC-NFC ends within 0.1 of C-NFC. Averages over datasets have the point "mean",
-    and in `remark` the datasets that they lack.
+    and in `remark` the datasets that they lack. Where some datasets are real, averages and shares
+    are theirs.
     """
     rows = rows_where(runs.metrics, metric=[*networks.MEASURES, DIVERGED])
     rows = rows[~rows["layer"].str.startswith("head.")]  # of VGG-11 the convolutions alone
     excess = networks.centred_excess(rows)
     both = networks.ends(pd.concat([rows, excess], ignore_index=True))
     marks = rows[rows["metric"] == DIVERGED]
-    whole = networks.without_diverged(pd.concat([both, marks]), by="settings")
+    real = networks.of_real_data(pd.concat([both, marks]), runs)
+    whole = networks.without_diverged(real, by="settings")
     group = ["network", "settings", "seed", "layer", "split", "metric"]
     mlp = rows_where(whole, network="mlp").groupby(group, sort=False)
     means = mlp["value"].mean().reset_index()
     averages = means.assign(point="mean", dataset="mean", series=means["layer"], step=0)
     parts = [rows, excess, both, averages, _depth_gains(both), _converged_shares(whole)]
-    return FigureTable(networks.with_remark(pd.concat(parts, ignore_index=True)))
+    return FigureTable(networks.with_remark(pd.concat(parts, ignore_index=True), runs))
 
 
 def _depth_gains(both: pd.DataFrame) -> pd.DataFrame:
@@ -82,7 +84,7 @@ def draw(table: FigureTable) -> Picture:
         networks.draw_both_correlations(ax, rows_where(first, layer=layer))
         networks.mark_diverged(ax, first)
         ax.set(title=f"layer {number}", xlabel="epoch")
-    _draw_average(axes[0, 5], frame, datasets)
+    _draw_average(axes[0, 5], frame, networks.averaged(frame))
     vgg = rows_where(frame, network="vgg", settings=SETTINGS["vgg"])
     cells = list(axes[1:, :3].flat)
     convolutions = networks.layers_of(vgg, "features.")

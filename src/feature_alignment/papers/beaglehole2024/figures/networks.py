@@ -5,6 +5,7 @@ learning rate by classes/10 and begins with an epoch at learning rate 1e-4; ther
 code for the transformer.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import pandas as pd
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
+from feature_alignment.pipeline.claims.selection import STAND_IN
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, sequence_looks
@@ -162,6 +164,12 @@ def datasets_of(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name in DATASETS]  # not "mean", where averages were added
 
 
+def averaged(frame: pd.DataFrame) -> list[str]:
+    """Those of `datasets_of` that averages are taken over: the real ones, if there are any."""
+    mlp = frame[frame["network"] == "mlp"]
+    return datasets_of(mlp[mlp[STAND_IN] == mlp[STAND_IN].min()])
+
+
 def left_out(datasets: Sequence[str]) -> str:
     """Which of the paper's datasets an average lacks, in words; empty if none.
 
@@ -173,14 +181,34 @@ def left_out(datasets: Sequence[str]) -> str:
     return f"without {', '.join(missing)}" if missing else ""
 
 
-def with_remark(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with a column `remark`: what the networks of these settings lack.
+def _stand_ins(runs: Runs) -> dict[str, int]:
+    """Of each point 1 if its run has a stand-in, else 0."""
+    specs = {point: (run.folder / "spec.json").read_text("utf-8") for point, run in runs.items()}
+    data = {point: json.loads(spec)["data"].values() for point, spec in specs.items()}
+    return {
+        point: int(any(source["source"] == "embedded" for source in own))
+        for point, own in data.items()
+    }
 
-    The fully connected ones some of the paper's datasets, any of them what diverged.
+
+def of_real_data(frame: pd.DataFrame, runs: Runs) -> pd.DataFrame:
+    """The rows of each architecture's real datasets, or all of them if it has stand-ins alone."""
+    told = frame["point"].map(_stand_ins(runs))
+    return frame[told == told.groupby(frame["network"]).transform("min")]
+
+
+def with_remark(frame: pd.DataFrame, runs: Runs) -> pd.DataFrame:
+    """The table with columns `stand_in`, and `remark`: what the networks of these settings lack.
+
+    The fully connected ones some of the paper's datasets, of which stand-ins are not counted beside
+    real ones; any of them what diverged. What is derived is from `of_real_data`.
     """
+    told = frame["point"].map(_stand_ins(runs))
+    least = told.groupby(frame["network"]).transform("min")
+    frame = frame.assign(**{STAND_IN: told.fillna(least).astype(int)})
     remarks = pd.Series("", frame.index)
     for _, rows in frame.groupby(["network", "settings"]):
-        words = [left_out(datasets_of(frame))] if "mlp" in rows["network"].array else []
+        words = [left_out(averaged(frame))] if "mlp" in rows["network"].array else []
         for dataset, diverged in rows[rows["metric"] == DIVERGED].groupby("dataset"):
             seeds = rows.loc[rows["dataset"] == dataset, "seed"].nunique()
             number = f"{len(diverged)} of {seeds} networks on {DATASETS[str(dataset)].title}"
