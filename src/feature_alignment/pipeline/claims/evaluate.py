@@ -17,12 +17,12 @@ from feature_alignment.pipeline.claims import rules
 from feature_alignment.pipeline.claims.ledger import Claim, Select, load_ledger
 from feature_alignment.pipeline.claims.rules import AGREEMENT, NEAR, PARTLY, Finding, Outcome
 from feature_alignment.pipeline.claims.selection import (
-    STAND_IN,
     MissingRowsError,
     claim_remarks,
     claim_values,
 )
 from feature_alignment.pipeline.config import PRESETS
+from feature_alignment.pipeline.marks import STAND_IN
 from feature_alignment.pipeline.spec import Spec
 
 NO_ROWS = "the figure, with these settings, does not show it"

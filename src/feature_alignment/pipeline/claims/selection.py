@@ -8,10 +8,8 @@ import pandas as pd
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Claim
-from feature_alignment.pipeline.figures.table import DIVERGED
+from feature_alignment.pipeline.marks import DIVERGED
 
-STAND_IN = "stand_in"
-"""The column of tables with real data and stand-ins: 1 in the rows of these, 0 in the others."""
 _LAST = "last"
 UNIT = ["seed", "unit"]
 INDEX = [*UNIT, "draw"]

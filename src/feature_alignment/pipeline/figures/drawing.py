@@ -13,7 +13,7 @@ import pandas as pd
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.figure import Axes, Picture
 from feature_alignment.pipeline.figures.style import BAND_SEEDS, COLOURS, LINES
-from feature_alignment.pipeline.figures.table import DIVERGED
+from feature_alignment.pipeline.marks import DIVERGED
 
 THIN = 0.6
 """The width of a single seed's line."""

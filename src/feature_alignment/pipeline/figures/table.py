@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-DIVERGED = "diverged_after"
-"""The metric of a network whose training diverged, and of no other: its last measured step."""
-
 
 @dataclass(frozen=True)
 class Run:
@@ -27,9 +24,18 @@ class Run:
     columns: Mapping[str, str | float] = field(default_factory=dict)
 
     @cached_property
+    def _spec(self) -> dict[str, Any]:
+        return json.loads((self.folder / "spec.json").read_text(encoding="utf-8"))
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """The parameters that were run, as JSON has them."""
-        return json.loads((self.folder / "spec.json").read_text(encoding="utf-8"))["parameters"]
+        return self._spec["parameters"]
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether a dataset of the run is a stand-in."""
+        return any(data["source"] == "embedded" for data in self._spec["data"].values())
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -70,6 +76,11 @@ class Runs(dict[str, Run]):
     def metrics(self) -> pd.DataFrame:
         """The metrics of all runs, one under the other."""
         return pd.concat([run.metrics for run in self.values()], ignore_index=True)
+
+    @property
+    def stand_ins(self) -> dict[str, int]:
+        """Of each point 1 if its run has a stand-in, else 0."""
+        return {point: int(run.stand_in) for point, run in self.items()}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from feature_alignment.data.registry import dataset_info
 from feature_alignment.data.transforms import standardise
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import Splits
 from feature_alignment.papers.beaglehole2024.parameters import ImageParameters
-from feature_alignment.pipeline.figures.table import DIVERGED
+from feature_alignment.pipeline.marks import DIVERGED
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.batches import steps_per_epoch

@@ -5,7 +5,6 @@ learning rate by classes/10 and begins with an epoch at learning rate 1e-4; ther
 code for the transformer.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +13,11 @@ import pandas as pd
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.parameters import CharacterGPT, ImageMLP, ImageVGG
-from feature_alignment.pipeline.claims.selection import STAND_IN
 from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, sequence_looks
-from feature_alignment.pipeline.figures.table import DIVERGED, Runs, rows_where
+from feature_alignment.pipeline.figures.table import Runs, rows_where
+from feature_alignment.pipeline.marks import DIVERGED, STAND_IN
 from feature_alignment.pipeline.parameters import Parameters
 
 TEXT_RATES = {"cifar10": 0.2, "cifar100": 0.2, "svhn": 0.2, "stl10": 0.1, "gtsrb": 0.1, "mnist": 10}
@@ -181,19 +180,9 @@ def left_out(datasets: Sequence[str]) -> str:
     return f"without {', '.join(missing)}" if missing else ""
 
 
-def _stand_ins(runs: Runs) -> dict[str, int]:
-    """Of each point 1 if its run has a stand-in, else 0."""
-    specs = {point: (run.folder / "spec.json").read_text("utf-8") for point, run in runs.items()}
-    data = {point: json.loads(spec)["data"].values() for point, spec in specs.items()}
-    return {
-        point: int(any(source["source"] == "embedded" for source in own))
-        for point, own in data.items()
-    }
-
-
 def of_real_data(frame: pd.DataFrame, runs: Runs) -> pd.DataFrame:
     """The rows of each architecture's real datasets, or all of them if it has stand-ins alone."""
-    told = frame["point"].map(_stand_ins(runs))
+    told = frame["point"].map(runs.stand_ins)
     return frame[told == told.groupby(frame["network"]).transform("min")]
 
 
@@ -203,7 +192,7 @@ def with_remark(frame: pd.DataFrame, runs: Runs) -> pd.DataFrame:
     The fully connected ones some of the paper's datasets, of which stand-ins are not counted beside
     real ones; any of them what diverged. What is derived is from `of_real_data`.
     """
-    told = frame["point"].map(_stand_ins(runs))
+    told = frame["point"].map(runs.stand_ins)
     least = told.groupby(frame["network"]).transform("min")
     frame = frame.assign(**{STAND_IN: told.fillna(least).astype(int)})
     remarks = pd.Series("", frame.index)
