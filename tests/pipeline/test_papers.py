@@ -214,6 +214,11 @@ MISTAKES = {
         (f"figure: {KEY}_fig2", f"figure: {KEY}_fig3"),
         rf"claims\.yaml: claim {KEY}\.fig2\.loss_falls: figure: unknown figure .*did you mean",
     ),
+    "metric of a claim": (
+        LEDGER,
+        ("metric: heads_share", "metric: head_share"),
+        FIRST + r"select\.metric: 'head_share' is not described; did you mean 'heads_share'\?",
+    ),
     "paper of a claim": (
         LEDGER,
         ("    place: Figure 2", "    paper: copy\n    place: Figure 2"),

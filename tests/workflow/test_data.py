@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -49,6 +50,13 @@ def figure_and_dataset(smoke_plan):
     return figure, pairs[figure][0][0]
 
 
+def test_data_are_prepared_before_anything_is_trained(pipeline):
+    runs = [f"results/smoke/runs/example2030_coin/{coin}/spec.json" for coin in ("fair", "bent")]
+    data = [f"results/smoke/data/{name}.embedded.npz" for name in ("mnist", "shakespeare")]
+    said = pipeline.succeed("--cores", "1", "--config", "preset=smoke", "--", *runs, *data)
+    assert re.findall(r": (Preparing|Running) ", said) == 2 * ["Preparing"] + 2 * ["Running"]
+
+
 def test_a_file_replaced_at_its_path_remakes_what_it_feeds(pipeline, figure_and_dataset):
     figure, name = figure_and_dataset
     file = pipeline.folder / "mine.npz"
@@ -69,6 +77,9 @@ def test_a_file_replaced_at_its_path_remakes_what_it_feeds(pipeline, figure_and_
     )
     assert record["data"]["warnings"] == [warning]
     assert record["data"]["class_counts"]["test"][0] == 0
+    log = (pipeline.folder / f"results/smoke/logs/data/{name}.npz.log").read_text()
+    for key in ("sha256", "class_counts", "notes", "warnings"):
+        assert repr(record["data"][key]) in log
     page = (pipeline.folder / "results/smoke/selected/report.html").read_text(encoding="utf-8")
     assert f"{warning}." in page
     assert record["data"]["sha256"][:12] in page

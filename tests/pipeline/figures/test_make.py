@@ -1,7 +1,9 @@
+import numpy as np
 import pandas as pd
 import pytest
 
-from feature_alignment.pipeline.figures.make import name_stand_ins
+from feature_alignment.pipeline.figures import make
+from feature_alignment.pipeline.figures.make import draw_figure, name_stand_ins
 from feature_alignment.pipeline.figures.style import new_figure
 from feature_alignment.pipeline.figures.table import FigureTable
 
@@ -35,3 +37,24 @@ def test_a_table_has_its_claims_numbers_when_it_is_drawn():
     assert (FigureTable(frame).of_claim("fig1.a"), FigureTable(frame).paper("x")) == ({}, "")
     with pytest.raises(KeyError, match=r"fig1\.c"):
         table.of_claim("fig1.c")
+
+
+@pytest.mark.parametrize(
+    ("spec", "foot"),
+    [
+        ({}, "preset: smoke data: generated 1 seed"),
+        (
+            {"name": "short", "changed": ["dimension = 3", "steps = 7"]},
+            "short: preset smoke, changed: dimension = 3, steps = 7 data: generated 1 seed",
+        ),
+    ],
+)
+def test_a_picture_says_at_its_foot_what_was_changed(spec, foot, smoke_plan, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(make, "save", lambda picture, *files: drawn.append(picture))
+    table, arrays = tmp_path / "table.csv", tmp_path / "table.npz"
+    rows = {"seed": 0, "step": [0, 1], "metric": "loss", "value": [2.0, 1.0], "point": "default"}
+    pd.DataFrame(rows).to_csv(table, index=False)
+    np.savez(arrays)
+    draw_figure(smoke_plan.figure_spec("example2030_fig2") | spec, table, arrays, [])
+    assert foot in [" ".join(text.get_text().split()) for text in drawn[0].texts]
