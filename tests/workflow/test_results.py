@@ -61,7 +61,16 @@ def test_what_two_results_share_is_run_once(two):
 
 
 def test_a_selection_leaves_the_full_verdicts_alone(two):
-    assert not (two.folder / "results/smoke/claims.csv").exists()
+    full = [two.folder / "results/smoke" / name for name in ("claims.csv", "report.html")]
+    for file in full:
+        file.write_text("of all figures")
+    (two.folder / "results/smoke/selected/claims.csv").unlink()
+    try:
+        two.succeed(*BASE)
+        assert [file.read_text() for file in full] == ["of all figures"] * 2
+    finally:
+        for file in full:
+            file.unlink()
     assert (two.folder / "results/smoke/selected/claims.csv").exists()
 
 
@@ -91,7 +100,9 @@ def test_two_results_are_compared(two):
 def test_a_damaged_result_is_found(two, file):
     folder = two.folder / "results/smoke/runs/example2030_coin/bent"
     whole = (folder / file).read_bytes()
-    (folder / file).write_bytes(whole[: len(whole) // 2])
+    false = whole.replace(b'"bent"', b'"fair"')  # a whole spec.json, of another point
+    (folder / file).write_bytes(false if file == "spec.json" else whole[: len(whole) // 2])
+    assert (folder / file).read_bytes() != whole
     named = re.compile(rf"bent/{re.escape(file)}: has been changed since it was written; to remake")
     try:
         gathered = two.run("--cores", "1", "--config", *PAPER)
