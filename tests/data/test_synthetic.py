@@ -85,11 +85,6 @@ def test_power_law_eigenbasis_is_random(rng):
     assert np.abs(covariance - np.diag(np.diag(covariance))).max() > 0.05
 
 
-def test_isotropic_gaussian(rng):
-    x = synthetic.isotropic_gaussian(20_000, 3, rng)
-    np.testing.assert_allclose(x.T @ x / len(x), np.eye(3), atol=0.04)
-
-
 def test_uniform_sphere(rng):
     x = synthetic.uniform_sphere(20_000, 4, 3.0, rng)
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), 3.0, rtol=1e-12)
@@ -106,15 +101,12 @@ def test_disk_fills_the_square_and_is_balanced(rng):
     np.testing.assert_array_equal(y == 1, x[:, 0] ** 2 + x[:, 1] ** 2 <= 2 / np.pi)
 
 
-def test_grids():
+def test_grid():
     points = synthetic.grid(50)
     assert points.shape == (2500, 2)
     assert points[0].tolist() == [-1, -1]
     assert points[-1].tolist() == [1, 1]
     assert len(np.unique(points, axis=0)) == 2500
-    line = synthetic.grid_1d(50)
-    assert line.shape == (50, 1)
-    np.testing.assert_allclose(np.diff(line[:, 0]), 1 / 49)
 
 
 def test_high_rank_quadratic_is_a_positive_quadratic_form(rng):

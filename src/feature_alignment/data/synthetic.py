@@ -14,11 +14,6 @@ from feature_alignment.errors import UserError
 DISK_RADIUS = float(np.sqrt(2 / np.pi))
 
 
-def isotropic_gaussian(n: int, d: int, generator: np.random.Generator) -> np.ndarray:
-    """Inputs x ~ N(0, I), (n, d)."""
-    return generator.standard_normal((n, d))
-
-
 def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
     """Orthogonal matrix (d, d) drawn from the Haar measure on O(d).
 
@@ -49,13 +44,13 @@ def power_law_gaussian(
     Source: Beaglehole et al. 2024, Figures 5 and 7.
     """
     eigenvectors = haar_orthogonal(d, generator)
-    white = isotropic_gaussian(n, d, generator)
+    white = generator.standard_normal((n, d))
     return (white * np.sqrt(power_law_spectrum(d, alpha, first))) @ eigenvectors.T
 
 
 def uniform_sphere(n: int, d: int, radius: float, generator: np.random.Generator) -> np.ndarray:
     """Inputs (n, d) uniform on the sphere ‖x‖ = radius."""
-    x = isotropic_gaussian(n, d, generator)
+    x = generator.standard_normal((n, d))
     return radius * x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
@@ -91,18 +86,6 @@ def grid(m: int) -> np.ndarray:
     """
     axis = np.linspace(-1.0, 1.0, m)
     return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
-
-
-def grid_1d(n: int) -> np.ndarray:
-    """Equally spaced points on [0, 1], ends included, (n, 1) for n ≥ 2.
-
-    Source: Baratin et al. 2021, Figure 8 (n = 50).
-
-    Example:
-        >>> grid_1d(3).tolist()
-        [[0.0], [0.5], [1.0]]
-    """
-    return np.linspace(0.0, 1.0, n)[:, np.newaxis]
 
 
 def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:

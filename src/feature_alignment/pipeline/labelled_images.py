@@ -52,9 +52,6 @@ def labelled_images(
     drawn anew. The results are images, standardised by channel as the training images are, with the
     labels that are trained on (`train`) and the true ones (`test`), and the share of the training
     labels that are not the true ones.
-
-    Raises:
-        UserError: if the dataset has fewer images than are asked for.
     """
     drawn = {}
     for split, number in (("train", train_samples), ("test", test_samples)):

@@ -31,9 +31,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
     """Train one network and measure its tangent kernel on fixed training and test batches.
 
     The training batch has the labels that are trained on, random ones included; the test batch has
-    the true ones. The result has losses, accuracies and what `TangentKernelProbe` measures, of the
-    network and its layers, at each scheduled step; the share of training labels that are wrong; on
-    how many images of each split losses and accuracies were computed.
+    the true ones.
     """
     p = run.parameters
     splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)
@@ -51,16 +49,13 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
         *splits["train"],
         loss=cross_entropy,
         optimizer=torch.optim.SGD(model.parameters(), rate, p.momentum, weight_decay=decay),
-        steps=p.steps,
+        **run.training(p.steps),
         batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
         augment=RandomCropAndFlip(run.torch_stream("augmentation")) if p.augmentation else None,
         measure_at={*measured, p.steps},
         evaluate_on=evaluated,
         metrics={"accuracy": accuracy},
         probes=[TangentKernelProbe(batches, layers=True, uncentred=True)],
-        progress=run.progress(p.steps),
-        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.add("wrong_label_share", wrong, step=0)

@@ -55,14 +55,11 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
         *splits["train"],
         loss=cross_entropy,
         optimizer=torch.optim.SGD(model.parameters(), lr=own.learning_rate, momentum=p.momentum),
-        steps=own.max_steps,
+        **run.training(own.max_steps),
         batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
         measure_at={*range(0, own.max_steps, p.check_every), own.max_steps},
         stop_when=lambda step, record: record.value(step, "loss") < p.loss_goal,
         after_update=path,
-        progress=run.progress(own.max_steps),
-        checkpoint=run.checkpoint(),
     )
     last = int(recorder.frame()["step"].to_numpy().max())
     result = SeedResult()

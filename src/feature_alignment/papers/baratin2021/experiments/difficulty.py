@@ -25,9 +25,8 @@ from feature_alignment.training.schedule import geometric
 def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     """Train one MLP on easy and difficult examples together, and measure its kernel on both.
 
-    The result has, at each scheduled step and on the splits `easy` and `difficult` of the training
-    examples, loss and accuracy on all of them, and what `TangentKernelProbe` measures of the
-    alignment with the labels that are trained on, on the first `kernel_samples` of each.
+    The training examples are the splits `easy` and `difficult`, the kernel is that of the first
+    `kernel_samples` of each, aligned with the labels that are trained on.
     """
     p = run.parameters
     splits = draw_examples(run)
@@ -45,15 +44,12 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
         y,
         loss=cross_entropy,
         optimizer=torch.optim.SGD(model.parameters(), rate, p.momentum, weight_decay=decay),
-        steps=p.steps,
+        **run.training(p.steps),
         batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
         measure_at={*geometric(p.steps, p.measure_at.first, p.measure_at.ratio), p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
         probes=[TangentKernelProbe(kernel_batches(splits, p.kernel_samples), spectrum=False)],
-        progress=run.progress(p.steps),
-        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(recorder)

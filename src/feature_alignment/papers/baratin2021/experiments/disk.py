@@ -29,9 +29,8 @@ KEPT = 20
 def run_seed(run: SeedRun[Disk]) -> SeedResult:
     """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
 
-    The result has losses, accuracies, eigenvalue ratios, label energy and the largest rotation
-    invariance of the first five eigenfunctions at each scheduled step; the training points x (n, 2)
-    and labels y (n,); the top eigenfunctions (20, m, m), m points a side.
+    Kept are the training points x (n, 2), their labels y (n,), and the top eigenfunctions
+    (20, m, m), m points a side.
     """
     p = run.parameters
     rng = run.stream("data")
@@ -50,13 +49,11 @@ def run_seed(run: SeedRun[Disk]) -> SeedResult:
         *splits["train"],
         loss=bce,
         optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate),
-        steps=p.steps,
+        **run.training(p.steps),
         measure_at={step for step in p.measure_at if step <= p.steps} | {p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
         probes=[partial(_decompose, p, *on_grid)],
-        progress=run.progress(p.steps),
-        checkpoint=run.checkpoint(),
     )
     result = SeedResult(arrays={"x": x, "y": y})
     result.add("inside_share", float(np.mean(y > 0)), step=0)

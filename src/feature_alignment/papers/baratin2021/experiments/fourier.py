@@ -8,7 +8,6 @@ import scipy.fft
 import scipy.stats
 import torch
 
-from feature_alignment.data.synthetic import grid_1d
 from feature_alignment.kernels.alignment import centre_kernel
 from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions
 from feature_alignment.kernels.tangent import tangent_kernel
@@ -20,13 +19,12 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     """Decompose the tangent kernel of one untrained network, in float64.
 
-    The result has metrics of the kernel centred over the n points, whose n − 1 eigenfunctions have
-    mean 0, on both halves of the spectrum; the cosine transform does not take the interval as
-    periodic. Arrays: eigenvalues (n − 1,), eigenfunctions (n, n − 1) and their Fourier magnitudes
-    (n//2 + 1, n − 1).
+    The kernel is centred over the n points, so that the n − 1 eigenfunctions have mean 0; the
+    cosine transform does not take the interval as periodic. Kept are eigenvalues (n − 1,),
+    eigenfunctions (n, n − 1) and their Fourier magnitudes (n//2 + 1, n − 1).
     """
     p = run.parameters
-    x = torch.tensor(grid_1d(p.points), device=run.device)  # (n, 1)
+    x = torch.tensor(np.linspace(0, 1, p.points)[:, None], device=run.device)  # (n, 1)
     widths, generator = [p.width] * (p.linear_layers - 1), run.torch_stream("init")
     model = MLP(1, widths, 1, "relu", True, generator, p.init, dtype=torch.float64)
     kernel = tangent_kernel(model.to(run.device), x).total

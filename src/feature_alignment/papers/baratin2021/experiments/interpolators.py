@@ -20,9 +20,8 @@ _TIE = 1e-9
 def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
     """Interpolate many subsets of the points at each feature scale, in NumPy.
 
-    The rows have the further column `scale`, the feature scaling factor c, empty for the rank
-    correlation over all scales of the bound with A = Id and the error (`norm_bound_agreement`); the
-    arrays are for each c the centred solutions in the plane (φ_1, φ_10), (subsets, 2).
+    The column `scale` is the feature scaling factor c, empty for what is over all scales. Kept are
+    for each c the centred solutions in the plane (φ_1, φ_10), (subsets, 2).
     """
     modes, squared = _features(run)
     # ψ_0 never changes sign, so the modes are counted from 0: y = sign ψ_1.

@@ -44,14 +44,11 @@ def run_seed(run: SeedRun[Perturbation]) -> SeedResult:
         *splits["train"],
         loss=cross_entropy,
         optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
-        steps=steps,
+        **run.training(steps),
         batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
         measure_at=[0, steps],
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        progress=run.progress(steps),
-        checkpoint=run.checkpoint(),
     )
     result.extend(recorder)
     perturb(run, model, images, steps, result)
@@ -67,12 +64,11 @@ def perturb(
 ) -> None:
     """Move the parameters along each direction by the same distance ε = `perturbation`·‖w‖.
 
-    Adds `output_change` for the leading right singular vectors of the Jacobian on the images `test`
-    (column `direction` "singular") and for as many of uniformly random direction ("random"), column
-    `rank` from 1, and what metrics.yaml has of them. Linear algebra does not let the ratio for rank
-    1 be below `isotropic_floor`: along a random direction ‖Jv‖² is ‖J‖_F²/P on average, and σ_1² is
-    at least ‖J‖_F² over the rank. The directions are found on the images `test`; random ones are
-    the same at every step. The model is in evaluation mode, with outputs (n, c).
+    They are the leading right singular vectors of the Jacobian on the images `test` (`direction`
+    "singular") and as many of uniformly random direction ("random"), the same at every step. Linear
+    algebra does not let the ratio for rank 1 be below `isotropic_floor`: along a random direction
+    ‖Jv‖² is ‖J‖_F²/P on average, and σ_1² is at least ‖J‖_F² over the rank. The model is in
+    evaluation mode, with outputs (n, c).
 
     Source: baratin2021, Figure 7 and eq. 42.
     """

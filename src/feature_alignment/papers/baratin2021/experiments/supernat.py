@@ -22,10 +22,8 @@ NOTHING_LEFT = 1e-3
 def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     """Draw one problem and train on it by every method at every learning rate, in NumPy.
 
-    The rows have the further columns `method`, gd, a choice of κ, or gd_decayed, and
-    `learning_rate`: losses and eigenvalues over time, and summaries of them at the last step.
-    `late_noise_share` is left out where nothing of the noise is left to learn (`NOTHING_LEFT`):
-    what has fitted the noise has no more of it to freeze.
+    The methods are gd, a choice of κ, and gd_decayed. `late_noise_share` is left out where nothing
+    of the noise is left to learn (`NOTHING_LEFT`): what has fitted it has no more to freeze.
     """
     p = run.parameters
     sizes = p.samples, p.noise_features, p.noise_variance

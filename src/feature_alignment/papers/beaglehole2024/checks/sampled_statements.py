@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import eigsh
 
-from feature_alignment.data.synthetic import chain_monomial, isotropic_gaussian, uniform_sphere
+from feature_alignment.data.synthetic import chain_monomial, uniform_sphere
 from feature_alignment.free_probability.centred_correlation import (
     AGOP_WORD,
     NFM_WORD,
@@ -44,7 +44,7 @@ def egop_of_chain(rank: int, dimension: int, rng: np.random.Generator) -> dict[s
     Gradients are central differences of labels, exact for a polynomial of second degree.
     """
     d = max(dimension, rank + 1)  # at least one coordinate outside
-    x = isotropic_gaussian(EGOP_SAMPLES, d, rng)
+    x = rng.standard_normal((EGOP_SAMPLES, d))
     differences = [
         chain_monomial(x + unit, rank) - chain_monomial(x - unit, rank) for unit in np.eye(d)
     ]

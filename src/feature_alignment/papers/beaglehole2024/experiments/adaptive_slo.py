@@ -18,11 +18,7 @@ from feature_alignment.training.speed_limited import SpeedLimited, adaptive_spee
 
 
 def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
-    """Train one network by gradient descent or adaptive SLO.
-
-    Returns:
-        Losses, and the measures of `FeatureProbe` in the hidden layers.
-    """
+    """Losses of one network under gradient descent or adaptive SLO, and its hidden layers' NFCs."""
     p = run.parameters
     task = chain_task.draw_samples(run)
     x, _ = task["train"]

@@ -35,10 +35,8 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
 
     All in float64: the data's singular values span six orders of magnitude, A and B their powers.
 
-    Returns:
-        By balance: ρ observed with each network (column `network`), predicted from the moments of
-        R averaged over sampled networks, and predicted from their limits; the similarities of
-        (XᵀYX)² and XᵀYX·XᵀX·XᵀYX to the identity. The moments themselves (column `power`).
+    ρ is predicted from the moments of R averaged over sampled networks, and from their limits; the
+    similarities of (XᵀYX)² and XᵀYX·XᵀX·XᵀYX to the identity, and the moments, are recorded, too.
     """
     p, device = run.parameters, str(run.device)
     networks = [_network(p.size, index, device) for index in range(p.observed_networks)]

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from feature_alignment.data.synthetic import high_rank_quadratic, isotropic_gaussian, unit_deviation
+from feature_alignment.data.synthetic import high_rank_quadratic, unit_deviation
 from feature_alignment.free_probability.centred_correlation import (
     data_matrices,
     predicted_correlation,
@@ -31,16 +31,14 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 def run_seed(run: SeedRun[AspectRatios]) -> SeedResult:
     """Predict and observe ρ for each pair ψ₁ = n/d, ψ₂ = k/d.
 
-    Returns:
-        By ψ₁ and ψ₂: ρ observed (column `network`), predicted to first order from the expected
-        PTK, and for the quadratic activation predicted by free probability, from the limiting
-        moments of R and from each network's own.
+    It is predicted to first order from the expected PTK, and for the quadratic activation by free
+    probability, from the limiting moments of R and from each network's own.
     """
     p, result = run.parameters, SeedResult()
     d, phi, variance = p.dimension, p.activation, p.weight_variance
     for psi1 in p.samples_ratios:
         rng = run.stream(f"data/{psi1:g}")
-        inputs = isotropic_gaussian(max(round(psi1 * d), 2), d, rng)
+        inputs = rng.standard_normal((max(round(psi1 * d), 2), d))
         labels = unit_deviation(high_rank_quadratic(inputs, run.stream("target")))
         x, y = torch.tensor(inputs, **run.to), torch.tensor(labels, **run.to)
         expected = expected_preactivation_kernel(x, phi, 1, variance)

@@ -3,7 +3,6 @@
 Source: beaglehole2024, Figure 16 and Appendices J and M.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -11,15 +10,13 @@ import torch
 
 from feature_alignment.data.canonical import Dataset, to_float
 from feature_alignment.errors import UserError
-from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.layer_features.feature_matrices import (
     agop_diagonal,
     cosine_similarity,
-    nfm_diagonal,
     spectrum_preserving_rotation,
 )
-from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments import relu_networks
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import FIRST_LAYER
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
@@ -27,17 +24,12 @@ from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
 
-FIRST_LAYER = "layers.0"
-
 
 def run_seed(run: SeedRun[CelebA]) -> SeedResult:
     """Train one network with labels ±1 and compare the diagonals of its first layer's matrices.
 
-    Returns:
-        After training: losses, test accuracy, the measures of `FeatureProbe` in the first layer,
-        and Pearson's correlation of diag F with diag G (`diagonal_correlation`) and with
-        diag WᵀQW for each random Q (`diagonal_correlation_random`). The diagonals, the first Q's
-        among them, as images (height, width, channels).
+    By Pearson's correlation, diag F with diag G and with diag WᵀQW for each random Q. The
+    diagonals, the first Q's among them, are kept as images (height, width, channels).
     """
     p, rng = run.parameters, run.stream("data")
     faces = _balanced(run.dataset, "train", p.samples, rng)
@@ -55,20 +47,25 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
         y,
         loss=mse,
         optimizer=torch.optim.Adam(model.parameters(), lr=p.learning_rate),
-        steps=steps,
+        **run.training(steps),
         batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
         measure_at=[0, steps],
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=[FIRST_LAYER])],
-        progress=run.progress(steps),
-        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(recorder)
     add = partial(result.add, step=steps, layer=FIRST_LAYER)
-    for name, diagonal in _compare_diagonals(run, model, x, add).items():
+    diagonals, weight, covariance = relu_networks.first_diagonals(model, x)
+    correlation = partial(cosine_similarity, diagonals["nfm"], subtract_mean=True)
+    add("diagonal_correlation", correlation(diagonals["agop"]))
+    rng = run.stream("probe/random_conjugates")
+    for draw in range(p.random_conjugates):
+        other = agop_diagonal(weight, spectrum_preserving_rotation(covariance, rng))
+        add("diagonal_correlation_random", correlation(other), draw=draw)
+        diagonals.setdefault("random_conjugate", other)
+    for name, diagonal in diagonals.items():
         result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(images.shape[1:])
     return result
 
@@ -116,20 +113,3 @@ def _balanced(
         chosen.append(rng.permutation(places)[: number // 2])
     order = np.concatenate(chosen)
     return images[order], classes[order]
-
-
-def _compare_diagonals(
-    run: SeedRun[CelebA], model: MLP, x: torch.Tensor, add: Callable[..., None]
-) -> dict[str, torch.Tensor]:
-    layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
-    weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
-    nfm, agop = nfm_diagonal(weight), agop_diagonal(weight, covariance)
-    add("diagonal_correlation", cosine_similarity(nfm, agop, subtract_mean=True))
-    diagonals = {"nfm": nfm, "agop": agop}
-    rng = run.stream("probe/random_conjugates")
-    for draw in range(run.parameters.random_conjugates):
-        other = agop_diagonal(weight, spectrum_preserving_rotation(covariance, rng))
-        correlation = cosine_similarity(nfm, other, subtract_mean=True)
-        add("diagonal_correlation_random", correlation, draw=draw)
-        diagonals.setdefault("random_conjugate", other)
-    return diagonals

@@ -16,20 +16,16 @@ from feature_alignment.layer_features.feature_matrices import (
     spectrum_preserving_rotation,
 )
 from feature_alignment.papers.beaglehole2024.experiments import chain_task
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import FIRST_LAYER
 from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
-
-FIRST_LAYER = "layers.0"
 
 
 def run_seed(run: SeedRun[ChainMonomial]) -> SeedResult:
     """Train one network and compare F = WᵀW, G = WᵀKW, WᵀQW and the EGOP at the first layer.
 
-    The matrices Q have the spectrum of K.
-
-    Returns:
-        The losses, the similarities, and the four matrices, each (d, d).
+    The matrices Q have the spectrum of K; all four matrices, each (d, d), are kept.
     """
     p = run.parameters
     task = chain_task.draw_samples(run)

@@ -7,12 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.data.synthetic import (
-    chain_monomial,
-    isotropic_gaussian,
-    power_law_gaussian,
-    power_law_spectrum,
-)
+from feature_alignment.data import synthetic
 from feature_alignment.errors import UserError
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments import relu_networks
@@ -52,12 +47,12 @@ def draw_samples(
         )
     n, total, rng = p.samples, p.samples + p.test_samples, run.stream("data")
     if decay is None:
-        inputs = isotropic_gaussian(total, p.dimension, rng)
+        inputs = rng.standard_normal((total, p.dimension))
     else:
-        inputs = power_law_gaussian(total, p.dimension, decay, rng, first)
+        inputs = synthetic.power_law_gaussian(total, p.dimension, decay, rng, first)
         if unit_variance:
-            inputs /= np.sqrt(power_law_spectrum(p.dimension, decay, first).mean())
-    labels = chain_monomial(inputs, p.rank)[:, np.newaxis]
+            inputs /= np.sqrt(synthetic.power_law_spectrum(p.dimension, decay, first).mean())
+    labels = synthetic.chain_monomial(inputs, p.rank)[:, np.newaxis]
     if p.centred_labels:
         labels -= labels[:n].mean()
     # Training and test labels share one scale, or the test loss would measure another task.
@@ -94,13 +89,11 @@ def train_network(
         *task["train"],
         loss=lambda f, y: mse(f, y) / (1 + p.half_loss),
         optimizer=optimizer,
-        steps=p.steps,
+        **run.training(p.steps, name),
         measure_at=measure_at,
         evaluate_on=task,
         metrics={"loss": mse},
         probes=[partial(_pearson, probe) if p.subtract_mean else probe],
-        progress=run.progress(p.steps),
-        checkpoint=run.checkpoint(name),
     )
 
 

@@ -28,9 +28,8 @@ CHUNK = 32
 def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
     """Train one network to predict the next character, with nanoGPT's settings but for Adam's.
 
-    Returns:
-        Training and test loss per character in nats, each on `loss_samples` texts, and the measures
-        of `FeatureProbe` in query, key and value layers on `probe_samples` training texts.
+    Losses are in nats per character, on `loss_samples` texts each; query, key and value layers are
+    measured by `FeatureProbe` on `probe_samples` training texts.
     """
     p = run.parameters
     train_texts = _texts(run, "train")
@@ -54,23 +53,20 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
         output_samples=p.output_samples,
         generator=run.torch_stream("probe/outputs"),
     )
+    result = SeedResult()
     recorder = train(
         model,
         *train_texts,
         loss=sequence_cross_entropy,
         optimizer=torch.optim.Adam(model.parameters(), lr=p.learning_rate),
-        steps=p.steps,
+        **run.training(p.steps),
         batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
         schedule=warmup_cosine_rate(p.steps, p.warmup_steps, LEAST_RATE),
         largest_gradient=LARGEST_GRADIENT,
         measure_at=every(p.measure_every, p.steps),
         evaluate_on=measured,
         probes=[probe],
-        progress=run.progress(p.steps),
-        checkpoint=run.checkpoint(),
     )
-    result = SeedResult()
     result.extend(recorder)
     return result
 

@@ -29,11 +29,9 @@ LINEARISED = {"relu": "relu_linearised"}
 def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
     """Predict and observe ρ of the first layer for each decay rate of the data's spectrum.
 
-    Returns:
-        By decay rate: ρ from the expected PTK at infinite width, for ReLU also with φ′ linearised;
-        the effective rank of that PTK and its similarity to its own square; by width ρ observed
-        with each network (column `network`) and predicted with E[𝒦²], averaged over the networks,
-        in place of E[𝒦]².
+    It is predicted from the expected PTK at infinite width, for ReLU also with φ′ linearised, and
+    by width with E[𝒦²], averaged over the networks, in place of E[𝒦]². Of that PTK the effective
+    rank and the similarity to its own square are recorded.
     """
     p, result = run.parameters, SeedResult()
     for alpha in p.decay_rates:

@@ -9,11 +9,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 
 def run_seed(run: SeedRun[ImageMLP]) -> SeedResult:
-    """Train one network from PyTorch's default initialisation, without biases.
-
-    Returns:
-        What `image_task.train_network` measures, in the hidden layers.
-    """
+    """Train one network from PyTorch's default initialisation, without biases; see `image_task`."""
     p = run.parameters
     task = image_task.draw_samples(run)
     x, y = task["train"]

@@ -14,9 +14,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 def run_seed(run: SeedRun[ImageVGG]) -> SeedResult:
     """Train one VGG-11 without batch norm and biases, from PyTorch's default initialisation.
 
-    Returns:
-        What `image_task.train_network` measures, in the convolutions ("features.…") and in the
-        hidden linear layers ("head.…").
+    Measured are the convolutions ("features.…") and the hidden linear layers ("head.…").
     """
     task = image_task.draw_samples(run)
     x, y = task["train"]

@@ -35,12 +35,9 @@ DIMENSIONS = (16, 32, 64, 128)
 def run_seed(run: SeedRun[Propositions]) -> SeedResult:
     """Measure by how much both sides of each statement differ, relative to their size.
 
-    Returns:
-        Relative differences of Propositions 2, 3 and 12, the largest over layers; for
-        Proposition 16, by width, ratios of norms and cosines of formula and Monte-Carlo mean; for
-        the trace formulas, relative differences of formula and sampled trace; by dimension the
-        spectral norm of what eq. 10 leaves out, and what `sphere_statements` measures; by length
-        of the chain (column `rank`) what Section 2.1 says of the EGOP.
+    Of Propositions 2, 3 and 12 the largest difference over layers; of Proposition 16, by width,
+    ratios of norms and cosines of formula and Monte-Carlo mean; of eq. 10 and the proof of Theorem
+    9 by dimension, of the EGOP by the chain's length (column `rank`).
     """
     p, result = run.parameters, SeedResult()
     for rank in CHAIN_LENGTHS:

@@ -6,11 +6,14 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import UserError
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_matrices import agop_diagonal, nfm_diagonal
 from feature_alignment.models.mlp import MLP
 from feature_alignment.pipeline.parameters import Parameters
 from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.training.speed_limited import SpeedLimited, groups_by_layer
 
+FIRST_LAYER = "layers.0"
 Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 """Inputs and targets, (n, …) both, of the splits "train" and "test"."""
 
@@ -36,6 +39,19 @@ def new_network(
 def hidden_layers(number: int) -> list[str]:
     """Names of a fully connected network's hidden layers, `layers.0` and so on."""
     return [f"layers.{layer}" for layer in range(number)]
+
+
+def first_diagonals(
+    model: nn.Module, x: torch.Tensor
+) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+    """Diagonals of the first layer's F = WᵀW, `nfm`, and G = WᵀKW, `agop`, (d,); W, and K, float64.
+
+    The matrices F and G are not formed.
+    """
+    layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
+    weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
+    found = {"nfm": nfm_diagonal(weight), "agop": agop_diagonal(weight, covariance)}
+    return found, weight, covariance
 
 
 def speed_limited(

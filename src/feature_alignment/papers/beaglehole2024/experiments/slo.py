@@ -8,21 +8,18 @@ import torch
 from feature_alignment.data.synthetic import chain_monomial_egop
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments import chain_task, relu_networks
+from feature_alignment.papers.beaglehole2024.experiments.relu_networks import FIRST_LAYER
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.training.schedule import every
 
-FIRST_LAYER = "layers.0"
-
 
 def run_seed(run: SeedRun[SLO]) -> SeedResult:
-    """Train one network for each initialisation scale, on the same samples.
+    """Train one network for each initialisation scale (column `scale`), on the same samples.
 
-    Returns:
-        Losses and the measures of `FeatureProbe` in the first layer, with the column `scale`; the
-        first layer's ‖W₀‖ / ‖W‖ (`initial_over_final_norm`), NFM and AGOP after the last step, the
-        matrices as `scale<s>/nfm/step<t>`, each (d, d).
+    Of the first layer the NFM and AGOP after the last step, each (d, d), are kept, too, as
+    `scale<s>/nfm/step<t>` and so on.
     """
     p = run.parameters
     task = chain_task.draw_samples(run)

@@ -13,11 +13,7 @@ from feature_alignment.training.schedule import every
 
 
 def run_seed(run: SeedRun[Spectra]) -> SeedResult:
-    """Train one network for each initialisation scale, on the same samples.
-
-    Returns:
-        Losses and the measures of `FeatureProbe` in the hidden layers, with the column `scale`.
-    """
+    """Train one network for each initialisation scale (column `scale`), on the same samples."""
     p = run.parameters
     task = chain_task.draw_samples(run, p.decay, first=p.first_index, unit_variance=p.unit_variance)
     x, _ = task["train"]

@@ -3,18 +3,12 @@
 Source: beaglehole2024, Figure 17 and Appendix J and M.
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
 
-from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
-from feature_alignment.layer_features.feature_matrices import (
-    agop_diagonal,
-    cosine_similarity,
-    nfm_diagonal,
-)
+from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments import image_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
@@ -24,15 +18,13 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, mse
 from feature_alignment.training.schedule import every
 
-FIRST_LAYER = "layers.0"
-
 
 def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     """Train one network on all images at once, and measure its layers' feature correlations.
 
-    Returns:
-        Losses, accuracies and the measures of `FeatureProbe` in the hidden layers; the diagonals
-        of the first layer's NFM and AGOP after the last step, as images (height, width, channels).
+    The diagonals of the first layer's NFM and AGOP after the last step are kept as images (height,
+    width, channels). Of a network that looks at every pixel alike their contrast would be 0; their
+    correlation is Pearson's, as in Figure 16.
     """
     p, dataset, rng = run.parameters, run.dataset, run.stream("data")
     images, classes = dataset.draw("train", p.samples, rng)
@@ -50,19 +42,20 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
         y,
         loss=mse,
         optimizer=_optimizer(model, p),
-        steps=p.steps,
+        **run.training(p.steps),
         measure_at=every(p.measure_every, p.steps),
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=relu_networks.hidden_layers(p.hidden_layers))],
-        progress=run.progress(p.steps),
-        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(recorder)
-    add = partial(result.add, step=p.steps, layer=FIRST_LAYER)
-    for name, diagonal in _describe_diagonals(model, x, add).items():
+    add = partial(result.add, step=p.steps, layer=relu_networks.FIRST_LAYER)
+    diagonals, *_ = relu_networks.first_diagonals(model, x)
+    for name, diagonal in diagonals.items():
+        add(f"{name}_diagonal_contrast", diagonal.std(correction=0) / diagonal.mean())
         result.arrays[f"{name}_diagonal"] = diagonal.cpu().numpy().reshape(images.shape[1:])
+    add("diagonal_correlation", cosine_similarity(*diagonals.values(), subtract_mean=True))
     return result
 
 
@@ -79,20 +72,3 @@ def _optimizer(model: MLP, p: SVHNSLO) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), lr=p.learning_rate)
     speeds = [p.first_speed, *[p.other_speed] * p.hidden_layers]
     return relu_networks.speed_limited(model, p.learning_rate, speeds, p.epsilon)
-
-
-def _describe_diagonals(
-    model: MLP, x: torch.Tensor, add: Callable[..., None]
-) -> dict[str, torch.Tensor]:
-    """Diagonals (d,) of the first layer's F = WᵀW and G = WᵀKW, without the matrices.
-
-    `<name>_diagonal_contrast` is a diagonal's deviation over its mean: 0 for a network that looks
-    at every pixel alike. `diagonal_correlation` is Pearson's, as the paper takes it in Figure 16.
-    """
-    layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
-    weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
-    diagonals = {"nfm": nfm_diagonal(weight), "agop": agop_diagonal(weight, covariance)}
-    for name, diagonal in diagonals.items():
-        add(f"{name}_diagonal_contrast", diagonal.std(correction=0) / diagonal.mean())
-    add("diagonal_correlation", cosine_similarity(*diagonals.values(), subtract_mean=True))
-    return diagonals

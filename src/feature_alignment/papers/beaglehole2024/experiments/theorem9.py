@@ -17,11 +17,9 @@ METRIC = "one_minus_correlation"
 
 
 def run_seed(run: SeedRun[Theorem9]) -> SeedResult:
-    """Measure 1 − ρ with the kernel of infinite width, and with a wide network.
+    """Measure 1 − ρ with the kernel of infinite width, by dimension, sample size and target.
 
-    Returns:
-        1 − ρ by dimension, sample size and target; for one dimension 1 − ρ of a network, by how
-        its initial outputs are made zero (column `method`).
+    For one dimension also with a wide network, by how its initial outputs are made zero (`method`).
     """
     p, result = run.parameters, SeedResult()
     for d in p.dimensions:

@@ -28,9 +28,8 @@ from feature_alignment.training.losses import mse
 def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     """Train one network on one kind of target and measure its adapted kernel.
 
-    Both kinds of target share images, initial weights and the linear function. The result has
-    similarities of the adapted kernel with the label kernel and others; vectors over the kernel
-    samples, and for seed 0 the kernels themselves, all in order of the target y.
+    Both kinds of target share images, initial weights and the linear function. Vectors over the
+    kernel samples, and for seed 0 the kernels themselves, are kept in order of the target y.
 
     Raises:
         TrainingDivergedError: if training ends with a kernel that is zero, since no unit is active

@@ -26,14 +26,11 @@ LARGE = 10
 
 
 def run_seed(run: SeedRun[LowRank]) -> SeedResult:
-    """Fit one task by each model from the same initial network.
+    """Fit one task by each model (column `model`) from the same initial network.
 
-    The result has for each model (column `model`) the test error, nmse and share of wrong signs;
-    for each layer its share of ‖B‖² and the effective rank of its deviation; for the solver how the
-    kernel changes; and the singular values as arrays. The solvers fit noisy targets (`-noisy`),
-    too, and those of the single index so with hardly more of the penalty than its tail (`tail`);
-    and the digits' ones that are linear in the last layer's features of another random network
-    (`solver-linear`) and of the network itself (`solver-own`).
+    The solvers fit noisy targets (`-noisy`), too, and those of the single index so with hardly more
+    of the penalty than its tail (`tail`); and the digits' ones that are linear in the last layer's
+    features of another random network (`solver-linear`) and of the network itself (`solver-own`).
     """
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)

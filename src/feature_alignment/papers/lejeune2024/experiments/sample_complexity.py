@@ -34,8 +34,7 @@ CHUNK = 500
 def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
     """Train one kind of model on every training-set size.
 
-    The kinds of model share initial weights and samples. The result has for each size, column `n`,
-    the test error at the best epoch, that epoch, and how many different images were seen.
+    The kinds of model share initial weights and samples; the column `n` is the size.
 
     Raises:
         UserError: if the dataset has too few images.

@@ -12,9 +12,8 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 def run_seed(run: SeedRun[Theory]) -> SeedResult:
     """Check every statement on one random network, inputs and targets.
 
-    The problem is tiny: it is solved on the CPU, in float64. The result has relative deviations
-    between the two sides of each statement; column `form` tells a formula as printed from the same
-    corrected. What does not depend on the seed comes with seed 0 only.
+    The problem is tiny: it is solved on the CPU, in float64. Column `form` tells a formula as
+    printed from the same corrected. What does not depend on the seed comes with seed 0 only.
     """
     p = run.parameters
     problem = theorems.random_problem(run.seed, p)

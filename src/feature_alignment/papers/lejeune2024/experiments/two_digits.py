@@ -1,6 +1,7 @@
 """The images of two digit classes, and the training that both experiments on them have."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,17 +68,15 @@ def fit(
     per_epoch = steps_per_epoch(len(x), p.batch_size)
     steps = epochs * per_epoch
     trained = [w for w in model.parameters() if w.requires_grad]
+    told: dict[str, Any] = {**run.training(steps, checkpoint), "batches": run.torch_stream(stream)}
     train(
         model,
         x,
         y,
         loss=mse,
         optimizer=torch.optim.SGD(trained, lr=p.learning_rate, momentum=momentum),
-        steps=steps,
+        **told,
         batch_size=p.batch_size,
-        batches=run.torch_stream(stream),
         schedule=cosine_rate(steps, per_epoch if annealing == "epoch" else 1),
-        progress=run.progress(steps),
-        checkpoint=run.checkpoint(checkpoint),
     )
     return steps

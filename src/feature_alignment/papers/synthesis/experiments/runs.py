@@ -68,11 +68,8 @@ class Task(NamedTuple):
 def run_seed(run: SeedRun[Runs]) -> SeedResult:
     """Train one network, on labels of which a share may be random.
 
-    The same seed has the same samples and initial weights whatever the optimizer and the share. The
-    result has, at each measured step: losses, accuracies and their gaps; what `TangentKernelProbe`,
-    `AdaptedKernelProbe` and `FeatureProbe` measure on the first training samples; the means of NFC
-    and C-NFC over the layers (`mean_nfc`, `mean_centred_nfc`); the complexity C so far
-    (`path_complexity`).
+    The same seed has the same samples and initial weights whatever the optimizer and the share.
+    The three probes measure on the first training samples.
     """
     p, own = run.parameters, _own(run)
     task = text_task(run) if p.network == "gpt" else image_task(run)
@@ -99,16 +96,13 @@ def run_seed(run: SeedRun[Runs]) -> SeedResult:
         *task.splits["train"],
         loss=task.loss,
         optimizer=optimizer,
-        steps=p.steps,
+        **run.training(p.steps),
         batch_size=p.batch_size,
-        batches=run.torch_stream("batches"),
         measure_at={*geometric(p.steps, p.measure_at.first, p.measure_at.ratio), p.steps},
         evaluate_on=task.splits,
         metrics={"accuracy": task.accuracy},
         probes=probes,
         after_update=path,
-        progress=run.progress(p.steps),
-        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(recorder)
