@@ -1,11 +1,16 @@
-"""The outcome of a numerical check of a paper's statement."""
+"""Numerical checks of papers' statements: how two sides are compared, and what comes out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import SupportsFloat
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 DEVIATION = "relative_deviation"
 """Metric: the relative deviation between the two sides of an equation."""
+BOUND_RATIO = "bound_ratio"
+"""Metric: the smaller side of an inequality divided by the larger, at most 1."""
 
 
 @dataclass(frozen=True)
@@ -26,3 +31,27 @@ def check_of(
     and "corrected" for what it should be.
     """
     return Check(metric, float(value), {"statement": statement, "form": form})
+
+
+def relative_deviation(found: ArrayLike, expected: ArrayLike) -> float:
+    """Largest |found − expected|, relative to the largest |expected|."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def equation(statement: str, found: ArrayLike, expected: ArrayLike, form: str = "stated") -> Check:
+    """The check that two sides of an equation agree."""
+    return check_of(statement, relative_deviation(found, expected), form)
+
+
+def misprint(
+    statement: str, printed: ArrayLike, corrected: ArrayLike, expected: ArrayLike
+) -> list[Check]:
+    """The checks that a printed form misses what is expected and a corrected form meets it."""
+    forms = {"printed": printed, "corrected": corrected}
+    return [equation(statement, side, expected, form) for form, side in forms.items()]
+
+
+def inequality(statement: str, smaller: float, larger: float) -> Check:
+    """The check that one side of an inequality is at most the other, both positive."""
+    return check_of(statement, smaller / larger, metric=BOUND_RATIO)

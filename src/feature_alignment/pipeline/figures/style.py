@@ -6,6 +6,7 @@ modules for their experiment points and must stay quick.
 
 import io
 import textwrap
+from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
 from string import ascii_uppercase
@@ -200,20 +201,12 @@ def show_matrix(
 ) -> "QuadMesh":
     """Draw a matrix as a heat map with a labelled colour bar, by `seaborn.heatmap`.
 
-    The colour range is [vmin, vmax], or [-vmax, vmax] when diverging. It does not follow the data,
-    so panels with the same vmax can be compared; the bar's ends are pointed where entries fall
-    outside the range.
-
-    Args:
-        ax: where to draw; cells are unit squares, the first from 0 to 1.
-        matrix: (rows, columns), finite; the axes of a data frame give the axes' labels.
-        vmax: the entry that gets the last colour, above vmin, in the matrix's units.
-        label: the colour bar's label: the quantity, and its unit if it has one; None for no bar,
-            where a neighbour with the same range has one.
-        vmin: the entry that gets the first colour.
-        diverging: whether entries of both signs matter.
-        options: of seaborn, such as `annot=True, fmt=".2f"` to write the entries into their cells
-            and `xticklabels=5` to name each fifth column.
+    The colour range is [vmin, vmax], or [-vmax, vmax] where both signs matter (`diverging`), in the
+    matrix's units. It does not follow the data, so panels with the same vmax can be compared; the
+    bar's ends are pointed where entries fall outside the range. The axes of a data frame give the
+    axes' labels; cells are unit squares, the first from 0 to 1. The bar's `label` is the quantity,
+    and its unit if it has one; None for no bar, where a neighbour with the same range has one. The
+    options are seaborn's, such as `annot=True, fmt=".2f"` to write the entries into their cells.
 
     Raises:
         ValueError: if the matrix is not 2-d and finite, or vmax is not above vmin.
@@ -243,6 +236,22 @@ def show_matrix(
     figure.set_layout_engine(layout)
     ax.tick_params(length=0, labelrotation=0)
     return cast("QuadMesh", ax.collections[0])
+
+
+def show_matrices(
+    axes: "Sequence[Axes]",
+    matrices: Sequence[np.ndarray],
+    *,
+    diverging: bool = True,
+    shrink: float = 0.8,
+) -> None:
+    """Draw matrices, each divided by its largest entry, with one colour bar for all."""
+    meshes = [
+        show_matrix(ax, matrix / matrix.max(), 1.0, None, diverging=diverging)
+        for ax, matrix in zip(axes, matrices, strict=True)
+    ]
+    figure = axes[0].figure
+    figure.colorbar(meshes[0], ax=list(axes), label="entry / largest entry", shrink=shrink)
 
 
 def stamp(figure: "Figure", settings: str, data: str, seeds: str = "") -> None:

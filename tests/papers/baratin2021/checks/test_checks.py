@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from feature_alignment.determinism import stream
-from feature_alignment.papers.baratin2021.checks.check import (
+from feature_alignment.papers.baratin2021.checks.complexity_checks import complexity_checks
+from feature_alignment.papers.baratin2021.checks.spectral_checks import spectral_checks
+from feature_alignment.pipeline.checks import (
     BOUND_RATIO,
+    DEVIATION,
     equation,
     inequality,
     misprint,
     relative_deviation,
 )
-from feature_alignment.papers.baratin2021.checks.complexity_checks import complexity_checks
-from feature_alignment.papers.baratin2021.checks.spectral_checks import spectral_checks
-from feature_alignment.pipeline.checks import DEVIATION
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from scipy.stats import gmean
 from feature_alignment.complexity import rademacher
 from feature_alignment.complexity.rademacher import finite_class_complexity, margin, ramp_loss
 from feature_alignment.papers.baratin2021.checks import supernat
-from feature_alignment.papers.baratin2021.checks.check import equation, inequality, misprint
-from feature_alignment.pipeline.checks import Check
+from feature_alignment.pipeline.checks import Check, equation, inequality, misprint
 
 SAMPLES, PARAMETERS, CLASSES, MEMBERS, UPDATES = 8, 12, 3, 12, 3
 POPULATION, DRAWN, DRAWS, CONFIDENCE = 1000, 100, 200, 0.1

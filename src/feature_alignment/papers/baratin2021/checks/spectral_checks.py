@@ -9,9 +9,8 @@ import numpy as np
 from feature_alignment.kernels.eigenfunctions import eigenfunctions
 from feature_alignment.kernels.spectrum import effective_rank
 from feature_alignment.papers.baratin2021.checks import function_updates as updates
-from feature_alignment.papers.baratin2021.checks.check import equation, misprint
 from feature_alignment.papers.baratin2021.checks.function_updates import FunctionBasis
-from feature_alignment.pipeline.checks import Check
+from feature_alignment.pipeline.checks import Check, equation, misprint
 
 INPUTS, OUTPUTS, PARAMETERS = 30, 2, 12
 SAMPLES = np.arange(4)

@@ -24,11 +24,7 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs, metric: str) -> FigureTable:
-    """Accuracies and alignments of the whole network, and the alignments' gains.
-
-    For each seed and split the last value over that of step 0 (`<metric>_gain`) and over that of
-    the first step from 10 (`<metric>_gain_from_10`), where the paper's axis begins.
-    """
+    """Accuracies and alignments of the whole network, and the alignments' gains (metrics.yaml)."""
 
     def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
         values = curve(metric)

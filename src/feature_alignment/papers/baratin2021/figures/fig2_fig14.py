@@ -56,15 +56,11 @@ def table(runs: Runs) -> FigureTable:
 def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
     """Numbers that the paper's claims about spectra are about, for one run and split.
 
-    Before the first step eigenvalues are large; they fall within about ten iterations, and only
-    then rise. So gains are counted from step 0 (`_gain`) and from the first measured step after
-    iteration 10 (`_gain_from_10`), where the paper's axis begins. Likewise the lowest effective
-    rank is taken relative to step 0 (`effective_rank_lowest_share`) and to the highest measured
-    (`effective_rank_lowest_of_peak`).
-
-    Directions are judged on means of three consecutive measurements, so that one fluctuation does
-    not decide, and gains where the training images are fitted, if they are. Metrics are defined in
-    metrics.yaml.
+    They are defined in metrics.yaml. Before the first step eigenvalues are large; they fall within
+    about ten iterations, and only then rise: so gains are counted from step 0 and from the first
+    measured step after iteration 10, where the paper's axis begins. Directions are judged on means
+    of three consecutive measurements, so that one fluctuation does not decide, and gains where the
+    training images are fitted, if they are.
     """
     rank, accuracy = curve("effective_rank"), curve("accuracy", split="test")
     learnt = curve("accuracy", split="train")

@@ -88,9 +88,8 @@ def depth_table(runs: Runs) -> FigureTable:
 def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
     """Spearman correlation over depths of the numbers that sum up the curves, for each seed.
 
-    `summed` has the numbers of `hierarchy_numbers` with their depth. The rows, of the point
-    "comparison", have the metric `<metric>_depth_spearman`, which is 0 for a metric that is the
-    same at all depths: it has no trend.
+    The numbers are those of `hierarchy_numbers` with their depth; one that is the same at all
+    depths has no trend, 0.
 
     Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
     """

@@ -15,11 +15,7 @@ STAGES = {"initialisation": "before training", "trained": "after training"}
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, with the column `stage`: initialisation or trained.
-
-    `eigenvalue_ratio_50` is the 50th eigenvalue of the tangent kernel over the first, from the
-    squares of `linear_change`; it is there if as many directions are.
-    """
+    """All metrics, with the column `stage`, and `eigenvalue_ratio_50` of so many directions."""
     metrics = runs.metrics
     linear = rows_where(metrics, metric="linear_change")
     first, last = (linear[linear["rank"] == rank].set_index(["seed", "step"]) for rank in RANKS)

@@ -1,4 +1,4 @@
-"""Curves over training: numbers derived from them."""
+"""Curves over training, or over a setting: numbers derived from them."""
 
 import pandas as pd
 
@@ -6,6 +6,11 @@ import pandas as pd
 def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of a table's last step."""
     return frame[frame["step"] == frame["step"].max()]
+
+
+def network_deviations(rows: pd.DataFrame, x: str) -> pd.DataFrame:
+    """Standard deviation (n) between networks, seeds down and the values of column x across."""
+    return rows.groupby(["seed", x])["value"].std(ddof=0).unstack()
 
 
 def scales_of(frame: pd.DataFrame) -> list[float]:

@@ -1,9 +1,13 @@
 """beaglehole2024, Figure 1: EGOP, NFM, AGOP and a randomised AGOP on the chain-monomial task."""
 
-from feature_alignment.papers.beaglehole2024.figures.matrices import show_matrices
 from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
-from feature_alignment.pipeline.figures.style import describe, new_figure, panel_letters
+from feature_alignment.pipeline.figures.style import (
+    describe,
+    new_figure,
+    panel_letters,
+    show_matrices,
+)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 PANELS = {

@@ -42,11 +42,7 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """UC-NFC, C-NFC and losses, and each run's UC-NFC over layers.
-
-    Of the last values `nfc_layers_min`, `nfc_layers_mean`, `nfc_layers_max` and `nfc_layers_spread`
-    (largest minus smallest); `nfc_layers_highest` is the largest of any layer at any time.
-    """
+    """UC-NFC, C-NFC and losses, and what sums up each run's UC-NFC over layers (metrics.yaml)."""
     rows = rows_where(runs.metrics, metric=["nfc", "nfc_mean_subtracted", "centred_nfc", "loss"])
     nfc = rows_where(rows, metric="nfc")
     by_run = ["point", "seed", "split"]

@@ -1,11 +1,10 @@
 """beaglehole2024, Figure 17: feature correlations under gradient descent and SLO on SVHN."""
 
 from feature_alignment.papers.beaglehole2024.figures import fig4_11
-from feature_alignment.papers.beaglehole2024.figures.matrices import show_matrices
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
-from feature_alignment.pipeline.figures.style import new_figure, panel_letters
+from feature_alignment.pipeline.figures.style import new_figure, panel_letters, show_matrices
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 RATES = {"gd": 0.2, "slo": 0.3}

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from feature_alignment.papers.beaglehole2024.figures.curves import network_deviations
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.figures.drawing import THIN, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
@@ -39,15 +40,9 @@ def table(runs: Runs) -> FigureTable:
 
 
 def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
-    """How well prediction and observation agree, by draw of the data and over all draws.
-
-    For each draw: largest error, range of ρ over γ, rise with γ, spread of networks. Over draws:
-    R² of the scatter (the diagonal as model); the largest error of the means over draws; and the
-    largest standard deviation between draws over that between networks (mean over draws), both
-    the largest over γ.
-    """
+    """How prediction and observation agree, by draw of the data and over draws (metrics.yaml)."""
     observed, predicted = _curves(rows, "observed"), _curves(rows, "predicted")
-    between_networks = _network_deviations(rows)
+    between_networks = network_deviations(rows_where(rows, metric="observed"), "balance")
     by_draw = {
         "largest_error": abs(observed - predicted).max(axis=1),
         "range_of_observed": observed.max(axis=1) - observed.min(axis=1),
@@ -64,12 +59,6 @@ def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
     }
     overall = pd.DataFrame(over_draws, index=pd.Index([0], name="seed"))
     return [_summary(values, point) for values in (pd.DataFrame(by_draw), overall)]
-
-
-def _network_deviations(rows: pd.DataFrame) -> pd.DataFrame:
-    """Standard deviation between networks, seeds down and balances across."""
-    observed = rows_where(rows, metric="observed").groupby(["seed", "balance"])["value"]
-    return observed.std(ddof=0).unstack()
 
 
 def _curves(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -99,8 +88,9 @@ def draw(table: FigureTable) -> Picture:
         rows = table.rows(point=name)
         _draw_draws(row[0], rows, "predicted", COLOURS["reference"])
         _draw_draws(row[1], rows, "observed", COLOURS["train"])
-        mean, deviation = _curves(rows, "observed").mean(), _network_deviations(rows).mean()
-        row[1].errorbar(mean.index, mean, deviation, fmt="none", color=COLOURS["train"], capsize=2)
+        mean = _curves(rows, "observed").mean()
+        bars = network_deviations(rows_where(rows, metric="observed"), "balance").mean()
+        row[1].errorbar(mean.index, mean, bars, fmt="none", color=COLOURS["train"], capsize=2)
         _draw_scatter(row[2], rows, bound)
         for ax in row[:2]:
             ax.set(ylim=(0, 1.03), box_aspect=1)

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.figures import curves
-from feature_alignment.papers.beaglehole2024.figures.matrices import show_matrices
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
@@ -63,8 +62,7 @@ def _last_matrix(run: Run, scale: float, name: str) -> np.ndarray:
 def curves_table(runs: Runs) -> FigureTable:
     """Measures of the first layer, how they depend on the scale, and the largest scale's matrices.
 
-    `centred_uncentred_ratio_step_up`: how much the last C/UC ratio grows from one scale to the
-    next smaller one, which the column `scale` names.
+    The row of a `_step_up` from one scale to the next names the smaller one.
     """
     rows = rows_where(runs.metrics, metric=[*CURVES, *FURTHER])
     ratio = curves.last_rows(rows_where(rows, metric="centred_uncentred_ratio"))
@@ -110,7 +108,8 @@ def draw_curves(table: FigureTable) -> Picture:
         draw_paper(ax, table.of_claim(claim))
         ax.set_xlabel("step")
     axes[0, 0].legend(title="scale of layer 1", ncols=2)
-    show_matrices(axes[2], [table.arrays[f"{optimizer}/{name}"] for optimizer, name in PANELS])
+    matrices = [table.arrays[f"{optimizer}/{name}"] for optimizer, name in PANELS]
+    style.show_matrices(axes[2], matrices)
     for ax, (optimizer, name) in zip(axes[2], PANELS, strict=True):
         rows = table.rows(point=optimizer, metric=f"{name}_egop", scale=scales[0])
         ax.set_title(
@@ -135,7 +134,7 @@ def draw_matrices(table: FigureTable) -> Picture:
     width = 2.4 * len(scales) + 1.0
     figure, axes = style.new_figure(len(PANELS), len(scales), width, height=10.0)
     names = [f"{optimizer}/{name}/{scale:g}" for optimizer, name in PANELS for scale in scales]
-    show_matrices(list(axes.flat), [table.arrays[name] for name in names], shrink=0.2)
+    style.show_matrices(list(axes.flat), [table.arrays[name] for name in names], shrink=0.2)
     for row, (optimizer, name) in zip(axes, PANELS, strict=True):
         for ax, scale in zip(row, scales, strict=True):
             similarity = table.values(f"{name}_egop", point=optimizer, scale=scale)

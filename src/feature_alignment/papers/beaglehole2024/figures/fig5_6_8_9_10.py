@@ -75,14 +75,9 @@ def ptk_centred_table(runs: Runs) -> FigureTable:
 
 
 def correlation_table(runs: Runs) -> FigureTable:
-    """UC-NFC, C-NFC and losses of one spectrum, and what its claims are about.
+    """UC-NFC, C-NFC and losses of one spectrum, and what its claims are about (metrics.yaml).
 
-    `nfc_rise` is UC-NFC at the end minus that at the start. `nfc_scale_spread` and
-    `centred_nfc_scale_spread` are the largest minus the smallest mean over time among the
-    initialisation scales; the mean leaves the start out, where C-NFC is not defined. With
-    `_early` behind their names they compare the values at one early step instead.
-    `loss_at_equal_training_loss` is the test loss where a scale's training loss first is as low as
-    every scale's becomes.
+    Means over time leave the start out, where C-NFC is not defined.
     """
     subtracted = [f"{name}_mean_subtracted" for name in CORRELATIONS]
     rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
+from feature_alignment.papers.beaglehole2024.figures.curves import network_deviations
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
@@ -38,13 +39,8 @@ def points(settings: Settings) -> list[Point]:
 def table(runs: Runs) -> FigureTable:
     """All metrics, and for each point, width and draw how predicted and observed ρ compare.
 
-    `largest_error` of the prediction over α, and `error_over_constant`, its root mean square over
-    that of the best constant: below 1, the prediction says more about the observed curve than no
-    curve at all. `dip_of_observed` and `dip_of_predicted` are the smaller value at both ends minus
-    the smallest at intermediate α; with `_margin`, minus the standard deviation between networks
-    there. `observed_without_decay` and `observed_with_largest_decay` are the curve's two ends.
-    With `_linearised` behind their names errors are those of the prediction with φ′ linearised.
-    `expected_kernel_rank_step`: how much that rank grows from one decay rate to the next.
+    What is derived is defined in metrics.yaml. Where `error_over_constant` is below 1, the
+    prediction says more about the observed curve than no curve at all.
     """
     metrics = runs.metrics
     parts = [metrics]
@@ -56,10 +52,10 @@ def table(runs: Runs) -> FigureTable:
             _summary(step, "expected_kernel_rank_step", point=str(point), decay_rate=alpha)  # pyright: ignore[reportArgumentType]: a column's name
             for alpha, step in rank.diff(axis=1).iloc[:, 1:].items()
         ]
-        for size, width in zip(LINES, _widths(rows), strict=True):
+        for size, width in zip(LINES, rows["width"].agg(["min", "max"]), strict=True):
             here = rows_where(rows, width=width)
             seen = rows_where(here, metric="observed")
-            observed, between_networks = _curve(seen), _network_deviation(seen)
+            observed, between_networks = _curve(seen), network_deviations(seen, "decay_rate")
             second_order = _curve(rows_where(here, metric="predicted_with_mean_square"))
             values = {
                 "largest_error": abs(observed - first_order).max(axis=1),
@@ -100,19 +96,9 @@ def _relu_against_quadratic(frame: pd.DataFrame, prediction: str) -> pd.DataFram
     return _summary(relu.mean() - quadratic.mean(), metric, point="comparison", size="larger")
 
 
-def _widths(rows: pd.DataFrame) -> tuple[float, float]:
-    """The smallest and the largest width."""
-    return rows["width"].min(), rows["width"].max()
-
-
 def _curve(rows: pd.DataFrame) -> pd.DataFrame:
     """Means over networks, seeds down and decay rates across."""
     return rows.pivot_table(index="seed", columns="decay_rate", values="value")
-
-
-def _network_deviation(rows: pd.DataFrame) -> pd.DataFrame:
-    """Standard deviation between networks, seeds down and decay rates across."""
-    return rows.groupby(["seed", "decay_rate"])["value"].std(ddof=0).unstack()
 
 
 def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
@@ -160,7 +146,7 @@ def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
         if metric in set(rows["metric"]):
             mean = _curve(rows_where(rows, metric=metric)).mean()
             ax.plot(mean, line, color=COLOURS["paper"], label=label)
-    for width, size in zip(_widths(rows), LINES, strict=True):
+    for width, size in zip(rows["width"].agg(["min", "max"]), LINES, strict=True):
         colour, line, marker, shift = LINES[size]
         name = f"k = {width:.0f}{_paper(width, PAPER_WIDTHS[size])}"
         seen = rows_where(rows, metric="observed", width=width)
@@ -168,7 +154,7 @@ def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
         by_draw = seen.groupby(["seed", "decay_rate"])["value"].mean().reset_index()
         look = {"linestyle": line, "marker": marker}
         draw_curve(ax, by_draw, colour, f"observed, {name}", x="decay_rate", **look)
-        mean, bars = _curve(seen).mean(), _network_deviation(seen).mean()
+        mean, bars = _curve(seen).mean(), network_deviations(seen, "decay_rate").mean()
         ax.errorbar(mean.index, mean, bars, fmt="none", color=colour, capsize=2)
         second = _curve(rows_where(rows, metric="predicted_with_mean_square", width=width)).mean()
         label = f"predicted with mean $\\mathcal{{K}}^2$, {name}"
