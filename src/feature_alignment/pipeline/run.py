@@ -37,14 +37,20 @@ class NotFiniteError(UserError):
 
 @dataclass(frozen=True)
 class SeedRun(Generic[P]):
-    """One seed of one experiment point: all that an experiment's `run_seed` is given."""
+    """One seed of one experiment point: all that an experiment's `run_seed` is given.
+
+    Attributes:
+        datasets: the point's datasets, by the parameters that name them.
+        label: names the run in its progress lines.
+        checkpoints: what a run that is killed can go on from; None for no such thing.
+    """
 
     seed: int
     parameters: P
     device: torch.device
-    datasets: Mapping[str, Dataset] = field(default_factory=dict)  # by the parameters' names
-    label: str = ""  # names the run in its progress lines
-    checkpoints: Checkpoints | None = None  # what a run that is killed can go on from, if anything
+    datasets: Mapping[str, Dataset] = field(default_factory=dict)
+    label: str = ""
+    checkpoints: Checkpoints | None = None
 
     @property
     def dataset(self) -> Dataset:
@@ -87,11 +93,17 @@ class SeedRun(Generic[P]):
 
 @dataclass
 class SeedResult:
-    """What one seed of an experiment measured; arrays are for what is not a number, as images."""
+    """What one seed of an experiment measured.
 
-    rows: list[dict[str, Any]] = field(default_factory=list)  # tidy: `COLUMNS` but for the seed
+    Attributes:
+        rows: tidy rows, dicts with the keys of `COLUMNS` but for the seed.
+        arrays: named arrays, for what is not a number: matrices, functions, images.
+        seconds: elapsed time of the recorded trainings by what it went into, see `Recorder`.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    seconds: Counter[str] = field(default_factory=Counter)  # of recorded trainings, see `Recorder`
+    seconds: Counter[str] = field(default_factory=Counter)
 
     def add(
         self,
@@ -121,11 +133,18 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class Result:
-    """What all seeds of an experiment point measured."""
+    """What all seeds of an experiment point measured.
 
-    metrics: pd.DataFrame  # the tidy rows, columns `COLUMNS` and further ones
-    arrays: dict[str, np.ndarray]  # named `seed<seed>/<name>`
-    seconds: dict[str, float]  # for the provenance only: no two runs take the same time
+    Attributes:
+        metrics: the tidy rows of all seeds, columns `COLUMNS` and further ones.
+        arrays: the arrays of all seeds, named `seed<seed>/<name>`.
+        seconds: elapsed time of all seeds' recorded trainings, by what it went into; for the
+            provenance only, since no two runs take the same time.
+    """
+
+    metrics: pd.DataFrame
+    arrays: dict[str, np.ndarray]
+    seconds: dict[str, float]
 
 
 def run_experiment(
@@ -133,7 +152,11 @@ def run_experiment(
 ) -> Result:
     """Run all seeds of an experiment point, deterministically.
 
-    The files are the canonical ones of the spec's datasets, in the order of `dataset_keys`.
+    Args:
+        spec: the point's spec; `parameters.seeds` is the number of seeds.
+        data_files: the canonical files of the datasets that the spec names, in the order of
+            `feature_alignment.pipeline.spec.dataset_keys`.
+        checkpoints: what a run that is killed can go on from; None for no such thing.
 
     Raises:
         UserError: if a parameter is not possible, a training fails, or a metric is not finite; it

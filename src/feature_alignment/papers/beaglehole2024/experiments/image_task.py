@@ -97,16 +97,13 @@ def train_network(
             *task["train"],
             loss=mse,
             optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate, momentum=p.momentum),
-            steps=epochs * epoch,
             batch_size=p.batch_size,
-            batches=run.torch_stream("batches"),
+            **run.training(epochs * epoch),
             schedule=schedule,
             measure_at=[number * epoch for number in {1, *every(p.measure_every, epochs)}],
             evaluate_on=task,
             metrics={"accuracy": accuracy},
             probes=[FeatureProbe(model, x[: p.probe_samples], layers=layers)],
-            progress=run.progress(epochs * epoch),
-            checkpoint=run.checkpoint(),
             recorder=recorder,
         )
     except TrainingDivergedError as error:
