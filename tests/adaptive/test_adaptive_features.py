@@ -411,3 +411,27 @@ def test_what_the_network_becomes_later_does_not_change_predictions():
     model = AdaptiveTangentFeatures(network).fit(x, y)
     nn.init.zeros_(network.layers[0].weight)
     np.testing.assert_allclose(model.predict(x), y, atol=1e-11)
+
+
+class ReadoutFirst(nn.Module):
+    """The readout is registered first, and a layer that is not used last."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.readout, self.hidden, self.spare = nn.Linear(5, 2), nn.Linear(3, 5), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.readout(torch.tanh(self.hidden(x)))
+
+
+def test_the_readout_is_the_layer_that_gives_the_outputs():
+    x, y = data(mlp())
+    first = ReadoutFirst().double()
+    ordered = nn.Sequential(first.hidden, nn.Tanh(), first.readout)
+    expected = AdaptiveTangentFeatures(ordered).fit(x, y)
+    found = AdaptiveTangentFeatures(first).fit(x, y)
+    assert found.objective_ == pytest.approx(expected.objective_, rel=1e-9)
+    sides = found.transformation_.dense("readout")
+    torch.testing.assert_close(sides[1], torch.eye(2, dtype=torch.float64))
+    torch.testing.assert_close(sides, expected.transformation_.dense("2"))

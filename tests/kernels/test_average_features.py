@@ -131,3 +131,44 @@ def test_a_path_needs_both_ends():
     start, end = ends()
     with pytest.raises(ValueError, match="points: 1; the path's two ends need at least 2"):
         average_tangent_features(mlp(0), start, end, X, points=1)
+
+
+class Mixed(nn.Module):
+    """A weight in another precision than its bias, and an order that is a parameter."""
+
+    def __init__(self, dtype=torch.float64):
+        super().__init__()
+        draw = {"generator": torch_stream(0, "init"), "dtype": torch.float64}
+        self.bias = nn.Parameter(torch.randn(2, **draw))
+        self.weight = nn.Parameter(torch.randn(3, 2, **draw).to(dtype))
+        self.order = nn.Parameter(torch.tensor([1, 0]), requires_grad=False)
+
+    def forward(self, x):
+        return torch.tanh(x @ self.weight.double() + self.bias)[:, self.order]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_integers_stay_and_precisions_mix(dtype):
+    start, model = copy_parameters(Mixed(dtype)), Mixed(dtype)
+    end = {n: p + 0.5 if p.is_floating_point() else p for n, p in start.items()}
+    rows = 0
+    for t in (0, 0.5, 1):
+        model.load_state_dict(
+            {n: torch.lerp(p, end[n], t) for n, p in start.items() if n[0] != "o"}, strict=False
+        )
+        wanted = [model.bias, model.weight]
+        gradients = [torch.autograd.grad(f, wanted, retain_graph=True) for f in model(X).flatten()]
+        rows = (
+            rows
+            + torch.stack([torch.cat([g.double().flatten() for g in row]) for row in gradients]) / 3
+        )
+    found = adapted_kernel(Mixed(dtype), start, end, X, points=3)
+    assert found.total.dtype == torch.float64
+    close = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 1e-2}[dtype]
+    torch.testing.assert_close(found.total, rows @ rows.T, rtol=close, atol=close)
+
+
+def test_other_integers_at_the_end_are_refused():
+    start = copy_parameters(Mixed())
+    with pytest.raises(ValueError, match="'order' holds other integers"):
+        average_tangent_features(Mixed(), start, start | {"order": torch.tensor([0, 1])}, X)

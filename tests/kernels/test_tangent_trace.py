@@ -113,6 +113,23 @@ def test_a_plan_serves_while_parameters_change_in_place():
     assert tangent_trace(model, x, plan=plan) == tangent_trace(model, x)
 
 
+def test_a_plan_serves_where_the_forward_pass_begins_to_change_parameters():
+    torch.manual_seed(0)
+    table = nn.Embedding(7, 4, max_norm=1.0)
+    nn.init.constant_(table.weight, 0.1)  # shorter than what the forward pass shortens
+    model, x = (
+        nn.Sequential(table, nn.Flatten(), nn.Tanh(), nn.Linear(12, 2)).double(),
+        tokens(2, 3),
+    )
+    plan = plan_capture(model, x)
+    with torch.no_grad():
+        table.weight.copy_(torch.randn(7, 4))
+    before = table.weight.detach().clone()
+    found = tangent_trace(model, x, plan=plan)
+    assert torch.equal(table.weight, before)
+    assert found == pytest.approx(tangent_trace(model, x), rel=1e-12)
+
+
 class HookedWeight(nn.Linear):
     """A weight made from another parameter before each call, as old hooks on layers do."""
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
@@ -375,3 +376,61 @@ def test_arrays_are_measured_in_the_models_precision():
     model, x = linear().float(), draw(5, 3)
     found, expected = (layer_feature_matrices(model, v)[""] for v in (x.numpy(), x.float()))
     assert torch.equal(found.covariance, expected.covariance)
+
+
+class Routed(nn.Module):
+    """Layers behind a checkpoint, a table kept between calls, or a choice that weights make."""
+
+    def __init__(self, way):
+        super().__init__()
+        torch.manual_seed(0)
+        self.way, self.cache = way, {}
+        self.route, self.table = linear(4, 4), nn.Parameter(torch.randn(4, dtype=DOUBLE))
+        self.expert, self.readout = linear(4, 4), linear(4, 2)
+
+    def forward(self, x):
+        if self.way == "checkpoint":
+            return checkpoint(self._run, x, use_reentrant=False)
+        return self._run(x)
+
+    def _run(self, x):
+        h = torch.tanh(self.route(x))
+        if self.way == "kept":
+            h = h * self.cache.setdefault("cpu", torch.exp(self.table))
+        elif self.way == "routed":  # the two largest entries of each sample, whichever they are
+            h = h.gather(1, h.topk(2, 1).indices).repeat(1, 2)
+        else:
+            h = h * torch.exp(self.table)
+        return self.readout(torch.tanh(self.expert(h)))
+
+
+def tangent_changes(way, n=5, chunk_size=3, before=False):
+    model, x = Routed(way), draw(n, 4)
+    initial = {name: 0.3 * value.flip(0) for name, value in copy_parameters(model).items()}
+    if before:
+        with torch.no_grad():
+            model(x)
+    found = layer_feature_matrices(
+        model, x, ["route", "readout"], initial, chunk_size, centre_tangents=True
+    )
+    return found["route"].tangent_change
+
+
+def test_tangents_change_alike_behind_checkpoints_and_kept_tables():
+    model, x, deltas = Routed("plain"), draw(5, 4), []
+    initial = {name: 0.3 * value.flip(0) for name, value in copy_parameters(model).items()}
+    for values in (copy_parameters(model), initial):
+        model.load_state_dict(values)
+        h = model.route(x).detach().requires_grad_()
+        f = model.readout(torch.tanh(model.expert(torch.tanh(h) * torch.exp(model.table))))
+        deltas.append(
+            torch.stack([torch.autograd.grad(y, h, retain_graph=True)[0] for y in f.sum(0)])
+        )
+    change = (deltas[0] - deltas[1]).flatten(0, 1)
+    for way, before in (("plain", False), ("checkpoint", False), ("kept", False), ("kept", True)):
+        torch.testing.assert_close(tangent_changes(way, before=before), change.T @ change / 5)
+
+
+def test_tangents_of_samples_that_take_other_paths_at_the_start_are_refused():
+    with pytest.raises(ValueError, match="centre_tangents: at the initial parameters"):
+        tangent_changes("routed")

@@ -91,7 +91,7 @@ def tied():
         (twice(), "layer 'layer' was used 2 times"),
         (unused(), "layer 'spare' was used 0 times"),
         (tied(), "layer '0' was used 2 times"),
-        (nn.Sequential(linear(3, 2), nn.Flatten(0)), r"shape \(10,\) for 5 samples"),
+        (nn.Sequential(linear(3, 2), nn.Flatten(0)), r"shape \(4,\) for 2 samples"),
         (nn.Sequential(nn.Linear(3, 2), nn.Dropout()), r"'1' \(Dropout\) is in training mode"),
         (
             nn.Sequential(nn.Unflatten(1, (3, 1)), nn.Linear(1, 1), nn.Flatten()).double(),

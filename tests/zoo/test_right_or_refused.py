@@ -1,16 +1,24 @@
 """What may be refused, but never be wrong: one sentence that names the culprit and a cure."""
 
+import copy
 import threading
 import time
+from functools import cached_property
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 from torchvision.ops import StochasticDepth
 
+from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.layer_features.feature_covariance import (
+    layer_feature_matrices,
+    preactivation_gradients,
+)
 from zoo.layers import LAYERS, USAGES, D, Own, T, layer, parameter, sequences, tokens, vectors
 from zoo.oracle import (
     assert_grams,
@@ -176,40 +184,175 @@ def test_samples_that_depend_on_others_are_refused(name, against):
 
 
 class Cached(nn.Module):
-    """A table made of a parameter once, for evaluation, as in LeViT."""
+    """A table made of another module's parameter once, as in LeViT, beside the parameter itself."""
 
-    def __init__(self):
+    def __init__(self, way):
         super().__init__()
-        self.table, self.index = parameter(T), torch.arange(T)
-        self.cache = {}
+        self.inner, self.index = Own(None, table=parameter(T)), torch.arange(T)
+        self.way, self.scale = way, torch.tensor(0.5)
+        self.forget()
+
+    def forget(self):
+        self.__dict__.pop("as_property", None)
+        self.cache = {"a dictionary": {}, "a list": []}.get(self.way)
+        if self.way == "an attribute made late":
+            del self.cache
+
+    def made(self):
+        return torch.exp(self.inner.table[self.index])
+
+    as_property = cached_property(made)
+
+    def kept(self):
+        if self.way == "a property":
+            return self.as_property
+        if self.way == "a dictionary":
+            return self.cache.setdefault("cpu", self.made())
+        if self.way == "a list":
+            self.cache = self.cache or [self.made()]
+        elif self.way == "a tuple":
+            self.cache = self.cache or (self.made(),)
+        elif self.way == "an attribute":
+            self.cache = self.made()[None] if self.cache is None else self.cache
+        elif not hasattr(self, "cache"):
+            self.cache = self.made()[None]
+        return self.cache[0]
 
     def forward(self, h):
-        if self.training:
-            return h * self.table[self.index][:, None]
-        if "cpu" not in self.cache:
-            self.cache["cpu"] = self.table[self.index]
-        return h * self.cache["cpu"][:, None]
+        return self.scale * h * self.kept()[:, None] + self.inner.table[:, None]
 
 
-@pytest.mark.parametrize("before", [None, torch.no_grad, torch.enable_grad])
-def test_a_table_kept_from_an_earlier_call(before):
-    make, x = made(lambda: layer(Cached().train()), sequences)
+KEPT = ["a dictionary", "a list", "a tuple", "an attribute", "an attribute made late", "a property"]
 
-    def fresh():
-        model = make()
-        model.layer.cache.clear()
-        return model
 
-    model, expected = fresh(), grams(jacobian(fresh(), x))
-    if before is not None:
-        with before():
+@pytest.mark.parametrize("before", ["nothing", "no gradients", "gradients", "other parameters"])
+@pytest.mark.parametrize("way", KEPT)
+def test_a_table_kept_from_an_earlier_call_is_made_anew(way, before):
+    make, x = made(lambda: layer(Cached(way)), sequences)  # where it has been called
+    model = make()
+    stale = dict(vars(model.layer))
+    model.layer.forget()
+    expected = grams(jacobian(model, x))
+    model.layer.forget()
+    if before == "other parameters":
+        vars(model.layer).update(stale)
+    elif before != "nothing":
+        with torch.set_grad_enabled(before == "gradients"):
             model(x)
     state = fingerprint(model)
-    right_or_refused(expected, (("'layer.table'", "'layer'"), ("cache", "keep")), model, x)
+    assert right_or_refused(expected, (), model, x)
+    assert_by_products(expected, model, x)
     assert_unchanged(state, model)
-    model.train()
-    model(x).sum().backward()
-    assert model.layer.table.grad.any()
+
+
+def assert_by_products(expected, model, x):
+    """Whether the products with the Jacobian are those of the expected kernel."""
+    product = Jacobian(model, x)
+    u = torch.randn(product.f.shape, generator=torch.Generator().manual_seed(0)).to(x)
+    found = product.times(product.transpose_times(u)).flatten()
+    torch.testing.assert_close(found, sum(expected.values()) @ u.flatten())
+
+
+def test_a_table_that_is_not_made_anew_is_refused_beside_its_unused_parameter():
+    def use(m, h):
+        if not m.ready:
+            m.ready, m.kept = True, torch.exp(m.w.detach())
+        return h * m.kept
+
+    make, x = made(lambda: tokens(use, w=parameter(D), ready=False), sequences)
+    for measure in (tangent_kernel, Jacobian):
+        with pytest.raises(ValueError, match=r"'w'.* keeps 'kept'") as error:
+            measure(make(), x)
+        assert_says(error.value, "computed anew")
+
+
+@pytest.mark.parametrize("before", ["nothing", "no gradients", "gradients"])
+def test_weights_cached_by_parametrisations_are_made_anew(before):
+    make, x = made(*USAGES["weight norm"])
+    expected = grams(jacobian(make(), x))
+    with parametrize.cached():
+        if before != "nothing":
+            with torch.set_grad_enabled(before == "gradients"):
+                make()(x)
+        assert right_or_refused(expected, (), make(), x)
+        assert_by_products(expected, make(), x)
+        assert parametrize._cache_enabled == 1
+
+
+def clamped(m):
+    with torch.no_grad():
+        m.w.clamp_(-0.1, 0.2)
+
+
+def behind_autograd(m):
+    m.w.data.renorm_(2, 0, 0.5)
+
+
+def replaced(m):
+    m.w.data = torch.renorm(m.w.data, 2, 0, 0.5)
+
+
+def teacher(m):
+    with torch.no_grad():
+        m.spare.lerp_(m.w, 0.1)
+
+
+IN_PLACE = [clamped, behind_autograd, replaced, teacher]
+
+
+def changing(change):
+    """A model with parameters that each forward pass changes in place."""
+
+    def use(m, h):
+        change(m)
+        return torch.tanh(h @ m.w)
+
+    return lambda: tokens(use, w=parameter(D, D), spare=parameter(D, D))
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_parameters_that_the_forward_pass_changes_are_as_before(change):
+    make, x = made(changing(change), sequences)
+    model = make()
+    with torch.no_grad():
+        model.w.add_(1)
+        expected = grams(jacobian(copy.deepcopy(model), x))
+    before = fingerprint(model)
+    measured = [
+        lambda: right_or_refused(expected, (), model, x),
+        lambda: assert_by_products(expected, model, x),
+        lambda: layer_feature_matrices(model, x, ["head"]),
+        lambda: preactivation_gradients(model, x, ["head"]),
+        lambda: tangent_kernel(model, x, sequences(2, 1)),
+    ]
+    for measure in measured:
+        measure()
+        assert_unchanged(before, model)
+    if change is not teacher:
+        with pytest.raises(ValueError, match="changes 'w' in place"):
+            layer_feature_matrices(model, x)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_parameters_that_move_the_outputs_from_call_to_call_are_refused(late):
+    def use(m, h):
+        if not late:
+            m.w.data.mul_(0.99)
+        out = torch.tanh(h @ m.w)
+        if late:
+            m.w.data.clamp_(-0.1, 0.2)
+        return out
+
+    make, x = made(lambda: tokens(use, w=parameter(D, D)), sequences)
+    model = make()
+    with torch.no_grad():
+        model.w.add_(1)
+    before = fingerprint(model)
+    for measure in (tangent_kernel, Jacobian, layer_feature_matrices, preactivation_gradients):
+        with pytest.raises(ValueError, match="changes parameter 'w' in place") as error:
+            measure(model, x)
+        assert_says(error.value, "forward()")
+        assert_unchanged(before, model)
 
 
 def test_complex_parameters_are_refused_by_name():

@@ -139,7 +139,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         for name, least in (("starts", 1), ("max_iter", 1), ("tolerance", 0)):
             if not getattr(self, name) >= least:
                 raise ValueError(f"{name}: {getattr(self, name)}; at least {least} is needed.")
-        structure = self._structure(network)
+        structure = self._structure(interpolation.readout)
         problem = interpolation, targets - outputs, structure, self.tolerance, self.max_iter
         best = minimise_penalty(*problem)
         for number in range(1, self.starts):
@@ -222,10 +222,9 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         samples = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
         return _inputs(self.network_, np.ascontiguousarray(samples))
 
-    def _structure(self, network: nn.Module) -> Structure:
+    def _structure(self, readout: str) -> Structure:
         penalty = _penalty("penalty", self.penalty)
         if self.structure == "layers":
-            readout = list(matrix_layout(network).layers)[-1]
             output = self.penalty if self.output_penalty is None else self.output_penalty
             return LayerStructure(penalty, _penalty("output_penalty", output), readout)
         if self.output_penalty is not None:

@@ -51,6 +51,17 @@ class Interpolation:
         self._jacobian = Jacobian(model, x)
         self.outputs = self._jacobian.f  # f_θ₀(x), (n, c)
 
+    @property
+    def readout(self) -> str:
+        """The layer that the outputs come from most directly, of several the last registered."""
+        graph = self._jacobian.graph
+        return next(
+            layer
+            for inputs in graph.inputs
+            for layer, names in reversed(list(self.layout.layers.items()))
+            if any(source and graph.names[source[0]][1:] in names for source in inputs)
+        )
+
     def times(self, matrices: Matrices) -> torch.Tensor:
         """J B, (n, c)."""
         return self._jacobian.times(self.layout.split(matrices))

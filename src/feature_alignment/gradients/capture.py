@@ -1,6 +1,6 @@
 """One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,23 +18,13 @@ class ReorderedSamplesError(ValueError):
     """Some operation of the model does not take the samples in the order of the inputs."""
 
 
-class HiddenReferenceError(ValueError):
-    """The model reaches these parameters elsewhere than at their modules."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-        super().__init__(
-            f"the model reaches parameter {names[0]!r} by a reference of its own, such as a "
-            "closure or a cache, where it cannot be followed; read it from its module in forward()."
-        )
-
-
 @dataclass(frozen=True)
 class Recording:
     """What one forward pass leaves behind."""
 
     f: torch.Tensor  # the model's outputs (n, c) with their graph
     leaves: Parameters  # the parameters to differentiate by: leaves of the graph
+    values: Parameters  # all parameters as they are put into the model, leaves included
     graph: Graph
     copies: int = 1  # how often each sample went through the model; f has the first outputs
 
@@ -48,10 +38,12 @@ def recorded(
     `names` are the parameters to differentiate by, whether or not they require a gradient.
     """
     with torch.inference_mode(False), torch.no_grad():
+        values = function.spared(values)
         leaves = {name: values[name].detach().requires_grad_() for name in names}
+        values |= leaves
         with (
             function.followed(values, names) as originals,
-            function.installed({**values, **leaves}) as run,
+            function.installed(values) as run,
         ):
             with torch.enable_grad():
                 f, copies = run(samples), 1
@@ -63,13 +55,17 @@ def recorded(
                     f, copies = run(samples[[0, 0]])[:1], 2
                 graph = Graph(f, leaves)
             _refuse_hidden_references(graph, originals)
-            yield Recording(f, leaves, graph, copies)
+            yield Recording(f, leaves, values, graph, copies)
 
 
 def _refuse_hidden_references(graph: Graph, originals: Mapping[int, str]) -> None:
-    reached = (originals.get(id(getattr(node, "variable", None))) for node in graph.nodes)
-    if names := [name for name in reached if name is not None]:
-        raise HiddenReferenceError(names)
+    for node in graph.nodes:
+        name = originals.get(id(getattr(node, "variable", None)))
+        if name is not None:
+            raise ValueError(
+                f"the model reaches parameter {name!r} by a reference of its own, such as a "
+                "closure or a cache, where it cannot be followed; read it in forward()."
+            )
 
 
 def leaf_gradients(

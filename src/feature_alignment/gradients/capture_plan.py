@@ -16,7 +16,6 @@ from torch import nn
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import (
-    HiddenReferenceError,
     Recording,
     ReorderedSamplesError,
     collect_signals,
@@ -41,7 +40,6 @@ from feature_alignment.gradients.model_function import (
     Selection,
     evaluation_point,
     select_parameters,
-    tensor_tables,
 )
 from feature_alignment.gradients.operation_rules import (
     OperationCall,
@@ -111,24 +109,14 @@ def plan_capture(
 
     Raises:
         ValueError: if the model is not supported, or the given parameters are not the model's.
-        HiddenReferenceError: if it reaches some in a way that cannot be followed, a `ValueError`.
     """
     refuse_dependent_samples(model)
     names = select_parameters(model, only)
     values = evaluation_point(model, parameters)
     samples = as_samples(x, dtype=values[names[0]].dtype)
-    function = ModelFunction(model, output)
-    try:
-        trial = try_rules(function, values, samples, names)
-        owners = _owners_of_tables(model, trial.unused)
-    except HiddenReferenceError as error:
-        trial, owners = None, _owners_of_tables(model, error.names)
-        if not owners:
-            raise
-    if trial is None or owners:
-        function = replace(function, emptied=owners)
-        trial = try_rules(function, values, samples, names)
-    return _plan(trial, function, values, samples, names)
+    trial = try_rules(ModelFunction(model, output), values, samples, names)
+    trial.function.refuse_kept_tensors(trial.unused)
+    return _plan(trial, values, samples, names)
 
 
 def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T]) -> T:
@@ -249,9 +237,7 @@ def _space(recording: Recording, number: int, call: OperationCall, n: int) -> to
     return call.new_signals(call.signal(zero.expand(metadata.shape)), n, recording.f.shape[1])
 
 
-def _plan(
-    trial: Trial, function: ModelFunction, values: Parameters, samples: Samples, names: list[str]
-) -> CapturePlan:
+def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) -> CapturePlan:
     c, uses = trial.cotangent.shape[1], _calls_by_parameter(trial)
 
     def can_be_held_as(kind: type[Gradients], name: str) -> bool:
@@ -280,7 +266,7 @@ def _plan(
         passing += _PASSING * gradient + inputs + c * signal * (number not in held)
     size = max(values[name].element_size() for name in names)
     return CapturePlan(
-        function=function,
+        function=trial.function,
         values=values,
         names=names,
         outputs=c,
@@ -289,7 +275,7 @@ def _plan(
         held=frozenset(held),
         formed=formed,
         generic=trial.unexplained,
-        batched=_can_be_batched(trial, function, values, samples),
+        batched=_can_be_batched(trial, values, samples),
         held_bytes=size * holding,
         passing_bytes=size * passing + trial.saved,
     )
@@ -317,15 +303,13 @@ def summed_in(*values: torch.Tensor) -> torch.dtype:
     return functools.reduce(torch.promote_types, (v.dtype for v in values), torch.float32)
 
 
-def _can_be_batched(
-    trial: Trial, function: ModelFunction, values: Parameters, samples: Samples
-) -> bool:
+def _can_be_batched(trial: Trial, values: Parameters, samples: Samples) -> bool:
     """Whether `torch.func.vmap` runs the model, and correctly for the first of two samples."""
     if not trial.unexplained:
         return False
     pair = samples[[0, min(1, len(samples) - 1)]]
     try:
-        found = batched_gradients(function, values, pair, trial.unexplained, chunk=2)
+        found = batched_gradients(trial.function, values, pair, trial.unexplained, chunk=2)
     except (RuntimeError, ValueError, UserWarning):
         return False  # what vmap does not know, runs slowly or wrongly
     return all(
@@ -336,27 +320,3 @@ def _can_be_batched(
         )
         for name in trial.unexplained
     )
-
-
-def _owners_of_tables(model: nn.Module, unused: Sequence[str]) -> frozenset[str]:
-    """Modules with tables of tensors beside unused parameters.
-
-    They may have been computed from the parameters, when the model ran before.
-
-    Raises:
-        ValueError: if there is a single tensor that may have been.
-    """
-    owners = set()
-    for name in unused:
-        owner = name.rpartition(".")[0]
-        module = model.get_submodule(owner)
-        for key, value in module.__dict__.items():
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                raise ValueError(
-                    f"the outputs do not depend on parameter {name!r}, but module {owner!r} has "
-                    f"the tensor {key!r}, which may have been computed from it; take it away so "
-                    "that it is computed anew, or register it as a buffer."
-                )
-        if tensor_tables(module):
-            owners.add(owner)
-    return frozenset(owners)

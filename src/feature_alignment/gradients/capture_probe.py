@@ -84,6 +84,7 @@ class CallPlan:
 class Trial:
     """What a trial on few samples shows."""
 
+    function: ModelFunction  # as it must be run
     signature: object  # of the graph
     plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
     parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
@@ -92,7 +93,7 @@ class Trial:
     unexplained: tuple[str, ...]  # parameters with other uses
     expected: Parameters  # the first sample's, for one cotangent
     cotangent: torch.Tensor  # that cotangent, (1, c)
-    unused: tuple[str, ...]  # parameters that the outputs do not depend on
+    unused: Sequence[str]  # parameters that the outputs do not depend on
 
 
 def try_rules(
@@ -105,7 +106,7 @@ def try_rules(
     Raises:
         ValueError: as `checked_outputs`, or if the model gives other outputs when it is recorded.
     """
-    outputs, tolerance = checked_outputs(function, values, samples)
+    function, outputs, tolerance = checked_outputs(function, values, samples)
     few, more = ([i % len(samples) for i in range(number)] for number in (_FEW, _MORE))
     saved: dict[int, int] = {}
     known = {value.untyped_storage().data_ptr() for value in values.values()}
@@ -143,17 +144,18 @@ def try_rules(
         else:
             found.lost.update(names)
         found.check(names)
-        nodes = set(graph.names)
+        unused = graph.unused(names)
         return Trial(
+            function=function,
             signature=signature,
             plans=found.plans,
             parts=found.parts,
             numbers=found.numbers,
             saved=sum(saved.values()) // _FEW,
-            unexplained=tuple(name for name in names if name in found.lost and f":{name}" in nodes),
+            unexplained=tuple(n for n in names if n in found.lost and n not in unused),
             expected=found.expected,
             cotangent=drawn[None],
-            unused=tuple(name for name in names if f":{name}" not in nodes),
+            unused=unused,
         )
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -62,8 +63,10 @@ def refuse_dependent_samples(model: nn.Module) -> None:
 
 def checked_outputs(
     function: ModelFunction, values: Parameters, samples: Samples
-) -> tuple[torch.Tensor, float]:
-    """The outputs (n, c) and their rounding errors.
+) -> tuple[ModelFunction, torch.Tensor, float]:
+    """The function as it must be run on these values, its outputs (n, c) and their rounding errors.
+
+    It is run on copies, to see which parameters it changes in place: these it must be `spared`.
 
     Every sample is run in other company, too, and must give the same there: in parts of the batch
     such that each two samples are in different parts once.
@@ -73,7 +76,12 @@ def checked_outputs(
             finite or of another precision than float32 or float64.
     """
     # Some models differentiate in their forward pass.
-    with torch.inference_mode(False), torch.enable_grad(), function.installed(values, False) as f:
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        copies = {name: value.clone() for name, value in values.items()}
+        function = function.recomputing(copies, samples)
+        f = stack.enter_context(function.installed(copies, False))
         before = _random_state(samples)
         batch = f(samples).detach()
         if _have_drawn(before, samples):
@@ -90,6 +98,7 @@ def checked_outputs(
         if not batch.isfinite().all():
             i = int((~batch.isfinite()).any(1).nonzero()[0])
             raise ValueError(f"the model's outputs of sample {i} are not finite.")
+        changed = [name for name, value in values.items() if not torch.equal(copies[name], value)]
         relative = _OF_OUTPUTS * rounding(batch, *values.values())
         tolerance = relative * float(batch.abs().max())
         for some in _companies(len(samples)):
@@ -97,6 +106,12 @@ def checked_outputs(
             off = torch.full((1,), math.inf)
             if found.shape[1] == batch.shape[1]:
                 off = (found - batch[torch.tensor(some)]).abs().amax(1)
+            if tolerance < off.max() and changed:
+                raise ValueError(
+                    f"the forward pass changes parameter {changed[0]!r} in place, and so its own "
+                    "outputs from call to call; take the change out of forward(), and apply it "
+                    "after each step of the optimiser."
+                )
             if tolerance < off.max() < math.inf:
                 # Outputs that are differences of large numbers have larger rounding errors.
                 tolerance = max(tolerance, _change(function, values, samples, batch, relative))
@@ -108,7 +123,7 @@ def checked_outputs(
                     "only: call model.eval(), and look for statistics, sorting or recurrence along "
                     "the batch axis (batch_first=False?)."
                 )
-    return batch, tolerance
+    return replace(function, changed=function.changed.union(changed)), batch, tolerance
 
 
 def rounding(*tensors: torch.Tensor) -> float:

@@ -24,6 +24,7 @@ def batched_gradients(
 
     `values` are all parameters, `names` those to differentiate by. Not every module can be run so.
     """
+    values = function.spared(values)
     moving = {name: values[name] for name in names}
     sampled = {key: samples.entries[key] for key in samples.sampled}
 

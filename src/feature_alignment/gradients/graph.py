@@ -6,7 +6,7 @@ parameters alone, with samples.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,27 @@ class Graph:
     def signature(self) -> tuple[Sequence[str], Sequence[tuple[Source | None, ...]]]:
         """What two recordings of one path through a model have in common."""
         return self.names, self.inputs
+
+    def same_path(self, other: "Graph") -> bool:
+        """Whether another recording has the same operations on the same entries."""
+        chosen = self._chosen(), other._chosen()
+        return self.signature == other.signature and all(map(torch.equal, *chosen))
+
+    def _chosen(self) -> list[torch.Tensor]:
+        """Indices and masks by which operations choose entries or put values that have a graph."""
+        found: list[Any] = []
+        for name, node, inputs in zip(self.names, self.nodes, self.inputs, strict=True):
+            taken = name.startswith(("Gather", "IndexB", "IndexS", "MaskedSelect"))
+            if taken or (name.startswith(("Index", "Scatter")) and any(inputs[1:])):
+                for key in ("index", "indices", "mask"):
+                    saved = getattr(node, f"_saved_{key}", None)
+                    found.extend(saved if isinstance(saved, tuple) else [saved])
+        return [t for t in found if isinstance(t, torch.Tensor)]
+
+    def unused(self, names: Iterable[str]) -> list[str]:
+        """The parameters that the output does not depend on."""
+        used = set(self.names)
+        return [name for name in names if f":{name}" not in used]
 
     def leaves_below(self, number: int) -> tuple[list[str], set[int]]:
         """Parameters that a node is computed of, and the nodes on the way."""

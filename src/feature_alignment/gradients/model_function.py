@@ -2,14 +2,15 @@
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.backends import mha
+from torch.nn.utils import parametrize
 
 from feature_alignment.errors import suggestion
 from feature_alignment.gradients.samples import Samples
@@ -21,6 +22,14 @@ Parameters = Mapping[str, torch.Tensor]  # values by the parameter's name
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")  # a module's own
 
+# Ways to take an attribute away from a module, so that it is computed anew.
+_Way = Callable[[dict[str, Any], str], Any]
+_WAYS: tuple[_Way, ...] = (
+    lambda held, key: held.update({key: None}),
+    lambda held, key: held.pop(key),
+    lambda held, key: held[key].clear(),
+)
+
 # Models are changed while they run on other values, so one thread at a time.
 _RUNNING = threading.RLock()
 
@@ -31,8 +40,9 @@ class ModelFunction:
 
     model: nn.Module
     output: OutputChoice | None = None  # see `OutputChoice`; None where the model returns a tensor
-    emptied: frozenset[str] = frozenset()  # modules whose dictionaries of tensors are emptied
     flat: bool = True  # False for outputs in the shape that the model gives them
+    changed: frozenset[str] = frozenset()  # parameters that the forward pass changes in place
+    without: Mapping[str, _Way] = field(default_factory=dict)  # attributes that it computes anew
 
     @contextmanager
     def installed(
@@ -54,21 +64,64 @@ class ModelFunction:
                     if buffer is not None:
                         module._buffers[key] = buffer.detach().clone()
                 for key, value in list(module.__dict__.items()):
-                    if isinstance(value, torch.Tensor):
-                        own = by_identity.get(id(value))
-                        module.__dict__[key] = value.detach().clone() if own is None else own
+                    if key in self.without and _kept(value):
+                        self.without[key](module.__dict__, key)
+                    elif isinstance(value, torch.Tensor):
+                        module.__dict__[key] = _other(value, by_identity)
                     elif isinstance(value, dict | list) and key not in _REGISTRIES:
-                        _exchange(value, by_identity)
-            for name in self.emptied:
-                for table in tensor_tables(self.model.get_submodule(name)):
-                    table.clear()
+                        for at in value if isinstance(value, dict) else range(len(value)):
+                            value[at] = _other(value[at], by_identity)
             if differentiable:
                 stack.enter_context(_without_fused_recurrence(self.model))
             stack.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
             mha.set_fastpath_enabled(False)
+            stack.callback(setattr, parametrize, "_cache_enabled", parametrize._cache_enabled)
+            parametrize._cache_enabled = 0
             if "torch._dynamo" in sys.modules:  # compiled code hides how parameters are used
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield self._run
+
+    def spared(self, values: Parameters) -> dict[str, torch.Tensor]:
+        """The values, copied where the forward pass would change them in place."""
+        return {n: value.clone() if n in self.changed else value for n, value in values.items()}
+
+    def recomputing(self, values: Parameters, samples: Samples) -> "ModelFunction":
+        """The function without what modules keep of earlier calls and compute anew, such as caches.
+
+        Those are attributes that a forward pass fills again once they are taken away, in one of
+        several ways, and alike for any samples. What else modules hold are constants and states.
+        """
+        found, modules = self, list(self.model.modules())
+        with _RUNNING:
+            held = {key for m in modules for key, value in vars(m).items() if _kept(value)}
+        for key in sorted(held.difference(_REGISTRIES, self.without)):
+            for way in _WAYS:
+                tried, filled = replace(found, without={**found.without, key: way}), []
+                with suppress(Exception):  # whatever a model does without a constant
+                    for i in (0, len(samples) - 1):
+                        with tried.installed(values, False) as run:
+                            run(samples[[i, i]])
+                            filled.append([t for m in modules for t in _kept(vars(m).get(key))])
+                    if filled[0] and all(torch.equal(*same) for same in zip(*filled, strict=True)):
+                        found = tried
+                        break
+        return found
+
+    def refuse_kept_tensors(self, unused: Iterable[str]) -> None:
+        """Refuse modules that hold what may have been computed from unused parameters of theirs.
+
+        Raises:
+            ValueError: if there is one; the message names it and says what to do.
+        """
+        for name in unused:
+            owner = name.rpartition(".")[0]
+            for key, value in vars(self.model.get_submodule(owner)).items():
+                if key not in (*_REGISTRIES, *self.without) and _kept(value):
+                    raise ValueError(
+                        f"the outputs do not depend on parameter {name!r}, but module {owner!r} "
+                        f"keeps {key!r}, which may have been computed from it; take it away so "
+                        "that it is computed anew, or register it as a buffer."
+                    )
 
     @contextmanager
     def followed(self, values: Parameters, names: Collection[str]) -> Iterator[dict[int, str]]:
@@ -118,18 +171,22 @@ class ModelFunction:
         return found
 
 
-def _exchange(held: dict[Any, Any] | list[Any], others: Mapping[int, torch.Tensor]) -> None:
-    """Put others in place of tensors by their identity."""
-    for key, entry in list(held.items() if isinstance(held, dict) else enumerate(held)):
-        if id(entry) in others:
-            held[key] = others[id(entry)]
+def _other(value: Any, others: Mapping[int, torch.Tensor]) -> Any:
+    """What takes the place of a tensor, by its identity: a parameter's value, or else a copy."""
+    if id(value) in others or not isinstance(value, torch.Tensor):
+        return others.get(id(value), value)
+    with torch.set_grad_enabled(value.grad_fn is not None):  # by which parameters are found
+        return value.clone()
 
 
-def tensor_tables(module: nn.Module) -> list[dict[Any, torch.Tensor]]:
-    """The module's attributes that are dictionaries of tensors, such as caches."""
-    own = [value for key, value in vars(module).items() if key not in ("_parameters", "_buffers")]
-    tables = [value for value in own if isinstance(value, dict) and value]
-    return [t for t in tables if all(isinstance(entry, torch.Tensor) for entry in t.values())]
+def _kept(value: Any) -> list[torch.Tensor]:
+    """Tensors in an attribute that may have been computed from parameters, but are none."""
+    if isinstance(value, dict | list | tuple):
+        entries = value.values() if isinstance(value, dict) else value
+        return [tensor for entry in entries for tensor in _kept(entry)]
+    if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter):
+        return []
+    return [value] * (value.is_floating_point() or value.is_complex())
 
 
 def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
@@ -198,13 +255,8 @@ def evaluation_point(
                 f"parameters: {name!r} has shape {tuple(value.shape)}; "
                 f"the model's is {tuple(own[name].shape)}."
             )
-    changed = {  # by the forward pass, in place
-        f"{name}.weight" if name else "weight"
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None
-    }
     return {  # autograd cannot work with tensors that were made in inference mode
-        name: value.detach().clone() if name in changed or value.is_inference() else value.detach()
+        name: value.detach().clone() if value.is_inference() else value.detach()
         for name, value in values.items()
     }
 

@@ -52,12 +52,19 @@ def average_tangent_features(
     plan = plan_capture(model, x, start, output=output, only=only)
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
     first, last = (evaluation_point(model, values) for values in (start, end))
+    moving = {name for name, value in first.items() if value.is_floating_point()}
+    for name in first.keys() - moving:
+        if not torch.equal(first[name], last[name]):
+            raise ValueError(f"end: {name!r} holds other integers than the start; keep them equal.")
 
     def add_up(plan: CapturePlan) -> dict[str, torch.Tensor]:
         sums: dict[str, torch.Tensor] = {}
         for point in range(points):
             t = point / (points - 1)
-            between = {name: torch.lerp(first[name], last[name], t) for name in first}
+            between = {
+                name: torch.lerp(value, last[name].to(value), t) if name in moving else value
+                for name, value in first.items()
+            }
             sums = add_features(replace(plan, values=between), samples, sums)
         return sums
 
@@ -85,7 +92,9 @@ def adapted_kernel(
     grams: dict[str, torch.Tensor] = {}
     for name, phi in features.items():
         layer = name.rpartition(".")[0]
-        grams[layer] = phi @ phi.T if layer not in grams else grams[layer].addmm_(phi, phi.T)
+        gram = grams.setdefault(layer, phi.new_zeros(len(phi), len(phi)))
+        dtype = torch.promote_types(gram.dtype, phi.dtype)
+        grams[layer] = gram.to(dtype).addmm_(phi.to(dtype), phi.to(dtype).T)
     rows = len(next(iter(features.values())))
     return TangentKernel(grams, outputs=rows // len(as_samples(x)))
 

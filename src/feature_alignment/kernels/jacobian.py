@@ -56,6 +56,7 @@ class Jacobian:
 
     Attributes:
         f: outputs of the model, (n, c).
+        graph: the operations that they were made by.
         samples: n.
         outputs: c.
         dtype: precision of the outputs and products.
@@ -82,13 +83,13 @@ class Jacobian:
         refuse_dependent_samples(model)
         own = evaluation_point(model)
         samples = as_samples(x, inputs, next((v.dtype for v in own.values()), None))
-        self._function = ModelFunction(model, output)
         names = select_parameters(model, None)
-        checked_outputs(self._function, own, samples)
+        self._function, *_ = checked_outputs(ModelFunction(model, output), own, samples)
         with torch.inference_mode(False), torch.enable_grad():
             with differentiable_attention(), recorded(self._function, own, samples, names) as found:
-                self._outputs, self._values = found.f, found.leaves
-            self._all = {**own, **self._values}
+                self._outputs, self._values, self._all = found.f, found.leaves, found.values
+                self.graph = found.graph
+            self._function.refuse_kept_tensors(self.graph.unused(names))
             self.f = self._outputs.detach()
             self._weights = torch.zeros_like(self.f, requires_grad=True)
             self._pulled = self._twice_differentiable()

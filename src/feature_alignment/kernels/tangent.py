@@ -7,7 +7,7 @@ samples, the passes are repeated for every pair of blocks of samples.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -217,7 +217,8 @@ def tangent_kernel(
     columns = None if x2 is None else as_samples(x2, inputs, dtype)
     plan = plan_capture(model, rows, parameters, output=output, only=only)
     if columns is not None:
-        f, _ = checked_outputs(plan.function, plan.values, columns)
+        function, f, _ = checked_outputs(plan.function, plan.values, columns)
+        plan = replace(plan, function=function)
         if f.shape[1] != plan.outputs:
             raise ValueError(
                 f"x2: the model has {f.shape[1]} outputs for it, and {plan.outputs} for x."

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -63,7 +64,10 @@ def layer_tangent_traces(
 
     Source: Baratin et al. 2021, Section 3.3 (sum over layers).
     """
-    plan = plan_capture(model, x) if plan is None else plan
+    if plan is None:
+        plan = plan_capture(model, x)
+    else:  # the forward pass may change other values in place than those that it was made for
+        plan = replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
     return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, memory_budget))
 

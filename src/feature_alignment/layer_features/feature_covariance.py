@@ -4,8 +4,8 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from typing import Any
@@ -41,6 +41,8 @@ from feature_alignment.layer_features.feature_matrices import (
 )
 from feature_alignment.layer_features.layers import layers_of, owners_of_matrices, reasons
 from feature_alignment.training.evaluation import evaluation_mode
+
+Gradients = Iterator[dict[int, torch.Tensor]]  # by operations, for one cotangent after another
 
 log = logging.getLogger(__name__)
 
@@ -193,15 +195,20 @@ def layer_feature_matrices(
     if (output_samples is None) != (generator is None):
         raise ValueError("output_samples and generator go together: give both or neither.")
     refuse_dependent_samples(model)
-    function, values = ModelFunction(model, output), evaluation_point(model)
+    values = evaluation_point(model)
     samples = as_samples(x, inputs, next((v.dtype for v in values.values()), None))
-    checked_outputs(function, values, samples[:2])
+    function, *_ = checked_outputs(ModelFunction(model, output), values, samples[:2])
     signs = output_samples, generator
     found = _Sums(function, [values], layers, *signs)
     covariances = found.means(samples, chunk_size)
     matrices = {}
     for name, use in found.uses.items():
         own = values[use.name]
+        if use.name in function.changed:
+            raise ValueError(
+                f"layer {name!r}: the forward pass changes {use.name!r} in place, so its matrix is "
+                "none of the model's own; take the change out of forward()."
+            )
         matrices[name] = FeatureMatrices(
             weight_matrix=use.matrix(own),
             covariance=covariances[name].to(own.dtype),
@@ -210,6 +217,7 @@ def layer_feature_matrices(
         )
     if centre_tangents:
         points = [values, evaluation_point(model, initial)]
+        function = replace(function, changed=frozenset(values))  # at the start maybe others
         changes = _Sums(function, points, layers, *signs).means(samples, chunk_size)
         for name, change in changes.items():
             matrices[name] = replace(matrices[name], tangent_change=change)
@@ -278,7 +286,8 @@ def preactivation_gradients(
     """
     refuse_dependent_samples(model)
     values, owners = evaluation_point(model, parameters), owners_of_matrices(model, layers)
-    with recorded(ModelFunction(model), values, as_samples(x), owners) as recording:
+    function, *_ = checked_outputs(ModelFunction(model), values, as_samples(x)[:2])
+    with recorded(function, values, as_samples(x), owners) as recording:
         f, (uses, problems) = recording.f, layers_of(recording, owners)
         deltas: dict[str, list[torch.Tensor]] = {name: [] for name in uses}
         numbers = [use.number for use in uses.values()]
@@ -322,18 +331,20 @@ class _Sums:
         owners = owners_of_matrices(self.function.model, self.layers)
         shared = self._layers_on_shared_inputs(samples, owners)
         for span in spans(len(samples), chunk_size):
-            with ExitStack() as stack:
-                recordings = [
-                    stack.enter_context(recorded(self.function, point, samples[span], owners))
-                    for point in self.points
-                ]
-                uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
-                for name in uses.keys() ^ (self.uses or uses).keys():
-                    raise ValueError(_UNLIKE.format(name))
-                self.uses = uses
-                if not all(recording.f.isfinite().all() for recording in recordings):
-                    raise ValueError("the model's outputs of some samples are not finite.")
-                self._add(recordings)
+            recordings = [self._recorded(point, samples[span], owners) for point in self.points]
+            uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
+            for name in uses.keys() ^ (self.uses or uses).keys():
+                raise ValueError(_UNLIKE.format(name))
+            self.uses = uses
+            if not all(recording.f.isfinite().all() for recording in recordings):
+                raise ValueError("the model's outputs of some samples are not finite.")
+            if not recordings[0].graph.same_path(recordings[-1].graph):
+                raise ValueError(
+                    "centre_tangents: at the initial parameters some samples take another path "
+                    "through the model, so tangents have no change; do without it."
+                )
+            self._add(recordings)
+            recordings.clear()  # frees the graphs
         means = {name: self.sums[name] / (len(samples) * self.counts[name]) for name in self.uses}
         return {name: mean.triu() + mean.triu(1).T for name, mean in means.items()}
 
@@ -363,7 +374,7 @@ class _Sums:
         numbers = [use.number for use in self.uses.values()]
         shared = tee(cotangents, len(recordings))  # one after the other, in step
         passes = (
-            backpropagate(recording, numbers, mine)
+            self._installed(recording, backpropagate(recording, numbers, mine))
             for recording, mine in zip(recordings, shared, strict=True)
         )
         for at_points in zip(*passes, strict=True):
@@ -378,6 +389,22 @@ class _Sums:
                 _add_upper_triangle(products[name], delta)
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()
+
+    def _recorded(
+        self, point: Parameters, samples: Samples, owners: Mapping[str, str]
+    ) -> Recording:
+        with recorded(self.function, point, samples, owners) as recording:
+            return recording
+
+    def _installed(self, recording: Recording, passes: Gradients) -> Gradients:
+        """Passes with the values of one point in the model, since checkpoints run it again."""
+        while True:
+            with self.function.installed(recording.values):
+                found = next(passes, None)
+            if found is None:
+                return
+            yield found
+            del found  # before the next pass makes its own
 
     def _measured(
         self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
