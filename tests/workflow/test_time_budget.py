@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 RUN = "results/smoke/runs/example2030_descent/default"
 STEPS = "experiments={example2030_descent: {steps: 2000}}"
 SETTINGS = ("preset=smoke", "figures=example2030_fig2", STEPS)
-TRAINING = "        checkpoint=run.checkpoint(),\n"
+TRAINING = "        **run.training(p.steps),\n"
 SLOW = '        after_update=lambda step, model: time.sleep(float(os.environ.get("STALL", "0"))),\n'
 STALL = 0.1
 """Seconds of each update, so that the first budget ends long before the training."""

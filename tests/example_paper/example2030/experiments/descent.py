@@ -28,10 +28,8 @@ def run_seed(run: SeedRun[Descent]) -> SeedResult:
         torch.tensor(y, **run.to),
         loss=mse,
         optimizer=torch.optim.SGD(model.parameters(), lr=p.learning_rate),
-        steps=p.steps,
+        **run.training(p.steps),
         measure_at=range(p.steps + 1),
-        progress=run.progress(p.steps),
-        checkpoint=run.checkpoint(),
     )
     result = SeedResult()
     result.extend(record)
