@@ -84,11 +84,15 @@ class Pipeline:
         """The environment of a run: matplotlib and Python caches stay in the copy."""
         return {**os.environ, "XDG_CACHE_HOME": str(self.folder / ".cache")}
 
+    def offer(self):
+        """What is added to the environment of a Snakemake whose jobs need not be by themselves."""
+        return job_server()
+
     def run(self, *arguments):
         """Run Snakemake in the copy."""
         command, environment = self.command(*arguments), self.environment()
         if not self.by_itself:
-            offer = {} if "-n" in arguments else job_server()
+            offer = {} if "-n" in arguments else self.offer()
             return forks().run(command, self.folder, {**environment, **offer})
         return subprocess.run(
             command,
