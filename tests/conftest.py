@@ -1,5 +1,6 @@
 """What several test files share: the checkout, and small complete configurations."""
 
+import gc
 import importlib
 import sys
 from pathlib import Path
@@ -23,14 +24,42 @@ SHARING = {f"tests/workflow/test_{name}.py" for name in ("smoke", "reruns", "con
 """The files with tests that look at the finished smoke run."""
 
 
+LONG = (
+    "tests/workflow/test_faults.py",
+    "tests/workflow",
+    "tests/zoo",
+    "tests/test_packaging.py",
+    "tests/pipeline/test_hostile_config.py",
+    "tests/papers/test_",
+    "tests/free_probability/test_words.py",
+    "tests/papers",
+)
+"""Where the tests take longest, after those that look at the finished smoke run."""
+
+
 def pytest_collection_modifyitems(items):
-    """The longest first: the workflow's, and of them those that look at the finished smoke run."""
+    """The longest first, so that no process has much to do when the others have nothing left."""
     for item in items:
         if "finished" in item.fixturenames and _file(item.nodeid) not in SHARING:
             raise pytest.UsageError(f"{_file(item.nodeid)}: add it to SHARING in {__file__}")
-    items.sort(
-        key=lambda item: (_file(item.nodeid) not in SHARING, item.path.parent.name != "workflow")
-    )
+    items.sort(key=lambda item: _place(_file(item.nodeid)))
+
+
+def _place(file):
+    if file in SHARING:
+        return -1
+    return next((i for i, start in enumerate(LONG) if file.startswith(start)), len(LONG))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Imports without the garbage collector, which would look at all that they leave, often."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_make_scheduler(config, log):

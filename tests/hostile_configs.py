@@ -69,12 +69,23 @@ def known_names():
     return (*PRESETS, *papers(), *all_figures()[:20], *DATASETS, *sources)
 
 
+@functools.cache
 def misspelt(name):
     places = st.integers(0, len(name))
     change = st.sampled_from(["", "x", "_", "é", "-", " ", "\x00", name])
     return st.builds(lambda at, new: name[:at] + new + name[at + 1 :], places, change)
 
 
+@functools.cache
+def keys():
+    """Pairs as of `known_keys`; half of them, and more, are of general keys."""
+    general = tuple(pair for pair in known_keys() if pair[0][0] != "experiments")
+    # By their places: making a choice among them hashes all defaults.
+    places = st.integers(0, len(general) - 1).map(general.__getitem__)
+    return places | st.integers(0, len(known_keys()) - 1).map(known_keys().__getitem__)
+
+
+@functools.cache
 def values():
     plain = st.one_of(
         st.sampled_from(ODD),
@@ -98,12 +109,15 @@ def near(value):
     if isinstance(value, bool):
         return st.booleans()
     if isinstance(value, int | float):
-        factors = st.sampled_from([0.001, 0.5, 2, 3, 10, 1000, 10**6, -1])
-        return factors.map(lambda factor: type(value)(value * factor))
+        return FACTORS.map(lambda factor: type(value)(value * factor))
     if isinstance(value, list) and value:
         one = st.sampled_from(value).flatmap(near)
         return st.lists(st.sampled_from(value) | one, max_size=4, unique_by=str)
-    return st.just(value) | st.deferred(lambda: st.sampled_from(known_names()))
+    return st.just(value) | NAMES
+
+
+FACTORS = st.sampled_from([0.001, 0.5, 2, 3, 10, 1000, 10**6, -1])
+NAMES = st.deferred(lambda: st.sampled_from(known_names()))
 
 
 @st.composite
@@ -111,8 +125,7 @@ def configurations(draw):
     """Some keys that exist, or nearly, with any values; as YAML."""
     user = {"preset": draw(st.sampled_from(PRESETS))} if draw(st.booleans()) else {}
     for _ in range(draw(st.integers(1, 3))):
-        general = tuple(pair for pair in known_keys() if pair[0][0] != "experiments")
-        path, default = draw(st.sampled_from(general) | st.sampled_from(known_keys()))
+        path, default = draw(keys())
         *above, key = path
         if draw(st.integers(0, 15)) == 0:
             key = draw(misspelt(key))
@@ -163,7 +176,13 @@ def planned(files, folder, typed=()):
             update_config(user, one)
         add_papers({**user, **typed}.get("papers_path"))
         config = resolve_config(user, folder, files=files, typed=typed)
-        make_plan(config, resolve_config({}, folder, config.preset))
+        make_plan(config, alone(folder, config.preset))
+
+
+@functools.cache
+def alone(folder, preset):
+    """A preset's own configuration."""
+    return resolve_config({}, folder, preset)
 
 
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)

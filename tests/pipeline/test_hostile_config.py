@@ -1,5 +1,6 @@
 """Whatever stands in a configuration: it is valid, or one short sentence says why it is not."""
 
+import functools
 import os
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feature_alignment.pipeline import plan
+from feature_alignment.pipeline import config, plan
 from hostile_configs import SETTINGS, broken, configurations, must_be_short, planned, told
 
 EXAMPLES = int(os.environ.get("HOSTILE_CONFIGS", "5000"))
@@ -15,10 +16,11 @@ EXAMPLES = int(os.environ.get("HOSTILE_CONFIGS", "5000"))
 
 @pytest.fixture(scope="module")
 def at_work(tmp_path_factory, root):
-    """A working folder; the ledgers, which no configuration changes, are not checked each time."""
+    """A working folder; ledgers and presets, which no configuration changes, are read once."""
     patch = pytest.MonkeyPatch()
     patch.chdir(tmp_path_factory.mktemp("hostile"))
     patch.setattr(plan, "check_ledgers", lambda *files: None)
+    patch.setattr(config, "load_preset", functools.cache(config.load_preset))
     yield Path("c.yaml")
     patch.undo()
 

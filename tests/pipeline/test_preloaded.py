@@ -89,6 +89,18 @@ def test_a_script_runs_in_a_fork_as_if_it_had_been_started(server, begin, tmp_pa
     assert (printed.splitlines(), aside, running.returncode) == (own, "aside\n", 3)
 
 
+def test_the_fork_finds_the_library_where_the_script_does(server, begin, tmp_path, root):
+    other = tmp_path / "another"
+    other.mkdir()
+    (other / "feature_alignment").symlink_to(root / "src" / "feature_alignment")
+    running = begin(
+        "import os; print(run_forked.__code__.co_filename, os.getppid())", PYTHONPATH=str(other)
+    )
+    found, parent = running.communicate()[0].split()
+    assert Path(found).is_relative_to(other)
+    assert int(parent) == server.pid
+
+
 @pytest.mark.parametrize(
     ("body", "status", "told"),
     [
@@ -141,6 +153,30 @@ def test_who_is_of_another_environment_or_process_starts_by_itself(server, begin
     offer |= {other: server.pid if other == "from" else "another"}
     running = begin("import os; print(os.getppid())", **{OFFER: json.dumps(offer)})
     assert running.communicate()[0] == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize("other", [None, "prefix", "threads", "from", "socket"])
+def test_a_process_takes_the_server_of_one_above_it_if_it_fits(server, other):
+    offer = json.loads(os.environ[OFFER])
+    offer |= {other: server.pid if other == "from" else "another"} if other else {}
+    code = "from feature_alignment.pipeline import preloaded as p; p.start_server(['json'], 1);"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code} print(len(p._servers)); [s.kill() for s in p._servers]"],
+        env=os.environ | {OFFER: json.dumps(offer)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{int(other is not None)}\n"
+
+
+def test_where_no_job_may_be_forked_no_server_is_found(server, begin):
+    refuse = "from feature_alignment.pipeline import preloaded as p; p.refuse_server();"
+    ask = "import os; print(os.environ.get('FEATURE_ALIGNMENT_PRELOADED'))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{refuse} {ask}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "None\n"
 
 
 def test_who_comes_before_all_is_imported_starts_by_itself(begin, tmp_path, monkeypatch):

@@ -1,33 +1,73 @@
-"""Copies of the pipeline to run in, and the pipeline run once in two ways."""
+"""Copies of the pipeline to run in, and the pipeline run once."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from feature_alignment.pipeline import preloaded
+from feature_alignment.pipeline.preloaded import FOR_FIGURES, FOR_RUNS, start_server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PARTS = ("Snakefile", "config.yaml", "workflow", "profiles", "src", "envs")
 PAPERS = Path("src") / "feature_alignment" / "papers"
 
 
+@cache
+def forks():
+    """The process whose forks are Snakemake."""
+    return runpy.run_path(str(Path(__file__).with_name("forks.py")))["Forks"]()
+
+
+@cache
+def job_server():
+    """What tells Snakemake of a process from which jobs can be forked: one for all of these tests.
+
+    Else each starts its own, which takes longer to import PyTorch than the made-up paper's jobs.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(preloaded._OFFER, "{}")
+        start_server((*FOR_RUNS, *FOR_FIGURES), threads=1)
+        return {preloaded._OFFER: os.environ[preloaded._OFFER]}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ended():
+    """End what was started for all tests."""
+    yield
+    if forks.cache_info().currsize:
+        forks().close()
+    while job_server.cache_info().currsize and preloaded._servers:
+        server = preloaded._servers.pop()
+        server.stdin.close()
+        server.wait()
+
+
 class Pipeline:
-    """A copy of the pipeline in a folder of its own, with the made-up paper among its papers."""
+    """A copy of the pipeline in a folder of its own, with the made-up paper among its papers.
+
+    Attributes:
+        by_itself: Snakemake imports everything itself, and starts its own server for its jobs.
+    """
+
+    by_itself = False
 
     def __init__(self, folder):
         self.folder = folder
         folder.mkdir(parents=True)
         for part in PARTS:
             source, target = ROOT / part, folder / part
-            ignore = shutil.ignore_patterns("__pycache__")
             if source.is_dir():
-                shutil.copytree(source, target, ignore=ignore)
+                shutil.copytree(source, target)  # with the bytecode, which takes a second to make
             else:
                 shutil.copy2(source, target)
         made_up = ROOT / "tests" / "example_paper" / "example2030"
-        shutil.copytree(made_up, folder / PAPERS / "example2030", ignore=ignore)
+        shutil.copytree(made_up, folder / PAPERS / "example2030")
 
     def copy(self, folder, kind=None):
         """A copy of this one, modification times included, that a test may change."""
@@ -44,12 +84,20 @@ class Pipeline:
         """The environment of a run: matplotlib and Python caches stay in the copy."""
         return {**os.environ, "XDG_CACHE_HOME": str(self.folder / ".cache")}
 
+    def offer(self):
+        """What is added to the environment of a Snakemake whose jobs need not be by themselves."""
+        return job_server()
+
     def run(self, *arguments):
         """Run Snakemake in the copy."""
+        command, environment = self.command(*arguments), self.environment()
+        if not self.by_itself:
+            offer = {} if "-n" in arguments else self.offer()
+            return forks().run(command, self.folder, {**environment, **offer})
         return subprocess.run(
-            self.command(*arguments),
+            command,
             cwd=self.folder,
-            env=self.environment(),
+            env=environment,
             capture_output=True,
             text=True,
             check=False,
@@ -107,8 +155,9 @@ def pipeline(tmp_path):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """The smoke preset, made on two cores. Tests that change it copy it first."""
+    """The smoke preset, made on two cores as users make it. Tests that change it copy it first."""
     done = Pipeline(tmp_path_factory.mktemp("two_cores") / "pipeline")
+    done.by_itself = True
     done.succeed("--cores", "2", *SMOKE)
     return done
 

@@ -41,6 +41,8 @@ def through_conda(tmp_path_factory, pipeline_class, stand_in, chosen):
     path = os.pathsep.join([str(stand_in.install(folder / "prefix")), os.environ["PATH"]])
 
     class Conda(pipeline_class):
+        by_itself = True
+
         def environment(self):
             return {**super().environment(), "PATH": path}
 

@@ -38,6 +38,8 @@ def restricted(pipeline_class):
     """The class of copies whose processes may write only where permissions allow it."""
 
     class Restricted(pipeline_class):
+        by_itself = True
+
         def command(self, *arguments):
             prefix = AS_EVERYBODY if os.geteuid() == 0 else ()
             return [*prefix, *super().command(*arguments)]

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import time
 
 import pandas as pd
@@ -181,6 +182,6 @@ def test_one_snakemake_at_a_time_makes_a_result_and_others_make_others(tmp_path,
     told = second.stdout + second.stderr
     assert f"results/mine: is being made by process {first.pid} on" in told
     copy.succeed(*BASE)  # a result of another name, at the same time
-    first.kill()
+    os.killpg(first.pid, signal.SIGKILL)  # else its job would train on, to the end
     first.communicate()
     copy.succeed(*changed_settings(copy, "mine", steps=20))  # no lock is left behind

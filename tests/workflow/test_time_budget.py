@@ -29,6 +29,8 @@ def slow(pipeline):
 
 def tool(root, pipeline, *arguments, stall=0.0):
     environment = {"PYTHONPATH": str(pipeline.folder / "src"), "STALL": str(stall)}
+    if not stall:  # else it is what is cut off
+        environment |= pipeline.offer()
     return subprocess.run(
         [sys.executable, root / "tools" / "time_budget.py", *arguments],
         cwd=pipeline.folder,

@@ -32,7 +32,12 @@ from feature_alignment.pipeline.papers import (
     papers,
 )
 from feature_alignment.pipeline.plan import dataset_spec, make_plan
-from feature_alignment.pipeline.preloaded import FOR_FIGURES, FOR_RUNS, start_server
+from feature_alignment.pipeline.preloaded import (
+    FOR_FIGURES,
+    FOR_RUNS,
+    refuse_server,
+    start_server,
+)
 from feature_alignment.pipeline.proof import verdicts_file
 from feature_alignment.pipeline.spec import dataset_keys, spec_hash
 
@@ -90,7 +95,10 @@ onstart:
         one_sentence(lock_result, Path("results") / name)
     identity.remember()  # jobs on a cluster plan again
     # CUDA may already be in use after some imports, and does not survive a fork then.
-    start_server(() if may_use_gpu(CONFIG.device) else preloads(), CONFIG.threads)
+    if may_use_gpu(CONFIG.device):
+        refuse_server()
+    else:
+        start_server(preloads(), CONFIG.threads)
 
 
 def results_to_make():

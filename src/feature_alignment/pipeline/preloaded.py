@@ -45,9 +45,12 @@ def start_server(modules: Sequence[str], threads: int) -> None:
     """Start a process that imports these modules, and have the jobs of this process find it.
 
     It ends with this process, however that ends. Its socket is in a folder that only its user can
-    open: who can write to it can run code.
+    open: who can write to it can run code. Where a process that has started this one offers such
+    a server to it, that one does.
     """
     if sys.platform != "linux" or not modules:  # macOS's own libraries do not survive a fork
+        return
+    if _offered(str(threads)):
         return
     folder = Path(tempfile.mkdtemp(prefix="feature_alignment-"))
     with socket.socket(socket.AF_UNIX) as listener:
@@ -71,8 +74,23 @@ def start_server(modules: Sequence[str], threads: int) -> None:
     os.environ[_OFFER] = json.dumps(offer)
 
 
+def refuse_server() -> None:
+    """Have the jobs of this process start by themselves, whoever offers them a server."""
+    os.environ.pop(_OFFER, None)
+
+
 def _home(threads: str) -> dict[str, Any]:
     return {"prefix": sys.prefix, "threads": threads}
+
+
+def _offered(threads: str) -> dict[str, Any]:
+    """What finds the server of a process above this one, in its environment; else nothing."""
+    import psutil
+
+    offer = json.loads(os.environ.get(_OFFER, "{}"))
+    above = {process.pid for process in psutil.Process().parents()}
+    fits = offer and offer["from"] in above and _home(threads).items() <= offer.items()
+    return offer if fits and Path(offer["socket"]).exists() else {}
 
 
 def run_forked() -> int | None:
@@ -83,12 +101,8 @@ def run_forked() -> int | None:
     Returns:
         The script's exit status; None where there is no server for this process.
     """
-    import psutil
-
-    offer = json.loads(os.environ.get(_OFFER, "{}"))
-    here = _home(os.environ.get(_THREADS, ""))
-    ancestors = {parent.pid for parent in psutil.Process().parents()}
-    if not offer or offer["from"] not in ancestors or not here.items() <= offer.items():
+    offer = _offered(os.environ.get(_THREADS, ""))
+    if not offer:
         return None
     with socket.socket(socket.AF_UNIX) as server:
         try:
@@ -97,6 +111,7 @@ def run_forked() -> int | None:
             return None
         environment = {name: text for name, text in os.environ.items() if name != _OFFER}
         asked = {"script": sys.argv[0], "folder": str(Path.cwd()), "environment": environment}
+        asked["path"] = sys.path
         text = json.dumps(asked).encode()
         signals = (signal.SIGINT, signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until they can be passed on
@@ -173,6 +188,9 @@ def _become(asked: Mapping[str, Any]) -> None:
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
     sys.argv = [asked["script"]]
+    sys.path[:] = asked["path"]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "feature_alignment"]:
+        del sys.modules[name]  # this file's packages, which may be of another checkout
 
 
 def _end_with(job: socket.socket) -> None:
