@@ -136,6 +136,7 @@ def multiverse(made):
     results, preset = made.results, {"preset": made.name}
     claims = {"claim": ["example2030.fig1.a", "example2030.fig1.b"], "changed": ["", "width = 8"]}
     counts = {"universes": 3, "holding": 3, "word": ["robust", ""], "setting": "", "difference": 0}
+    counts["group"] = "example2030_coins"
     pd.DataFrame({**claims, **counts, "p_value": 1}).to_csv(results / "robustness.csv", index=False)
     pd.DataFrame(claims).to_csv(results / "multiverse.csv", index=False)
     folder = results / "multiverse" / "example2030_coins"
@@ -167,7 +168,9 @@ def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(tool, mul
     assert json.loads((folder / "about.json").read_text())["commits"] == ["c0ffee00"]
     found = tool.all_packed(folder.parent)
     page = tool.verdicts_page(found, tool.best_verdicts(found))
-    assert "- `quick`: 3 universes, 1 claims; commit beef000, c0ffee0; 0.5 hours" in page
+    assert (
+        "- `quick`: 3 universes of 1 claims, in groups example2030_coins; commit beef000," in page
+    )
     assert "| robust | 1 |" in page
     assert "- example2030.fig1: `a`" in page
     assert "| 5 | reproduced | quick | 3 of 3 |" in page
@@ -186,7 +189,7 @@ def test_a_multiverse_of_other_data_or_preset_or_none_is_refused(tool, multivers
 
 def test_a_changed_or_dirty_multiverse_is_refused(tool, multiverse):
     folder = packed(tool, multiverse)
-    (multiverse.results / "robustness.csv").write_text("claim\n")
+    (multiverse.results / "robustness.csv").write_text("claim,group\na,example2030_coins\n")
     with pytest.raises(UserError, match=r"robustness\.csv: has been changed since"):
         tool.pack_multiverse("quick", multiverse.at, folder)
     path = multiverse.results / "multiverse" / "example2030_coins" / "0.provenance.json"

@@ -115,8 +115,10 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
     with contextlib.chdir(at):
         verify(name)
     gathered = read_provenance(results / "multiverse.provenance.json")
-    made = [*results.glob("multiverse/*/*provenance.json"), *results.glob("data/*provenance.json")]
-    records = {path: read_provenance(path) for path in sorted(made)}
+    groups = sorted(pd.read_csv(results / ROBUSTNESS, usecols=["group"])["group"].unique())
+    folders = [results / "data", *(results / "multiverse" / group for group in groups)]
+    made = [path for folder in folders for path in sorted(folder.glob("*provenance.json"))]
+    records = {path: read_provenance(path) for path in made}
     _check_code(records)
     known = {told["name"]: told for told in about["datasets"]}
     for path, record in records.items():
@@ -134,6 +136,7 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
     _compress("multiverse.csv", _unchanged(results / "multiverse.csv"), target)
     blocks = [record for record in records.values() if "universes" in record["spec"]]
     told = {
+        "groups": groups,
         "universes": sum(len(block["spec"]["universes"]) for block in blocks),
         "commits": sorted({record["git"]["commit"] for record in records.values()}),
         "versions": blocks[0]["versions"],
@@ -418,9 +421,9 @@ def _readings(packed: list[Packed], robustness: pd.DataFrame) -> str:
             told = json.loads((one.folder / "multiverse.json").read_text(encoding="utf-8"))
             commits = ", ".join(commit[:7] for commit in told["commits"])
             parts.append(
-                f"- `{one.folder.name}`: {told['universes']} universes, "
-                f"{len(one.robustness)} claims; commit {commits}; {told['run_hours']:.1f} hours of "
-                f"runs on {', '.join(told['devices'])}."
+                f"- `{one.folder.name}`: {told['universes']} universes of {len(one.robustness)} "
+                f"claims, in groups {', '.join(told['groups'])}; commit {commits}; "
+                f"{told['run_hours']:.1f} hours of runs on {', '.join(told['devices'])}."
             )
     depends = robustness["word"].str.startswith("depends on ")
     words = robustness["word"].mask(depends, "depends on one setting").value_counts()
