@@ -181,6 +181,11 @@ def test_a_seed_with_fewer_draws_is_an_error():
     mark = pd.DataFrame({"seed": [1], "draw": 0, "metric": "diverged_after", "value": 0.0})
     values = claim_values(claim(over="draw"), pd.concat([table, mark]))
     assert values.tolist() == [1.0, 2.0, 3.0]
+    named = pd.concat([table.assign(network="a"), mark.assign(network="b")])
+    of_other = claim(over="draw", select={"metric": "number", "network": "a"})
+    with pytest.raises(UserError, match="different numbers"):
+        claim_values(of_other, named)
+    assert len(claim_values(of_other, named.assign(network="a"))) == 3
     elsewhere = pd.concat([table, mark.assign(seed=0)])
     table = pd.concat([elsewhere, table[:1].assign(seed=2)])
     assert len(claim_values(claim(over="draw"), elsewhere)) == 3

@@ -117,9 +117,16 @@ def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Se
     within = (rows[column] if column else none for column in (claim.independent, claim.over))
     index = pd.MultiIndex.from_arrays([rows["seed"], *within], names=INDEX)
     values = pd.Series(rows["value"].to_numpy(dtype=np.float64), index, name="value").sort_index()
-    told = table.loc[table["metric"] == DIVERGED, "seed"] if "metric" in table else ()
-    _check_values(claim, values, set(told))
+    _check_values(claim, values, _diverged(select, table))
     return values
+
+
+def _diverged(select: Mapping[str, Any], table: pd.DataFrame) -> set[Any]:
+    """Seeds in which a network of those that a claim is about diverged, as the table tells."""
+    marks = table[table["metric"] == DIVERGED] if "metric" in table else table[:0]
+    for column in select.keys() - {"metric", "step", "layer", "split"}:
+        marks = marks[_matches(marks[column], select[column])]
+    return set(marks["seed"])
 
 
 def _matches(column: pd.Series, wanted: Any) -> pd.Series:

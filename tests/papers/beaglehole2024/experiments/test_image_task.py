@@ -8,7 +8,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.determinism import stream
-from feature_alignment.papers.beaglehole2024.experiments import image_mlp, image_vgg
+from feature_alignment.papers.beaglehole2024.experiments import image_mlp, image_task, image_vgg
 from feature_alignment.papers.beaglehole2024.experiments.image_task import draw_samples
 from feature_alignment.papers.beaglehole2024.parameters import ImageMLP, ImageVGG
 from feature_alignment.pipeline.run import SeedRun
@@ -124,3 +124,12 @@ def test_what_was_measured_before_a_run_was_killed_is_kept_too(dataset, tmp_path
             ended.append(image_mlp.run_seed(replace(run, checkpoints=checkpoints)))
     (found,) = ended
     assert found.rows == image_mlp.run_seed(run).rows
+
+
+def test_a_network_without_gradients_from_the_start_is_an_error(dataset, monkeypatch):
+    def dead(step, model):
+        raise TrainingDivergedError(f"after step {step} no gradient reaches a layer")
+
+    monkeypatch.setattr(image_task, "FeatureProbe", lambda *_, **__: dead)
+    with pytest.raises(TrainingDivergedError, match="after step 0 no gradient"):
+        run_mlp(dataset)

@@ -109,7 +109,7 @@ def train_network(
     except TrainingDivergedError as error:
         rows = recorder.frame()
         # What the probe measured: losses may have been recorded of a step that it could not.
-        last = int(rows.loc[rows["metric"] == "nfc", "step"].max())
+        last = max(rows.loc[rows["metric"] == "nfc", "step"], default=0)
         if last == 0:
             raise
         log.warning("%s: %s The network is kept up to epoch %d.", run.label, error, last // epoch)

@@ -43,8 +43,8 @@ WEIGHT_CHANGES = 1e-4, 2.0
 """The ends of the axis of weight changes, the same in all panels."""
 ATTENTION = ("query", "key", "value")
 UNCOUNTED = (
-    "Crosses on the horizontal axis are the last measurements of networks that diverged, which are "
-    "drawn up to there and counted in no average and no claim."
+    "Crosses on the horizontal axis are the last measurements of networks that diverged: they are "
+    "in the curves up to there, and in no average over datasets and no claim."
 )
 """For captions: what `mark_diverged` draws."""
 
