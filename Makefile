@@ -8,7 +8,8 @@ PRESET ?=
 CORES ?= all
 PROCESSES ?= auto
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadscope --no-loadscope-reorder
+# The profile tries the same random examples each time; pytest without it searches for new ones.
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadscope --no-loadscope-reorder --hypothesis-profile=ci
 UV_VERSION := 0.13.8
 
 .PHONY: figures test fast-test portable-test browser lint docs lock clean

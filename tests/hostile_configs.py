@@ -77,9 +77,14 @@ def misspelt(name):
 
 
 @functools.cache
+def general_keys():
+    return tuple(pair for pair in known_keys() if pair[0][0] != "experiments")
+
+
+@functools.cache
 def keys():
     """Pairs as of `known_keys`; half of them, and more, are of general keys."""
-    general = tuple(pair for pair in known_keys() if pair[0][0] != "experiments")
+    general = general_keys()
     # By their places: making a choice among them hashes all defaults.
     places = st.integers(0, len(general) - 1).map(general.__getitem__)
     return places | st.integers(0, len(known_keys()) - 1).map(known_keys().__getitem__)

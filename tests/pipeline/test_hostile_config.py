@@ -5,11 +5,20 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.pipeline import config, plan
-from hostile_configs import SETTINGS, broken, configurations, must_be_short, planned, told
+from hostile_configs import (
+    SETTINGS,
+    broken,
+    configurations,
+    general_keys,
+    must_be_short,
+    planned,
+    told,
+)
 
 EXAMPLES = int(os.environ.get("HOSTILE_CONFIGS", "5000"))
 
@@ -51,6 +60,13 @@ def test_any_values_are_valid_or_one_sentence(at_work, root, text):
 @given(text=broken())
 def test_any_text_is_valid_or_one_sentence(at_work, root, text):
     check(text, at_work, root)
+
+
+@pytest.mark.parametrize("found", ["x" * 5000, ["x" * 5000], {"x" * 5000: 1}, "0x" + "f" * 5000])
+def test_what_is_long_is_not_told_whole(at_work, root, found):
+    for path, _default in general_keys():
+        nested = functools.reduce(lambda inner, key: {key: inner}, reversed(path), found)
+        check(yaml.safe_dump(nested), at_work, root)
 
 
 @settings(SETTINGS, max_examples=100)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.files import whole_file
 from feature_alignment.pipeline.config import (
     PRESETS,
@@ -84,7 +84,7 @@ def _figure_and_plan(options: argparse.Namespace) -> tuple[str, Plan]:
 def _name(target: str, allowed: Iterable[str], what: str) -> str:
     name = target.replace("/", "_")
     if name not in allowed:
-        raise UserError(f"unknown {what} {target!r}; {suggestion(name, allowed)}.")
+        raise UserError(f"unknown {what} {shortened(target)}; {suggestion(name, allowed)}.")
     return name
 
 

@@ -241,5 +241,7 @@ def _found(name: str) -> tuple[Figure, str]:
     paper = paper_of(name)
     found = _figures_of(paper).get(name) if paper in papers() else None
     if found is None:
-        raise UserError(f"figures: unknown figure {name!r}; {suggestion(name, all_figures())}.")
+        raise UserError(
+            f"figures: unknown figure {shortened(name)}; {suggestion(name, all_figures())}."
+        )
     return found

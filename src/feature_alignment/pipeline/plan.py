@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from feature_alignment.data.identity import content_hash
 from feature_alignment.data.registry import DATASETS, check_options
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.pipeline.claims.ledger import Claim, check_ledgers
 from feature_alignment.pipeline.config import Change, Config, changes
 from feature_alignment.pipeline.contracts import must, owed_by
@@ -177,7 +177,7 @@ def _check_point(point: Point, names: Sequence[str]) -> None:
         name = getattr(point.parameters, key)
         if name and name not in DATASETS:
             raise UserError(
-                f"{point.experiment}/{point.name}: {key}: unknown dataset {name!r}; "
+                f"{point.experiment}/{point.name}: {key}: unknown dataset {shortened(name)}; "
                 f"{suggestion(name, DATASETS)}."
             )
 
@@ -186,7 +186,9 @@ def _selected_figures(config: Config) -> tuple[str, ...]:
     chosen = tuple(papers()) if config.papers == "all" else config.papers
     for paper in chosen:
         if paper not in papers():
-            raise UserError(f"papers: unknown paper {paper!r}; {suggestion(paper, papers())}.")
+            raise UserError(
+                f"papers: unknown paper {shortened(paper)}; {suggestion(paper, papers())}."
+            )
     of_papers = tuple(figure for figure in all_figures() if paper_of(figure) in chosen)
     if config.figures == "all":
         return of_papers

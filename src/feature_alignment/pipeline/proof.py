@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.pipeline.spec import PRESETS
 
 
@@ -88,7 +88,8 @@ def verdicts_file(name: str) -> Path:
             return file
     finished = sorted(path.parent.name for path in Path("results").glob("*/claims.csv"))
     raise UserError(
-        f"with: there is no finished result {name!r} in results; {suggestion(name, finished)}. "
+        f"with: there is no finished result {shortened(name)} in results; "
+        f"{suggestion(name, finished)}. "
         f"Make it first, with {making(name)}."
     )
 
