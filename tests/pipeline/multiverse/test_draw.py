@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from feature_alignment.pipeline.multiverse.draw import draw_curves
+from feature_alignment.pipeline.multiverse.draw import draw_curves, draw_matrix
 from toy_claims import claim
 
 
@@ -29,3 +29,18 @@ def test_without_one_values_stand_where_they_are_and_positive_ones_on_a_logarith
     heights, ax = drawn(np.logspace(-3, 9, 20))
     np.testing.assert_allclose(heights, np.logspace(-3, 9, 20))
     assert ax.get_yscale() == "log"
+
+
+def test_a_setting_of_which_one_value_is_left_has_no_difference():
+    summary = pd.DataFrame({"claim": ["p.fig1.a"], "holding": [1], "universes": [2]})
+    effects = pd.DataFrame(
+        {
+            "claim": ["p.fig1.a"] * 3,
+            "setting": ["e.rate", "e.rate", "e.scale"],
+            "value": ["1", "2", "1"],
+            "share": [0.0, 1.0, 0.5],
+        }
+    )
+    ax = draw_matrix(summary, effects, ["e.rate", "e.scale"]).axes[0]
+    assert [(text.get_text(), *text.get_position()) for text in ax.texts] == [("n/a", 1, 0)]
+    assert ax.images[0].get_array()[0, 0] == 1

@@ -18,17 +18,24 @@ HOLDS = {1: COLOURS["test"], 0: COLOURS["reference"]}
 
 
 def draw_matrix(summary: pd.DataFrame, effects: pd.DataFrame, settings: Sequence[str]) -> Picture:
-    """How far the share in which each claim (rows) holds differs by the values of each setting."""
+    """How far the share in which each claim (rows) holds differs by the values of each setting.
+
+    There is no difference, "n/a", where networks learn their task with one value alone.
+    """
     if effects.empty:
         return _nothing()
     claims = list(summary["claim"])
     single = effects[effects["setting"].isin(settings)]
-    table = single.pivot_table("share", "claim", "setting", aggfunc=lambda s: s.max() - s.min())
+    table = single.pivot_table(
+        "share", "claim", "setting", aggfunc=lambda s: s.max() - s.min() if len(s) > 1 else np.nan
+    )
     values = table.reindex(index=claims, columns=list(settings)).to_numpy()
     width = 3.4 + 0.7 * len(settings)
     figure, axes = new_figure(1, 1, width=width, height=1.2 + 0.24 * len(claims))
     ax = axes[0, 0]
     image = ax.imshow(values, vmin=0, vmax=1, cmap="Greys", aspect="auto")
+    for row, column in np.argwhere(np.isnan(values)):
+        ax.text(column, row, "n/a", fontsize=6, ha="center", va="center")
     ax.set_xticks(range(len(settings)), [_short(key) for key in settings], rotation=35, ha="right")
     shown = summary[["claim", "holding", "universes"]].fillna(0)
     names = [
