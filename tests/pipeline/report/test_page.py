@@ -207,6 +207,15 @@ def test_verdicts_of_changed_settings_are_told_and_not_counted(report, folder):
     assert "✓ 1 reproduced" not in text
 
 
+def test_data_of_another_place_change_no_figure_and_all_verdicts_count(report, folder):
+    moved = replace(report, changes=[("datasets.mnist.path", "None", "(a local copy)")])
+    text = Page(render_report(moved, folder)).text
+    assert "Preset quick. How to read it" in text
+    assert "Data, threads or device are not those that preset quick names." in text
+    assert "datasets.mnist.path None (a local copy)" in text
+    assert "not counted" not in text
+
+
 def test_the_command_that_makes_it_again_has_all_that_was_changed(report, folder):
     text = Page(render_report(report, folder)).text
     assert "To make it again: snakemake --cores all second2021_fig1 --config preset=quick" in text

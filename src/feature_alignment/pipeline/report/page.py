@@ -122,6 +122,7 @@ def render_report(report: Report, folder: Path) -> str:
         ours=sum(row["kind"] == "ours" for row in rows),
         total=sum(row["kind"] != "ours" for row in rows),
         not_counted=sum(row["changed"] for row in rows),
+        changed=any(figure.changed for figure in report.figures),
         papers=_papers(report, rows, folder),
         multiverse=_link(report.multiverse, folder) if report.multiverse else None,
         experiments={
