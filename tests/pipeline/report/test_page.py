@@ -210,7 +210,7 @@ def test_verdicts_of_changed_settings_are_told_and_not_counted(report, folder):
 def test_data_of_another_place_change_no_figure_and_all_verdicts_count(report, folder):
     moved = replace(report, changes=[("datasets.mnist.path", "None", "(a local copy)")])
     text = Page(render_report(moved, folder)).text
-    assert "Preset quick. How to read it" in text
+    assert "what the papers say. Preset quick . How to read it" in text
     assert "Data, threads or device are not those that preset quick names." in text
     assert "datasets.mnist.path None (a local copy)" in text
     assert "not counted" not in text
