@@ -50,7 +50,7 @@ def draw(table: FigureTable) -> Picture:
             ax.set(xticks=[], yticks=[])
             ax.grid(False)
         text = f"iteration {step}\n$\\lambda_{{20}}/\\lambda_1$ = {100 * share:.2g} %"
-        text += f"\n{table.paper(CLAIMS[step], '.1%')}" if step in CLAIMS else ""
+        text += f"\n{table.paper(CLAIMS[step], '.1%').replace('%', ' %')}" if step in CLAIMS else ""
         row[0].set_ylabel(text, fontsize=7)
     for ax, rank in zip(axes[0], RANKS, strict=True):
         ax.set_title(f"$u_{{{rank}}}$")

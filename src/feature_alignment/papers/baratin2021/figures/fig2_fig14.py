@@ -144,7 +144,6 @@ def draw(table: FigureTable, rate: float, name: str) -> Picture:
         ax.set_ylabel(label)
     axes[0, 0].legend(loc="upper left")
     axes[1, 0].legend(handles=axes[1, 0].get_legend_handles_labels()[0][-3:], ncols=3, **ABOVE)
-    axes[2, 0].legend(loc="best")
     panel_letters(*axes[:, 0])
     return figure
 

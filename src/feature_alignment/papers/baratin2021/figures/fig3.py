@@ -81,7 +81,6 @@ def draw(table: FigureTable) -> Picture:
         ax.set_ylabel(label)
         ax.set_ylim(bottom=0)
     axes[0, 0].legend(loc="upper left")
-    axes[1, 0].legend(loc="upper left")
     draw_paper(axes[2, 0], table.of_claim("fig3.layers_above_half"))
     layer = ScalarMappable(Normalize(1, len(names)), style.sequence_map())
     figure.colorbar(layer, ax=list(axes[2:, -1]), label="layer, from input to output")

@@ -1,5 +1,9 @@
 """beaglehole2024, Figures 13-15: correlations, losses and weight changes over training."""
 
+from itertools import chain
+from typing import Any
+
+import numpy as np
 import pandas as pd
 
 from feature_alignment.data.registry import DATASETS
@@ -42,9 +46,8 @@ def draw_correlations(table: FigureTable) -> Picture:
             networks.mark_diverged(ax, table.rows(dataset=dataset))
             ax.set_title(f"layer {number}")
         row[0].set_ylabel(f"{DATASETS[dataset].title}\ncorrelation")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
     title = networks.left_out(datasets) or None
-    figure.legend(handles, labels, loc="outside upper center", ncols=4, title=title)
+    figure.legend(**_all_labelled(axes), loc="outside upper center", ncols=4, title=title)
     panel_letters(*axes[:, 0])
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
@@ -67,8 +70,9 @@ def draw_mlp(table: FigureTable) -> Picture:
             draw_paper(pair[1], table.of_claim("fig14.mlp_weights_move"))
         row[0].set_ylabel(f"{DATASETS[dataset].title}\nloss")
     figure.suptitle(networks.left_out(datasets))
-    axes[0, 0].legend()
-    axes[0, 3].legend(title="hidden layer", ncols=5, columnspacing=0.8, handlelength=1.4)
+    figure.legend(**_all_labelled(axes[:, ::2]), loc="outside upper left", ncols=3)
+    names = {**_all_labelled(axes[:1, 3:]), "title": "hidden layer"}
+    figure.legend(**names, loc="outside upper right", ncols=len(layers))
     panel_letters(*axes[:, 0])
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
@@ -113,6 +117,13 @@ def draw_others(table: FigureTable) -> Picture:
         ax.set_xlabel("step")
     panel_letters(*axes[:, 0])
     return figure
+
+
+def _all_labelled(axes: np.ndarray) -> dict[str, list[Any]]:
+    """Handles and labels for a legend: each label that the panels have, once."""
+    pairs = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in axes.flat]
+    named = {label: handle for handle, label in chain.from_iterable(pairs)}
+    return {"handles": [*named.values()], "labels": [*named]}
 
 
 def _numbered(layers: list[str], first: int = 1) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """beaglehole2024, Figure 2: centred and uncentred correlations across architectures."""
 
+from textwrap import fill
 from typing import Literal
 
 import pandas as pd
@@ -93,7 +94,7 @@ def draw(table: FigureTable) -> Picture:
         networks.mark_diverged(ax, vgg)
         ax.set(title=f"convolution {number}", xlabel="epoch")
     cells[-1].axis("off")
-    _draw_legend(cells[-1], axes[0, 0])
+    _draw_legend(cells[-1], axes[0, 0], networks.left_out(networks.averaged(frame)))
     gpt = rows_where(frame, network="gpt")
     for row, ax_row in enumerate(axes[1:]):
         for ax, name in zip(ax_row[3:], networks.ATTENTION, strict=True):
@@ -105,7 +106,7 @@ def draw(table: FigureTable) -> Picture:
         ax.set_ylabel("correlation")
     axes[0, 0].set_ylabel(f"{DATASETS[datasets[0]].title}\ncorrelation")
     axes[2, 0].set_ylabel("VGG-11, CIFAR-10\ncorrelation")
-    axes[2, 3].set_ylabel("transformer, Shakespeare characters\ncorrelation")
+    axes[2, 3].set_ylabel("transformer, Shakespeare\ncorrelation")
     return figure
 
 
@@ -120,20 +121,19 @@ def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
             chosen = rows_where(rows, metric=f"{metric}_{when}")
             style = {**look, "marker": marker, "markersize": 4, "linestyle": line}
             draw_curve(ax, chosen, x="number", **style)
-    missing = networks.left_out(datasets)
     ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1], xlabel="layer", xticks=list(numbers.values()))
-    ax.set_title(f"mean of {len(datasets)} datasets" + (f",\n{missing}" if missing else ""))
+    ax.set_title(f"mean of {len(datasets)} datasets")
 
 
-def _draw_legend(ax: Axes, curves: Axes) -> None:
-    """The colours of all panels, and the lines of B."""
+def _draw_legend(ax: Axes, curves: Axes, missing: str) -> None:
+    """The colours of all panels, and the lines and missing datasets of B."""
     from matplotlib.lines import Line2D
 
     handles, labels = curves.get_legend_handles_labels()
     for when, (marker, style) in WHEN.items():
         handles.append(Line2D([], [], color=COLOURS["reference"], marker=marker, linestyle=style))
         labels.append(f"B, {when}")
-    ax.legend(handles, labels, loc="center")
+    ax.legend(handles, labels, loc="center", title=fill(f"B: {missing}", 24) if missing else None)
 
 
 FIGURES = (

@@ -228,7 +228,8 @@ def draw_both_correlations(ax: Axes, rows: pd.DataFrame) -> None:
     for metric, name in CORRELATIONS.items():
         for settings in rows["settings"].unique():
             chosen = rows_where(rows, metric=metric, settings=settings)
-            label = f"{name}, {settings}" if several else name
+            told = "text, pixels in [0, 1]" if settings == "unit" else settings
+            label = f"{name}, {told}" if several else name
             line = LINES[settings] if several else "-"
             draw_curve(ax, chosen, label=label, linestyle=line, **LOOKS[metric])
     ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1])
