@@ -154,6 +154,7 @@ def test_groups_stand_side_by_side_each_mean_over_its_dots():
         ({"a": 1}, "1 seed"),
         ({"a": 3, "derived": 1}, "3 seeds; thin lines = single seeds"),
         ({"a": 5, "b": 4}, "4 to 5 seeds; band = mean ± sd"),
+        ({"a": 5, "b": 1, "derived": 1}, "1 to 5 seeds; band = mean ± sd"),
         ({"a": 5, "b": 2}, "2 to 5 seeds; band = mean ± sd; thin lines = single seeds"),
     ],
 )
@@ -163,7 +164,7 @@ def test_the_footer_says_how_seeds_are_drawn(seeds, words):
     parts = [rows[rows["seed"] < n].assign(point=point) for point, n in seeds.items()]
     for part in parts:
         draw_curve(ax, part, "black")
-    assert describe_seeds(pd.concat(parts), ax.figure) == words
+    assert describe_seeds(pd.concat(parts), ax.figure, ["a", "b"]) == words
 
 
 def test_the_footer_says_only_what_is_drawn():

@@ -5,7 +5,7 @@ fewer, each seed is drawn beside the mean; of one, the seed alone. On a logarith
 deviation are those of the logarithms, so an axis needs its scale before anything is drawn on it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pandas as pd
@@ -24,10 +24,10 @@ OVER_SEEDS = (
 """For captions: what `draw_curve` draws."""
 
 
-def describe_seeds(frame: pd.DataFrame, picture: Picture) -> str:
+def describe_seeds(frame: pd.DataFrame, picture: Picture, points: Collection[str] = ()) -> str:
     """How many seeds a figure's tidy table has, and how its picture draws them; empty if none.
 
-    Where its points differ in this, points of one seed do not count: derived rows often have one.
+    Those of its `points` count, if it has any: rows derived from several often have one seed.
     Networks that diverged are told in number.
     """
     from matplotlib.collections import PathCollection, PolyCollection
@@ -35,7 +35,8 @@ def describe_seeds(frame: pd.DataFrame, picture: Picture) -> str:
     if "seed" not in frame:
         return ""
     counts = frame.groupby(frame.get("point", frame["seed"] * 0))["seed"].nunique()
-    least, most = counts[counts > 1].min(), counts.max()
+    counts = counts[counts.index.isin(points)] if counts.index.isin(points).any() else counts
+    least, most = counts.min(), counts.max()
     if not most > 1:
         return "1 seed"
     drawn = [item for ax in picture.axes for item in ax.collections]

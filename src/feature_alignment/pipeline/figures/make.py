@@ -46,7 +46,8 @@ def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path])
         picture = figure_named(spec["figure"]).draw(content)
         must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")
         name_stand_ins(picture, names)
-        seeds = describe_seeds(content.frame, picture) if spec["points"] else ""
+        points = [point["name"] for point in spec["points"]]
+        seeds = describe_seeds(content.frame, picture, points) if points else ""
         stamp(picture, describe_settings(spec), describe_data(spec), seeds)
         save(picture, *pictures)
 
