@@ -5,7 +5,7 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import tee
 from typing import Any
@@ -373,22 +373,32 @@ class _Sums:
         products: dict[str, torch.Tensor] = {}
         numbers = [use.number for use in self.uses.values()]
         shared = tee(cotangents, len(recordings))  # one after the other, in step
-        passes = (
-            self._installed(recording, backpropagate(recording, numbers, mine))
+        passes = [
+            backpropagate(recording, numbers, mine)
             for recording, mine in zip(recordings, shared, strict=True)
-        )
-        for at_points in zip(*passes, strict=True):
-            for name, use in self.uses.items():
-                rows = [use.rows(found[use.number]) for found in at_points]
-                delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
-                if name not in products:
-                    products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
-                    count = len(delta) / (n * recordings[0].copies)
-                    if count != self.counts.setdefault(name, max(1, int(count))):
-                        raise ValueError(_UNLIKE.format(name))
-                _add_upper_triangle(products[name], delta)
+        ]
+        with ExitStack() as stack:
+            if len(recordings) == 1:
+                stack.enter_context(self.function.installed(recordings[0].values))
+            else:
+                passes = map(self._installed, recordings, passes)
+            for at_points in zip(*passes, strict=True):
+                self._add_products(products, at_points, n * recordings[0].copies)
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()
+
+    def _add_products(
+        self, products: dict[str, torch.Tensor], found: Sequence[dict[int, torch.Tensor]], n: int
+    ) -> None:
+        for name, use in self.uses.items():
+            rows = [use.rows(gradients[use.number]) for gradients in found]
+            delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
+            if name not in products:
+                products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
+                count = len(delta) / n
+                if count != self.counts.setdefault(name, max(1, int(count))):
+                    raise ValueError(_UNLIKE.format(name))
+            _add_upper_triangle(products[name], delta)
 
     def _recorded(
         self, point: Parameters, samples: Samples, owners: Mapping[str, str]
@@ -397,7 +407,7 @@ class _Sums:
             return recording
 
     def _installed(self, recording: Recording, passes: Gradients) -> Gradients:
-        """Passes with the values of one point in the model, since checkpoints run it again."""
+        """Passes with the values of one of two points in the model: checkpoints run it again."""
         while True:
             with self.function.installed(recording.values):
                 found = next(passes, None)
