@@ -90,8 +90,8 @@ def test_every_paper_is_a_target(fresh):
         assert "claims" not in planned
 
 
-def test_it_looks_for_the_next_job_when_one_ends_and_not_each_second(fresh):
-    said = fresh.succeed("figures/smoke/example2030_fig1.pdf", "--cores", "1", "--verbose")
+def test_it_looks_for_the_next_job_when_one_ends_and_not_each_second(pipeline):
+    said = pipeline.succeed("figures/smoke/example2030_fig1.pdf", "--cores", "1", "--verbose")
     jobs = 3  # two runs and the figure
     assert said.count("Selected jobs:") == jobs
 
