@@ -6,10 +6,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.kernels.jacobian import (
-    Jacobian,
-    top_singular_directions,
-)
+from feature_alignment.gradients import model_function
+from feature_alignment.kernels.jacobian import Jacobian, top_singular_directions
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
@@ -203,6 +201,29 @@ def test_attention_in_checkpoints_is_differentiated_twice(explicit_jacobian):
     found = Jacobian(Toy(checkpointed, layer=linear(4, 4)), x).times(direction)
     rows = explicit_jacobian(Toy(forward, layer=linear(4, 4)), x)[:, :16]
     torch.testing.assert_close(found.flatten(), rows @ direction["layer.weight"].flatten())
+
+
+def test_many_products_put_the_parameters_into_the_model_once(monkeypatch):
+    def checkpointed(m, x):
+        seen.append(m.layer.weight)  # also in backward passes, which run it again
+        return checkpoint(m.layer, x, use_reentrant=False).square()
+
+    seen, model = [], Toy(checkpointed, layer=linear(4, 3))
+    own, jacobian = model.layer.weight, Jacobian(model, draw(5, 4))
+    direction, u, before = {"layer.weight": draw(3, 4)}, draw(5, 3, seed=1), dict(vars(model.layer))
+    alone = jacobian.times(direction), jacobian.transpose_times(u)["layer.weight"]
+    put_back, times = model_function._put_back, []
+    monkeypatch.setattr(model_function, "_put_back", lambda m: times.append(m) or put_back(m))
+    with jacobian.many_products():
+        together = jacobian.times(direction), jacobian.transpose_times(u)["layer.weight"]
+        with Jacobian(nn.Linear(2, 1), torch.ones(1, 2)).many_products():
+            again = jacobian.times(direction)  # another model's values are in place as well
+    assert all(map(torch.equal, alone, together))
+    assert torch.equal(again, alone[0])
+    assert times.count(model) == 2
+    assert all(weight is not own for weight in seen)
+    assert vars(model.layer) == before
+    assert model.layer.weight is own
 
 
 def test_a_constant_second_derivative_is_noticed_among_many_parameters(caplog):

@@ -141,11 +141,12 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 raise ValueError(f"{name}: {getattr(self, name)}; at least {least} is needed.")
         structure = self._structure(interpolation.readout)
         problem = interpolation, targets - outputs, structure, self.tolerance, self.max_iter
-        best = minimise_penalty(*problem)
-        for number in range(1, self.starts):
-            start = self._random_start(structure, best.coefficients, number)
-            found = minimise_penalty(*problem, start)
-            best = found if found.objectives[-1] < best.objectives[-1] else best
+        with interpolation.many_products():
+            best = minimise_penalty(*problem)
+            for number in range(1, self.starts):
+                start = self._random_start(structure, best.coefficients, number)
+                found = minimise_penalty(*problem, start)
+                best = found if found.objectives[-1] < best.objectives[-1] else best
         if not best.converged:
             warnings.warn(
                 f"the objective still falls by more than {self.tolerance:g} of itself in iteration "

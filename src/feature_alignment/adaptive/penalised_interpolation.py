@@ -49,6 +49,7 @@ class Interpolation:
             )
         del kernel
         self._jacobian = Jacobian(model, x)
+        self.many_products = self._jacobian.many_products
         self.outputs = self._jacobian.f  # f_θ₀(x), (n, c)
 
     @property

@@ -1,5 +1,6 @@
 """A model as a function of its parameters and samples, run without leaving a trace in it."""
 
+import operator
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ _WAYS: tuple[_Way, ...] = (
 
 # Models are changed while they run on other values, so one thread at a time.
 _RUNNING = threading.RLock()
+_INSTALLED: list[tuple["ModelFunction", Parameters, bool]] = []  # by the thread that holds it
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,16 @@ class ModelFunction:
 
         All that the model changes is undone. Backward passes belong in here, since checkpointed
         modules run again in them. `differentiable` is whether each use of a parameter must be seen
-        in the autograd graph.
+        in the autograd graph. Where the very same is installed already, nothing is done.
         """
-        with _RUNNING, _put_back(self.model), ExitStack() as stack:
+        with _RUNNING, ExitStack() as stack:
+            same = (self, values, differentiable)
+            if _INSTALLED and all(map(operator.is_, _INSTALLED[-1], same)):
+                yield self._run
+                return
+            stack.enter_context(_put_back(self.model))
+            _INSTALLED.append(same)
+            stack.callback(_INSTALLED.pop)
             by_identity = {id(p): values[name] for name, p in self.model.named_parameters()}
             for module in self.model.modules():
                 for key, parameter in module._parameters.items():

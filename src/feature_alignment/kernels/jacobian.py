@@ -7,7 +7,7 @@ pass serves all products. Parameter vectors are dicts by parameter name, in the 
 
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,6 +96,12 @@ class Jacobian:
         self.samples, self.outputs = self.f.shape
         self.dtype = self.f.dtype
 
+    @contextlib.contextmanager
+    def many_products(self) -> Iterator[None]:
+        """Put the parameters into the model once for all products in here, not for each of them."""
+        with self._function.installed(self._all), differentiable_attention():
+            yield
+
     def times(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Jv: (n, c); names of parameters that are left out stand for zero.
 
@@ -117,7 +123,7 @@ class Jacobian:
         used = [name for name in direction if pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
             return torch.zeros_like(self.f)
-        with self._function.installed(self._all), differentiable_attention():
+        with self.many_products():
             (product,) = torch.autograd.grad(
                 [pulled[name] for name in used],
                 self._weights,
@@ -177,7 +183,7 @@ class Jacobian:
         return self._gradients(weights)
 
     def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
-        with self._function.installed(self._all), differentiable_attention():
+        with self.many_products():
             return leaf_gradients(self._outputs, self._values, weights, create_graph)
 
 

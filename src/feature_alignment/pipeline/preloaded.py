@@ -10,6 +10,8 @@ cluster's node, in conda's) starts by itself, as all do on other systems than Li
 
 import gc
 import importlib
+import inspect
+import io
 import json
 import logging
 import os
@@ -32,9 +34,12 @@ _OFFER = "FEATURE_ALIGNMENT_PRELOADED"
 """The environment variable by which jobs find the server."""
 _THREADS = "OMP_NUM_THREADS"
 """What Snakemake tells each job by its environment; libraries read it as they are imported."""
-_FOR_ALL = ("snakemake.iocontainers", "snakemake.logging", "pandas", "pydantic", "scipy.stats")
+_FOR_ALL = (
+    *("snakemake.iocontainers", "snakemake.logging", "psutil", "scipy.stats"),
+    *("pandas.io.formats.csvs", "pydantic.fields", "pydantic.types"),
+)
 FOR_RUNS = ("torch", "torch._dynamo", *_FOR_ALL, "threadpoolctl")
-FOR_FIGURES = (*_FOR_ALL, "matplotlib.pyplot", "seaborn")
+FOR_FIGURES = (*_FOR_ALL, "matplotlib.figure", "seaborn")
 log = logging.getLogger(__name__)
 _servers: list[subprocess.Popen[bytes]] = []
 _WAITING = 128
@@ -139,6 +144,7 @@ def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one waits for the forks here
     for module in modules:
         importlib.import_module(module)
+    _use_once()
     listener.listen(_WAITING)  # a job that asks before starts by itself
     gc.freeze()  # memory that no fork touches stays shared
     while True:
@@ -150,6 +156,18 @@ def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
             listener.close()
             _work(job)
         job.close()
+
+
+def _use_once() -> None:
+    """Do before the forks what libraries put off until they are used, which each would do anew."""
+    inspect.getmodule(inspect.currentframe())  # maps all files, for which pydantic asks
+    if "matplotlib.figure" in sys.modules:
+        from matplotlib.figure import Figure
+
+        figure = Figure()
+        figure.text(0, 0, "$x$")
+        for kind in ("pdf", "png"):
+            figure.savefig(io.BytesIO(), format=kind)
 
 
 def _work(job: socket.socket) -> None:
