@@ -187,14 +187,13 @@ def test_the_stamp_lies_below_everything_else_within_the_figure(data, width, bre
     axes[0, 0].set_xlabel("iteration")
     panel_letters(axes[0, 0])
     stamp(figure, "preset: smoke", data, "1 seed")
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     text = figure.texts[0].get_text()
     assert text.startswith("preset: smoke   data: ")
     assert text.split() == f"preset: smoke data: {data} 1 seed".split()
     assert text.count("\n") >= breaks
-    renderer = figure.canvas.get_renderer()
-    footer = figure.texts[0].get_window_extent(renderer)
-    label = axes[0, 0].xaxis.label.get_window_extent(renderer)
+    footer = figure.texts[0].get_window_extent()
+    label = axes[0, 0].xaxis.label.get_window_extent()
     assert footer.x0 >= 0
     assert 0 <= footer.y0 < footer.y1 <= label.y0
 

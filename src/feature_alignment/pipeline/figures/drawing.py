@@ -99,7 +99,8 @@ def draw_curve(
     if 1 < seeds < BAND_SEEDS:
         # At a single place a line has no length, and only dots can be seen.
         thin = {**style, "linewidth": THIN, "alpha": 0.5, "marker": "." if single else ""}
-        seaborn.lineplot(**common, units="seed", estimator=None, **thin)
+        for _, one in rows.sort_values(x).groupby("seed"):
+            ax.plot(one[x], one[y], **thin)
     common |= {"errorbar": "sd" if seeds >= BAND_SEEDS else None}
     common |= {"err_style": "bars"} if single else {"err_kws": {"linewidth": 0}}
     seaborn.lineplot(**common, label=label, **style)

@@ -112,12 +112,11 @@ def new_figure(nrows: int, ncols: int, width: float, height: float) -> "tuple[Fi
 
     Applies the style first, lays labels out without overlap, and leaves no pyplot state to close.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     apply_style()
+    # With a canvas of its own, seaborn would render it whole for each heat map.
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.subplots(nrows, ncols, squeeze=False)
 
 
@@ -224,16 +223,10 @@ def show_matrix(
     options = {"xticklabels": False, "yticklabels": False, "square": True, **options}
     options |= {"cbar": label is not None, "annot_kws": {"fontsize": 7}}
     options["cbar_kws"] = {"label": label, "extend": extend, "shrink": 0.8}
-    # seaborn renders the figure at once to measure its labels; the layout must wait for the rest.
-    figure = ax.get_figure(root=True)
-    assert figure is not None, "an axis of no figure"
-    layout = figure.get_layout_engine()
-    figure.set_layout_engine("none")
     ax.grid(False)
     cmap = "PuOr_r" if diverging else "viridis"
     # Rasterized: thousands of cells would make a slow PDF, with hairlines between them.
     seaborn.heatmap(matrix, vmin=vmin, vmax=vmax, cmap=cmap, rasterized=True, ax=ax, **options)
-    figure.set_layout_engine(layout)
     ax.tick_params(length=0, labelrotation=0)
     return cast("QuadMesh", ax.collections[0])
 
