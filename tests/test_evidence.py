@@ -90,7 +90,8 @@ class Made:
         made = self.figures / f"{FIGURE}.provenance.json"
         self.record(made, {"figure": FIGURE}, [self.picture], library=figures_code)
         judged = {"inputs": {f"tables/{FIGURE}.csv": sha256_of(self.table)}}
-        self.record(self.results / "claims.provenance.json", spec, [self.claims], ("c",), **judged)
+        of_claims = self.claims.with_name("claims.provenance.json")
+        self.record(of_claims, spec, [self.claims], ("c",), **judged)
         return self
 
 
@@ -213,6 +214,15 @@ def test_the_crate_names_every_file_and_what_made_them(tool):
     assert run["result"] == {"@id": "quick/"}
     about = json.loads((tool.EVIDENCE / "quick" / "about.json").read_text())
     assert entities[run["instrument"]["@id"]]["version"] == ", ".join(about["commits"])
+
+
+def test_the_command_of_selected_figures_names_them(tool, made):
+    (made.results / "selected").mkdir()
+    made.claims = made.claims.rename(made.results / "selected" / "claims.csv")
+    folder = packed(tool, made.finish())
+    found = tool.all_packed(folder.parent)
+    assert f"--config preset=quick figures={FIGURE}" in tool.crate(found, folder.parent)
+    assert "(preset `quick`): 1 figure, no" in tool.verdicts_page(found, tool.best_verdicts(found))
 
 
 def test_a_changed_file_is_refused(tool, made):

@@ -91,7 +91,9 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         _shrink(figures / f"{figure}.png", partial / "figures")
     runs = pd.DataFrame(_runs(records)).sort_values(["experiment", "point"])
     runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
-    about = json.dumps(_about(made["spec"], records, runs), indent=1, ensure_ascii=False)
+    told = _about(made["spec"], records, runs)
+    told |= {"selected": True} if verdicts.parent.name == "selected" else {}
+    about = json.dumps(told, indent=1, ensure_ascii=False)
     (partial / "about.json").write_text(f"{about}\n", encoding="utf-8")
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
@@ -394,9 +396,22 @@ def _source(packed: Packed) -> str:
     commits = ", ".join(commit[:7] for commit in about["commits"])
     devices = ", ".join(about["devices"])
     return (
-        f"- `{about['name']}` (preset `{about['preset']}`): {len(about['figures'])} figures, "
-        f"{data}; commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
+        f"- `{about['name']}` (preset `{about['preset']}`): {_number(about)}, {data}; "
+        f"commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
     )
+
+
+def _number(about: dict[str, Any]) -> str:
+    """How many figures a result has."""
+    number = len(about["figures"])
+    return f"{number} figure{'s' * (number > 1)}"
+
+
+def _selection(about: dict[str, Any]) -> str:
+    """The settings that make a result, but for where its data are."""
+    selected = about.get("selected")
+    figures = f" figures={','.join(sorted(about['figures']))}" if selected else ""
+    return f"preset={about['preset']}{figures}"
 
 
 def _disagreements(verdicts: pd.DataFrame) -> str:
@@ -514,7 +529,7 @@ def crate(packed: list[Packed], folder: Path) -> str:
             one.folder,
             f"{name}/",
             properties={
-                "name": f"{name}: {len(about['figures'])} figures at preset {about['preset']}",
+                "name": f"{name}: {_number(about)} at preset {about['preset']}",
                 "description": f"Data: {', '.join(data)}.",
             },
         )
@@ -543,7 +558,7 @@ def crate(packed: list[Packed], folder: Path) -> str:
             f"#run-{name}",
             properties={
                 "@type": "CreateAction",
-                "name": f"snakemake --cores all --config preset={about['preset']}",
+                "name": f"snakemake --cores all --config {_selection(about)}",
                 "description": f"{about['run_hours']} hours of runs on {about['devices'][0]}.",
             },
         )
