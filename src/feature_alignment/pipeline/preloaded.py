@@ -161,10 +161,9 @@ def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
 def _use_once() -> None:
     """Do before the forks what libraries put off until they are used, which each would do anew."""
     inspect.getmodule(inspect.currentframe())  # maps all files, for which pydantic asks
-    if "matplotlib.figure" in sys.modules:
-        from matplotlib.figure import Figure
-
-        figure = Figure()
+    drawing: Any = sys.modules.get("matplotlib.figure")
+    if drawing is not None:
+        figure = drawing.Figure()
         figure.text(0, 0, "$x$")
         for kind in ("pdf", "png"):
             figure.savefig(io.BytesIO(), format=kind)
