@@ -26,14 +26,15 @@ if (status := run_forked()) is not None:
 
 
 @pytest.fixture
-def server(tmp_path, monkeypatch):
+def server(tmp_path, monkeypatch, request):
     """A server of this process that has imported a module, as slow as it is rarely imported."""
+    module = getattr(request, "param", "slow")
     (tmp_path / "slow.py").write_text("print('imported', flush=True)\n")
     paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv(OFFER, "{}")
-    start_server(["slow"], threads=1)
+    start_server([module], threads=1)
     process = preloaded._servers.pop()
     place = Path(json.loads(os.environ[OFFER])["socket"])
     deadline = time.monotonic() + 20
@@ -153,6 +154,12 @@ def test_who_is_of_another_environment_or_process_starts_by_itself(server, begin
     offer |= {other: server.pid if other == "from" else "another"}
     running = begin("import os; print(os.getppid())", **{OFFER: json.dumps(offer)})
     assert running.communicate()[0] == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize("server", ["matplotlib.figure"], indirect=True)
+def test_a_fork_has_what_is_imported_when_a_picture_is_written(server, begin):
+    running = begin("print('matplotlib.backends.backend_pdf' in sys.modules)")
+    assert running.communicate()[0] == "True\n"
 
 
 @pytest.mark.parametrize("other", [None, "prefix", "threads", "from", "socket"])
