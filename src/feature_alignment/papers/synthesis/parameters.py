@@ -14,6 +14,10 @@ from feature_alignment.pipeline.parameters import (
     Share,
     by_figure,
 )
+from feature_alignment.training.schedule import geometric
+
+LEAST_MEASURED = 5
+"""Steps of a training that are measured: fewer have no rank correlations of their changes."""
 
 
 class Network(Section):
@@ -61,3 +65,14 @@ class Runs(Parameters, experiment="runs"):
     dataset: Literal["mnist", "cifar10", "shakespeare"] = by_figure("mnist", "Its data.")
     optimizer: Literal["gd", "slo"] = by_figure("gd", "Gradient descent, or SLO.")
     random_label_share: Share = by_figure(0, "Share of the training labels drawn anew.")
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        schedule = geometric(self.steps, self.measure_at.first, self.measure_at.ratio)
+        measured = len({*schedule, self.steps})
+        if measured < LEAST_MEASURED:
+            raise ValueError(
+                f"{measured} measurements in {self.steps} steps; rank correlations along a "
+                f"training need at least {LEAST_MEASURED}: lower measure_at.ratio"
+            )
+        return self

@@ -9,6 +9,7 @@ from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.papers.synthesis.experiments import runs
 from feature_alignment.papers.synthesis.experiments.runs import image_task, run_seed, text_task
 from feature_alignment.papers.synthesis.parameters import Network, Runs
+from feature_alignment.pipeline.parameters import Geometric
 from feature_alignment.pipeline.run import SeedRun
 
 SIZES = {"train_samples": 20, "test_samples": 10, "kernel_samples": 6, "trace_samples": 3}
@@ -18,6 +19,7 @@ PARAMETERS = Runs(
     context=4,
     batch_size=10,
     steps=4,
+    measure_at=Geometric(first=1, ratio=1.4),
     path_points=2,
     precision="float64",
 )
@@ -62,7 +64,7 @@ def test_all_quantities_stand_at_the_same_steps(network, optimizer):
     frame = rows(network=network, optimizer=optimizer)
     whole = frame[frame["layer"] == "all"]
     for metric in ("effective_rank", "label_alignment", "adapted_kernel_alignment", "mean_nfc"):
-        assert whole.loc[whole["metric"] == metric, "step"].tolist() == [0, 2, 3, 4]
+        assert whole.loc[whole["metric"] == metric, "step"].tolist() == [0, 1, 2, 3, 4]
     assert value(frame, "path_complexity", 0) == 0 < value(frame, "path_complexity", 2)
     for metric, sign in (("loss", 1), ("accuracy", -1)):
         test, train = (value(frame, metric, 4, split=split) for split in ("test", "train"))
@@ -75,7 +77,7 @@ def test_all_quantities_stand_at_the_same_steps(network, optimizer):
 
 def test_the_first_step_of_the_path_is_the_updates_length_by_the_features(monkeypatch):
     monkeypatch.setattr(runs, "EPSILON", 0.0)
-    run = seed_run(optimizer="slo", steps=1, measure_at={"first": 1, "ratio": 2})
+    run = seed_run(optimizer="slo")
     task = image_task(run)
     trace = tangent_trace(task.model.eval(), task.splits["train"][0][:3])
     # Without relaxation each of the four layers moves by the rate.
@@ -113,3 +115,9 @@ def test_more_samples_than_there_are_are_refused():
     for key in ("kernel_samples", "trace_samples"):
         with pytest.raises(UserError, match="mlp: 21 samples to measure on, of 20 to train on"):
             PARAMETERS.but(mlp=PARAMETERS.mlp.plain() | {key: 21})
+
+
+def test_a_training_with_too_few_measurements_for_rank_correlations_is_refused():
+    assert PARAMETERS.but(steps=4).steps == 4  # measured at all of 0 to 4
+    with pytest.raises(UserError, match=r"4 measurements in 4 steps; .* lower measure_at\.ratio"):
+        PARAMETERS.but(measure_at={"first": 2, "ratio": 1.4})

@@ -20,7 +20,7 @@ QUANTITIES = {
 RUN = ["point", "network", "optimizer", "random_label_share", "seed"]
 """The columns that tell runs apart."""
 LEAST = 4
-"""Measurements, or runs, that a rank correlation needs."""
+"""Measurements, their changes, or runs, that a rank correlation needs."""
 
 Row = dict[str, Any]
 
