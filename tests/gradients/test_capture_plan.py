@@ -4,7 +4,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.gradients import parameter_gradients
 from feature_alignment.gradients.capture_plan import capture_gradients, plan_capture
+from feature_alignment.gradients.parameter_gradients import joined_deltas
 from feature_alignment.gradients.samples import as_samples
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_trace
@@ -369,6 +371,32 @@ def test_a_single_pair_out_of_order_is_seen(explicit_kernel, assert_same_kernel,
     x[[4, 15]] = x[[15, 4]]  # which once had the same weight by chance
     assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
     assert "one by one" in caplog.text
+
+
+@pytest.mark.parametrize("workspace", [1, 10**9])
+def test_the_steps_of_a_recurrence_are_one_use_without_a_copy(
+    workspace, explicit_kernel, assert_same_kernel, monkeypatch
+):
+    def forward(m, x):
+        h = m.layer(torch.tanh(m.first(x[:, :, None])))  # three positions, then one, then two
+        h = m.layer(torch.tanh(h.sum(1)))
+        return m.last(torch.tanh(m.layer(torch.stack([h, h**2], 1))).sum(1))
+
+    copied = []
+
+    def spied(deltas):
+        joined = joined_deltas(deltas)
+        copied.append(joined.data_ptr() not in [delta.data_ptr() for delta in deltas])
+        alone = torch.cat([delta.transpose(1, 2).clone() for delta in deltas], 1).transpose(1, 2)
+        assert torch.equal(joined, alone)
+        return joined
+
+    monkeypatch.setattr(parameter_gradients, "joined_deltas", spied)
+    model = Toy(forward, first=linear(1, 20), layer=linear(20, 20), last=linear(20, 2))
+    plan = plan_capture(model, X)
+    capture_gradients(plan, as_samples(X, dtype=X.dtype), workspace)
+    assert copied == [False]
+    assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-12)
 
 
 def test_complex_factors_are_conjugated(explicit_kernel, assert_same_kernel):

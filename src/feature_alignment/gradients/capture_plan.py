@@ -33,6 +33,7 @@ from feature_alignment.gradients.capture_probe import (
 )
 from feature_alignment.gradients.checks import refuse_dependent_samples, rounding
 from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
+from feature_alignment.gradients.layer_inputs import VectorInputs
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
@@ -161,14 +162,13 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
     """
     n, c = len(samples), plan.outputs
     spaces: dict[int, torch.Tensor] = {}
-    found: dict[int, list[OperationCall]] = {number: [] for number in plan.held}
+    found: dict[int, list[OperationCall]] = {i: [] for i in plan.calls if i in plan.held}
     formed: dict[str, torch.Tensor] = {}
     chunk = max(2, min(workspace, _AT_ONCE) // max(1, plan.passing_bytes))
     for span in spans(n, chunk) if plan.calls else ():
         with _recorded_as_planned(plan, samples, span) as (recording, calls):
             kept = span.stop - span.start  # half of what is recorded where that is one sample
-            for number in plan.held - spaces.keys():
-                spaces[number] = _space(recording, number, calls[number], n)
+            spaces = spaces or _spaces(recording, plan, calls, n)
             whole = kept == len(recording.f)
             own = {number: space[span] for number, space in spaces.items()} if whole else {}
             for number in plan.held:
@@ -231,10 +231,34 @@ def _recorded_as_planned(
         yield r, calls
 
 
-def _space(recording: Recording, number: int, call: OperationCall, n: int) -> torch.Tensor:
-    metadata = recording.graph.nodes[number]._input_metadata[0]
-    zero = recording.f.new_zeros((), dtype=metadata.dtype)
-    return call.new_signals(call.signal(zero.expand(metadata.shape)), n, recording.f.shape[1])
+def _spaces(
+    recording: Recording, plan: CapturePlan, calls: Mapping[int, OperationCall], n: int
+) -> dict[int, torch.Tensor]:
+    """Space for n samples' signals of the operations that are held.
+
+    Those of a matrix's uses lie side by side, one's positions after the other's, as in a recurrent
+    layer's steps: so their sum is one use of all positions without a copy.
+    """
+    signals: dict[int, torch.Tensor] = {}
+    together: dict[object, list[int]] = {}
+    for number in (number for number in plan.calls if number in plan.held):
+        metadata, call = recording.graph.nodes[number]._input_metadata[0], calls[number]
+        zero = recording.f.new_zeros((), dtype=metadata.dtype)
+        signals[number] = call.signal(zero.expand(metadata.shape))
+        matrix = isinstance(call.inputs, VectorInputs) and (
+            tuple((o.names, id(o.entries)) for o in plan.calls[number].operands.values()),
+            signals[number].shape[2:],
+            signals[number].dtype,
+        )
+        together.setdefault(matrix or number, []).append(number)
+    spaces: dict[int, torch.Tensor] = {}
+    for numbers in together.values():
+        signal, positions = signals[numbers[0]], [signals[number].shape[1] for number in numbers]
+        if len(numbers) > 1:
+            signal = signal[:, :1].expand(-1, sum(positions), -1)
+        space = calls[numbers[0]].new_signals(signal, n, recording.f.shape[1])
+        spaces |= zip(numbers, space.split(positions, 2), strict=True)
+    return spaces
 
 
 def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) -> CapturePlan:

@@ -174,9 +174,27 @@ def merged_uses(uses: Sequence[Gradients]) -> Sequence[Gradients]:
     if len(vectors) < 2:
         return uses
     values = torch.cat([use.inputs.values for use in vectors], dim=1)
-    deltas = torch.cat([use.deltas.transpose(1, 2) for use in vectors], dim=1).transpose(1, 2)
+    deltas = joined_deltas([use.deltas for use in vectors])
     merged = MatrixGradients(VectorInputs(values, vectors[0].inputs.groups), deltas)
     return [merged, *(use for use in uses if not isinstance(use.inputs, VectorInputs))]
+
+
+def joined_deltas(deltas: Sequence[torch.Tensor]) -> torch.Tensor:
+    """δ (n, c, P, k) of several uses, one's positions after another's; no copy if so in memory."""
+    first = deltas[0]
+    place = first.storage_offset()
+    for delta in deltas:
+        alike = delta.stride() == first.stride() and delta.shape[3] == first.shape[3]
+        if not (alike and delta.storage_offset() == place and _storage(delta) == _storage(first)):
+            return torch.cat([delta.transpose(1, 2) for delta in deltas], dim=1).transpose(1, 2)
+        place += delta.shape[2] * delta.stride(2)
+    n, c, _, k = first.shape
+    positions = sum(delta.shape[2] for delta in deltas)
+    return first.as_strided((n, c, positions, k), first.stride())
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def summed_features(uses: Sequence[Gradients], block: int = BLOCK) -> torch.Tensor:
