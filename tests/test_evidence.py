@@ -257,6 +257,11 @@ def test_a_stand_in_has_to_be_named(tool, made):
     assert packed(tool, made, "mnist").is_dir()
 
 
+def test_a_stand_in_that_no_figure_shows_needs_no_name(tool, made):
+    made.changes = [["datasets.celeba.source", "torchvision", "embedded"]]
+    assert packed(tool, made.finish()).is_dir()
+
+
 def test_the_largest_size_that_can_tell_counts(tool, tmp_path):
     for name, verdict in (("quick", "partly"), ("laptop", "reproduced"), ("paper", "not testable")):
         word = "not testable here" if verdict == "not testable" else verdict

@@ -181,6 +181,11 @@ def _check_verdicts(inputs: dict[str, str], results: Path) -> None:
             )
 
 
+def _shown(spec: dict[str, Any]) -> set[str]:
+    """The datasets that the figures show."""
+    return {dataset for made in spec["figures"].values() for dataset, _ in made["datasets"]}
+
+
 def _check_data(spec: dict[str, Any], named: set[str]) -> None:
     replaced = {
         key.split(".")[1]: own
@@ -188,7 +193,7 @@ def _check_data(spec: dict[str, Any], named: set[str]) -> None:
         if key.startswith("datasets.") and key.endswith(".source") and here == "embedded"
     }
     for dataset, own in replaced.items():
-        if dataset not in named:
+        if dataset in _shown(spec) - named:
             raise UserError(
                 f"{dataset}: is a stand-in, where preset {spec['preset']} takes {own}; say "
                 f"--stand-in {dataset} if that is meant."
@@ -246,7 +251,8 @@ def _device(record: dict[str, Any]) -> str:
 def _about(
     spec: dict[str, Any], records: dict[Path, dict[str, Any]], runs: pd.DataFrame
 ) -> dict[str, Any]:
-    every = list(records.values())
+    every, shown = list(records.values()), _shown(spec)
+    data = [record["data"] for record in every if "data" in record]
     return {
         "name": spec["name"],
         "preset": spec["preset"],
@@ -255,7 +261,7 @@ def _about(
             for key, own, here in spec["changes"]
         ],
         "figures": {figure: made["changed"] for figure, made in spec["figures"].items()},
-        "datasets": [_dataset(record["data"]) for record in every if "data" in record],
+        "datasets": [_dataset(told) for told in data if told["name"] in shown],
         "commits": sorted({record["git"]["commit"] for record in every}),
         "versions": every[0]["versions"],
         "devices": sorted(set(runs["device"])),
