@@ -44,12 +44,15 @@ def test_a_job_that_ends_well_writes_everything(fake, tmp_path):
     with open_job(fake, MODULE) as job:
         write_all(job)
         job.seconds_by_part = {"training": 1.23456}
+        job.earlier_seconds = (3600.0, 1800.0)
         assert not (tmp_path / "sub/table.csv").exists()
     assert (tmp_path / "sub/table.csv").read_text() == "x\n"
     record = json.loads((tmp_path / "provenance.json").read_text())
     assert record["spec_sha256"] == spec_hash({"a": 1})
     assert record["peak_memory_mib"] > 1
     assert record["seconds_by_part"] == {"training": 1.235}
+    assert 3600 < record["wall_seconds"] < 3660
+    assert record["cpu_seconds"] > 1800
     assert files_below(tmp_path) == ["job.log", "provenance.json", "spec.json", "sub/table.csv"]
 
 

@@ -142,7 +142,7 @@ def test_trainings_are_told_apart_by_their_names(tmp_path):
 
 def test_checkpoints_are_made_when_they_are_due(tmp_path, monkeypatch):
     now = 0.0
-    time = SimpleNamespace(monotonic=lambda: now)
+    time = SimpleNamespace(monotonic=lambda: now, process_time=lambda: now)
     monkeypatch.setattr("feature_alignment.training.checkpoint.time", time)
     store = Checkpoints(tmp_path, "a", interval=10)
     now = 9.0
@@ -154,6 +154,31 @@ def test_checkpoints_are_made_when_they_are_due(tmp_path, monkeypatch):
     assert store.load("x") == {"a": 1}
     assert store.load("y") is None
     assert [path.name for path in tmp_path.iterdir()] == ["x.pt"]
+
+
+def test_what_attempts_that_were_cut_off_took_is_kept(tmp_path, monkeypatch):
+    elapsed = processor = 0.0
+    time = SimpleNamespace(monotonic=lambda: elapsed, process_time=lambda: processor)
+    monkeypatch.setattr("feature_alignment.training.checkpoint.time", time)
+    first = Checkpoints(tmp_path, "a")
+    elapsed, processor = 9.0, 5.0
+    first.save("seed0", {})
+    elapsed, processor = 20.0, 10.0
+    first.save("training", {})
+    elapsed, processor = 100.0, 0.5  # what followed is lost
+    second = Checkpoints(tmp_path, "a")
+    assert second.earlier == (0.0, 0.0)
+    for name in ("training", "seed0"):
+        second.load(name)
+        assert second.earlier == (20.0, 10.0)
+    elapsed, processor = 103.0, 2.5
+    second.save("training", {})
+    third = Checkpoints(tmp_path, "a")
+    third.load("training")
+    assert third.earlier == (23.0, 12.5)
+    other = Checkpoints(tmp_path, "b")
+    other.load("training")
+    assert other.earlier == (0.0, 0.0)
 
 
 class Harm:
@@ -168,9 +193,12 @@ class Harm:
 
 def test_no_code_of_a_file_is_run(tmp_path):
     store, trace = Checkpoints(tmp_path, "a"), tmp_path / "harm"
-    torch.save({"identity": "a", "content": Harm(trace)}, tmp_path / "x.pt")
-    with pytest.raises(UserError, match=r"x\.pt: no checkpoint that can be read; remove it\."):
-        store.load("x")
+    whole = {"identity": f"a torch {torch.__version__}", "seconds": [1.0, 1.0], "content": 0}
+    odd = [{"content": Harm(trace)}, {"seconds": [1.0]}, {"seconds": ["long", 1.0]}]
+    for part in odd:
+        torch.save(whole | part, tmp_path / "x.pt")
+        with pytest.raises(UserError, match=r"x\.pt: no checkpoint that can be read; remove it\."):
+            store.load("x")
     assert not trace.exists()
     (tmp_path / "y.pt").write_bytes(b"cut off")
     with pytest.raises(UserError, match="remove it"):

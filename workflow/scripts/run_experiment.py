@@ -20,3 +20,4 @@ with open_job(snakemake, *snakemake.params.modules) as job:
         write_result(result, job.output("metrics"), job.output("arrays"))
         job.write_spec()
         job.seconds_by_part = result.seconds
+        job.earlier_seconds = checkpoints.earlier

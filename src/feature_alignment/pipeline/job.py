@@ -51,6 +51,8 @@ class Job:
         input: the rule's named inputs.
         modules: dotted names of the library modules that the job runs.
         seconds_by_part: elapsed time of parts of the job, for the provenance; set by the script.
+        earlier_seconds: elapsed and processor time of attempts that were cut off and that the job
+            went on from; set by the script.
         facts: what else the provenance is to hold; set by the script.
     """
 
@@ -59,6 +61,7 @@ class Job:
         self.input: Any = snakemake.input
         self.modules = modules
         self.seconds_by_part: Mapping[str, float] = {}
+        self.earlier_seconds = (0.0, 0.0)
         self.facts: Mapping[str, Any] = {}
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._started = time.monotonic()
@@ -135,9 +138,10 @@ class Job:
         missing = [name for name in written if not self.output(name).exists()]
         if missing:
             raise RuntimeError(f"the job ended without writing {', '.join(missing)}")
-        elapsed = time.monotonic() - self._started
+        now = (time.monotonic() - self._started, time.process_time())
+        elapsed, processor = (sum(both) for both in zip(now, self.earlier_seconds, strict=True))
         record = self._record or {
-            **provenance(self.spec, self.modules, elapsed, self.seconds_by_part),
+            **provenance(self.spec, self.modules, elapsed, processor, self.seconds_by_part),
             **self.identity(),
             **self.facts,
         }

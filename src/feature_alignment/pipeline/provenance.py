@@ -6,7 +6,6 @@ import platform
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -24,6 +23,7 @@ def provenance(
     spec: Spec,
     modules: list[str],
     wall_seconds: float,
+    cpu_seconds: float,
     seconds_by_part: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What made a result: spec, code, software, machine, and cost in seconds and MiB."""
@@ -47,7 +47,7 @@ def provenance(
         },
         "threads": None if torch is None else torch.get_num_threads(),
         "wall_seconds": round(wall_seconds, 3),
-        "cpu_seconds": round(time.process_time(), 3),
+        "cpu_seconds": round(cpu_seconds, 3),
         "seconds_by_part": {name: round(value, 3) for name, value in seconds_by_part.items()},
         "peak_memory_mib": round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1),
         "peak_gpu_memory_mib": None if gpu_bytes is None else round(gpu_bytes / 2**20, 1),

@@ -39,11 +39,13 @@ class Checkpoints:
     """The saved states of one run, in a folder that holds nothing else.
 
     States that were saved with another identity, as of other settings, code or data, are not used.
-    `interval` is the number of seconds between two checkpoints of a training.
+    `interval` is the number of seconds between two checkpoints of a training. `earlier` are the
+    seconds, elapsed and of the processor, that attempts cut off took up to what was loaded of them.
     """
 
     def __init__(self, folder: Path, identity: str, interval: float = 300.0) -> None:
         self._folder, self._interval, self._last = folder, interval, time.monotonic()
+        self._started, self.earlier = self._last, (0.0, 0.0)
         self._identity = f"{identity} torch {torch.__version__}"
         self._ending = False
 
@@ -61,17 +63,29 @@ class Checkpoints:
         try:
             saved = _unpacked(torch.load(path, map_location="cpu", weights_only=True))
             same = saved["identity"] == self._identity
-        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError) as error:
+            elapsed, processor = map(float, saved["seconds"]) if same else (0.0, 0.0)
+        except (
+            pickle.UnpicklingError,
+            RuntimeError,
+            EOFError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise UserError(f"{path}: no checkpoint that can be read; remove it.") from error
         if not same:
             log.info("%s was saved by other settings, code or data, and is not used", path)
             return None
+        self.earlier = max(self.earlier, (elapsed, processor))
         return saved["content"]
 
     def save(self, name: str, content: Any) -> None:
         """Save under a name, in place of what was there, whole or not at all."""
         packed = io.BytesIO()  # of a full disk `torch.save` would only say that it could not go on
-        torch.save({"identity": self._identity, "content": _packed(content)}, packed)
+        elapsed, processor = self.earlier
+        seconds = [elapsed + time.monotonic() - self._started, processor + time.process_time()]
+        saved = {"identity": self._identity, "seconds": seconds, "content": _packed(content)}
+        torch.save(saved, packed)
         with whole_file(self._folder / f"{name}.pt") as partial:
             partial.write_bytes(packed.getbuffer())
         self._last = time.monotonic()
