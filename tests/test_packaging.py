@@ -1,11 +1,14 @@
 """The wheel works in an empty environment, with no more packages than it says."""
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +53,14 @@ names = {}
 for block in re.findall(r"```python\\n(.*?)```", sys.stdin.read(), re.DOTALL):
     exec(block, names)
 """
+
+
+def test_all_files_name_the_same_version():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    released = re.findall(r"^## (\S+), (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released[0] == (version, str(citation["date-released"]))
+    assert citation["version"] == version
 
 
 class Environment:
