@@ -257,3 +257,17 @@ def test_an_experiment_gives_the_same_numbers_on_the_gpu(
     assert found.arrays.keys() == expected.arrays.keys()
     for name, array in expected.arrays.items():
         np.testing.assert_allclose(found.arrays[name], array, rtol=1e-5, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU; none is emulated here")
+def test_a_gpu_gives_the_same_bytes_twice(experiment, smoke_run):
+    spec, *files = smoke_run(seeds=1)
+    found, again = (run_experiment({**spec, "device": "cuda"}, *files) for _ in range(2))
+    pd.testing.assert_frame_equal(found.metrics, again.metrics, check_exact=True)
+    assert found.arrays.keys() == again.arrays.keys()
+    for name, array in again.arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], array, err_msg=name)
+    expected = run_experiment(spec, *files).metrics
+    settings = [column for column in expected if column != "value"]
+    pd.testing.assert_frame_equal(found.metrics[settings], expected[settings])
