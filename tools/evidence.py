@@ -78,7 +78,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         results, figures = (Path(part).resolve() / name for part in ("results", "figures"))
     made = read_provenance(verdicts.with_name("claims.provenance.json"))
     records = {path: read_provenance(path) for path in _records(results, figures)}
-    _check_code(records)
+    _check_code({**records, verdicts: made})
     _check_verdicts(made["inputs"], results)
     _check_data(made["spec"], set(stand_ins))
     partial = target.with_name(f".{target.name}")
@@ -92,6 +92,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     runs = pd.DataFrame(_runs(records)).sort_values(["experiment", "point"])
     runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
     told = _about(made["spec"], records, runs)
+    told["commits"] = sorted({*told["commits"], made["git"]["commit"]})
     told |= {"selected": True} if verdicts.parent.name == "selected" else {}
     about = json.dumps(told, indent=1, ensure_ascii=False)
     (partial / "about.json").write_text(f"{about}\n", encoding="utf-8")
