@@ -1,5 +1,5 @@
-# `make figures` makes every figure offline; `make test` runs all tests, in as many PROCESSES as there
-# are cores.
+# `make figures` makes every figure offline; `make test` runs all tests, in PROCESSES, else in one more
+# than there are cores.
 # Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
 # config.yaml), CORES.
 
@@ -9,7 +9,7 @@ CORES ?= all
 PROCESSES ?= auto
 BIN := .venv/bin
 # The profile tries the same random examples each time; pytest without it searches for new ones.
-PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadscope --no-loadscope-reorder --hypothesis-profile=ci
+PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
 UV_VERSION := 0.13.8
 
 .PHONY: figures test fast-test portable-test browser lint docs lock clean

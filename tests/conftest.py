@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -20,35 +21,39 @@ papers.__path__.append(str(ROOT / "tests" / "example_paper"))
 sys.path += [str(ROOT / "tests"), str(ROOT / "tools")]  # for `toys` and `tool`
 
 
-SHARING = {f"tests/workflow/test_{name}.py" for name in ("smoke", "reruns", "conda", "slurm")}
-"""The files with tests that look at the finished smoke run."""
-
-
 LONG = (
+    "tests/workflow/test_smoke.py",  # makes the smoke run that others look at
+    "tests/workflow/test_slurm.py",
     "tests/workflow/test_faults.py",
-    "tests/workflow",
+    "tests/zoo/test_models.py",
+    "tests/workflow/test_command_line.py",
+    "tests/papers/test_gpu.py",
+    "tests/workflow/test_conda.py",
     "tests/zoo",
+    "tests/workflow",
     "tests/test_packaging.py",
     "tests/pipeline/test_hostile_config.py",
     "tests/papers/test_",
     "tests/free_probability/test_words.py",
     "tests/papers",
 )
-"""Where the tests take longest, after those that look at the finished smoke run."""
+"""Where the tests take longest."""
 
 
 def pytest_collection_modifyitems(items):
     """The longest first, so that no process has much to do when the others have nothing left."""
-    for item in items:
-        if "finished" in item.fixturenames and _file(item.nodeid) not in SHARING:
-            raise pytest.UsageError(f"{_file(item.nodeid)}: add it to SHARING in {__file__}")
-    items.sort(key=lambda item: _place(_file(item.nodeid)))
+    items.sort(key=lambda item: _place(item.nodeid))
 
 
-def _place(file):
-    if file in SHARING:
-        return -1
-    return next((i for i, start in enumerate(LONG) if file.startswith(start)), len(LONG))
+def _place(name):
+    return next((i for i, start in enumerate(LONG) if name.startswith(start)), len(LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are cores, since tests of a scheduler wait most of their time."""
+    mine = getattr(os, "sched_getaffinity", None)  # where there is one, the cores of this process
+    return (len(mine(0)) if mine else os.cpu_count()) + 1
 
 
 @pytest.hookimpl(wrapper=True)
@@ -60,21 +65,6 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_xdist_make_scheduler(config, log):
-    """With several processes: each file in one of them, and all that share the smoke run in one."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFile(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            return "smoke" if _file(nodeid) in SHARING else _file(nodeid)
-
-    return ByFile(config, log)
-
-
-def _file(nodeid):
-    return nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from feature_alignment.pipeline import preloaded
 from feature_alignment.pipeline.preloaded import FOR_FIGURES, FOR_RUNS, start_server
@@ -71,10 +72,16 @@ class Pipeline:
 
     def copy(self, folder, kind=None):
         """A copy of this one, modification times included, that a test may change."""
-        shutil.copytree(self.folder, folder, symlinks=True)
-        copied = object.__new__(kind or type(self))
-        copied.folder = folder
-        return copied
+        locks = shutil.ignore_patterns("locks")  # of another test that looks at this one
+        shutil.copytree(self.folder, folder, symlinks=True, ignore=locks)
+        return (kind or type(self)).at(folder)
+
+    @classmethod
+    def at(cls, folder):
+        """The pipeline that is in a folder."""
+        found = object.__new__(cls)
+        found.folder = folder
+        return found
 
     def command(self, *arguments):
         """The command line of a run."""
@@ -155,11 +162,23 @@ def pipeline(tmp_path):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory):
-    """The smoke preset, made on two cores as users make it. Tests that change it copy it first."""
-    done = Pipeline(tmp_path_factory.mktemp("two_cores") / "pipeline")
-    done.by_itself = True
-    done.succeed("--cores", "2", *SMOKE)
-    return done
+    """The smoke preset, made on two cores as users make it. Tests that change it copy it first.
+
+    It is made once, by the first of the test runner's processes that needs it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "two_cores"
+    folder, done = place / "pipeline", place / "done"
+    place.mkdir(exist_ok=True)
+    with FileLock(place / "lock"):
+        if not done.exists():
+            made = Pipeline(folder)
+            made.by_itself = True
+            made.succeed("--cores", "2", *SMOKE)
+            done.touch()
+    made = Pipeline.at(folder)
+    made.by_itself = True
+    return made
 
 
 @pytest.fixture(scope="session")

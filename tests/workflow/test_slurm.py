@@ -146,29 +146,7 @@ def assert_goes_on_as(finished, copy):
     assert made.count("heads_share") == 2
 
 
-def test_the_bytes_are_those_of_a_run_without_slurm(
-    over_its_limit, finished, pipeline, root, smoke_plan
-):
-    few_runs = [figure for figure in all_figures() if len(smoke_plan.runs_of(figure)) < 3]
-    chosen = [*few_runs[::10], "example2030_fig1"]
-    pictures = [f"figures/smoke/{figure}.{kind}" for figure in chosen for kind in ("pdf", "png")]
-    tool = [sys.executable, root / "tools/measured.py", finished.folder / "results/smoke"]
-    subprocess.run(tool, cwd=pipeline.folder, check=True)
-    running = Submitting(pipeline, f"figures={','.join(chosen)}")
-    status, printed = running.ends()
-    assert status == 0, printed
-    on_slurm, here = pipeline.results(), finished.results()
-    assert on_slurm.pop("results/smoke/selected/claims.csv")
-    assert set(pictures) <= on_slurm.keys() <= here.keys()
-    assert [name for name in on_slurm if on_slurm[name] != here[name]] == []
-    # Data, pictures and verdicts are made here, and small runs of an experiment in one submission.
-    experiments = [run.parent.name for run in pipeline.folder.glob("results/smoke/runs/*/*")]
-    states = [job["state"] for job in running.jobs()]
-    assert states == ["COMPLETED"] * len(set(experiments))
-    assert len(states) < len(experiments)
-
-
-def test_a_run_waits_for_its_node_and_is_submitted_again_when_cancelled(stalling):
+def test_a_run_waits_for_its_node_and_is_submitted_again_when_cancelled(over_its_limit, stalling):
     node("drain")
     try:
         running = Submitting(stalling("cancelled"), TWO_SEEDS, "--", f"{COIN}/metrics.csv")
@@ -209,6 +187,26 @@ def test_a_run_that_is_given_up_is_told_of_and_goes_on_with_the_next_command(sta
     assert status == 0, printed
     assert again.begun() == ["0", "1", "1", "1"]
     assert_goes_on_as(finished, copy)
+
+
+def test_the_bytes_are_those_of_a_run_without_slurm(finished, pipeline, root, smoke_plan):
+    few_runs = [figure for figure in all_figures() if len(smoke_plan.runs_of(figure)) < 3]
+    chosen = [*few_runs[::10], "example2030_fig1"]
+    pictures = [f"figures/smoke/{figure}.{kind}" for figure in chosen for kind in ("pdf", "png")]
+    tool = [sys.executable, root / "tools/measured.py", finished.folder / "results/smoke"]
+    subprocess.run(tool, cwd=pipeline.folder, check=True)
+    running = Submitting(pipeline, f"figures={','.join(chosen)}")
+    status, printed = running.ends()
+    assert status == 0, printed
+    on_slurm, here = pipeline.results(), finished.results()
+    assert on_slurm.pop("results/smoke/selected/claims.csv")
+    assert set(pictures) <= on_slurm.keys() <= here.keys()
+    assert [name for name in on_slurm if on_slurm[name] != here[name]] == []
+    # Data, pictures and verdicts are made here, and small runs of an experiment in one submission.
+    experiments = [run.parent.name for run in pipeline.folder.glob("results/smoke/runs/*/*")]
+    states = [job["state"] for job in running.jobs()]
+    assert states == ["COMPLETED"] * len(set(experiments))
+    assert len(states) < len(experiments)
 
 
 def test_a_run_over_its_limit_goes_on_with_more_time_and_memory(over_its_limit, finished):

@@ -151,11 +151,11 @@ def test_a_runs_threads_are_its_specs_whatever_the_cores(pipeline_class, tmp_pat
     assert made[0] == made[1]
 
 
-def test_snakemakes_own_report_shows_the_figures_by_paper(finished):
-    done = finished.run(*SMOKE, "--report", "page.html")
+def test_snakemakes_own_report_shows_the_figures_by_paper(finished, tmp_path):
+    file = tmp_path / "page.html"
+    done = finished.run(*SMOKE, "--report", str(file))
     assert done.returncode == 0, done.stdout + done.stderr
-    page = (finished.folder / "page.html").read_text(encoding="utf-8")
-    (finished.folder / "page.html").unlink()
+    page = file.read_text(encoding="utf-8")
     found = json.loads(re.search(r"^ *var categories = (.*);$", page, re.MULTILINE)[1])
     shown = {
         title: sorted(file for files in parts.values() for file in files)
