@@ -12,7 +12,8 @@ transformers (`pip install -e .[zoo]`).
 
 Every measurement is a process of its own, so that memory is its own. Results of all ways are
 compared with each other. `floor` says what ours could take at best. Writes
-benchmarks/tangent_kernel.csv and .md.
+benchmarks/tangent_kernel.csv and .md, or on a GPU (`--device cuda`) tangent_kernel_gpu.csv and .md:
+there seconds are compared, memory is the GPU's, and networks of the published width are added.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import os
 import platform
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +85,11 @@ CASES = [
     Case("TransformerEncoder", 24),
     Case("LSTM", 50),
 ]
+# Where the Jacobians of the other ways fit, into some 25 GB.
+GPU_CASES = [
+    Case("VGG19", 25, 64, (OURS, FUNC, NNGEOMETRY)),
+    Case("ResNet18", 50, 64, (OURS, FUNC, NNGEOMETRY)),
+]
 
 
 def by_ours(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -115,7 +122,7 @@ def by_loop(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     for i in range(len(x)):
         f = model(x[i : i + 1]).flatten()
         if not rows:
-            rows = [torch.empty(len(x) * len(f), p.numel()) for p in parameters]
+            rows = [p.new_empty(len(x) * len(f), p.numel()) for p in parameters]
         for y, output in enumerate(f):
             found = torch.autograd.grad(
                 output, parameters, retain_graph=True, allow_unused=True, materialize_grads=True
@@ -142,7 +149,7 @@ def by_nngeometry(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def _gram(rows: list[torch.Tensor]) -> torch.Tensor:
-    total = torch.zeros(len(rows[0]), len(rows[0]))
+    total = rows[0].new_zeros(len(rows[0]), len(rows[0]))
     for features in rows:
         total += features @ features.T
     return total
@@ -156,28 +163,47 @@ WAYS: dict[str, Callable[[nn.Module, torch.Tensor], torch.Tensor]] = {
 }
 
 
-def problem(case: Case) -> tuple[nn.Module, torch.Tensor]:
+def problem(case: Case, device: str = "cpu") -> tuple[nn.Module, torch.Tensor]:
     """The case's model and inputs."""
     torch.manual_seed(0)
     network = MODELS[case.model]
-    return perturbed(network.build(case.width)), network.draw(case.n)
+    model, x = perturbed(network.build(case.width)), network.draw(case.n)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    return model.to(device), x.to(device)
 
 
-def measure(case: Case, way: str, path: str, threads: int) -> Row:
+def measured_on_gpu(compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, dict[str, float]]:
+    """As `measured`, with the GPU's memory, and all that was started on it awaited."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before, start = torch.cuda.memory_allocated(), time.perf_counter()
+    cpu = time.process_time()
+    result = compute()
+    torch.cuda.synchronize()
+    return result, {
+        "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - cpu,
+        "peak_growth_mb": (torch.cuda.max_memory_allocated() - before) / 1e6,
+    }
+
+
+def measure(case: Case, way: str, path: str, threads: int, device: str) -> Row:
     """Compute one kernel in this process, save it, and tell what it took."""
     torch.set_num_threads(threads)
-    model, x = problem(case)
+    model, x = problem(case, device)
     WAYS[way](model, x[:2])  # the first use of each loads libraries
-    kernel, taken = measured(lambda: WAYS[way](model, x))
-    torch.save(kernel.detach(), path)
+    on = measured if device == "cpu" else measured_on_gpu
+    kernel, taken = on(lambda: WAYS[way](model, x))
+    torch.save(kernel.detach().cpu(), path)
     return taken
 
 
-def measure_floor(case: Case, threads: int) -> Row:
-    """What our kernel takes at best, and the number of parameters."""
+def measure_floor(case: Case, threads: int, device: str) -> Row:
+    """What our kernel takes at best, in CPU seconds and so on a CPU only, and the parameters."""
     torch.set_num_threads(threads)
     model, x = problem(case)
-    return {"parameters": sum(p.numel() for p in model.parameters()), **floor(model, x)}
+    best = floor(model, x) if device == "cpu" else {}
+    return {"parameters": sum(p.numel() for p in model.parameters()), **best}
 
 
 def measure_neural_tangents(case: Case, path: str, python: str, threads: int) -> Row:
@@ -197,10 +223,13 @@ def measure_neural_tangents(case: Case, path: str, python: str, threads: int) ->
     return result
 
 
-def run_case(case: Case, ways: list[str], threads: int, python: str | None) -> list[Row]:
+def run_case(
+    case: Case, ways: list[str], threads: int, python: str | None, device: str
+) -> list[Row]:
     """Measure a case in every way, each in a new process, and compare the kernels."""
-    best = in_new_process(measure_floor, case, threads)
+    best = in_new_process(measure_floor, case, threads, device)
     parameters = best.pop("parameters")
+    compared = "cpu_seconds" if device == "cpu" else "seconds"
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for way in ways:
@@ -211,11 +240,11 @@ def run_case(case: Case, ways: list[str], threads: int, python: str | None) -> l
             if way == NEURAL_TANGENTS:
                 row |= measure_neural_tangents(case, path, python, threads)
             else:
-                row |= in_new_process(measure, case, way, path, threads)
+                row |= in_new_process(measure, case, way, path, threads, device)
             ours, kernel = torch.load(f"{folder}/{OURS}.pt"), torch.load(path)
             row["difference"] = float((kernel - ours).norm() / ours.norm())
-            row["times_ours"] = row["cpu_seconds"] / (rows or [row])[0]["cpu_seconds"]
-            if way == OURS:
+            row["times_ours"] = row[compared] / (rows or [row])[0][compared]
+            if way == OURS and best:
                 row |= best | {"multiple": row["cpu_seconds"] / best["floor_seconds"]}
             rows.append(row)
             print(row, flush=True)
@@ -231,7 +260,7 @@ def missing_packages(python: str | None) -> set[str]:
     return missing if python else missing | {NEURAL_TANGENTS}
 
 
-def versions(threads: int, python: str | None, missing: set[str]) -> str:
+def versions(threads: int, python: str | None, missing: set[str], device: str) -> str:
     """What was run and where, in two sentences."""
     cpu = platform.machine()
     if Path("/proc/cpuinfo").exists():
@@ -247,18 +276,23 @@ def versions(threads: int, python: str | None, missing: set[str]) -> str:
         done = subprocess.run([python, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
         found.append(f"{NEURAL_TANGENTS} {done.stdout.strip()}")
     left_out = f" Not installed, so left out: {', '.join(sorted(missing))}." if missing else ""
+    if device != "cpu":
+        cpu = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}; {cpu}"
     where = f"{cpu}, threads: {threads} on {os.cpu_count()} cores, float32."
     return f"{', '.join(found)}; {where}{left_out}"
 
 
-def table(rows: list[Row], description: str) -> str:
+def table(rows: list[Row], description: str, device: str) -> str:
     """The rows as Markdown."""
+    here, ratio = "process", "CPU seconds, which other load disturbs least"
+    if device != "cpu":
+        here, ratio = "GPU's memory", "seconds"
     lines = [
         "# Time and memory of the tangent kernel",
         "",
         "Made by `python benchmarks/tangent_kernel.py`, which says what it needs. " + description,
-        "Peak memory is the growth of the process. Difference is the relative Frobenius distance",
-        "from our kernel, times ours the ratio of CPU seconds, which other load disturbs least.",
+        f"Peak memory is the growth of the {here}. Difference is the relative Frobenius distance",
+        f"from our kernel, times ours the ratio of {ratio}.",
         "The floor is what ours would take at best, in CPU seconds: a forward pass and c backward",
         "passes, measured, and the fewest multiplications that contract what they give, at the",
         "rate of a large product of matrices; the multiple of it is what ours takes. Load is the",
@@ -286,19 +320,25 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--jax", help="interpreter of an environment with neural-tangents")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--output", type=Path, default=HERE, help="folder of the two tables")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    missing = missing_packages(options.jax)
-    description = versions(options.threads, options.jax, missing)
+    device, on_gpu = options.device, options.device != "cpu"
+    if on_gpu and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no GPU here; leave it out to measure the CPU.")
+    python = None if on_gpu else options.jax
+    missing = missing_packages(python)
+    description = versions(options.threads, python, missing, device)
+    file = options.output / ("tangent_kernel_gpu" if on_gpu else "tangent_kernel")
     rows: list[Row] = []
-    for case in CASES:
+    for case in [*CASES, *GPU_CASES] if on_gpu else CASES:
         if case.model in options.models and MODELS[case.model].package not in missing:
             ways = [way for way in case.ways if way not in missing]
-            rows += run_case(case, ways, options.threads, options.jax)
+            rows += run_case(case, ways, options.threads, python, device)
             # After every case, so that a stopped run is not lost.
-            pd.DataFrame(rows).to_csv(options.output / "tangent_kernel.csv", index=False)
-            (options.output / "tangent_kernel.md").write_text(table(rows, description))
+            pd.DataFrame(rows).to_csv(file.with_suffix(".csv"), index=False)
+            file.with_suffix(".md").write_text(table(rows, description, device))
 
 
 if __name__ == "__main__":

@@ -64,6 +64,47 @@ def test_the_ways_to_the_kernel_agree_and_ours_is_measured_beside_its_floor(
     assert "neural-tangents" in text.split("left out: ")[1].splitlines()[0]
 
 
+def test_on_a_gpu_seconds_are_compared_and_wider_networks_added(script, monkeypatch, tmp_path):
+    module = script("tangent_kernel")
+    cuda = {
+        "is_available": lambda: True,
+        "get_device_name": lambda: "a GPU of the test",
+        "synchronize": lambda: None,
+        "reset_peak_memory_stats": lambda: None,
+        "memory_allocated": lambda: 10**6,
+        "max_memory_allocated": lambda: 4 * 10**6,
+    }
+    for name, function in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, function)
+    on_the_cpu, asked = module.problem, []
+
+    def problem(case, device="cpu"):
+        asked.append(device)
+        return on_the_cpu(case)
+
+    monkeypatch.setattr(module, "problem", problem)
+    monkeypatch.setattr(module, "in_new_process", lambda function, *given: function(*given))
+    monkeypatch.setattr(module, "CASES", [])
+    monkeypatch.setattr(module, "GPU_CASES", [module.Case("MLP", 3, 4)])
+    run(module, monkeypatch, "--device", "cuda", "--output", tmp_path)
+    assert asked == ["cpu", "cuda", "cuda", "cuda"]
+    rows = pd.read_csv(tmp_path / "tangent_kernel_gpu.csv")
+    assert list(rows["way"]) == ["ours", "torch.func", "loop"]
+    assert np.allclose(rows["times_ours"], rows["seconds"] / rows["seconds"][0])
+    assert (rows["peak_growth_mb"] == 3).all()
+    text = (tmp_path / "tangent_kernel_gpu.md").read_text()
+    assert "a GPU of the test" in text
+    assert "times ours the ratio of seconds." in text
+
+
+def test_without_a_gpu_none_is_measured(script, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit):
+        run(script("tangent_kernel"), monkeypatch, "--device", "cuda", "--output", tmp_path)
+    assert "PyTorch sees no GPU here" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["MLP", "VGG19", "ResNet18", "GPT", "TransformerEncoder", "LSTM"])
 def test_networks_have_the_outputs_they_are_listed_with(script, name):
     network = script("networks").MODELS[name]
