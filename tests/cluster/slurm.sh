@@ -86,6 +86,7 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
+MinJobAge=3600
 GresTypes=gpu
 KillWait=2
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,bf_interval=5

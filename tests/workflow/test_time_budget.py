@@ -46,7 +46,7 @@ def test_what_was_cut_off_goes_on_elsewhere_to_the_same_bytes(root, slow, tmp_pa
     pack = tmp_path / "pack.tar.gz"
     budget = ("--cores", "1", "--config", *SETTINGS)
     cut_off = tool(
-        root, slow, "spend", "0.6", "--grace", "15", "--pack", pack, *budget, stall=STALL
+        root, slow, "spend", "1.2", "--grace", "15", "--pack", pack, *budget, stall=STALL
     )
     assert cut_off.returncode == 3, cut_off.stdout + cut_off.stderr
     assert "1 runs of smoke are left" in cut_off.stdout
