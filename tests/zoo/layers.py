@@ -426,6 +426,10 @@ LAYERS = {
         lambda: picture(nn.ConvTranspose2d(4, 6, 3, 2, 1, groups=2)),
         pictures,
     ),
+    "transposed conv, padded by a stride": (
+        lambda: line(nn.ConvTranspose1d(4, 5, 3, dilation=2, output_padding=1, bias=False)),
+        sequences,
+    ),
     "transposed conv 3d": (lambda: solid(nn.ConvTranspose3d(4, 2, 2, 2)), solids),
     "embedding with a padding token": (
         lambda: Own(

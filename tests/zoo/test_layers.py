@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from feature_alignment.gradients.capture_plan import plan_capture
 from zoo.contract import Contract, check_single_samples
 from zoo.layers import LAYERS, USAGES
 from zoo.oracle import Case, prepared
@@ -16,6 +17,27 @@ SLOW = {
     "encoder and decoder",
     "packed sequences",
     "tangent of a network",
+}
+# Some parameter's gradients take a pass of their own for each sample, or for a batch by vmap.
+WITHOUT_RULE = {
+    "addmm and baddbmm",
+    "bilinear",
+    "complex arithmetic",
+    "complex weights held as real ones",
+    "distances to prototypes",
+    "embedding bag",
+    "embedding bag with a flat list",
+    "ensemble by a batched product",
+    "function with its own backward pass",
+    "gather",
+    "one sample at a time",
+    "packed sequences",
+    "samples chosen by a mask and put back",
+    "solution of equations",
+    "transposed conv, padded by a stride",
+    "two samples at a time",
+    "view as complex",
+    "weighted bag",
 }
 
 
@@ -43,7 +65,9 @@ def case(request):
 
 
 class TestLayers(Contract):
-    pass
+    def test_rules(self, case, request):
+        name = request.node.callspec.params["case"]
+        assert bool(plan_capture(case.model, case.x).generic) == (name in WITHOUT_RULE)
 
 
 def test_the_batch_normalisation_of_one_sample():

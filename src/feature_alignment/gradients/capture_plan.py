@@ -215,9 +215,8 @@ def _recorded_as_planned(
     Raises:
         OtherPathError: if it is not as planned.
     """
-    some = list(range(span.start, span.stop))
-    wanted = [name for name in plan.names if name not in plan.generic]
-    with recorded(plan.function, plan.values, samples[some * (1 + (len(some) == 1))], wanted) as r:
+    some = samples[list(range(span.start, span.stop)) * (1 + (span.stop - span.start == 1))]
+    with recorded(plan.function, plan.values, some, plan.names) as r:
         if r.graph.signature != plan.signature:
             raise OtherPathError
         try:
@@ -226,7 +225,7 @@ def _recorded_as_planned(
             raise OtherPathError from error
         for number, call in plan.calls.items():
             for i, operand in call.operands.items():
-                if not operand.holds(r, i in calls[number].transposed):
+                if not operand.holds(r, calls[number].transposed.get(i)):
                     raise OtherPathError
         yield r, calls
 

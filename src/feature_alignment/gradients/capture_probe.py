@@ -24,10 +24,10 @@ from feature_alignment.gradients.graph import (
 )
 from feature_alignment.gradients.model_function import ModelFunction, Parameters
 from feature_alignment.gradients.operation_rules import (
-    RULES,
     OperationCall,
     UnknownUseError,
     first_samples,
+    rule_of,
 )
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
@@ -52,7 +52,7 @@ class Operand:
     derived: bool = False  # whether it is no selection of one parameter's entries
     entries: torch.Tensor | None = None  # the parameter's that it has; None for all in their order
 
-    def holds(self, recording: Recording, transposed: bool) -> bool:
+    def holds(self, recording: Recording, transposed: Sequence[int] | None) -> bool:
         """Whether it has the same entries in another recording."""
         graph, name = recording.graph, self.names[0]
         if self.derived or graph.is_parameter(self.source, name, transposed):
@@ -77,7 +77,10 @@ class CallPlan:
         if graph.shape((number, 0))[self.place.axis] != n * positions:
             raise UnknownUseError
         shapes = {i: graph.shape(operand.source) for i, operand in self.operands.items()}
-        return RULES[graph.names[number]](graph.nodes[number], shapes, self.place)
+        rule = rule_of(graph.nodes[number])
+        if rule is None:
+            raise UnknownUseError
+        return rule(graph.nodes[number], shapes, self.place)
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ def gradients_by_parameter(
             if not operand.derived:
                 parts.setdefault(operand.names[0], []).append(Part([gradients], operand.entries))
             elif recording is not None:
-                pulled = _pulled_back(recording, operand, i in call.transposed, gradients)
+                pulled = _pulled_back(recording, operand, call.transposed.get(i), gradients)
                 for name in [name for name in operand.names if name in names]:
                     parts.setdefault(name, []).append(Part([VectorGradients(pulled[name])]))
     return parts
@@ -255,18 +258,18 @@ class _Border:
     def _explain(
         self, number: int, sources: Mapping[int, Source], place: Place, gradient: torch.Tensor
     ) -> None:
-        if self.graph.names[number] not in RULES or gradient.is_complex():
+        if gradient.is_complex():
             raise UnknownUseError  # rules do not conjugate
         bare = CallPlan(place, {i: Operand(source, ()) for i, source in sources.items()})
         call = bare.call(self.graph, number, _MORE)
-        operands = {i: self._operand(s, i in call.transposed) for i, s in sources.items()}
+        operands = {i: self._operand(s, call.transposed.get(i)) for i, s in sources.items()}
         signal = call.signal(gradient)
         self.signals[number], self.calls[number] = signal[:, None], call
         self.plans[number] = replace(bare, operands=operands)
         held, passed = call.input_numbers() // _MORE, gradient.numel() // _MORE
         self.numbers[number] = held, passed, signal[0].numel()
 
-    def _operand(self, source: Source, transposed: bool) -> Operand:
+    def _operand(self, source: Source, transposed: Sequence[int] | None) -> Operand:
         names, _ = self.graph.leaves_below(source[0])
         operand, leaf = Operand(source, tuple(names)), self.recording.leaves[names[0]]
         if len(names) > 1:
@@ -337,13 +340,17 @@ def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> 
 
 
 def _pulled_back(
-    recording: Recording, operand: Operand, transposed: bool, gradients: Gradients
+    recording: Recording,
+    operand: Operand,
+    transposed: Sequence[int] | None,
+    gradients: Gradients,
 ) -> dict[str, torch.Tensor]:
     """Gradients by the parameters that an operand is made of, from those by it: each (n, c, p)."""
     shape = recording.graph.shape(operand.source)
     found = gradients.features()
     if transposed:
-        rows = found.view(*found.shape[:2], *shape[:-2], shape[-1], shape[-2])
+        *others, d, k = transposed
+        rows = found.view(*found.shape[:2], *others, k, d)
         found = rows.transpose(-1, -2)
     by_operand = found.reshape(-1, *shape)
     edge = recording.graph.edge(operand.source)

@@ -133,9 +133,9 @@ class Graph:
                     waiting.append(source[0])
         return sorted(self.names[i][1:] for i in seen if self.names[i].startswith(":")), seen
 
-    def is_parameter(self, source: Source, name: str, transposed: bool) -> bool:
+    def is_parameter(self, source: Source, name: str, transposed: Sequence[int] | None) -> bool:
         """Whether an output is the parameter itself, or its transpose if it is `transposed`."""
-        if transposed:
+        if transposed is not None:
             below = self.inputs[source[0]]
             if self.names[source[0]] != "TBackward0" or below[0] is None:
                 return False
@@ -163,13 +163,14 @@ def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple
 
 
 def selected_entries(
-    graph: Graph, source: Source, leaf: torch.Tensor, transposed: bool
+    graph: Graph, source: Source, leaf: torch.Tensor, transposed: Sequence[int] | None
 ) -> torch.Tensor | None:
     """Which entry of a parameter each entry of a tensor is, if it is made of these alone.
 
     Views, transposes, slices and lookups of a parameter have each of their entries from one of the
-    parameter's, none twice. A `transposed` tensor's entries are gone through with its last two axes
-    swapped. The result are indices into the flat parameter (p,), or None for any other function.
+    parameter's, none twice. The entries of a `transposed` tensor, seen in this shape, are gone
+    through with its last two axes swapped. The result are indices into the flat parameter (p,), or
+    None for any other function.
     """
     shape = graph.shape(source)
     size = math.prod(shape)
@@ -200,7 +201,7 @@ def is_selection(
     graph: Graph,
     source: Source,
     leaf: torch.Tensor,
-    transposed: bool,
+    transposed: Sequence[int] | None,
     entries: torch.Tensor | None,
 ) -> bool:
     """Whether a tensor is made of these entries of a parameter, None for all in their order."""
@@ -222,10 +223,11 @@ def _pulled_back(
     return found.to_dense().flatten()
 
 
-def _ranks(shape: Sequence[int], transposed: bool) -> torch.Tensor:
+def _ranks(shape: Sequence[int], transposed: Sequence[int] | None) -> torch.Tensor:
     ranks = torch.arange(math.prod(shape))
     if transposed:
-        ranks = ranks.view(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2).flatten()
+        *others, d, k = transposed
+        ranks = ranks.view(*others, k, d).transpose(-1, -2).flatten()
     return ranks
 
 

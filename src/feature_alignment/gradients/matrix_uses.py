@@ -62,8 +62,9 @@ def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
                 continue
             groups = node._saved_groups if convolution else shape[:-2].numel()
             entries = None
-            if not graph.is_parameter(source, name, right):
-                entries = selected_entries(graph, source, recording.leaves[name], right)
+            transposed = shape if right else None
+            if not graph.is_parameter(source, name, transposed):
+                entries = selected_entries(graph, source, recording.leaves[name], transposed)
                 if entries is None:
                     continue
             matrix = tuple(shape) if convolution else tuple(shape[-2:])

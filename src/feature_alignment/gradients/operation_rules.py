@@ -7,7 +7,7 @@ keeps a signal of each of these, and the signals of all outputs give the gradien
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -41,8 +41,8 @@ class OperationCall(ABC):
     # In memory, the signals of all outputs are stacked along a new axis before this one.
     outputs_before = 1
 
-    # Operands that are multiplied as matrices are matrices transposed, (d, k) in place of (k, d).
-    transposed: Collection[int] = ()
+    # Operands whose matrices are (d, k) in place of (k, d), and the shape (…, d, k) of all of one.
+    transposed: Mapping[int, Sequence[int]] = {}
 
     inputs: Inputs | None = None  # a, where an operand's gradient is Σ_t δ_t a_tᵀ
 
@@ -109,7 +109,7 @@ class ProductCall(OperationCall):
             raise UnknownUseError
         (matrix,) = self._matrices or [first + 1]
         self._left = matrix == first
-        self.transposed = () if self._left else (matrix,)
+        self.transposed = {} if self._left else {i: operands[i] for i in self._matrices}
         self._batched = name == "BmmBackward0"
         self._axis = place.axis - self._batched
         if self._axis != (1 if self._left else 0) or (self._left and self._bias):
@@ -148,10 +148,10 @@ class ProductCall(OperationCall):
 
 
 class ConvolutionCall(OperationCall):
-    """Convolutions of inputs (n·images, channels, …), not transposed ones."""
+    """Convolutions of inputs (n·images, channels, …)."""
 
     def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
-        if node._saved_transposed or place.axis != 0 or not set(operands) <= {1, 2}:
+        if place.axis != 0 or not set(operands) <= {1, 2}:
             raise UnknownUseError
         self._operands = operands
         self._place = place
@@ -161,14 +161,18 @@ class ConvolutionCall(OperationCall):
             def per_axis(sizes: Sequence[int]) -> tuple[int, ...]:
                 return tuple(sizes) * (len(kernel) // len(sizes))  # one may stand for all
 
-            self.inputs = PatchInputs(
-                values=_single(place.samples_first(node._saved_input.detach())),
-                kernel=kernel,
-                stride=per_axis(node._saved_stride),
-                dilation=per_axis(node._saved_dilation),
-                padding=per_axis(node._saved_padding),
-                groups=node._saved_groups,
-            )
+            self._window: dict[str, Any] = {
+                "kernel": kernel,
+                "stride": per_axis(node._saved_stride),
+                "dilation": per_axis(node._saved_dilation),
+                "padding": per_axis(node._saved_padding),
+                "groups": node._saved_groups,
+            }
+            a = _single(place.samples_first(node._saved_input.detach()))
+            self.inputs = self._inputs(a, operands[1])
+
+    def _inputs(self, a: torch.Tensor, weight: torch.Size) -> Inputs:
+        return PatchInputs(a, **self._window)
 
     def signal(self, gradient: torch.Tensor) -> torch.Tensor:
         """See `OperationCall`: (n, images, k, …)."""
@@ -182,6 +186,46 @@ class ConvolutionCall(OperationCall):
         if self.inputs is not None:
             found[1] = MatrixGradients(self.inputs, deltas)
         return {i: found[i] for i in self._operands}
+
+
+class TransposedConvolutionCall(ConvolutionCall):
+    """Transposed convolutions, where inputs and gradients change places.
+
+    The weight (d, k/groups, …) has the gradient Σ_t a_t δ_tᵀ, with the input's channels a_t at a
+    position and the patch δ_t of the output's gradient that this position is spread over.
+    """
+
+    def _inputs(self, a: torch.Tensor, weight: torch.Size) -> Inputs:
+        groups = self._window["groups"]
+        self.transposed = {1: (groups, weight[0] // groups, weight[1:].numel())}
+        return VectorInputs(a.flatten(3).transpose(2, 3).flatten(1, 2), groups)
+
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """See `OperationCall`: patches at all positions and sums over the images, (n, p).
+
+        Raises:
+            UnknownUseError: if the patches are not as many as the inputs' positions.
+        """
+        parts, images = [], super().signal(gradient)
+        if self.inputs is not None:
+            patches = PatchInputs(images, **self._window)
+            if patches.positions != self.inputs.positions:
+                raise UnknownUseError  # the output is padded by more than a stride
+            loaded = patches.load_groups(slice(len(patches.values)))
+            parts.append(patches.weight_order(loaded).flatten(1))
+        if 2 in self._operands:
+            parts.append(images.flatten(3).sum((1, 3)))
+        return torch.cat(parts, 1)
+
+    def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
+        """See `OperationCall`: signals (n, c, p)."""
+        found: dict[int, Gradients] = {}
+        if self.inputs is not None:
+            number = signals.shape[2] - (self._operands[2].numel() if 2 in self._operands else 0)
+            deltas = signals[..., :number].unflatten(2, (self.inputs.positions, -1))
+            found[1] = MatrixGradients(self.inputs, deltas)
+            signals = signals[..., number:]
+        return found | ({2: VectorGradients(signals)} if 2 in self._operands else {})
 
 
 class LookupCall(OperationCall):
@@ -280,11 +324,34 @@ class ProductByEntryCall(BroadcastCall):
 
 
 class CopyCall(BroadcastCall):
-    """`add`, `expand`, and `repeat` along axes of one entry: the gradient itself."""
+    """`add` and `expand`: the gradient itself."""
 
     def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
         alpha = getattr(self._node, "_saved_alpha", 1)
         return {i: gradient * alpha if i == 1 and alpha != 1 else gradient for i in self._operands}
+
+
+class RepeatCall(CopyCall):
+    """`repeat` of a tensor once for each sample, as in instance normalisation, or as `CopyCall`."""
+
+    def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
+        shape = node._input_metadata[0].shape
+        self._ndim = len(shape)
+        (first, *others), positions = self._wide(operands[0]), place.before * place.after
+        self._rows = first if first == place.after == positions and place.axis == 0 else 1
+        if self._rows == 1:
+            super().__init__(node, operands, place)
+            return
+        if any(size not in (1, whole) for size, whole in zip(others, shape[1:], strict=True)):
+            raise UnknownUseError
+        self._node, self._place = node, Place(0)
+        self._operands = {0: torch.Size([1, first, *others])}
+        self._ndim += 1
+
+    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
+        """See `OperationCall`: (n, p)."""
+        tiles = gradient if self._rows == 1 else gradient.unflatten(0, (-1, self._rows))
+        return super().signal(tiles)
 
 
 class NormalisationCall(BroadcastCall):
@@ -319,11 +386,20 @@ _KINDS: dict[type[OperationCall], str] = {
     LookupCall: "Embedding Index IndexSelect",
     NormalisationCall: "NativeLayerNorm NativeGroupNorm NativeBatchNorm FusedRmsNorm",
     ProductByEntryCall: "Mul",
-    CopyCall: "Add Expand Repeat",
+    CopyCall: "Add Expand",
+    RepeatCall: "Repeat",
     BroadcastCall: "Addcdiv Addcmul Atan2 Div Maximum Minimum PreluKernel Sub Where",
 }
-RULES = {f"{kind}Backward0": rule for rule, kinds in _KINDS.items() for kind in kinds.split()}
-RULES |= {"LerpBackward1": BroadcastCall, "PowBackward1": BroadcastCall}
+_RULES = {f"{kind}Backward0": rule for rule, kinds in _KINDS.items() for kind in kinds.split()}
+_RULES |= {"LerpBackward1": BroadcastCall, "PowBackward1": BroadcastCall}
+
+
+def rule_of(node: Any) -> type[OperationCall] | None:
+    """The rule for an operation, if there is one."""
+    name = node.name()
+    if name == "ConvolutionBackward0" and node._saved_transposed:
+        return TransposedConvolutionCall
+    return _RULES.get(name)
 
 
 def _normalised(name: str, node: Any, x: torch.Tensor) -> torch.Tensor:
