@@ -1,8 +1,11 @@
 """Jobs that are forked from a process with its imports done; here scripts of their own."""
 
+import contextlib
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -34,7 +37,8 @@ def server(tmp_path, monkeypatch, request):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv(OFFER, "{}")
-    start_server([module], threads=1)
+    with stderr_in(tmp_path / "aside"):
+        start_server([module], threads=1)
     process = preloaded._servers.pop()
     place = Path(json.loads(os.environ[OFFER])["socket"])
     deadline = time.monotonic() + 20
@@ -44,6 +48,20 @@ def server(tmp_path, monkeypatch, request):
     process.stdin.close()
     assert process.wait(20) == 0
     assert not place.parent.exists()
+    assert (tmp_path / "aside").read_text() == ""
+
+
+@contextlib.contextmanager
+def stderr_in(path):
+    """Have processes that are started meanwhile write what is said aside to a file."""
+    own = os.dup(2)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
 
 
 def listening(place):
@@ -146,6 +164,49 @@ def test_what_ends_the_script_ends_its_fork(server, begin, number):
         assert fork.ppid() == server.pid
         running.send_signal(number)
         fork.wait(20)
+
+
+def ask(script, told, sent):
+    """Ask for a fork as `run_forked` does, with output to a file; only a share of it is sent."""
+    asking = socket.socket(socket.AF_UNIX)
+    asking.connect(json.loads(os.environ[OFFER])["socket"])
+    asked = {"script": str(script), "folder": str(script.parent), "path": sys.path}
+    text = json.dumps(asked | {"environment": dict(os.environ)}).encode()
+    if sent is not None:
+        socket.send_fds(asking, [len(text).to_bytes(8)], [told.fileno()] * 2)
+        asking.sendall(text[: int(sent * len(text))])
+    return asking
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"), [(None, False), (0, False), (0.5, False), (1, False), (1, True)]
+)
+def test_who_is_killed_while_it_asks_leaves_nothing(server, begin, tmp_path, sent, read):
+    script, above = tmp_path / "waits.py", psutil.Process(server.pid)
+    script.write_text("import time; time.sleep(60)\n")
+    with (tmp_path / "told").open("w+") as told:
+        for _ in range(5):  # ends before the fork answers, or, if it is read, after
+            asking = ask(script, told, sent)
+            if read:
+                select.select([asking], [], [], 20)
+            asking.close()
+        assert begin("import os; print(os.getppid())").communicate()[0] == f"{server.pid}\n"
+        assert psutil.wait_procs(above.children(), timeout=20)[1] == []
+        told.seek(0)
+        assert told.read() == ""
+
+
+def test_a_server_that_ends_unasked_lets_the_script_start_by_itself(begin, tmp_path, monkeypatch):
+    place = tmp_path / "jobs"
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    offer = {"socket": str(place), "from": os.getpid(), **preloaded._home("1")}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        running = begin("import os; print(os.getppid())", **{OFFER: json.dumps(offer)})
+        select.select([listener], [], [], 20)
+        time.sleep(0.2)  # long enough to have asked, most times
+    assert running.communicate() == (f"{os.getpid()}\n", "")
 
 
 @pytest.mark.parametrize("other", ["prefix", "threads", "from", "socket"])

@@ -134,6 +134,8 @@ def run_forked() -> int | None:
 
                 for number in signals:
                     signal.signal(number, pass_on)
+            except ConnectionError:  # the server has ended before it read all: nothing has begun
+                return None
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
             return int(answers.readline() or _KILLED)
@@ -173,17 +175,12 @@ def _work(job: socket.socket) -> None:
     """Be the job that has asked, to the end of this process."""
     status = 1
     try:
-        length, files, _, _ = socket.recv_fds(job, 8, 2)
-        with job.makefile("rb") as stream:
-            asked = json.loads(stream.read(int.from_bytes(length)))
-        for number, file in enumerate(files, start=1):
-            os.dup2(file, number)
-            os.close(file)
-        _become(asked)
-        job.sendall(f"{os.getpid()}\n".encode())
+        script = _begin(job)
         threading.Thread(target=_end_with, args=[job], daemon=True).start()
-        runpy.run_path(asked["script"], run_name="__main__")
+        runpy.run_path(script, run_name="__main__")
         status = 0
+    except _NobodyWaitsError:
+        status = _KILLED
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
@@ -196,6 +193,39 @@ def _work(job: socket.socket) -> None:
             sys.stderr.flush()
             job.sendall(f"{status}\n".encode())
         os._exit(status)
+
+
+class _NobodyWaitsError(Exception):
+    """The process that has asked was killed meanwhile."""
+
+
+def _begin(job: socket.socket) -> str:
+    """Take the place of the process that asks, and tell it.
+
+    Returns:
+        The script's path.
+
+    Raises:
+        _NobodyWaitsError: If that process has ended meanwhile.
+    """
+    try:
+        length, files, _, _ = socket.recv_fds(job, 8, 2)
+        with job.makefile("rb") as stream:
+            text = stream.read(size := int.from_bytes(length))
+    except ConnectionError as error:
+        raise _NobodyWaitsError from error
+    if not files or len(text) < size:
+        raise _NobodyWaitsError
+    for number, file in enumerate(files, start=1):
+        os.dup2(file, number)
+        os.close(file)
+    asked = json.loads(text)
+    _become(asked)
+    try:
+        job.sendall(f"{os.getpid()}\n".encode())
+    except ConnectionError as error:
+        raise _NobodyWaitsError from error
+    return asked["script"]
 
 
 def _become(asked: Mapping[str, Any]) -> None:
@@ -212,8 +242,9 @@ def _become(asked: Mapping[str, Any]) -> None:
 
 def _end_with(job: socket.socket) -> None:
     """Wait until the process that has asked ends, and end with it."""
-    while job.recv(1):
-        pass
+    with suppress(ConnectionError):  # it ended before it read what it was told
+        while job.recv(1):
+            pass
     os.kill(os.getpid(), signal.SIGKILL)
 
 
