@@ -94,3 +94,14 @@ def test_a_layer_that_is_used_twice_is_refused():
     network = nn.Sequential(nn.Linear(3, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 2))
     with pytest.raises(ValueError, match="used twice"):
         TangentModel(network, "linearised")
+
+
+@pytest.mark.parametrize("mode", ["linearised", "factorised"])
+def test_signals_of_the_beginning_serve_every_later_moment(mode):
+    network, x = build("cnn")
+    model = TangentModel(network, mode)
+    signals = model.signals(x)
+    torch.testing.assert_close(model.from_signals(signals), network(x))
+    randomise(model)
+    assert torch.equal(model.from_signals(signals), model(x))
+    assert not torch.equal(model(x), network(x))

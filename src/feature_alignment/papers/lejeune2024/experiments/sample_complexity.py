@@ -5,8 +5,9 @@ Source: lejeune2024, earlier version, Figure 4, and released code.
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,24 @@ class _Course:
         self.seconds = Counter(state["seconds"])
 
 
+def _test_outputs(model: nn.Module, images: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Function that gives the outputs at the model's weights of the moment.
+
+    Most time goes into it. What a tangent model's network does with the images stays in memory:
+    1.8 GB for 10,000 images and the CNN of width 16.
+    """
+    if not isinstance(model, TangentModel):
+        return partial(outputs_in_chunks, model, images, CHUNK)
+    with torch.no_grad():
+        kept = [model.signals(part) for part in images.split(CHUNK)]
+
+    @torch.no_grad()
+    def outputs() -> torch.Tensor:
+        return torch.cat([model.from_signals(signals) for signals in kept])
+
+    return outputs
+
+
 def _train_on(
     run: SeedRun[SampleComplexity], n: int, data: Samples, test: Samples, result: SeedResult
 ) -> None:
@@ -141,6 +160,7 @@ def _train_on(
     parts = {"model": model, "optimizer": optimizer, "course": course}
     if checkpoint is not None:
         progress.start_after(checkpoint.restore(parts))
+    outputs = _test_outputs(model, test[0])
     while not course.ended(p):
         if p.sampling == "redrawn":
             chosen = torch.randperm(len(x), generator=draws)[:n]
@@ -159,7 +179,7 @@ def _train_on(
         )
         course.seconds.update(recorder.seconds)
         begin = time.monotonic()
-        right = outputs_in_chunks(model, test[0], CHUNK).argmax(dim=1) == test[1]
+        right = outputs().argmax(dim=1) == test[1]
         course.errors.append(1 - float(right.double().mean()))
         course.seconds.update(evaluating=time.monotonic() - begin)  # pyright: ignore[reportCallIssue, reportArgumentType]: counters count floats, too
         epochs = len(course.errors)
