@@ -5,8 +5,10 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from filelock import FileLock
@@ -54,9 +56,11 @@ class Pipeline:
 
     Attributes:
         by_itself: Snakemake imports everything itself, and starts its own server for its jobs.
+        variables: What a run's environment has in place of this one's.
     """
 
     by_itself = False
+    variables: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, folder):
         self.folder = folder
@@ -89,7 +93,7 @@ class Pipeline:
 
     def environment(self):
         """The environment of a run: matplotlib and Python caches stay in the copy."""
-        return {**os.environ, "XDG_CACHE_HOME": str(self.folder / ".cache")}
+        return {**os.environ, "XDG_CACHE_HOME": str(self.folder / ".cache"), **self.variables}
 
     def offer(self):
         """What is added to the environment of a Snakemake whose jobs need not be by themselves."""

@@ -1,4 +1,7 @@
-"""The pipeline through --use-conda itself, with a stand-in that builds what the env files list."""
+"""The pipeline through --use-conda itself, with a stand-in that builds what the env files list.
+
+Some figures of it; `python -m tests.workflow.whole_conda` makes all.
+"""
 
 import importlib.util
 import os
@@ -38,15 +41,9 @@ def chosen(smoke_plan):
 def through_conda(tmp_path_factory, pipeline_class, stand_in, chosen):
     """What was chosen of each paper, made in the environments of its rules, and judged."""
     folder = tmp_path_factory.mktemp("conda")
-    path = os.pathsep.join([str(stand_in.install(folder / "prefix")), os.environ["PATH"]])
-
-    class Conda(pipeline_class):
-        by_itself = True
-
-        def environment(self):
-            return {**super().environment(), "PATH": path}
-
-    copy = Conda(folder / "pipeline")
+    copy, command = pipeline_class(folder / "pipeline"), stand_in.install(folder / "prefix")
+    copy.by_itself = True
+    copy.variables = {"PATH": os.pathsep.join([str(command), os.environ["PATH"]])}
     figures, runs = chosen
     copy.succeed("all", *runs, *SMOKE, f"figures={','.join(figures)}")
     return copy

@@ -75,16 +75,11 @@ def on_kubernetes(root, tmp_path, pipeline_class):
     pinned = ["--constraint", str(root / "requirements.lock")]
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", *where, *pinned, *packages]
     subprocess.run(install, check=True)
-
-    class OnKubernetes(pipeline_class):
-        by_itself = True
-
-        def environment(self):
-            own = super().environment()
-            paths = [str(tmp_path / "plugins"), *filter(None, [own.get("PYTHONPATH")])]
-            return {**own, "PYTHONPATH": os.pathsep.join(paths)}
-
-    return OnKubernetes(tmp_path / "pipeline")
+    copy = pipeline_class(tmp_path / "pipeline")
+    copy.by_itself = True
+    paths = [str(tmp_path / "plugins"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    copy.variables = {"PYTHONPATH": os.pathsep.join(paths)}
+    return copy
 
 
 @pytest.mark.slow
