@@ -207,6 +207,22 @@ def _parts(plan: Plan, run: Run) -> Iterator[Path]:
         yield from sorted((folder / SCRATCH).glob("*.pt"))
 
 
+def _unpack(archive: tarfile.TarFile, folder: Path) -> None:
+    """The files of a pack; `filter="data"` would do, but Python has it from 3.11.4 on only.
+
+    Raises:
+        TarError: for a member that leads out of the folder, or is neither a file nor a folder.
+    """
+    for member in archive:
+        place = (folder / member.name).resolve()
+        if not place.is_relative_to(folder) or not (member.isdir() or member.isfile()):
+            raise tarfile.TarError(f"{member.name} is no file of its own folder")
+        content = archive.extractfile(member)
+        if content is not None:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content.read())
+
+
 def merge_runs(options: argparse.Namespace) -> None:
     """Put packed runs into their places, all that can be used; those finished here stay.
 
@@ -221,7 +237,7 @@ def merge_runs(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=root.parent) as unpacked:
         try:
             with tarfile.open(options.file) as archive:
-                archive.extractall(unpacked, filter="data")
+                _unpack(archive, Path(unpacked).resolve())
         except (OSError, tarfile.TarError) as error:
             why = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise UserError(f"{options.file}: no pack of runs that can be read: {why}.") from error
