@@ -1,12 +1,13 @@
 """Inputs of matrix-shaped parameters at every position: vectors, patches of images, tokens."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
 
 
-class _ByPosition:
+class _ByPosition(ABC):
     """Inputs a of a matrix-shaped parameter at every position, for n samples: see `Inputs`.
 
     The methods are those of inputs that are loaded as vectors (b, P, d).
@@ -18,6 +19,14 @@ class _ByPosition:
     def positions(self) -> int:
         """P."""
         return self.values.shape[1]
+
+    @abstractmethod
+    def load_groups(self, groups: slice, samples: slice) -> torch.Tensor:
+        """What the methods take of some groups, side by side: (b, P, groups, …)."""
+
+    def load(self, group: int, samples: slice) -> torch.Tensor:
+        """What the methods take: (b, P, …)."""
+        return self.load_groups(slice(group, group + 1), samples)[:, :, 0]
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """Inner products a_it·a_js of loaded inputs: (b, P, …), (b₂, P₂, …) → (b·P, b₂·P₂)."""
@@ -61,13 +70,9 @@ class VectorInputs(_ByPosition):
         """d, the length of an input."""
         return self.values.shape[2] // self.groups
 
-    def load(self, group: int, samples: slice) -> torch.Tensor:
-        """What the methods take: (b, P, d)."""
-        return self.values[samples, :, group * self.columns : (group + 1) * self.columns]
-
-    def load_groups(self, samples: slice) -> torch.Tensor:
-        """Inputs of all groups side by side: (b, P, groups, d)."""
-        return self.values[samples].unflatten(2, (self.groups, -1))
+    def load_groups(self, groups: slice, samples: slice) -> torch.Tensor:
+        """Inputs of some groups side by side: (b, P, groups, d)."""
+        return self.values[samples].unflatten(2, (self.groups, -1))[:, :, groups]
 
 
 @dataclass(frozen=True)
@@ -99,21 +104,11 @@ class PatchInputs(_ByPosition):
         """d, the entries of one group's patch."""
         return self.values.shape[2] // self.groups * torch.Size(self.kernel).numel()
 
-    def load(self, group: int, samples: slice) -> torch.Tensor:
-        """What the methods take: patches (b, P, d)."""
-        channels = self.values.shape[2] // self.groups
-        return self._patches(self.values[samples, :, group * channels : (group + 1) * channels])
-
-    def load_groups(self, samples: slice) -> torch.Tensor:
-        """Patches of all groups side by side: (b, P, groups, d)."""
-        a = self._patches(self.values[samples])
-        window = torch.Size(self.kernel).numel()
-        return a.unflatten(2, (window, self.groups, -1)).transpose(2, 3).flatten(3)
-
-    def _patches(self, a: torch.Tensor) -> torch.Tensor:
-        """Patches (b, P, window · channels) of images (b, images, channels, …)."""
-        images, channels = a.shape[1:3]
-        a = a.flatten(0, 1)
+    def load_groups(self, groups: slice, samples: slice) -> torch.Tensor:
+        """Patches of some groups side by side: (b, P, groups, d)."""
+        a = self.values[samples].unflatten(2, (self.groups, -1))[:, :, groups]
+        images, number, channels = a.shape[1:4]
+        a = a.flatten(2, 3).flatten(0, 1)
         if any(self.padding):
             a = F.pad(a, [size for size in reversed(self.padding) for _ in range(2)])
         a = a.movedim(1, -1).contiguous()  # (b·images, …, channels)
@@ -121,8 +116,9 @@ class PatchInputs(_ByPosition):
             span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
             a = a.unfold(axis + 1, span, self.stride[axis])[..., :: self.dilation[axis]]
         a = a.movedim(1 + len(self.kernel), -1)  # (b·images, positions…, window…, channels)
-        width = torch.Size(self.kernel).numel() * channels
-        return a.reshape(a.shape[0] // images, -1, width)
+        window = torch.Size(self.kernel).numel()
+        a = a.reshape(a.shape[0] // images, -1, window * number * channels)
+        return a.unflatten(2, (window, number, channels)).transpose(2, 3).flatten(3)
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
         """Gradient rows with channels first, as in the weight."""
@@ -142,9 +138,9 @@ class TokenInputs(_ByPosition):
     columns: int  # k, the embedding's width
     groups: int = 1
 
-    def load(self, group: int, samples: slice) -> torch.Tensor:
-        """What the methods take: tokens (b, P)."""
-        return self.values[samples]
+    def load_groups(self, groups: slice, samples: slice) -> torch.Tensor:
+        """What the methods take, of the only group: tokens (b, P, 1)."""
+        return self.values[samples, :, None]
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """True where the tokens are equal."""

@@ -61,11 +61,12 @@ class ModelFunction:
             if _INSTALLED and all(map(operator.is_, _INSTALLED[-1], same)):
                 yield self._run
                 return
-            stack.enter_context(_put_back(self.model))
+            modules = list(self.model.modules())
+            stack.enter_context(_put_back(modules))
             _INSTALLED.append(same)
             stack.callback(_INSTALLED.pop)
             by_identity = {id(p): values[name] for name, p in self.model.named_parameters()}
-            for module in self.model.modules():
+            for module in modules:
                 for key, parameter in module._parameters.items():
                     if parameter is not None:
                         module._parameters[key] = by_identity[id(parameter)]  # pyright: ignore
@@ -81,7 +82,7 @@ class ModelFunction:
                         for at in value if isinstance(value, dict) else range(len(value)):
                             value[at] = _other(value[at], by_identity)
             if differentiable:
-                stack.enter_context(_without_fused_recurrence(self.model))
+                stack.enter_context(_without_fused_recurrence(modules))
             stack.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
             mha.set_fastpath_enabled(False)
             stack.callback(setattr, parametrize, "_cache_enabled", parametrize._cache_enabled)
@@ -279,10 +280,10 @@ def _entries(returned: Any) -> Sequence[Any]:
 
 
 @contextmanager
-def _put_back(model: nn.Module) -> Iterator[None]:
+def _put_back(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Undo what happens to the modules' attributes in here, lists and dictionaries included."""
     kept = []
-    for module in model.modules():
+    for module in modules:
         attributes = dict(module.__dict__)
         contents = [(v, v.copy()) for v in attributes.values() if isinstance(v, dict | list)]
         kept.append((module, attributes, contents))
@@ -298,9 +299,9 @@ def _put_back(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _without_fused_recurrence(model: nn.Module) -> Iterator[None]:
+def _without_fused_recurrence(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Recurrent layers step by step, since the fused ones hide how their parameters are used."""
-    recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    recurrent = [module for module in modules if isinstance(module, nn.RNNBase)]
     if not recurrent:
         yield
         return

@@ -211,7 +211,7 @@ class TransposedConvolutionCall(ConvolutionCall):
             patches = PatchInputs(images, **self._window)
             if patches.positions != self.inputs.positions:
                 raise UnknownUseError  # the output is padded by more than a stride
-            loaded = patches.load_groups(slice(len(patches.values)))
+            loaded = patches.load_groups(slice(None), slice(None))
             parts.append(patches.weight_order(loaded).flatten(1))
         if 2 in self._operands:
             parts.append(images.flatten(3).sum((1, 3)))

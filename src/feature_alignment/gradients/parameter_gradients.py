@@ -59,21 +59,27 @@ class MatrixGradients:
 
     def features(self, block: int = BLOCK) -> torch.Tensor:
         """The gradients themselves, entries in the parameter's order: (n, c, p)."""
-        if isinstance(self.inputs, VectorInputs | PatchInputs) and self.inputs.groups > 1:
-            return self._grouped_features(self.inputs, block)
+        if self.inputs.groups > 1:
+            found = self.of_groups(slice(0, self.inputs.groups), block)
+            return self.inputs.weight_order(found).flatten(2)
         found = self.deltas.new_empty(*self.deltas.shape[:2], self.rows, self.inputs.columns)
         self.add_gradient_rows(found, 0, slice(0, self.rows), 0, block)
         return self.inputs.weight_order(found).flatten(2)
 
-    def _grouped_features(self, inputs: VectorInputs | PatchInputs, block: int) -> torch.Tensor:
-        """All groups at once: many of them are small, as in depthwise convolutions."""
-        deltas = self.deltas.unflatten(3, (inputs.groups, -1))
-        loaded = inputs.positions * inputs.columns * inputs.groups
+    def of_groups(self, groups: slice, block: int = BLOCK) -> torch.Tensor:
+        """The gradients of some groups, rows in the order of patches: (n, c, groups, k, d).
+
+        All at once: many of them are small, as in depthwise convolutions.
+        """
+        deltas = self.deltas.unflatten(3, (self.inputs.groups, -1))[:, :, :, groups]
+        loaded = self.inputs.positions * self.inputs.columns * deltas.shape[3]
         found = [
-            torch.einsum("nctgk,ntgd->ncgkd", deltas[samples], inputs.load_groups(samples))
+            torch.einsum(
+                "nctgk,ntgd->ncgkd", deltas[samples], self.inputs.load_groups(groups, samples)
+            )
             for samples in spans(len(deltas), max(1, min(block, BLOCK) // loaded))
         ]
-        return inputs.weight_order(torch.cat(found)).flatten(2)
+        return torch.cat(found)
 
     def without_silent_positions(self) -> "MatrixGradients":
         """The same gradients of vector inputs without positions where δ is zero throughout.

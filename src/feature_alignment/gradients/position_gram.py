@@ -10,6 +10,8 @@ carrying    Σ_s (a_it·a_js) δ_jy's first, then its product with δ_iyt: n²P(
 gradients   the gradients a few rows of the weight at a time: ncPkd + n²c²kd. Best for many.
 """
 
+import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -21,12 +23,16 @@ from feature_alignment.gradients.parameter_gradients import MatrixGradients
 
 FORMS = ("pairs", "carrying", "gradients")
 
-# Multiplications that take as long as moving one number to memory and back, and the slowness of
-# products with c rows and columns only: measured on two CPU cores.
+# Multiplications that take as long as moving one number to memory and back, the slowness of
+# products with c rows and columns only, and multiplications that take as long as one round of a
+# loop: measured on CPU cores of two kinds.
 _MOVE = 40
 _NARROW = 4
+_ROUND = 3e6
 
 _SLICE = 2**22  # numbers in one slice of gradients: memory of this size is soon used again
+
+_FEW_PAIRS = 16  # pairs of positions that are added one by one
 
 
 def add_position_gram(
@@ -103,12 +109,13 @@ def form_costs(
     sides = n if symmetric else n + n2
     width, compared = (d, 1) if tokens else (k, d)
     similarity = t * s * (compared + _MOVE)
-    pairs = similarity + c**2 * t * s * (width + _MOVE * (t * s > 1))
+    # Many pairs of positions are summed across memory, which is slower.
+    pairs = similarity + c**2 * t * s * (width + _MOVE * (2 if t * s <= _FEW_PAIRS else 4))
     carrying = similarity + c * t * width * (s + _MOVE + _NARROW * c)
     forming = sides * c * k * d * (t + _MOVE)
     return {
-        "pairs": share * groups * n * n2 * pairs,
-        "carrying": share * groups * n * n2 * carrying,
+        "pairs": groups * (share * n * n2 * pairs + _ROUND * min(t * s, _FEW_PAIRS)),
+        "carrying": groups * (share * n * n2 * carrying + _ROUND * n2),
         "gradients": groups * (forming + share * n * n2 * c**2 * k * d),
     }
 
@@ -123,18 +130,27 @@ def add_gradient_gram(
 ) -> None:
     """Add the Gram matrix of a weight's gradients, summed over uses of the weight, to `out`.
 
-    A few rows of the weight at a time, for all samples. `first` and `second` are the same uses for
-    the rows' and the columns' samples; the rest is as for `add_position_gram`.
+    A few groups or rows of the weight at a time, for all samples. `first` and `second` are the same
+    uses for the rows' and the columns' samples; the rest is as for `add_position_gram`.
     """
-    columns, rows = first[0].inputs.columns, first[0].rows
+    columns, rows, groups = first[0].inputs.columns, first[0].rows, first[0].inputs.groups
     held = out.shape[0] if symmetric else sum(out.shape)
-    step = math.ceil(rows / math.ceil(rows * held * columns / max(1, min(workspace // 2, _SLICE))))
-    step = min(step, rows)  # slices of equal size
     sides = [first] if symmetric else [first, second]
+    room = min(workspace // 2, _SLICE)
+    if groups > 1 and 2 * rows * held * columns <= room:
+        for span in spans(groups, room // (rows * held * columns)):
+            found = [
+                functools.reduce(torch.add, (use.of_groups(span, workspace // 4) for use in uses))
+                for uses in sides
+            ]
+            add_feature_gram(out, found[0], found[-1], symmetric)
+        return
+    step = math.ceil(rows / math.ceil(rows * held * columns / max(1, room)))
+    step = min(step, rows)  # slices of equal size
     spaces = [
         use[0].deltas.new_empty(use[0].deltas[:, :, 0, 0].numel() * step * columns) for use in sides
     ]
-    for group in range(first[0].inputs.groups):
+    for group in range(groups):
         for span in spans(rows, step):
             found = []
             for uses, space in zip(sides, spaces, strict=True):
@@ -175,19 +191,28 @@ def _add_by_pairs(
 ) -> None:
     n, c, t, _ = first.deltas.shape
     n2, _, s, _ = second.deltas.shape
-    side = max(1, min(workspace // 2, BLOCK // 2) // (n2 * s * c * c * t))
+    pairs = t * s if t * s > _FEW_PAIRS else 1  # at a time
+    side = max(1, min(workspace // 2, BLOCK // 2) // (n2 * c * c * pairs))
+    side = min(side, math.ceil(n / 4)) if symmetric else side  # to leave out what is mirrored
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
             a, delta = first.inputs.load(group, rows), first.signal(group, rows)
             columns = slice(0, rows.stop if symmetric else n2)
             a2, delta2 = second.inputs.load(group, columns), second.signal(group, columns)
+            if pairs == 1:
+                block = out[rows.start * c : rows.stop * c, : len(a2) * c]
+                block = block.unflatten(0, (-1, c)).unflatten(2, (-1, c))
+                for at, at2 in itertools.product(range(t), range(s)):
+                    mine, other = delta[:, :, at].flatten(0, 1), delta2[:, :, at2].flatten(0, 1)
+                    products = (mine @ other.T).view(block.shape)
+                    alike = _similarity(first, a[:, [at]], a2[:, [at2]], bias, products.dtype)
+                    block.addcmul_(products, alike[:, None, :, None])
+                continue
             products = delta.flatten(0, 2) @ delta2.flatten(0, 2).T
             products = products.view(len(a), c, t, len(a2), c, s)
             similarity = _similarity(first, a, a2, bias, products.dtype)
             products *= similarity.view(len(a), 1, t, len(a2), 1, s)
-            if t * s > 1:
-                products = products.sum((2, 5))
-            found = products.view(len(a) * c, -1)
+            found = products.sum((2, 5)).view(len(a) * c, -1)
             out[rows.start * c : rows.stop * c, : found.shape[1]] += found
 
 
