@@ -205,6 +205,41 @@ def test_a_changed_or_dirty_multiverse_is_refused(tool, multiverse):
         tool.pack_multiverse("quick", multiverse.at, folder)
 
 
+def test_a_result_made_again_tells_the_verdicts_that_differ(tool, tmp_path):
+    def made(folder, verdict, **machine):
+        found = Made(tmp_path / folder, verdict=verdict)
+        record = found.record
+        machine = {"machine": {"processor": "abacus", "device": "cpu", **machine}}
+        found.record = lambda *given, **facts: record(*given, **machine, **facts)
+        return found.finish()
+
+    first = made("first", "reproduced")
+    with pytest.raises(UserError, match=r"holds no packed result; pack quick first\."):
+        tool.confirm("quick", first.at, first.at / "evidence" / "quick")
+    folder = packed(tool, first)
+    same, other = made("same", "reproduced"), made("other", "partly", instructions="AVX2")
+    assert tool.confirm("quick", same.at, folder) == {}
+    differ = {"example2030.fig1.a": ["reproduced", "partly"]}
+    for _ in range(2):  # the same machine's is replaced
+        assert tool.confirm("quick", other.at, folder) == differ
+    told = json.loads((folder / tool.AGAIN).read_text())
+    assert [one["devices"] for one in told] == [["abacus"], ["abacus (AVX2)"]]
+    assert [one["verdicts_that_differ"] for one in told] == [{}, differ]
+    page = tool.verdicts_page([tool.Packed(folder)], tool.best_verdicts([tool.Packed(folder)]))
+    assert "on abacus (AVX2) at commit c0ffee0: 0 of 1 verdicts are the same" in page
+    assert "(`example2030.fig1.a`, partly in place of reproduced)" in page
+
+
+def test_a_result_of_another_preset_or_of_other_claims_is_not_the_same_again(tool, made, tmp_path):
+    folder = packed(tool, made.finish())
+    other = Made(tmp_path / "other")
+    claims = pd.read_csv(other.claims).assign(id="example2030.fig1.b")
+    claims.to_csv(other.claims, index=False)
+    with pytest.raises(UserError, match=r"of other claims than .*: preset=quick\."):
+        tool.confirm("quick", other.finish().at, folder)
+    assert not (folder / tool.AGAIN).exists()
+
+
 def test_the_crate_names_every_file_and_what_made_them(tool):
     text = tool.crate(tool.all_packed(tool.EVIDENCE), tool.EVIDENCE)
     entities = {entity["@id"]: entity for entity in json.loads(text)["@graph"]}

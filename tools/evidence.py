@@ -5,6 +5,9 @@
         evidence/NAME; a folder is replaced whole
     python tools/evidence.py multiverse NAME [--at FOLDER]
         packs the multiverse of the same data beside it, with the commits that it was made at
+    python tools/evidence.py again NAME [--at FOLDER]
+        records beside it that the result was made again, as on another processor, and which
+        verdicts differ; fails if any does
     python tools/evidence.py pages [--check]
         writes docs/verdicts.md, docs/gallery.md, the table of the README and evidence's RO-Crate
         metadata from evidence/, or fails if they are not what would be written
@@ -46,6 +49,7 @@ COLOURS = 256
 WITHHELD = "(a local copy)"
 """In the place of a user's path, which tells nobody else anything."""
 ROBUSTNESS = "robustness.csv"
+AGAIN = "again.json"
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
 FORMATS = {
@@ -72,14 +76,8 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
             several versions, the verdicts are those of other tables, or a dataset is a stand-in
             that has not been named.
     """
-    with contextlib.chdir(at):
-        verify(name)
-        verdicts = verdicts_file(name).resolve()
-        results, figures = (Path(part).resolve() / name for part in ("results", "figures"))
-    made = read_provenance(verdicts.with_name("claims.provenance.json"))
-    records = {path: read_provenance(path) for path in _records(results, figures)}
-    _check_code({**records, verdicts: made})
-    _check_verdicts(made["inputs"], results)
+    verdicts, made, records = _checked(name, at)
+    results, figures = (at.resolve() / part / name for part in ("results", "figures"))
     _check_data(made["spec"], set(stand_ins))
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -100,6 +98,46 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     partial.rename(target)
 
 
+def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
+    """Record beside the packed result of that name that it was made again, and what came out.
+
+    Args:
+        name: the result's name.
+        at: the folder that its `results` and `figures` stand in.
+        target: the folder with the packed result.
+
+    Returns:
+        the verdicts that differ, by claim: as packed, and as made again.
+
+    Raises:
+        UserError: if there is no packed result, its preset or claims are others, or what was made
+            again could not be packed.
+    """
+    packed = _packed(name, target)
+    verdicts, made, records = _checked(name, at)
+    then, now = packed.claims, Packed(verdicts.parent).claims
+    if made["spec"]["preset"] != packed.about["preset"] or set(now.index) != set(then.index):
+        raise UserError(
+            f"{verdicts}: is of another preset or of other claims than {target}; make again what "
+            f"was packed: {_selection(packed.about)}."
+        )
+    now = now.loc[then.index]
+    other = (then["ours"] != now["ours"]) & ~(then["ours"].isna() & now["ours"].isna())
+    pairs = zip(then.index, then["verdict"], now["verdict"], strict=True)
+    told = {
+        "devices": sorted({run["device"] for run in _runs(records)}),
+        "commits": sorted({record["git"]["commit"] for record in (made, *records.values())}),
+        "versions": made["versions"],
+        "claims": len(then),
+        "values_that_differ": int(other.sum()),
+        "verdicts_that_differ": {claim: [a, b] for claim, a, b in pairs if a != b},
+    }
+    kept = [one for one in packed.again if one["devices"] != told["devices"]]
+    text = json.dumps([*kept, told], indent=1, ensure_ascii=False)
+    (target / AGAIN).write_text(f"{text}\n", encoding="utf-8")
+    return told["verdicts_that_differ"]
+
+
 def pack_multiverse(name: str, at: Path, target: Path) -> None:
     """Pack a finished multiverse beside the packed result of that name.
 
@@ -112,9 +150,7 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
         UserError: if there is none, a file is not as its job wrote it, the code was that of a dirty
             checkout or of several versions, or data or preset are not those of the packed result.
     """
-    if not (target / "about.json").exists():
-        raise UserError(f"{target}: holds no packed result; pack {name} first.")
-    about, results = Packed(target).about, at.resolve() / "results" / name
+    about, results = _packed(name, target).about, at.resolve() / "results" / name
     with contextlib.chdir(at):
         verify(name)
     gathered = read_provenance(results / "multiverse.provenance.json")
@@ -148,6 +184,25 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
     }
     text = json.dumps(told, indent=1, ensure_ascii=False)
     (target / "multiverse.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def _packed(name: str, target: Path) -> "Packed":
+    if not (target / "about.json").exists():
+        raise UserError(f"{target}: holds no packed result; pack {name} first.")
+    return Packed(target)
+
+
+def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict[str, Any]]]:
+    """The verdicts of a finished result, what made them, and what made all that they rest on."""
+    with contextlib.chdir(at):
+        verify(name)
+        verdicts = verdicts_file(name).resolve()
+        results, figures = (Path(part).resolve() / name for part in ("results", "figures"))
+    made = read_provenance(verdicts.with_name("claims.provenance.json"))
+    records = {path: read_provenance(path) for path in _records(results, figures)}
+    _check_code({**records, verdicts: made})
+    _check_verdicts(made["inputs"], results)
+    return verdicts, made, records
 
 
 def _records(results: Path, figures: Path) -> Iterator[Path]:
@@ -246,7 +301,10 @@ def _runs(records: dict[Path, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _device(record: dict[str, Any]) -> str:
     machine = record["machine"]
-    return machine["processor" if machine["device"] == "cpu" else "device"]
+    if machine["device"] != "cpu":
+        return machine["device"]
+    instructions = machine.get("instructions")  # hypervisors withhold the processor's full name
+    return machine["processor"] + (f" ({instructions})" if instructions else "")
 
 
 def _about(
@@ -303,6 +361,12 @@ class Packed:
         """What the multiverse found of each claim, where one was packed."""
         file = self.folder / ROBUSTNESS
         return pd.read_csv(file).assign(at=self.folder.name) if file.exists() else None
+
+    @property
+    def again(self) -> list[dict[str, Any]]:
+        """What came out where the result was made again: see `confirm`."""
+        file = self.folder / AGAIN
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
 
     @property
     def size(self) -> int:
@@ -405,6 +469,18 @@ def _source(packed: Packed) -> str:
     return (
         f"- `{about['name']}` (preset `{about['preset']}`): {_number(about)}, {data}; "
         f"commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
+        + "".join(map(_again, packed.again))
+    )
+
+
+def _again(told: dict[str, Any]) -> str:
+    differ = told["verdicts_that_differ"]
+    words = [f"`{claim}`, {now} in place of {then}" for claim, (then, now) in differ.items()]
+    return (
+        f" Made again on {', '.join(told['devices'])} at commit "
+        f"{', '.join(commit[:7] for commit in told['commits'])}: {told['claims'] - len(differ)} of "
+        f"{told['claims']} verdicts are the same, though {told['values_that_differ']} values differ"
+        f"{' (' * bool(words)}{'; '.join(words)}{')' * bool(words)}."
     )
 
 
@@ -600,6 +676,9 @@ def main(arguments: list[str] | None = None) -> int:
     beside = commands.add_parser("multiverse", help="pack its multiverse beside it")
     beside.add_argument("name")
     beside.add_argument("--at", type=Path, default=ROOT)
+    confirming = commands.add_parser("again", help="record that it was made again, and differences")
+    confirming.add_argument("name")
+    confirming.add_argument("--at", type=Path, default=ROOT)
     paging = commands.add_parser("pages", help="write the pages, or --check that they are current")
     paging.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
@@ -610,6 +689,11 @@ def main(arguments: list[str] | None = None) -> int:
         if given.command == "multiverse":
             pack_multiverse(given.name, given.at, EVIDENCE / given.name)
             return 0
+        if given.command == "again":
+            differ = confirm(given.name, given.at, EVIDENCE / given.name)
+            for claim, (then, now) in differ.items():
+                print(f"{claim}: {now}, where evidence/{given.name} has {then}.")
+            return int(bool(differ))
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
