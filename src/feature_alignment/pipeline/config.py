@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, create_model
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.pipeline.figures.figure import Settings
-from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
+from feature_alignment.pipeline.papers import all_parameters, paper_files
 from feature_alignment.pipeline.parameters import (
     Section,
     check,
@@ -247,12 +247,10 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
     settings = read_mapping(workflow_folder / "presets" / f"{preset}.yaml")
     experiments: dict[str, Any] = {}
     origin: dict[str, Path] = {}
-    for paper in papers():
-        file = paper_folder(paper) / "presets" / f"{preset}.yaml"
-        if file.exists():
-            for name, section in read_mapping(file).items():
-                experiments[f"{paper}_{name}"] = section
-                origin[f"{paper}_{name}"] = file
+    for file in paper_files(f"presets/{preset}.yaml"):
+        for name, section in read_mapping(file).items():
+            experiment = f"{file.parents[1].name}_{name}"
+            experiments[experiment], origin[experiment] = section, file
     return {**settings, "experiments": experiments}, origin
 
 
