@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from feature_alignment.errors import UserError
+from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.claims.evaluate import COLUMNS
-from feature_alignment.pipeline.proof import sha256_of
 
 FIGURE = "example2030_fig1"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.papers import experiment_module
-from feature_alignment.pipeline.proof import sha256_of
 from feature_alignment.pipeline.spec import spec_hash
 
 RUN, OTHER = ("example2030_coin", "fair"), ("example2030_descent", "default")

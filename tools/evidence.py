@@ -36,11 +36,12 @@ from PIL import Image
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
+from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.config import PRESETS
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_named, figure_order, paper_of, papers
-from feature_alignment.pipeline.proof import read_provenance, sha256_of, verdicts_file, verify
+from feature_alignment.pipeline.proof import read_provenance, verdicts_file, verify
 from feature_alignment.pipeline.report.wording import measured_text, number_text
 
 ROOT = Path(__file__).resolve().parent.parent

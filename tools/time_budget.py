@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 
 from feature_alignment.errors import UserError
-from feature_alignment.files import whole_file
+from feature_alignment.files import sha256_of, whole_file
 from feature_alignment.pipeline.config import (
     PRESETS,
     merge,
@@ -42,7 +42,7 @@ from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import add_papers, experiment_module, figure_named
 from feature_alignment.pipeline.plan import Plan, make_plan
-from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
+from feature_alignment.pipeline.proof import check_proof, read_provenance
 from feature_alignment.pipeline.spec import spec_hash
 
 WORKFLOW = Path("workflow")

@@ -1,9 +1,13 @@
-"""Files that appear whole or not at all: written beside their place, then moved there."""
+"""Files that appear whole or not at all; hashes of files, and a memory of what they hold."""
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 
 def unfinished(path: Path) -> Path:
@@ -29,3 +33,49 @@ def whole_file(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text as UTF-8, whole or not at all; missing folders are made."""
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def sha256_of(file: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class Memory:
+    """Facts about files, true while a file's state is the same; Snakemake's folder keeps them.
+
+    A cache: without it, or if it is damaged, everything is found anew.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.file = Path(".snakemake") / name
+        self._found: dict[str, tuple[str, Any]] = {}
+
+    @cached_property
+    def _kept(self) -> dict[str, tuple[str, Any]]:
+        try:
+            entries = json.loads(self.file.read_text(encoding="utf-8"))
+            return {path: (str(state), fact) for path, (state, fact) in entries.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def fact(self, path: str, state: str) -> Any:
+        """What is known of a file in this state; None if nothing is."""
+        known, fact = self._found.get(path) or self._kept.get(path) or ("", None)
+        return fact if known == state else None
+
+    def learn(self, path: str, state: str, fact: Any) -> None:
+        """Take note of a fact, plain JSON."""
+        self._found[path] = state, fact
+
+    def keep(self) -> None:
+        """Keep the facts for the next process."""
+        if self.file.parent.is_dir() and not self._found.items() <= self._kept.items():
+            kept = {path: known for path, known in self._kept.items() if Path(path).exists()}
+            write_whole(self.file, json.dumps(kept | self._found))

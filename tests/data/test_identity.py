@@ -12,20 +12,24 @@ import pytest
 from PIL import Image
 
 from feature_alignment.data import identity
-from feature_alignment.data.identity import content_hash, remember
+from feature_alignment.data.identity import content_hash
 from feature_alignment.data.local import load_imagefolder, load_npz
 from feature_alignment.data.registry import DATASETS
+from feature_alignment.files import Memory
+
+
+def forget():
+    identity.MEMORY = Memory("contents.json")
 
 
 @pytest.fixture(autouse=True)
 def at_work(tmp_path, monkeypatch):
     """A working folder of Snakemake's."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(identity, "_READ", {})
-    identity._remembered.cache_clear()
     Path(".snakemake").mkdir()
+    forget()
     yield
-    identity._remembered.cache_clear()
+    forget()
 
 
 @pytest.fixture
@@ -109,9 +113,8 @@ def test_what_stays_is_read_once_also_by_the_next_process(folder, reads, settled
     first = content_hash("imagefolder", str(folder))
     assert content_hash("imagefolder", str(folder)) == first
     assert len(reads) == 4
-    remember()
-    identity._READ.clear()
-    identity._remembered.cache_clear()
+    identity.MEMORY.keep()
+    forget()
     (folder / "test/9/a.png").write_bytes(b"other")
     reads.clear()
     assert content_hash("imagefolder", str(folder)) != first
@@ -129,9 +132,8 @@ def test_what_has_just_been_written_is_read_again(reads):
 def test_a_damaged_memory_is_not_believed(damage, settled):
     Path("a.txt").write_text("content")
     first = content_hash("file", "a.txt")
-    identity._READ.clear()
-    identity._remembered.cache_clear()
-    identity.CACHE.write_text(damage)
+    forget()
+    identity.MEMORY.file.write_text(damage)
     assert content_hash("file", "a.txt") == first
 
 
@@ -139,16 +141,15 @@ def test_memory_keeps_other_files_that_are_there_and_needs_snakemakes_folder(set
     for name in ("a.txt", "b.txt", "c.txt"):
         Path(name).write_text(name)
         content_hash("file", name)
-    remember()
-    identity._READ.clear()
-    identity._remembered.cache_clear()
+    identity.MEMORY.keep()
+    forget()
     Path("a.txt").unlink()
     Path("b.txt").write_text("other")
     content_hash("file", "b.txt")
-    remember()
-    assert set(json.loads(identity.CACHE.read_text())) == {"b.txt", "c.txt"}
+    identity.MEMORY.keep()
+    assert set(json.loads(identity.MEMORY.file.read_text())) == {"b.txt", "c.txt"}
     shutil.rmtree(".snakemake")
-    remember()
+    identity.MEMORY.keep()
     assert not Path(".snakemake").exists()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from feature_alignment.files import Memory
 from feature_alignment.pipeline import imports
 from feature_alignment.pipeline.imports import (
     PACKAGE,
@@ -53,9 +54,9 @@ def test_imports_inside_functions_count_and_type_checking_ones_do_not():
 
 
 def forget():
-    for cached in (imports._module_file, imports._internal_imports, imports._remembered):
+    for cached in (imports._module_file, imports._internal_imports, imports._facts):
         cached.cache_clear()
-    imports._READ.clear()
+    imports.MEMORY = Memory("imports.json")
 
 
 @pytest.fixture
@@ -106,11 +107,11 @@ def test_the_hash_follows_what_code_means_and_not_its_prose(hash_of):
 def test_what_was_read_is_kept_as_long_as_the_file_is_the_same(hash_of, tmp_path):
     (tmp_path / ".snakemake").mkdir()
     first = hash_of(CODE)
-    imports.remember()
-    assert len(json.loads((tmp_path / imports.CACHE).read_text())) == 3
+    imports.MEMORY.keep()
+    assert len(json.loads((tmp_path / imports.MEMORY.file).read_text())) == 3
     assert hash_of(CODE) == first
     assert hash_of("LIMIT = 4") != first
-    (tmp_path / imports.CACHE).write_text("[damaged")
+    (tmp_path / imports.MEMORY.file).write_text("[damaged")
     assert hash_of(CODE) == first
 
 

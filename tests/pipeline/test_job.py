@@ -32,7 +32,7 @@ def fake(tmp_path):
 
 
 def write_all(job):
-    job.write_spec()
+    job.output("spec").write_text("{}")
     job.output("table").write_text("x\n")
 
 
@@ -123,7 +123,7 @@ def test_a_job_that_fails_leaves_old_outputs_and_no_new_ones(fake, tmp_path):
 
     def fail():
         with open_job(fake, MODULE) as job:
-            job.write_spec()
+            job.output("spec").write_text("{}")
             raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom"):
@@ -134,7 +134,7 @@ def test_a_job_that_fails_leaves_old_outputs_and_no_new_ones(fake, tmp_path):
 
 def test_a_forgotten_output_is_an_error(fake, tmp_path):
     with pytest.raises(RuntimeError, match="without writing table"), open_job(fake, MODULE) as job:
-        job.write_spec()
+        job.output("spec").write_text("{}")
     assert files_below(tmp_path) == ["job.log"]
 
 

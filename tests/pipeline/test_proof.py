@@ -5,7 +5,8 @@ import json
 import pytest
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.proof import check_proof, sha256_of, verdicts_file, verify
+from feature_alignment.files import sha256_of
+from feature_alignment.pipeline.proof import check_proof, verdicts_file, verify
 
 
 @pytest.fixture

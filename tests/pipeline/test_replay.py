@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.proof import sha256_of
+from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.replay import compare_runs, sampled, summary
 from feature_alignment.pipeline.spec import spec_hash
 

@@ -9,7 +9,7 @@ import time
 import pandas as pd
 import pytest
 
-from feature_alignment.pipeline.proof import sha256_of
+from feature_alignment.files import sha256_of
 
 pytestmark = pytest.mark.slow
 PAPER = ("preset=smoke", "papers=example2030")

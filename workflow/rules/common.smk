@@ -16,7 +16,7 @@ from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.config import PRESETS, read_entries, resolve_config
 from feature_alignment.pipeline.dictionary import dictionaries
-from feature_alignment.pipeline.imports import closure_hash, remember
+from feature_alignment.pipeline import imports
 from feature_alignment.pipeline.job import set_environment
 from feature_alignment.pipeline.lock import check_writable, lock_result
 from feature_alignment.pipeline.papers import (
@@ -84,8 +84,8 @@ PAGE_PARTS = [
     if file.suffix in (".jinja", ".css", ".js")
 ]
 EVERYTHING = PLAN.figures == all_figures()
-atexit.register(remember)
-atexit.register(identity.remember)
+atexit.register(imports.MEMORY.keep)
+atexit.register(identity.MEMORY.keep)
 
 
 onstart:
@@ -93,7 +93,7 @@ onstart:
         one_sentence(check_writable, Path("results") / name, Path("figures") / name)
         # Held by this process until it ends, however it ends.
         one_sentence(lock_result, Path("results") / name)
-    identity.remember()  # jobs on a cluster plan again
+    identity.MEMORY.keep()  # jobs on a cluster plan again
     # CUDA may already be in use after some imports, and does not survive a fork then.
     if may_use_gpu(CONFIG.device):
         refuse_server()
@@ -128,7 +128,7 @@ def library(script, *modules):
     by the time of change, and Snakemake looks at every input of every job.
     """
     text = (ROOT / "workflow" / "scripts" / script).read_bytes()
-    return f"{hashlib.sha256(text).hexdigest()} {closure_hash(*modules)}"
+    return f"{hashlib.sha256(text).hexdigest()} {imports.closure_hash(*modules)}"
 
 
 def library_of(script, modules):

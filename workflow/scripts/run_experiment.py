@@ -10,14 +10,13 @@ from feature_alignment.pipeline.spec import canonical_json
 
 with open_job(snakemake, *snakemake.params.modules) as job:
     # Here, since they take seconds, in which an interrupt is to leave no traceback.
-    from feature_alignment.pipeline.run import run_experiment, write_result
+    from feature_alignment.pipeline.run import run_experiment, write_run
     from feature_alignment.training.checkpoint import Checkpoints
 
     if not job.adopt():
         checkpoints = Checkpoints(job.scratch, canonical_json(job.identity()))
         signal.signal(signal.SIGTERM, lambda *_: checkpoints.end_soon())
         result = run_experiment(job.spec, *job.input.data, checkpoints=checkpoints)
-        write_result(result, job.output("metrics"), job.output("arrays"))
-        job.write_spec()
+        write_run(job.spec, result, *map(job.output, ("spec", "metrics", "arrays")))
         job.seconds_by_part = result.seconds
         job.earlier_seconds = checkpoints.earlier

@@ -17,16 +17,13 @@ TRIES = 4
 FIRST_WAIT_SECONDS = 1.0
 
 
-def file_digest(path: Path, algorithm: str) -> str:
-    """Hexadecimal digest, "md5" or "sha256", of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
-
-
 def has_checksum(path: Path, checksum: str) -> bool:
     """Whether a file is there and has a checksum, "md5:…" or "sha256:…", hexadecimal."""
     algorithm, _, digest = checksum.partition(":")
-    return path.is_file() and file_digest(path, algorithm) == digest
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest() == digest
 
 
 def fetch(

@@ -4,21 +4,19 @@ This module imports nothing beyond the standard library: the workflow reads it a
 """
 
 import hashlib
-import json
 import os
 import stat
 import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-from feature_alignment.files import whole_file
+from feature_alignment.files import Memory, sha256_of
 
 OWN_SOURCES = ("npz", "imagefolder", "file")
 """The sources that read a user's own files; the identity of all others is in the code."""
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-CACHE = Path(".snakemake") / "contents.json"
-"""Where Snakemake's working directory keeps the hashes of files, see `remember`."""
+MEMORY = Memory("contents.json")
+"""The hashes of files: a large folder takes minutes to read."""
 _SETTLED_NS = 2_000_000_000
 """What changed less than this ago may change again and keep its time: some systems round it."""
 
@@ -61,30 +59,6 @@ def class_folders(folder: str | Path) -> dict[str, list[os.DirEntry[str]]]:
     }
 
 
-def remember() -> None:
-    """Keep the hashes for the next process: a large folder takes minutes to read."""
-    known = _remembered()
-    if not CACHE.parent.is_dir() or all(known.get(path) == fact for path, fact in _READ.items()):
-        return
-    kept = {path: fact for path, fact in known.items() if Path(path).exists()}
-    with whole_file(CACHE) as partial:
-        partial.write_text(json.dumps(kept | _READ), encoding="utf-8")
-
-
-_READ: dict[str, tuple[str, str]] = {}
-"""State and hash of files, by path."""
-
-
-@cache
-def _remembered() -> dict[str, tuple[str, str]]:
-    # A cache: without it, or if it is damaged, everything is read anew.
-    try:
-        entries = json.loads(CACHE.read_text(encoding="utf-8"))
-        return {path: (str(state), str(digest)) for path, (state, digest) in entries.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
-
-
 def _visible(folder: str | Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return [entry for entry in entries if entry.name[0] != "."]
@@ -103,12 +77,10 @@ def _file_hash(path: str, status: os.stat_result) -> str:
         raise OSError(f"{path} is no file")
     times = (status.st_mtime_ns, status.st_ctime_ns)
     state = f"{status.st_size} {times} {status.st_ino}"
-    known = _READ.get(path) or _remembered().get(path)
-    if known is None or known[0] != state:
+    digest = MEMORY.fact(path, state)
+    if digest is None:
         settled = time.time_ns() - max(times) > _SETTLED_NS
-        with Path(path).open("rb") as file:
-            known = (state, hashlib.file_digest(file, "sha256").hexdigest())
-        if not settled:
-            return known[1]
-    _READ[path] = known
-    return known[1]
+        digest = sha256_of(Path(path))
+        if settled:
+            MEMORY.learn(path, state, digest)
+    return digest

@@ -14,10 +14,11 @@ import numpy as np
 
 from feature_alignment.data.archives import DAMAGE, unpack, unpacked
 from feature_alignment.data.canonical import Loaded
-from feature_alignment.data.download import Report, fetch, file_digest, has_checksum
+from feature_alignment.data.download import Report, fetch, has_checksum
 from feature_alignment.data.images import conversion_notes, from_arrays, from_files
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
+from feature_alignment.files import sha256_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,7 +164,7 @@ def _canonical(
 
 
 def _origin(file: Path) -> dict[str, str]:
-    return {"file": file.as_posix(), "sha256": file_digest(file, "sha256")}
+    return {"file": file.as_posix(), "sha256": sha256_of(file)}
 
 
 def _folder_origin(folder: Path, files: Iterable[Path]) -> dict[str, str]:

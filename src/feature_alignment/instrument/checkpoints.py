@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from feature_alignment.data.download import file_digest
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.files import whole_file
+from feature_alignment.files import sha256_of, write_whole
 from feature_alignment.instrument.monitor import STATE, Monitor
 from feature_alignment.kernels.average_features import copy_parameters
 
@@ -58,7 +57,7 @@ def measure_checkpoints(
             f"--out: {out} holds the record of a training with another start than "
             f"{files[steps[0]]}; choose another folder."
         )
-    digests = {str(step): file_digest(file, "sha256") for step, file in files.items()}
+    digests = {str(step): sha256_of(file) for step, file in files.items()}
     known = out / FILES
     before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
     for step in monitor.measured & files.keys():
@@ -66,8 +65,7 @@ def measure_checkpoints(
             raise UserError(
                 f"--out: {out} holds the record of another {files[step]}; choose another folder."
             )
-    with whole_file(known) as partial:
-        partial.write_text(json.dumps({**before, **digests}), encoding="utf-8")
+    write_whole(known, json.dumps({**before, **digests}))
     left = [step for step in steps if step not in monitor.measured]
     if len(left) < len(steps):
         log.info("%s: %d of %d checkpoints are measured", out, len(steps) - len(left), len(steps))

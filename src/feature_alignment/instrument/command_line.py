@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from feature_alignment.files import whole_file
+from feature_alignment.files import write_whole
 from feature_alignment.instrument import MEASURES
 
 
@@ -52,6 +52,5 @@ def _report(options: argparse.Namespace) -> None:
     from feature_alignment.instrument.record_page import record_page
 
     page = options.folder / "report.html"
-    with whole_file(page) as partial:
-        partial.write_text(record_page(options.folder), encoding="utf-8")
+    write_whole(page, record_page(options.folder))
     print(page)

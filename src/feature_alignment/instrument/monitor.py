@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.files import whole_file
+from feature_alignment.files import whole_file, write_whole
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, Selection
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
@@ -194,8 +194,7 @@ class Monitor:
             "problems": [list(problem) for problem in self.problems],
             "versions": {"python": platform.python_version(), "torch": torch.__version__},
         }
-        with whole_file(folder / ABOUT) as partial:
-            partial.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        write_whole(folder / ABOUT, json.dumps(about, indent=2) + "\n")
 
     def state_dict(self) -> dict[str, Any]:
         """All that it takes to go on, as tensors and plain containers."""

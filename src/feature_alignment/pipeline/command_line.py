@@ -6,12 +6,12 @@ What is run by hand goes to `results/by_hand`, so that it never stands in for a 
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from feature_alignment.errors import UserError, shortened, suggestion
-from feature_alignment.files import whole_file
+from feature_alignment.files import whole_file, write_whole
 from feature_alignment.pipeline.config import (
     PRESETS,
     Config,
@@ -25,7 +25,7 @@ from feature_alignment.pipeline.dictionary import PAGE, page
 from feature_alignment.pipeline.papers import add_papers, all_figures, all_parameters, papers
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan, spec_without_figure
 from feature_alignment.pipeline.proof import read_provenance
-from feature_alignment.pipeline.spec import Spec, canonical_json, dataset_keys
+from feature_alignment.pipeline.spec import Spec, dataset_keys
 
 WORKFLOW = Path("workflow")
 BY_HAND = Path("results") / "by_hand"
@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _run_by_hand(plan: Plan, spec: Spec) -> Path:
-    from feature_alignment.pipeline.run import run_experiment, write_result
+    from feature_alignment.pipeline.run import run_experiment, write_run
 
     data = [_prepared(plan.config, spec["data"][key]["name"]) for key in dataset_keys(spec)]
     result = run_experiment(spec, *data)
@@ -109,8 +109,7 @@ def _run_by_hand(plan: Plan, spec: Spec) -> Path:
         whole_file(folder / "metrics.csv") as rows,
         whole_file(folder / "arrays.npz") as arrays,
     ):
-        about.write_text(canonical_json(spec), encoding="utf-8")
-        write_result(result, rows, arrays)
+        write_run(spec, result, about, rows, arrays)
     return folder
 
 
@@ -150,35 +149,30 @@ def _table_files(figure: str, plan: Plan) -> tuple[Path, Path]:
     return table, table.with_suffix(".npz")
 
 
-def _check_made(paths: Sequence[Path], figure: str, plan: Plan) -> None:
-    for path in paths:
+def _check_made(files: Iterable[Path], specs: Mapping[Path, Spec], figure: str, plan: Plan) -> None:
+    # Files that there have to be, and the specs that provenance files have to tell of.
+    made_by = f"`snakemake --cores all figures/{plan.name}/{figure}.pdf`"
+    for path in files:
         if not path.exists():
-            made_by = f"snakemake --cores all figures/{plan.name}/{figure}.pdf"
-            raise UserError(f"{path}: does not exist; make it with `{made_by}`.")
-
-
-def _check_settings(path: Path, spec: Spec, figure: str, plan: Plan) -> None:
-    made = read_provenance(path)["spec"]
-    # The ledger's numbers and the points' columns may have been edited since, to be looked at.
-    settings = spec.keys() - {"claims", "points"}
-    if any(made.get(key) != spec[key] for key in settings):
-        raise UserError(
-            f"{path}: was made with other settings; give those with --preset and --configfile, or "
-            f"make it again with `snakemake --cores all figures/{plan.name}/{figure}.pdf`."
-        )
+            raise UserError(f"{path}: does not exist; make it with {made_by}.")
+    for path, spec in specs.items():
+        made = read_provenance(path)["spec"]
+        # The ledger's numbers and the points' columns may have been edited since, to be looked at.
+        if any(made.get(key) != spec[key] for key in spec.keys() - {"claims", "points"}):
+            raise UserError(
+                f"{path}: was made with other settings; give those with --preset and --configfile, "
+                f"or make it again with {made_by}."
+            )
 
 
 def _table(options: argparse.Namespace) -> None:
     from feature_alignment.pipeline.figures.make import make_table
 
     figure, plan = _figure_and_plan(options)
-    root = Path("results") / plan.name
-    folders = {point: root / "runs" / name / point for name, point in plan.runs_of(figure)}
-    _check_made([folder / "metrics.csv" for folder in folders.values()], figure, plan)
-    for run in plan.runs_of(figure):
-        _check_settings(
-            root.joinpath("runs", *run, "provenance.json"), plan.specs[run], figure, plan
-        )
+    runs = {run: Path("results", plan.name, "runs", *run) for run in plan.runs_of(figure)}
+    specs = {folder / "provenance.json": plan.specs[run] for run, folder in runs.items()}
+    _check_made([folder / "metrics.csv" for folder in runs.values()], specs, figure, plan)
+    folders = {folder.name: folder for folder in runs.values()}
     table, arrays = _table_files(figure, plan)
     with whole_file(table) as partial_table, whole_file(arrays) as partial_arrays:
         make_table(plan.figure_spec(figure), folders, partial_table, partial_arrays)
@@ -190,10 +184,9 @@ def _draw(options: argparse.Namespace) -> None:
 
     figure, plan = _figure_and_plan(options)
     files = _table_files(figure, plan)
-    _check_made(files, figure, plan)
     pictures = [Path("figures") / plan.name / f"{figure}.{kind}" for kind in ("pdf", "png")]
     spec, made = plan.figure_spec(figure), pictures[0].with_name(f"{figure}.provenance.json")
-    _check_settings(made, spec, figure, plan)
+    _check_made(files, {made: spec}, figure, plan)
     draw_figure(spec, *files, pictures)
     print(*pictures, sep="\n")
 
@@ -205,12 +198,9 @@ def _config_help(options: argparse.Namespace) -> None:
 
 
 def _schema(options: argparse.Namespace) -> None:
-    text = json.dumps(config_model().model_json_schema(), indent=2)
-    with whole_file(options.file) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
+    write_whole(options.file, json.dumps(config_model().model_json_schema(), indent=2) + "\n")
 
 
 def _dictionary(options: argparse.Namespace) -> None:
-    with whole_file(PAGE) as partial:
-        partial.write_text(page(papers()), encoding="utf-8")
+    write_whole(PAGE, page(papers()))
     print(PAGE)

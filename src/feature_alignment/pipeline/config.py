@@ -15,17 +15,17 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BeforeValidator, Field, create_model
-from pydantic_core import PydanticCustomError
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.pipeline.figures.figure import Settings
-from feature_alignment.pipeline.papers import all_parameters, paper_folder, papers
+from feature_alignment.pipeline.papers import all_parameters, paper_files
 from feature_alignment.pipeline.parameters import (
     Section,
     check,
     keys_of,
     kind,
+    path_in,
     refuse_what_figures_set,
 )
 from feature_alignment.pipeline.spec import PRESETS, Preset
@@ -40,14 +40,16 @@ def _selection(value: Any) -> Any:
     """All, or names that differ; on the command line a list is easiest written `figures=a,b`.
 
     Raises:
-        PydanticCustomError: if it is neither.
+        ValueError: if it is neither.
     """
-    if isinstance(value, str) and value != "all":
-        value = [name.strip() for name in value.split(",") if name.strip()]
-    names = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
-    if value != "all" and not (names and value and len(set(value)) == len(value)):
-        raise PydanticCustomError("selection", "write all, or a list of different names")
-    return value if value == "all" else tuple(value)
+    if value == "all":
+        return value
+    text = isinstance(value, str)
+    names = [name.strip() for name in value.split(",") if name.strip()] if text else value
+    several = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    if not (several and names and len(set(names)) == len(names)):
+        raise ValueError(f"found {kind(value)}; write all, or a list of different names")
+    return tuple(names)
 
 
 Selection = Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_selection)]
@@ -245,12 +247,10 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
     settings = read_mapping(workflow_folder / "presets" / f"{preset}.yaml")
     experiments: dict[str, Any] = {}
     origin: dict[str, Path] = {}
-    for paper in papers():
-        file = paper_folder(paper) / "presets" / f"{preset}.yaml"
-        if file.exists():
-            for name, section in read_mapping(file).items():
-                experiments[f"{paper}_{name}"] = section
-                origin[f"{paper}_{name}"] = file
+    for file in paper_files(f"presets/{preset}.yaml"):
+        for name, section in read_mapping(file).items():
+            experiment = f"{file.parents[1].name}_{name}"
+            experiments[experiment], origin[experiment] = section, file
     return {**settings, "experiments": experiments}, origin
 
 
@@ -368,14 +368,7 @@ def _source_of(
 
 
 def _holds(node: Any, path: Sequence[Any]) -> bool:
-    for part in path:
-        if isinstance(node, dict) and part in node:
-            node = node[part]
-        elif isinstance(node, list) and isinstance(part, int):
-            node = node[part] if part < len(node) else None
-        else:
-            return False
-    return True
+    return path_in(node, path) == list(path)
 
 
 def describe_keys(section: type[Section] | None = None, prefix: str = "") -> Iterable[str]:

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from feature_alignment.errors import UserError
+from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.config import read_yaml
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import paper_folder, paper_of, papers
 from feature_alignment.pipeline.parameters import Section, check
-from feature_alignment.pipeline.proof import sha256_of
 
 SHARED = Path(__file__).with_name("metrics.yaml")
 PAGE = Path("docs") / "data-dictionary.md"

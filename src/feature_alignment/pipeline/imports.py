@@ -9,20 +9,18 @@ papers do not count either: what they say is in each run's spec, value by value.
 import ast
 import hashlib
 import importlib
-import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from feature_alignment.errors import UserError
-from feature_alignment.files import whole_file
+from feature_alignment.files import Memory
 
 PACKAGE = "feature_alignment"
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
-CACHE = Path(".snakemake") / "imports.json"
-"""Where Snakemake's working directory keeps what was found in each file, see `remember`."""
+MEMORY = Memory("imports.json")
+"""What was read from each file: parsing all of them takes a second."""
 _IN_THE_SPEC = re.compile(rf"{PACKAGE}\.papers\.\w+\.parameters")
 
 
@@ -51,7 +49,7 @@ def external_imports(*modules: str) -> set[str]:
     return {
         name.partition(".")[0]
         for path in import_closure(*modules).values()
-        for name in _facts(path).imports
+        for name in _facts(path)[0]
         if name.partition(".")[0] != PACKAGE
     }
 
@@ -61,7 +59,7 @@ def closure_hash(*modules: str) -> str:
     digest = hashlib.sha256()
     for name, path in import_closure(*modules).items():
         digest.update(name.encode() + b"\0")
-        digest.update(_facts(path).meaning.encode() + b"\0")
+        digest.update(_facts(path)[1].encode() + b"\0")
     return digest.hexdigest()
 
 
@@ -76,69 +74,34 @@ def check_source(path: Path, name: str) -> None:
         raise UserError(f"{path}: {name}: missing; define a function of that name.")
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What is read from a file: its state, imports in full, and a hash of what its code means."""
-
-    state: str
-    imports: tuple[str, ...]
-    meaning: str
-
-
 @cache
-def _remembered() -> dict[str, _Facts]:
-    # A cache: without it, or if it is damaged, everything is read anew.
-    try:
-        entries = json.loads(CACHE.read_text(encoding="utf-8"))
-        return {
-            path: _Facts(entry["state"], tuple(entry["imports"]), entry["meaning"])
-            for path, entry in entries.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+def _facts(path: Path) -> tuple[list[str], str]:
+    """A file's imports in full, and a hash of what its code means."""
+    status = path.stat()
+    state = f"{status.st_size} {status.st_mtime_ns}"
+    found = MEMORY.fact(str(path), state)
+    if found is None:
+        found = _read(path)
+        MEMORY.learn(str(path), state, found)
+    return found
 
 
-def remember() -> None:
-    """Keep what was read for the next process: parsing all files takes a second."""
-    known = {str(path): facts for path, facts in _READ.items()}
-    if not CACHE.parent.is_dir() or all(_remembered().get(p) == f for p, f in known.items()):
-        return
-    text = json.dumps({path: asdict(facts) for path, facts in sorted(known.items())})
-    with whole_file(CACHE) as partial:
-        partial.write_text(text, encoding="utf-8")
-
-
-_READ: dict[Path, _Facts] = {}
-
-
-def _facts(path: Path) -> _Facts:
-    if path not in _READ:
-        status = path.stat()
-        state = f"{status.st_size} {status.st_mtime_ns}"
-        known = _remembered().get(str(path))
-        _READ[path] = known if known is not None and known.state == state else _read(path, state)
-    return _READ[path]
-
-
-def _read(path: Path, state: str) -> _Facts:
+def _read(path: Path) -> tuple[list[str], str]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}.") from error
-    imports = tuple(_walk_imports(tree))
+    imports = list(_walk_imports(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [line for line in node.body if not _is_prose(line)]
-    meaning = hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-    return _Facts(state, imports, meaning)
+    return imports, hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 def _is_prose(line: ast.stmt) -> bool:
     """Whether a statement is a text and nothing else: a docstring, of whatever stands above."""
-    match line:
-        case ast.Expr(ast.Constant(str())):
-            return True
-    return False
+    text = line.value if isinstance(line, ast.Expr) else None
+    return isinstance(text, ast.Constant) and isinstance(text.value, str)
 
 
 @cache
@@ -163,7 +126,7 @@ def _internal_imports(module: str) -> frozenset[str]:
     assert path is not None
     found = set[str]()
     # Importing a.b.c runs a/__init__ and a.b/__init__ first, so those count for the module too.
-    for name in [module, *_facts(path).imports]:
+    for name in [module, *_facts(path)[0]]:
         parts = name.split(".")
         if parts[0] != PACKAGE:
             continue

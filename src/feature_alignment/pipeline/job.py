@@ -19,13 +19,13 @@ from typing import Any
 import psutil
 
 from feature_alignment.errors import UserError
-from feature_alignment.files import unfinished
+from feature_alignment.files import sha256_of, unfinished
 from feature_alignment.pipeline.contracts import DISK_FAULTS, PaperError, short_traceback
 from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash, external_imports
 from feature_alignment.pipeline.preloaded import run_forked
-from feature_alignment.pipeline.proof import check_proof, read_provenance, sha256_of
+from feature_alignment.pipeline.proof import check_proof, read_provenance
 from feature_alignment.pipeline.provenance import package_versions, provenance
-from feature_alignment.pipeline.spec import Spec, canonical_json, spec_hash
+from feature_alignment.pipeline.spec import Spec, spec_hash
 
 log = logging.getLogger("feature_alignment")
 
@@ -120,10 +120,6 @@ class Job:
         The file keeps its suffix, since writers choose the format by it.
         """
         return unfinished(self._outputs[name])
-
-    def write_spec(self) -> None:
-        """Write the spec as the output named `spec`."""
-        self.output("spec").write_text(canonical_json(self.spec), encoding="utf-8")
 
     def _open(self) -> None:
         for file in self.input:  # after a clock was set back, Snakemake would refuse the outputs

@@ -199,17 +199,22 @@ def _dotted(path: Iterable[Any]) -> str:
 
 def _path(details: ErrorDetails, values: Any) -> list[Any]:
     """The path of a bad value in what was read; pydantic also names the branches of unions."""
-    path, node = list[Any](), values
-    missing = details["type"] == "missing"
-    for part in details["loc"]:
+    location = details["loc"]
+    return path_in(values, location) + list(location[-1:] if details["type"] == "missing" else ())
+
+
+def path_in(values: Any, path: Iterable[Any]) -> list[Any]:
+    """The parts of a path that lead from one value to another inside of it."""
+    found, node = list[Any](), values
+    for part in path:
         if isinstance(node, Mapping) and part in node:
             node = node[part]
-        elif isinstance(node, Sequence) and not isinstance(node, str) and isinstance(part, int):
+        elif isinstance(node, list | tuple) and isinstance(part, int):
             node = node[part] if part < len(node) else None
-        elif not (missing and part == details["loc"][-1]):
+        else:
             continue
-        path.append(part)
-    return path
+        found.append(part)
+    return found
 
 
 def _section_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel] | None:
@@ -272,8 +277,6 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
             return f"found {shown}; {suggestion(found, allowed)}"
         case plain if plain in _PLAIN:
             return _PLAIN[plain].format(shown=shown, **context)
-        case "selection":
-            return f"found {kind(found)}; write all, or a list of different names"
         case wrong if wrong in _WANTED:
             wanted = _WANTED[wrong]
             return f"found {kind(found)}, a value of type {wanted} is needed{_hint(found, wanted)}"

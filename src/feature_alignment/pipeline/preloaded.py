@@ -179,8 +179,6 @@ def _work(job: socket.socket) -> None:
         threading.Thread(target=_end_with, args=[job], daemon=True).start()
         runpy.run_path(script, run_name="__main__")
         status = 0
-    except _NobodyWaitsError:
-        status = _KILLED
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
@@ -195,10 +193,6 @@ def _work(job: socket.socket) -> None:
         os._exit(status)
 
 
-class _NobodyWaitsError(Exception):
-    """The process that has asked was killed meanwhile."""
-
-
 def _begin(job: socket.socket) -> str:
     """Take the place of the process that asks, and tell it.
 
@@ -206,16 +200,16 @@ def _begin(job: socket.socket) -> str:
         The script's path.
 
     Raises:
-        _NobodyWaitsError: If that process has ended meanwhile.
+        SystemExit: If that process has ended meanwhile.
     """
     try:
         length, files, _, _ = socket.recv_fds(job, 8, 2)
         with job.makefile("rb") as stream:
             text = stream.read(size := int.from_bytes(length))
     except ConnectionError as error:
-        raise _NobodyWaitsError from error
+        raise SystemExit(_KILLED) from error
     if not files or len(text) < size:
-        raise _NobodyWaitsError
+        raise SystemExit(_KILLED)
     for number, file in enumerate(files, start=1):
         os.dup2(file, number)
         os.close(file)
@@ -224,7 +218,7 @@ def _begin(job: socket.socket) -> str:
     try:
         job.sendall(f"{os.getpid()}\n".encode())
     except ConnectionError as error:
-        raise _NobodyWaitsError from error
+        raise SystemExit(_KILLED) from error
     return asked["script"]
 
 

@@ -1,19 +1,13 @@
 """Proof that results are what their jobs wrote: each provenance file holds its outputs' hashes."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from feature_alignment.errors import UserError, shortened, suggestion
+from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.spec import PRESETS
-
-
-def sha256_of(file: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_provenance(file: Path) -> dict[str, Any]:

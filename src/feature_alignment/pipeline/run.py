@@ -18,7 +18,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.pipeline.contracts import must, owed_by
 from feature_alignment.pipeline.papers import experiment_module, parameters_of
 from feature_alignment.pipeline.parameters import Parameters
-from feature_alignment.pipeline.spec import Spec, dataset_keys
+from feature_alignment.pipeline.spec import Spec, canonical_json, dataset_keys
 from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoint
 from feature_alignment.training.probes import WHOLE_NETWORK, Recorder
 from feature_alignment.training.progress import Progress
@@ -210,8 +210,11 @@ def _tidy(rows: list[dict[str, Any]], about: str) -> pd.DataFrame:
     return metrics
 
 
-def write_result(result: Result, metrics_file: Path, arrays_file: Path) -> None:
-    """Write a result as CSV and NPZ; the same result gives the same bytes."""
+def write_run(
+    spec: Spec, result: Result, spec_file: Path, metrics_file: Path, arrays_file: Path
+) -> None:
+    """Write what was run as JSON, CSV and NPZ; the same result gives the same bytes."""
+    spec_file.write_text(canonical_json(spec), encoding="utf-8")
     result.metrics.to_csv(metrics_file, index=False)
     arrays: dict[str, Any] = result.arrays
     np.savez_compressed(arrays_file, **arrays)

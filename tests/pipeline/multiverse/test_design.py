@@ -87,7 +87,7 @@ def test_blocks_hold_all_universes_once(config):
 )
 def test_a_mistake_in_a_papers_file_is_told_once(tmp_path, monkeypatch, text, says):
     (tmp_path / "multiverse.yaml").write_text(text)
-    monkeypatch.setattr(design_module, "paper_folder", lambda _: tmp_path)
+    monkeypatch.setattr(design_module, "paper_files", lambda name: [tmp_path / name])
     with pytest.raises(UserError, match=rf"^{tmp_path}/multiverse\.yaml: {says}"):
         load_multiverses()
 

@@ -197,12 +197,6 @@ def describe_criterion(claim: Claim) -> str:
     return f"the mean {demand}, by {near}; partly: by {100 * PARTLY:g} %"
 
 
-def _describe_data(datasets: Iterable[Sequence[str]]) -> str:
-    named = {EMBEDDED: "embedded stand-in"}
-    told = "; ".join(f"{name}: {named.get(source, source)}" for name, source in datasets)
-    return told or "generated"
-
-
 def evaluate_all(
     ledger: Iterable[Claim], tables: Mapping[str, pd.DataFrame], spec: Spec
 ) -> pd.DataFrame:
@@ -218,6 +212,8 @@ def evaluate_all(
         about = spec["figures"][claim.figure]
         real = all(source != EMBEDDED for _, source in about["datasets"])
         verdict = evaluate(claim, tables[claim.figure], spec["preset"], real)
+        named = {EMBEDDED: "embedded stand-in"}
+        told = [f"{name}: {named.get(source, source)}" for name, source in about["datasets"]]
         spread = f"sd over {'draws' if _by_draw(claim) else 'seeds'} (n − 1)"
         rows.append(
             {key: getattr(claim, key) for key in (*_OF_CLAIM, "unit")}
@@ -227,7 +223,7 @@ def evaluate_all(
                 "verdict": str(verdict.outcome),
                 "changed": "; ".join(about["changed"]),
                 "criterion": describe_criterion(claim),
-                "data": _describe_data(about["datasets"]),
+                "data": "; ".join(told) or "generated",
                 "spread": "" if verdict.sd is None else spread,
                 "by_seed": " ".join(f"{value:.6g}" for value in verdict.by_seed),
             }

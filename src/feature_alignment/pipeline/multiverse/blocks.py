@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.run import NotFiniteError, run_experiment, write_result
+from feature_alignment.pipeline.run import NotFiniteError, run_experiment, write_run
 from feature_alignment.pipeline.spec import Spec, canonical_json, dataset_keys, spec_hash
 from feature_alignment.training.checkpoint import Checkpoints
 from feature_alignment.training.errors import TrainingDivergedError
@@ -30,23 +30,22 @@ def run_block(spec: Spec, data: Mapping[str, Path], scratch: Path, identity: str
         identity: what the runs depend on besides their specs.
         to: the zip file to write.
     """
-    folders: dict[str, Path] = {}
+    finished = set[Path]()
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
         for universe in spec["universes"]:
             log.info("universe %d: %s", universe["number"], universe["levels"])
             failed = {}
             for name, run in universe["runs"].items():
-                key = spec_hash({**run, "point": ""})
-                if key not in folders:
-                    folders[key] = scratch / key
-                    _finish(run, data, folders[key], identity)
-                result = folders[key] / "result"
-                reason = result / "failed.txt"
+                folder = scratch / spec_hash({**run, "point": ""})
+                if folder not in finished:
+                    _finish(run, data, folder, identity)
+                    finished.add(folder)
+                reason = folder / "result" / "failed.txt"
                 if reason.exists():
                     failed[name] = reason.read_text(encoding="utf-8")
                     continue
                 for member in _MEMBERS:
-                    content = (result / member).read_bytes()
+                    content = (folder / "result" / member).read_bytes()
                     _put(archive, f"{universe['number']}/{name}/{member}", content)
             told = {k: universe[k] for k in ("number", "levels", "figures")} | {"failed": failed}
             _put(archive, f"{universe['number']}/universe.json", canonical_json(told).encode())
@@ -60,8 +59,8 @@ def _finish(run: Spec, data: Mapping[str, Path], folder: Path, identity: str) ->
     wanted, marker = f"{identity} {canonical_json(run)}", folder / "finished.txt"
     if marker.exists() and marker.read_text(encoding="utf-8") == wanted:
         return
-    shutil.rmtree(folder / "result", ignore_errors=True)
     result = folder / "result"
+    shutil.rmtree(result, ignore_errors=True)
     result.mkdir(parents=True)
     files = [data[run["data"][key]["name"]] for key in dataset_keys(run)]
     checkpoints = Checkpoints(folder / "checkpoints", wanted)
@@ -73,6 +72,5 @@ def _finish(run: Spec, data: Mapping[str, Path], folder: Path, identity: str) ->
         log.info("it fails: %s", error)
         (result / "failed.txt").write_text(str(error), encoding="utf-8")
     else:
-        write_result(found, result / "metrics.csv", result / "arrays.npz")
-        (result / "spec.json").write_text(canonical_json(run), encoding="utf-8")
+        write_run(run, found, *(result / member for member in _MEMBERS))
     marker.write_text(wanted, encoding="utf-8")

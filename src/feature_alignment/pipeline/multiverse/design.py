@@ -18,13 +18,7 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
 from feature_alignment.pipeline.config import Config, Preset, merge, read_mapping
 from feature_alignment.pipeline.figures.figure import Settings
-from feature_alignment.pipeline.papers import (
-    all_figures,
-    paper_folder,
-    paper_of,
-    papers,
-    parameters_of,
-)
+from feature_alignment.pipeline.papers import all_figures, paper_files, paper_of, parameters_of
 from feature_alignment.pipeline.parameters import Section, check
 from feature_alignment.pipeline.plan import dataset_specs, make_spec, points_of
 from feature_alignment.pipeline.spec import Spec
@@ -125,9 +119,9 @@ def load_multiverses() -> dict[str, Multiverse]:
         UserError: if a file has a wrong key or value, or names what does not exist.
     """
     found: dict[str, Multiverse] = {}
-    for paper in papers():
-        path = paper_folder(paper) / "multiverse.yaml"
-        for name, entry in (read_mapping(path) if path.exists() else {}).items():
+    for path in paper_files("multiverse.yaml"):
+        paper = path.parent.name
+        for name, entry in read_mapping(path).items():
             where = f"{path}: {name}"
             group: Multiverse = check(Multiverse, entry, lambda _, where=where: where)
             figures = tuple(f"{paper}_{figure}" for figure in group.figures)

@@ -208,14 +208,7 @@ def effects(judged: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
             if len(keys) == 2 and (len(cells) < possible or cells.size().min() < 2):
                 continue
             for levels, cell in cells:
-                rows.append(
-                    {
-                        "claim": name,
-                        "setting": " × ".join(keys),
-                        "value": " × ".join(map(str, levels)),
-                        "universes": len(cell),
-                        "share": cell["holds"].mean(),
-                        "mean": cell["ours"].mean(),
-                    }
-                )
+                value = " × ".join(map(str, levels))
+                share, mean = cell["holds"].mean(), cell["ours"].mean()
+                rows.append((name, " × ".join(keys), value, len(cell), share, mean))
     return pd.DataFrame(rows, columns=list(_EFFECTS))
