@@ -54,8 +54,7 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=[FIRST_LAYER])],
     )
-    result = SeedResult()
-    result.extend(recorder)
+    result = SeedResult().extend(recorder)
     add = partial(result.add, step=steps, layer=FIRST_LAYER)
     diagonals, weight, covariance = relu_networks.first_diagonals(model, x)
     correlation = partial(cosine_similarity, diagonals["nfm"], subtract_mean=True)

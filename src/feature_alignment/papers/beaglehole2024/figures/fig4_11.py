@@ -99,7 +99,7 @@ def draw_curves(table: FigureTable) -> Picture:
     for row, (optimizer, title) in zip(axes, OPTIMIZERS.items(), strict=False):
         for ax, (metric, name) in zip(row, CURVES.items(), strict=True):
             set_vertical_axis(ax, metric)
-            for scale, look in zip(scales, style.sequence_looks(len(scales)), strict=True):
+            for scale, look in style.sequence_looks(scales).items():
                 rows = table.rows(point=optimizer, metric=metric, split="train", scale=scale)
                 draw_curve(ax, rows, label=f"{scale:g}", **look)
             ax.set_title(name)
