@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
-from feature_alignment.layer_features import feature_matrices
+from feature_alignment.layer_features import feature_matrices as matrices
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.papers.beaglehole2024.experiments import chain_task
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import FIRST_LAYER
@@ -41,11 +41,11 @@ def run_seed(run: SeedRun[ChainMonomial]) -> SeedResult:
     add("ptk_spectrum_std_over_mean", spectrum.std() / spectrum.mean())
     rng = run.stream("probe/random_conjugates")
     for draw in range(p.random_conjugates):
-        conjugate = feature_matrices.spectrum_preserving_rotation(covariance, rng)
-        correlation = feature_matrices.feature_pair(weight, conjugate).correlation(p.subtract_mean)
+        conjugate = matrices.spectrum_preserving_rotation(covariance, rng)
+        correlation = matrices.feature_pair(weight, conjugate).correlation(p.subtract_mean)
         add("nfc_random_conjugate", correlation, draw=draw)
         if draw == 0:
-            agop = feature_matrices.average_gradient_outer_product(weight, conjugate)
+            agop = matrices.average_gradient_outer_product(weight, conjugate)
             result.arrays["random_conjugate_agop"] = agop.cpu().numpy()
     result.arrays["egop"] = egop.cpu().numpy()
     return result
