@@ -54,7 +54,7 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
     rows = math.ceil(len(metrics) / columns)
     figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
     layers = [layer for layer in frame["layer"].unique() if layer != WHOLE_NETWORK]
-    colours = dict(zip(layers, sequence_colours(len(layers)), strict=True))
+    colours = sequence_colours(layers)
     for ax, metric in zip(axes.flat, metrics, strict=False):
         _draw(ax, frame[frame["metric"] == metric], metric, colours, steps if broken else None)
     for ax in axes.flat[len(metrics) :]:

@@ -1,5 +1,6 @@
 """Images of ten classes with labels as tensors, some of them random, as classifiers train on."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,9 @@ from torch import nn
 
 from feature_alignment.data.transforms import random_labels, standardise
 from feature_alignment.errors import UserError
+from feature_alignment.models.mlp import MLP
+from feature_alignment.models.resnet import ResNet18
+from feature_alignment.models.vgg import VGG
 from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.probes.kernel_probe import Batch
 
@@ -66,3 +70,23 @@ def labelled_images(
         for split, x in zip(labels, images, strict=True)
     }
     return splits, float(np.mean(trained_on != true))
+
+
+def image_classifier(
+    run: SeedRun[Any], name: str, shape: torch.Size, width: int, hidden: int = 1, **options: Any
+) -> nn.Module:
+    """A new network for images of the shape (channels, height, width), with ten outputs.
+
+    The name is mlp, resnet18, vgg11 or vgg19; the width is that of the MLP's hidden layers, of
+    which there are `hidden`, or that of the first convolution. The options are those of the model.
+    """
+    generator, options = run.torch_stream("init"), {"dtype": run.dtype, **options}
+    if name == "mlp":
+        sizes = math.prod(shape), [width] * hidden, CLASSES
+        model = MLP(*sizes, "relu", True, generator, **options)
+    elif name == "resnet18":
+        model = ResNet18(width, CLASSES, generator, in_channels=shape[0], **options)
+    else:
+        depth = int(name.removeprefix("vgg"))
+        model = VGG(depth, width, CLASSES, generator, in_channels=shape[0], **options)
+    return model.to(run.device)

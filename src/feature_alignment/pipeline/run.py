@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -119,8 +119,8 @@ class SeedResult:
         row = {"step": step, "layer": layer, "split": split, **further}
         self.rows.append({**row, "metric": metric, "value": float(value)})
 
-    def extend(self, recorder: Recorder, prefix: str = "", **further: Any) -> None:
-        """Add all that was recorded during a training.
+    def extend(self, recorder: Recorder, prefix: str = "", **further: Any) -> Self:
+        """Add all that was recorded during a training; returns itself.
 
         Where a seed trains several networks, the prefix is put before the arrays' names, and
         `further` are columns that tell the networks apart, with their values.
@@ -129,6 +129,7 @@ class SeedResult:
             self.rows.append({**{str(column): value for column, value in row.items()}, **further})
         self.arrays.update({prefix + name: array for name, array in recorder.arrays.items()})
         self.seconds.update(recorder.seconds)
+        return self
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,10 @@ def contrast_on_white(colour):
 def test_every_colour_has_3_to_1_of_contrast_on_white():
     assert contrast_on_white("#ffffff") == pytest.approx(1)
     assert contrast_on_white("#767676") == pytest.approx(4.54, abs=0.01)
-    for colour in (*PALETTE.values(), *(c for n in range(1, 20) for c in sequence_colours(n))):
+    for colour in (
+        *PALETTE.values(),
+        *(c for n in range(1, 20) for c in sequence_colours(range(n)).values()),
+    ):
         assert contrast_on_white(colour) >= 3, colour
 
 
@@ -233,7 +236,7 @@ def test_what_is_shown_together_differs_in_colour_and_line():
     ):
         assert len({COLOURS[name] for name in group}) == len(group)
     for number in (2, 5, 19):
-        looks = sequence_looks(number)
+        looks = sequence_looks(range(number)).values()
         assert len({look["colour"] for look in looks}) == number
         assert len({look["linestyle"] for look in looks}) == min(number, 5)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -130,6 +130,13 @@ def _takes_one_argument(function: object) -> bool:
 def one_point(kind: type[Parameters], name: str = "default") -> Callable[[Settings], list[Point]]:
     """The `points` of a figure that needs one run, with an experiment's configured parameters."""
     return lambda settings: [Point(name, settings[kind])]
+
+
+def points_by(
+    kind: type[Parameters], field: str, values: Iterable[str]
+) -> Callable[[Settings], list[Point]]:
+    """The `points` of a figure that needs a run for each value of a field, which is its name."""
+    return lambda settings: [Point(v, settings[kind].but(**{field: v})) for v in values]
 
 
 def figure_label(name: str) -> str:

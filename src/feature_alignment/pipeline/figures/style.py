@@ -6,11 +6,11 @@ modules for their experiment points and must stay quick.
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import cycle
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.collections import QuadMesh
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
+
+Thing = TypeVar("Thing", bound=Hashable)
 
 PALETTE = {
     "black": "#000000",
@@ -120,18 +122,20 @@ def new_figure(nrows: int, ncols: int, width: float, height: float) -> "tuple[Fi
     return figure, figure.subplots(nrows, ncols, squeeze=False)
 
 
-def sequence_colours(number: int) -> list[str]:
-    """Colours of an ordered series, such as layers from input to output, dark to light.
+def sequence_colours(things: Iterable[Thing]) -> dict[Thing, str]:
+    """The colour of each of an ordered series, such as layers from input to output, dark to light.
 
     Taken evenly from the plasma map, short of what has less than 3 : 1 of contrast on white.
 
     Example:
-        >>> sequence_colours(2)
-        ['#0d0887', '#e16462']
+        >>> sequence_colours(["layer 1", "layer 2"])
+        {'layer 1': '#0d0887', 'layer 2': '#e16462'}
     """
     from matplotlib.colors import to_hex
 
-    return [to_hex(colour) for colour in sequence_map()(np.linspace(0, 1, number))]
+    things = list(things)
+    colours = sequence_map()(np.linspace(0, 1, len(things)))
+    return {thing: to_hex(colour) for thing, colour in zip(things, colours, strict=True)}
 
 
 def sequence_map() -> "Colormap":
@@ -142,10 +146,10 @@ def sequence_map() -> "Colormap":
     return ListedColormap(colormaps["plasma"](np.linspace(0, SEQUENCE_END, 256)))
 
 
-def sequence_looks(number: int) -> list[dict[str, Any]]:
-    """Colours of an ordered series with a line for each, as `draw_curve` takes them."""
-    looks = zip(sequence_colours(number), cycle(SEQUENCE_LINES), strict=False)
-    return [{"colour": colour, "linestyle": line} for colour, line in looks]
+def sequence_looks(things: Iterable[Thing]) -> dict[Thing, dict[str, Any]]:
+    """Colour and line of each of an ordered series, as `draw_curve` takes them."""
+    looks = zip(sequence_colours(things).items(), cycle(SEQUENCE_LINES), strict=False)
+    return {thing: {"colour": colour, "linestyle": line} for (thing, colour), line in looks}
 
 
 def panel_letters(*axes: "Axes") -> None:

@@ -3,19 +3,13 @@
 Source: baratin2021, Figures 2, 3, 11, 12 and 14, Sections 3.1–3.3 and 3.5, Appendix C.2.
 """
 
-import math
-from typing import Any
-
 import torch
 from torch import nn
 
-from feature_alignment.models.mlp import MLP
-from feature_alignment.models.resnet import ResNet18
-from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.baratin2021.parameters import Classification
 from feature_alignment.pipeline.labelled_images import (
-    CLASSES,
     check_kernel_samples,
+    image_classifier,
     kernel_batches,
     labelled_images,
 )
@@ -67,15 +61,8 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
 
 def build_network(run: SeedRun[Classification], shape: torch.Size) -> nn.Module:
     """The network that the parameters describe, for images of (channels, height, width)."""
-    p, generator = run.parameters, run.torch_stream("init")
-    options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
+    p = run.parameters
     if p.model == "mlp":
-        widths = [p.width] * (p.linear_layers - 1)
-        model = MLP(math.prod(shape), widths, CLASSES, "relu", True, generator, **options)
-        return model.to(run.device)
-    norm = "resnet18" if p.model == "resnet18" else "vgg"
-    options |= {"in_channels": shape[0], "batch_norm": norm in p.batch_norm}
-    if p.model == "resnet18":
-        return ResNet18(p.base_width, CLASSES, generator, **options).to(run.device)
-    depth = {"vgg11": 11, "vgg19": 19}[p.model]
-    return VGG(depth, p.base_width, CLASSES, generator, **options).to(run.device)
+        return image_classifier(run, "mlp", shape, p.width, p.linear_layers - 1, init=p.init)
+    norm = ("resnet18" if p.model == "resnet18" else "vgg") in p.batch_norm
+    return image_classifier(run, p.model, shape, p.base_width, init=p.init, batch_norm=norm)

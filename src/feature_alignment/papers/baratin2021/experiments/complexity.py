@@ -3,9 +3,6 @@
 Source: baratin2021, Figure 6, eq. 18 and Section 4.2.
 """
 
-import math
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -13,12 +10,11 @@ from feature_alignment.complexity import measures as complexity
 from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace, tangent_trace
 from feature_alignment.models.mlp import MLP
-from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.baratin2021.parameters import Complexity
 from feature_alignment.pipeline.labelled_images import (
-    CLASSES,
     Splits,
     check_kernel_samples,
+    image_classifier,
     labelled_images,
 )
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -43,7 +39,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     x, y = splits["train"]
     key = f"baratin2021_complexity.{p.model}.kernel_samples"
     check_kernel_samples(key, own.kernel_samples, {"train": (x, y)})
-    model = _network(run, x[0].shape)
+    model = image_classifier(run, p.model, x[0].shape, p.width, init=p.init)
     initial = complexity.layer_matrices(model)
     batch = x[: own.kernel_samples]
     model.eval()
@@ -126,13 +122,3 @@ def _trace(model: nn.Module, batch: torch.Tensor) -> float:
         assert isinstance(readout, nn.Linear)
         return one_hidden_layer_trace(hidden, readout, batch)
     return tangent_trace(model, batch)
-
-
-def _network(run: SeedRun[Complexity], shape: torch.Size) -> nn.Module:
-    p, generator = run.parameters, run.torch_stream("init")
-    options: dict[str, Any] = {"init": p.init, "dtype": run.dtype}
-    if p.model == "mlp":
-        model = MLP(math.prod(shape), [p.width], CLASSES, "relu", True, generator, **options)
-    else:
-        model = VGG(19, p.width, CLASSES, generator, in_channels=shape[0], **options)
-    return model.to(run.device)

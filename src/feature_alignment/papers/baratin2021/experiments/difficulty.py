@@ -51,8 +51,7 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
         metrics={"accuracy": accuracy},
         probes=[TangentKernelProbe(kernel_batches(splits, p.kernel_samples), spectrum=False)],
     )
-    result = SeedResult()
-    result.extend(recorder)
+    result = SeedResult().extend(recorder)
     swapped = {p.alignment: "label_alignment", "label_alignment": p.alignment}
     for row in result.rows:
         row["metric"] = swapped.get(row["metric"], row["metric"])

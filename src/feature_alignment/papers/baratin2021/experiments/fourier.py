@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 
 from feature_alignment.kernels.alignment import centre_kernel
-from feature_alignment.kernels.eigenfunctions import Eigenfunctions, eigenfunctions
+from feature_alignment.kernels.eigenfunctions import eigenfunctions
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.parameters import Fourier
@@ -30,12 +30,27 @@ def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     kernel = tangent_kernel(model.to(run.device), x).total
     # Centring leaves one zero eigenvalue, whose eigenvector is the constant.
     found = eigenfunctions(centre_kernel(kernel) if p.centred else kernel, p.points - 1)
-    magnitudes = fourier_magnitudes(found.functions)
-    arrays = {"eigenvalues": found.eigenvalues, "functions": found.functions}
-    result = SeedResult(arrays=arrays | {"magnitudes": magnitudes})
+    values, functions = found.eigenvalues, found.functions
+    magnitudes = fourier_magnitudes(functions)
+    arrays = {"eigenvalues": values, "functions": functions, "magnitudes": magnitudes}
+    result = SeedResult(arrays=arrays)
     uncentred = eigenfunctions(kernel, 10).eigenvalues
     result.add("eigenvalue_ratio_10_uncentred", uncentred[9] / uncentred[0], step=0, split="grid")
-    _summarise(found, magnitudes, p.first_index, result)
+    ratio = values[10 - p.first_index] / values[0]
+    result.add("eigenvalue_ratio_10", ratio, step=0, split="grid")
+    result.add("eigenvalue_ratio_10_from_0", values[10] / values[0], step=0, split="grid")
+    half = len(magnitudes) - 1
+    dominant = magnitudes.argmax(axis=0)
+    spearman = scipy.stats.spearmanr(np.arange(half), dominant[:half]).statistic  # pyright: ignore[reportAttributeAccessIssue]: SciPy's result has it, its types do not
+    result.add("frequency_spearman", spearman, step=0, split="first_half")
+    cosines = np.asarray(scipy.fft.dct(functions, axis=0, norm="ortho"))  # (n, n − 1)
+    shares = {
+        "peak_share": magnitudes.max(axis=0) ** 2,
+        "peak_share_cosine": np.max(cosines**2, axis=0) / np.sum(cosines**2, axis=0),
+    }
+    for name, share in shares.items():
+        result.add(name, share[:half].mean(), step=0, split="first_half")
+        result.add(name, share[half:].mean(), step=0, split="second_half")
     return result
 
 
@@ -52,23 +67,3 @@ def fourier_magnitudes(functions: np.ndarray) -> np.ndarray:
     # Frequencies k and n − k of a real function have the same energy; only k is kept.
     energy[1 : (n + 1) // 2] *= 2
     return np.sqrt(energy / energy.sum(axis=0))
-
-
-def _summarise(
-    found: Eigenfunctions, magnitudes: np.ndarray, first: int, result: SeedResult
-) -> None:
-    values = found.eigenvalues
-    result.add("eigenvalue_ratio_10", values[10 - first] / values[0], step=0, split="grid")
-    result.add("eigenvalue_ratio_10_from_0", values[10] / values[0], step=0, split="grid")
-    half = len(magnitudes) - 1
-    dominant = magnitudes.argmax(axis=0)
-    spearman = scipy.stats.spearmanr(np.arange(half), dominant[:half]).statistic  # pyright: ignore[reportAttributeAccessIssue]: SciPy's result has it, its types do not
-    result.add("frequency_spearman", spearman, step=0, split="first_half")
-    cosines = np.asarray(scipy.fft.dct(found.functions, axis=0, norm="ortho"))  # (n, n − 1)
-    shares = {
-        "peak_share": magnitudes.max(axis=0) ** 2,
-        "peak_share_cosine": np.max(cosines**2, axis=0) / np.sum(cosines**2, axis=0),
-    }
-    for name, share in shares.items():
-        result.add(name, share[:half].mean(), step=0, split="first_half")
-        result.add(name, share[half:].mean(), step=0, split="second_half")

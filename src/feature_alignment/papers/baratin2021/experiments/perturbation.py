@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from feature_alignment.kernels.jacobian import Direction, top_singular_directions
-from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.baratin2021.parameters import Perturbation
-from feature_alignment.pipeline.labelled_images import CLASSES, labelled_images
+from feature_alignment.pipeline.labelled_images import image_classifier, labelled_images
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.batches import steps_per_epoch
 from feature_alignment.training.evaluation import outputs_in_chunks
@@ -31,10 +30,8 @@ def run_seed(run: SeedRun[Perturbation]) -> SeedResult:
     x_test, y_test = splits["test"]
     splits["test"] = x_test[:held], y_test[:held]
     splits["fresh"] = x_test[held:], y_test[held:]
-    options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
-    generator, channels = run.torch_stream("init"), x_test.shape[1]
-    model = VGG(11, p.base_width, CLASSES, generator, in_channels=channels, **options)
-    model = model.to(run.device)
+    shape, init = x_test[0].shape, "kaiming_zero_bias"
+    model = image_classifier(run, "vgg11", shape, p.base_width, init=init)
     steps = p.epochs * steps_per_epoch(len(splits["train"][0]), p.batch_size)
     images = {split: x for split, (x, _) in splits.items() if split != "train"}
     result = SeedResult()

@@ -71,7 +71,7 @@ def draw(table: FigureTable) -> Picture:
         for ax, (split, line) in zip(by_layer, curves.SPLITS.items(), strict=True):
             rows = rows_where(run, metric="label_alignment", split=split)
             draw_curve(total, rows_where(rows, layer="all"), split, split)
-            for name, colour in zip(names, style.sequence_colours(len(names)), strict=True):
+            for name, colour in style.sequence_colours(names).items():
                 means = rows_where(rows, layer=name).groupby("step")["value"].mean()
                 mean = means.reset_index().assign(seed=0)
                 draw_curve(ax, mean, colour, linestyle=line, linewidth=1.0)

@@ -63,9 +63,9 @@ def _draw_eigenvalues(ax: Axes, frame: pd.DataFrame) -> None:
 
 def _draw_choices(ax: Axes, rows: pd.DataFrame) -> None:
     rates = sorted(rows["learning_rate"].unique(), reverse=True)
-    names = [f"η = {rate:g}" for rate in rates]
-    rows = rows.assign(rate=rows["learning_rate"].map(dict(zip(rates, names, strict=True))))
-    colours = dict(zip(names, style.sequence_colours(len(names)), strict=True))
+    names = {rate: f"η = {rate:g}" for rate in rates}
+    rows = rows.assign(rate=rows["learning_rate"].map(names))
+    colours = style.sequence_colours(names.values())
     draw_points(ax, rows, LABELS, colours, by="method", group="rate")
     ax.set_ylabel("final test loss")
     ax.tick_params(axis="x", labelsize=6.5)

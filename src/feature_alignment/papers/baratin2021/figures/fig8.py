@@ -30,7 +30,7 @@ def draw(table: FigureTable) -> Picture:
     fourier.invert_yaxis()
     fourier.set(xlabel="eigenvector j", ylabel="frequency")
     x = np.linspace(0, 1, len(functions))
-    for j, look in zip(SHOWN, style.sequence_looks(len(SHOWN)), strict=True):
+    for j, look in style.sequence_looks(SHOWN).items():
         line, colour = look["linestyle"], look["colour"]
         vectors.plot(x, functions[:, j - 1], line, color=colour, label=f"j = {j}")
     vectors.set(xlabel="x", ylabel="eigenvector", xlim=(0, 1))

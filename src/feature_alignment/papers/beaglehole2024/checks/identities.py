@@ -10,13 +10,8 @@ import torch
 from torch import nn
 
 from feature_alignment.free_probability.centred_correlation import velocity_correlation
+from feature_alignment.layer_features import feature_matrices as matrices
 from feature_alignment.layer_features.feature_covariance import preactivation_gradients
-from feature_alignment.layer_features.feature_matrices import (
-    average_gradient_outer_product,
-    feature_pair,
-    preactivation_feature_covariance,
-    preactivation_tangent_kernel,
-)
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
 
 Loss = Callable[[Callable[..., torch.Tensor]], torch.Tensor]
@@ -41,9 +36,9 @@ def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, f
     for (name, delta), a, gradients in zip(tangents.items(), inputs, input_gradients, strict=True):
         a = a.detach()
         weight = model.get_parameter(f"{name}.weight")
-        covariance = preactivation_feature_covariance(delta)
-        agop = average_gradient_outer_product(weight.detach(), covariance)
-        kernel = preactivation_tangent_kernel(delta)
+        covariance = matrices.preactivation_feature_covariance(delta)
+        agop = matrices.average_gradient_outer_product(weight.detach(), covariance)
+        kernel = matrices.preactivation_tangent_kernel(delta)
         weight_gradients = torch.stack(
             [torch.autograd.grad(model(row).sum(), weight)[0].flatten() for row in x.split(1)]
         )  # (n, k·d)
@@ -111,21 +106,21 @@ def _second_derivative_errors(
         return torch.sum((network(x) - y) ** 2) / 2
 
     weight = model.get_parameter(f"{name}.weight").detach()
-    kernel = preactivation_tangent_kernel(delta)
+    kernel = matrices.preactivation_tangent_kernel(delta)
     weighted = (model(x) - y).detach() * a  # L̇X, (n, d)
     stated = {
         "nfm": weighted.T @ kernel @ weighted,
         "agop": weighted.T @ kernel @ kernel @ weighted,
     }
     gradient = delta[:, 0].T @ weighted  # of the loss; the flow goes against it
-    covariance = preactivation_feature_covariance(delta)
+    covariance = matrices.preactivation_feature_covariance(delta)
     by_traces = velocity_correlation(a, (model(x) - y).detach()[:, 0], kernel)
     step = float(RELATIVE_STEP * weight.norm() / gradient.norm())
     before, after = (_centred(model, name, x, loss, time) for time in (-step, step))
     velocity = (after["change"] - before["change"]) / (2 * step)
     of_proof = _relative((after["nfm"] + before["nfm"]) / step**2, 2 * stated["agop"])
     errors = {
-        "equation_7": abs(feature_pair(gradient, covariance).correlation() - by_traces),
+        "equation_7": abs(matrices.feature_pair(gradient, covariance).correlation() - by_traces),
         "proposition_3_velocity_as_printed": _relative(velocity, gradient),
         "proposition_3_velocity": _relative(velocity, -gradient),
         "proposition_3_proof_as_printed": of_proof,
@@ -148,7 +143,7 @@ def _centred(
     parameters = flow(model, loss, time)
     change = parameters[f"{name}.weight"] - model.get_parameter(f"{name}.weight").detach()
     gradients = preactivation_gradients(model, x, [name], parameters)[name]
-    covariance = preactivation_feature_covariance(gradients) * len(x)
+    covariance = matrices.preactivation_feature_covariance(gradients) * len(x)
     agop = change.T @ covariance @ change
     return {"change": change, "nfm": change.T @ change, "agop": agop}
 

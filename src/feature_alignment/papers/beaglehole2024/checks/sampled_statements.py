@@ -13,12 +13,7 @@ import torch
 from scipy.sparse.linalg import eigsh
 
 from feature_alignment.data.synthetic import chain_monomial, uniform_sphere
-from feature_alignment.free_probability.centred_correlation import (
-    AGOP_WORD,
-    NFM_WORD,
-    NUMERATOR,
-    data_matrices,
-)
+from feature_alignment.free_probability import centred_correlation as correlation
 from feature_alignment.free_probability.random_features import matrix_moments, sample_r
 from feature_alignment.free_probability.words import free_trace, matrix_trace, moment_trace
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
@@ -137,13 +132,13 @@ def trace_errors(
     formula. Inputs are (n, n), labels (n,).
     """
     size = len(x)
-    data = {word: m / m.norm() * size**0.5 for word, m in data_matrices(x, y).items()}
+    data = {word: m / m.norm() * size**0.5 for word, m in correlation.data_matrices(x, y).items()}
     letters_of = printed_statements.with_centred(data)
     data_trace = matrix_trace(letters_of)
     equations = {
-        "equation_20": (NUMERATOR, printed_statements.numerator_as_printed),
-        "equation_22": (NFM_WORD, printed_statements.first_denominator_as_printed),
-        "equation_28": (AGOP_WORD, printed_statements.second_denominator_as_printed),
+        "equation_20": (correlation.NUMERATOR, printed_statements.numerator_as_printed),
+        "equation_22": (correlation.NFM_WORD, printed_statements.first_denominator_as_printed),
+        "equation_28": (correlation.AGOP_WORD, printed_statements.second_denominator_as_printed),
     }
     sampled, formulas = defaultdict[str, float](float), defaultdict[tuple[str, str], float](float)
     alternating = defaultdict[str, float](float)

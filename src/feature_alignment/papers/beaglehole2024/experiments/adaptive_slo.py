@@ -26,9 +26,8 @@ def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
     model = chain_task.new_network(run, scales)
     probe = FeatureProbe(model, x, layers=relu_networks.hidden_layers(p.hidden_layers))
     optimizer, measured = _optimizer(model, x, p), every(p.measure_every, p.steps)
-    result = SeedResult()
-    result.extend(chain_task.train_network(run, model, task, optimizer, probe, measured))
-    return result
+    recorder = chain_task.train_network(run, model, task, optimizer, probe, measured)
+    return SeedResult().extend(recorder)
 
 
 def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optimizer:

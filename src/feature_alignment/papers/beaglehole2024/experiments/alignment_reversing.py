@@ -10,18 +10,8 @@ import torch
 
 from feature_alignment.data.alignment_reversing import AlignmentReversing as Data
 from feature_alignment.determinism import torch_stream
-from feature_alignment.free_probability.centred_correlation import (
-    data_matrices,
-    observed_correlation,
-    predicted_correlation,
-)
-from feature_alignment.free_probability.random_features import (
-    gaussian_even_moments,
-    limiting_moments,
-    matrix_moments,
-    sample_r,
-    second_moment_at_finite_size,
-)
+from feature_alignment.free_probability import centred_correlation as correlation
+from feature_alignment.free_probability import random_features as features
 from feature_alignment.free_probability.words import matrix_trace
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -41,19 +31,19 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
     p, device = run.parameters, str(run.device)
     networks = [_network(p.size, index, device) for index in range(p.observed_networks)]
     sampled = _average_moments(p.size, p.moment_networks, device)
-    limit = limiting_moments(1.0, gaussian_even_moments(4))
+    limit = features.limiting_moments(1.0, features.gaussian_even_moments(4))
     options = p.model_dump(include={"reading", "epsilon1", "epsilon2", "delta", "label_shift"})
     data = Data(p.size, run.stream("data"), **options)
     result = SeedResult()
     for gamma in p.balances:
         x, y = (torch.tensor(array, device=run.device) for array in data.sample(gamma))
-        matrices = data_matrices(x, y)
+        matrices = correlation.data_matrices(x, y)
         add = partial(result.add, step=0, balance=gamma)
         for index, r in enumerate(networks):
-            add("observed", observed_correlation(matrices, r), network=index)
+            add("observed", correlation.observed_correlation(matrices, r), network=index)
         trace = matrix_trace(matrices)
-        add("predicted", predicted_correlation(trace, sampled))
-        add("predicted_from_limits", predicted_correlation(trace, limit))
+        add("predicted", correlation.predicted_correlation(trace, sampled))
+        add("predicted_from_limits", correlation.predicted_correlation(trace, limit))
         label_weighted = x.T @ (y[:, None] * x)
         unique = label_weighted @ matrices["B"] @ label_weighted
         add("unique_term_identity", _similarity_to_identity(unique))
@@ -61,7 +51,7 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
     for power, (mean, limiting) in enumerate(zip(sampled, limit, strict=True), start=1):
         result.add("sampled_moment", mean, step=0, power=power)
         result.add("limiting_moment", limiting, step=0, power=power)
-    exact = second_moment_at_finite_size(p.size, p.size, gaussian_even_moments(2))
+    exact = features.second_moment_at_finite_size(p.size, p.size, features.gaussian_even_moments(2))
     result.add("exact_moment", exact, step=0, power=2)
     return result
 
@@ -69,15 +59,15 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
 @cache
 def _network(size: int, index: int, device: str) -> torch.Tensor:
     """R of one network, kept for the other data seeds."""
-    return sample_r(size, size, torch_stream(NETWORK_SEED, f"network/{index}"), device)
+    return features.sample_r(size, size, torch_stream(NETWORK_SEED, f"network/{index}"), device)
 
 
 @cache
 def _average_moments(size: int, networks: int, device: str) -> list[float]:
     """The moments of R averaged over networks of their own, as the paper does."""
     generator = torch_stream(NETWORK_SEED, "moments")
-    moments = [matrix_moments(sample_r(size, size, generator, device)) for _ in range(networks)]
-    return np.mean(moments, axis=0).tolist()
+    sampled = (features.sample_r(size, size, generator, device) for _ in range(networks))
+    return np.mean([features.matrix_moments(r) for r in sampled], axis=0).tolist()
 
 
 def _similarity_to_identity(matrix: torch.Tensor) -> float:

@@ -8,17 +8,9 @@ from functools import partial
 import torch
 
 from feature_alignment.data.synthetic import high_rank_quadratic, unit_deviation
-from feature_alignment.free_probability.centred_correlation import (
-    data_matrices,
-    predicted_correlation,
-    velocity_correlation,
-)
+from feature_alignment.free_probability import centred_correlation as correlation
+from feature_alignment.free_probability import random_features as features
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
-from feature_alignment.free_probability.random_features import (
-    gaussian_even_moments,
-    limiting_moments,
-    matrix_moments,
-)
 from feature_alignment.free_probability.words import matrix_trace
 from feature_alignment.layer_features.feature_covariance import preactivation_gradients
 from feature_alignment.layer_features.feature_matrices import preactivation_tangent_kernel
@@ -42,21 +34,22 @@ def run_seed(run: SeedRun[AspectRatios]) -> SeedResult:
         labels = unit_deviation(high_rank_quadratic(inputs, run.stream("target")))
         x, y = torch.tensor(inputs, **run.to), torch.tensor(labels, **run.to)
         expected = expected_preactivation_kernel(x, phi, 1, variance)
-        first_order = velocity_correlation(x, y, expected)
-        trace = matrix_trace(data_matrices(x, y))
+        first_order = correlation.velocity_correlation(x, y, expected)
+        trace = matrix_trace(correlation.data_matrices(x, y))
         for psi2 in p.width_ratios:
             add = partial(result.add, step=0, psi1=psi1, psi2=psi2)
             add("predicted_first_order", first_order)
             if phi == "quadratic":
-                moments = limiting_moments(1 / psi2, gaussian_even_moments(4))
-                add("predicted", predicted_correlation(trace, moments))
+                moments = features.limiting_moments(1 / psi2, features.gaussian_even_moments(4))
+                add("predicted", correlation.predicted_correlation(trace, moments))
             generator = run.torch_stream(f"networks/{psi2:g}")
             for network in range(p.networks):
                 model = _network(x, max(round(psi2 * d), 1), phi, variance, generator)
                 kernel = preactivation_tangent_kernel(preactivation_gradients(model, x)["layers.0"])
-                add("observed", velocity_correlation(x, y, kernel), network=network)
+                add("observed", correlation.velocity_correlation(x, y, kernel), network=network)
                 if phi == "quadratic":
-                    own = predicted_correlation(trace, matrix_moments(_r(model)))
+                    moments = features.matrix_moments(_r(model))
+                    own = correlation.predicted_correlation(trace, moments)
                     add("predicted_from_own_moments", own, network=network)
     return result
 

@@ -10,11 +10,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset, to_float
 from feature_alignment.errors import UserError
-from feature_alignment.layer_features.feature_matrices import (
-    agop_diagonal,
-    cosine_similarity,
-    spectrum_preserving_rotation,
-)
+from feature_alignment.layer_features import feature_matrices as matrices
 from feature_alignment.papers.beaglehole2024.experiments import relu_networks
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import FIRST_LAYER
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
@@ -54,15 +50,15 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=[FIRST_LAYER])],
     )
-    result = SeedResult()
-    result.extend(recorder)
+    result = SeedResult().extend(recorder)
     add = partial(result.add, step=steps, layer=FIRST_LAYER)
     diagonals, weight, covariance = relu_networks.first_diagonals(model, x)
-    correlation = partial(cosine_similarity, diagonals["nfm"], subtract_mean=True)
+    correlation = partial(matrices.cosine_similarity, diagonals["nfm"], subtract_mean=True)
     add("diagonal_correlation", correlation(diagonals["agop"]))
     rng = run.stream("probe/random_conjugates")
     for draw in range(p.random_conjugates):
-        other = agop_diagonal(weight, spectrum_preserving_rotation(covariance, rng))
+        rotated = matrices.spectrum_preserving_rotation(covariance, rng)
+        other = matrices.agop_diagonal(weight, rotated)
         add("diagonal_correlation_random", correlation(other), draw=draw)
         diagonals.setdefault("random_conjugate", other)
     for name, diagonal in diagonals.items():

@@ -9,12 +9,8 @@ import numpy as np
 import torch
 
 from feature_alignment.data.synthetic import chain_monomial_egop
+from feature_alignment.layer_features import feature_matrices as matrices
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
-from feature_alignment.layer_features.feature_matrices import (
-    average_gradient_outer_product,
-    feature_pair,
-    spectrum_preserving_rotation,
-)
 from feature_alignment.papers.beaglehole2024.experiments import chain_task
 from feature_alignment.papers.beaglehole2024.experiments.relu_networks import FIRST_LAYER
 from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
@@ -36,8 +32,8 @@ def run_seed(run: SeedRun[ChainMonomial]) -> SeedResult:
         model, x, layers=[FIRST_LAYER], references={"egop": egop}, keep_matrices_at=[p.steps]
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
-    result = SeedResult()
-    result.extend(chain_task.train_network(run, model, task, optimizer, probe, [p.steps]))
+    recorder = chain_task.train_network(run, model, task, optimizer, probe, [p.steps])
+    result = SeedResult().extend(recorder)
     add = partial(result.add, step=p.steps, layer=FIRST_LAYER)
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix, layer.covariance
@@ -45,11 +41,11 @@ def run_seed(run: SeedRun[ChainMonomial]) -> SeedResult:
     add("ptk_spectrum_std_over_mean", spectrum.std() / spectrum.mean())
     rng = run.stream("probe/random_conjugates")
     for draw in range(p.random_conjugates):
-        conjugate = spectrum_preserving_rotation(covariance, rng)
-        correlation = feature_pair(weight, conjugate).correlation(p.subtract_mean)
+        conjugate = matrices.spectrum_preserving_rotation(covariance, rng)
+        correlation = matrices.feature_pair(weight, conjugate).correlation(p.subtract_mean)
         add("nfc_random_conjugate", correlation, draw=draw)
         if draw == 0:
-            agop = average_gradient_outer_product(weight, conjugate)
+            agop = matrices.average_gradient_outer_product(weight, conjugate)
             result.arrays["random_conjugate_agop"] = agop.cpu().numpy()
     result.arrays["egop"] = egop.cpu().numpy()
     return result

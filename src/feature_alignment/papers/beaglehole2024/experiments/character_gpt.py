@@ -53,7 +53,6 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
         output_samples=p.output_samples,
         generator=run.torch_stream("probe/outputs"),
     )
-    result = SeedResult()
     recorder = train(
         model,
         *train_texts,
@@ -67,8 +66,7 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
         evaluate_on=measured,
         probes=[probe],
     )
-    result.extend(recorder)
-    return result
+    return SeedResult().extend(recorder)
 
 
 def _texts(run: SeedRun[CharacterGPT], split: str) -> Pair:

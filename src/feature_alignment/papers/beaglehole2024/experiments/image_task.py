@@ -113,8 +113,7 @@ def train_network(
         if last == 0:
             raise
         log.warning("%s: %s The network is kept up to epoch %d.", run.label, error, last // epoch)
-    result = SeedResult()
-    result.extend(recorder)
+    result = SeedResult().extend(recorder)
     result.rows = [row for row in result.rows if row["step"] <= last]
     for row in result.rows:
         row["step"] //= epoch  # whole, since only ends of epochs are measured

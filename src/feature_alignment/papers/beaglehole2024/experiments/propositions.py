@@ -10,19 +10,9 @@ import torch
 
 from feature_alignment.free_probability.random_features import sample_r
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.beaglehole2024.checks.identities import (
-    homogeneity_errors,
-    identity_errors,
-    projection_error,
-)
-from feature_alignment.papers.beaglehole2024.checks.printed_statements import expansion_errors
-from feature_alignment.papers.beaglehole2024.checks.sampled_statements import (
-    egop_of_chain,
-    linearisation_rests,
-    proposition_16,
-    sphere_statements,
-    trace_errors,
-)
+from feature_alignment.papers.beaglehole2024.checks import identities
+from feature_alignment.papers.beaglehole2024.checks import printed_statements as printed
+from feature_alignment.papers.beaglehole2024.checks import sampled_statements as sampled
 from feature_alignment.papers.beaglehole2024.checks.theorem9 import SAMPLE_SIZES
 from feature_alignment.papers.beaglehole2024.parameters import Propositions
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -41,34 +31,36 @@ def run_seed(run: SeedRun[Propositions]) -> SeedResult:
     """
     p, result = run.parameters, SeedResult()
     for rank in CHAIN_LENGTHS:
-        _add(result, egop_of_chain(rank, p.dimension, run.stream(f"egop/{rank}")), rank=rank)
+        egop = sampled.egop_of_chain(rank, p.dimension, run.stream(f"egop/{rank}"))
+        _add(result, egop, rank=rank)
     for d in DIMENSIONS:
         n = round(SAMPLE_SIZES["4d log d"](d))
-        rests = linearisation_rests(n, d, run.stream(f"linearisation/{d}"))
+        rests = sampled.linearisation_rests(n, d, run.stream(f"linearisation/{d}"))
         _add(result, rests, dimension=d, samples=n)
         n = round(SAMPLE_SIZES["d log³d"](d))
-        _add(result, sphere_statements(n, d, run.stream(f"lemma 13/{d}")), dimension=d, samples=n)
+        on_sphere = sampled.sphere_statements(n, d, run.stream(f"lemma 13/{d}"))
+        _add(result, on_sphere, dimension=d, samples=n)
 
     generator = run.torch_stream("identities")
     x, y = (_normal(run, generator, p.samples, columns) for columns in (p.dimension, 1))
     sizes = (p.dimension, [p.dimension] * 2, 1)
     model = MLP(*sizes, "erf", bias=False, generator=generator, dtype=run.dtype).to(run.device)
-    _add(result, identity_errors(model, x, y))
-    _add(result, homogeneity_errors(x))
-    _add(result, {"projection": projection_error(x, y[:, 0], generator)})
+    _add(result, identities.identity_errors(model, x, y))
+    _add(result, identities.homogeneity_errors(x))
+    _add(result, {"projection": identities.projection_error(x, y[:, 0], generator)})
     r = sample_r(p.dimension, p.dimension, generator, run.device)
-    _add(result, expansion_errors(x, y[:, 0], r))
+    _add(result, printed.expansion_errors(x, y[:, 0], r))
 
     for width in p.widths:
         generator = run.torch_stream(f"proposition 16/{width}")
         x = _normal(run, generator, p.samples, p.dimension)
         y = _normal(run, generator, p.samples)
-        _add(result, proposition_16(x, y, width, p.networks, generator), width=width)
+        _add(result, sampled.proposition_16(x, y, width, p.networks, generator), width=width)
 
     generator = run.torch_stream("equations")
     x = _normal(run, generator, p.matrix_size, p.matrix_size)
     y = _normal(run, generator, p.matrix_size)
-    _add(result, trace_errors(x, y, p.matrix_networks, generator))
+    _add(result, sampled.trace_errors(x, y, p.matrix_networks, generator))
     return result
 
 

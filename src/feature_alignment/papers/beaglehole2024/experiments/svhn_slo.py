@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
-from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments import image_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import SVHNSLO
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -36,20 +35,24 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     sizes = [x.shape[1], *[p.width] * p.hidden_layers, outputs]
     scales = [p.initial_scale] * (p.hidden_layers + 1)
     model = relu_networks.new_network(run, sizes, scales)
+    if p.optimizer == "gd":
+        optimizer = torch.optim.SGD(model.parameters(), lr=p.learning_rate)
+    else:
+        speeds = [p.first_speed, *[p.other_speed] * p.hidden_layers]
+        optimizer = relu_networks.speed_limited(model, p.learning_rate, speeds, p.epsilon)
     recorder = train(
         model,
         x,
         y,
         loss=mse,
-        optimizer=_optimizer(model, p),
+        optimizer=optimizer,
         **run.training(p.steps),
         measure_at=every(p.measure_every, p.steps),
         evaluate_on={"train": (x, y), "test": (x_test, y_test)},
         metrics={"accuracy": accuracy},
         probes=[FeatureProbe(model, x, layers=relu_networks.hidden_layers(p.hidden_layers))],
     )
-    result = SeedResult()
-    result.extend(recorder)
+    result = SeedResult().extend(recorder)
     add = partial(result.add, step=p.steps, layer=relu_networks.FIRST_LAYER)
     diagonals, *_ = relu_networks.first_diagonals(model, x)
     for name, diagonal in diagonals.items():
@@ -65,10 +68,3 @@ def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.n
     mean, deviation = pixels.mean(axis=0), pixels.std(axis=0)
     deviation[deviation == 0] = 1  # the same in all training images: only shifted
     return (pixels - mean) / deviation, (test.reshape(len(test), -1) - mean) / deviation
-
-
-def _optimizer(model: MLP, p: SVHNSLO) -> torch.optim.Optimizer:
-    if p.optimizer == "gd":
-        return torch.optim.SGD(model.parameters(), lr=p.learning_rate)
-    speeds = [p.first_speed, *[p.other_speed] * p.hidden_layers]
-    return relu_networks.speed_limited(model, p.learning_rate, speeds, p.epsilon)

@@ -1,13 +1,8 @@
 """beaglehole2024, Figure 1: EGOP, NFM, AGOP and a randomised AGOP on the chain-monomial task."""
 
 from feature_alignment.papers.beaglehole2024.parameters import ChainMonomial
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
-from feature_alignment.pipeline.figures.style import (
-    describe,
-    new_figure,
-    panel_letters,
-    show_matrices,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 PANELS = {
@@ -33,12 +28,12 @@ def table(runs: Runs) -> FigureTable:
 
 def draw(table: FigureTable) -> Picture:
     """Four heat maps in a row, as in the paper."""
-    figure, axes = new_figure(1, 4, width=11.0, height=3.5)
-    show_matrices(axes[0], [table.arrays[name] for name in PANELS])
-    panel_letters(*axes[0])
+    figure, axes = style.new_figure(1, 4, width=11.0, height=3.5)
+    style.show_matrices(axes[0], [table.arrays[name] for name in PANELS])
+    style.panel_letters(*axes[0])
     for ax, (title, metric, claim) in zip(axes[0], PANELS.values(), strict=True):
-        similarity = f"$\\rho(F, \\cdot)$ = {describe(table.values(metric))}" if metric else ""
-        ax.set_title(f"{title}\n{similarity}{table.paper(claim) if claim else ''}")
+        text = f"$\\rho(F, \\cdot)$ = {style.describe(table.values(metric))}" if metric else ""
+        ax.set_title(f"{title}\n{text}{table.paper(claim) if claim else ''}")
     return figure
 
 

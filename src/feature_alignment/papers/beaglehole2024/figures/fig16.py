@@ -1,13 +1,8 @@
 """beaglehole2024, Figure 16: what a network that recognises eyeglasses attends to."""
 
 from feature_alignment.papers.beaglehole2024.parameters import CelebA
+from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
-from feature_alignment.pipeline.figures.style import (
-    describe,
-    new_figure,
-    panel_letters,
-    show_matrices,
-)
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 PANELS = {
@@ -26,17 +21,17 @@ def table(runs: Runs) -> FigureTable:
 
 def draw(table: FigureTable) -> Picture:
     """Three images side by side."""
-    figure, axes = new_figure(1, len(PANELS), width=9.5, height=3.8)
+    figure, axes = style.new_figure(1, len(PANELS), width=9.5, height=3.8)
     limit = ": cannot show the paper's contrast" if table.stand_ins else ""
     figure.suptitle(f"CelebA eyeglasses{limit}")
     images = [table.arrays[name].mean(axis=-1) for name in PANELS]  # (height, width)
-    show_matrices(axes[0], images, diverging=False)
+    style.show_matrices(axes[0], images, diverging=False)
     for ax, (matrix, metric) in zip(axes[0], PANELS.values(), strict=True):
         ax.set_title(f"diagonal of {matrix}")
         if metric:
             paper = table.paper(f"fig16.{metric}")
-            ax.set_xlabel(f"correlation with F\n{describe(table.values(metric), 3)}{paper}")
-    panel_letters(*axes[0])
+            ax.set_xlabel(f"correlation with F\n{style.describe(table.values(metric), 3)}{paper}")
+    style.panel_letters(*axes[0])
     return figure
 
 

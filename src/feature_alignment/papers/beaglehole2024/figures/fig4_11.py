@@ -10,7 +10,7 @@ from feature_alignment.papers.beaglehole2024.figures import curves
 from feature_alignment.papers.beaglehole2024.parameters import SLO
 from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
-from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
+from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, points_by
 from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs, rows_where
 
 OPTIMIZERS = {"gd": "gradient descent", "slo": "SLO"}
@@ -39,11 +39,7 @@ FURTHER = (
     "weight_change",
     "initial_over_final_norm",
 )
-
-
-def points(settings: Settings) -> list[Point]:
-    """One point for each optimizer, with all initialisation scales."""
-    return [Point(name, settings[SLO].but(optimizer=name)) for name in OPTIMIZERS]
+points = points_by(SLO, "optimizer", OPTIMIZERS)
 
 
 def _effect_of_scale(frame: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -99,7 +95,7 @@ def draw_curves(table: FigureTable) -> Picture:
     for row, (optimizer, title) in zip(axes, OPTIMIZERS.items(), strict=False):
         for ax, (metric, name) in zip(row, CURVES.items(), strict=True):
             set_vertical_axis(ax, metric)
-            for scale, look in zip(scales, style.sequence_looks(len(scales)), strict=True):
+            for scale, look in style.sequence_looks(scales).items():
                 rows = table.rows(point=optimizer, metric=metric, split="train", scale=scale)
                 draw_curve(ax, rows, label=f"{scale:g}", **look)
             ax.set_title(name)

@@ -112,7 +112,7 @@ def draw_layers_by_spectrum(
 ) -> Picture:
     """One metric by layer (rows) and spectrum (columns), one curve for each scale."""
     figure, axes = style.new_figure(2, len(SPECTRA), width=3.4 * len(SPECTRA), height=5.4)
-    looks = _looks(table)
+    looks = style.sequence_looks(curves.scales_of(table.frame))
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
         for ax, (spectrum, (_, formula)) in zip(row, SPECTRA.items(), strict=True):
             _draw_scales(ax, table.rows(metric=metric, layer=layer, point=spectrum), looks)
@@ -127,7 +127,8 @@ def draw_layers_by_spectrum(
 def draw_correlations(table: FigureTable, claim: str) -> Picture:
     """UC-NFC and C-NFC by layer (rows), and the losses, one curve for each scale and point."""
     figure, axes = style.new_figure(2, 3, width=10.0, height=5.8)
-    points, looks = table.rows(metric="loss")["point"].unique(), _looks(table)
+    points = table.rows(metric="loss")["point"].unique()
+    looks = style.sequence_looks(curves.scales_of(table.frame))
     figure.suptitle(f"eigenvalues of the inputs' covariance {SPECTRA[points[0]][1]}")
     for row, (layer, title) in zip(axes, LAYERS.items(), strict=True):
         for ax, (metric, name) in zip(row, CORRELATIONS.items(), strict=False):
@@ -147,12 +148,6 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
         axes[0, 0].plot([], [], MARKERS[1], color=grey, label="mean eigenvalue 1")
     _label(axes)
     return figure
-
-
-def _looks(table: FigureTable) -> dict[float, dict[str, Any]]:
-    """The look of each initialisation scale, the largest scale darkest."""
-    scales = curves.scales_of(table.frame)
-    return dict(zip(scales, style.sequence_looks(len(scales)), strict=True))
 
 
 def _draw_scales(

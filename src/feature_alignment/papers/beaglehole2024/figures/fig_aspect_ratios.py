@@ -1,5 +1,7 @@
 """Beyond beaglehole2024, Figure 3: the predicted C-NFC for any number of samples and units."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -52,24 +54,19 @@ def draw(table: FigureTable) -> Picture:
         for phi, prediction in PREDICTIONS.items()
     }
     # One range in all maps, from the lowest of their values, down to a twentieth.
-    lowest = (
-        np.floor(20 * min(values.min().min() for pair in maps.values() for values in pair)) / 20
-    )
+    smallest = min(values.min().min() for pair in maps.values() for values in pair)
+    options: dict[str, Any] = {"vmin": np.floor(20 * smallest) / 20, "annot": True, "fmt": ".2f"}
     for row, (phi, prediction) in zip(axes, PREDICTIONS.items(), strict=True):
         kind = "free probability" if prediction == "predicted" else "first order"
         titles = f"{TITLES[phi]}: observed", f"{TITLES[phi]}: {kind}"
         for ax, values, title in zip(row, maps[phi], titles, strict=False):
-            _draw_map(ax, values, lowest, title, None if ax is row[0] else "ρ")
+            named = values.rename(index="{:g}".format, columns="{:g}".format)
+            label = None if ax is row[0] else "ρ"
+            style.show_matrix(ax, named, 1.0, label, xticklabels=1, yticklabels=1, **options)
+            ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
         _draw_comparison(row[2], table.rows(point=phi), prediction)
     style.panel_letters(*axes[:, 0])
     return figure
-
-
-def _draw_map(ax: Axes, values: pd.DataFrame, lowest: float, title: str, label: str | None) -> None:
-    named = values.rename(index="{:g}".format, columns="{:g}".format)
-    options = {"annot": True, "fmt": ".2f", "xticklabels": 1, "yticklabels": 1}
-    style.show_matrix(ax, named, 1.0, label, vmin=lowest, **options)
-    ax.set(title=title, xlabel="$\\psi_2 = k/d$", ylabel="$\\psi_1 = n/d$")
 
 
 def _draw_comparison(ax: Axes, rows: pd.DataFrame, prediction: str) -> None:
@@ -80,8 +77,7 @@ def _draw_comparison(ax: Axes, rows: pd.DataFrame, prediction: str) -> None:
     maps = {name: _map(rows, name) for name in markers}
     low = min(values.min().min() for values in (observed, *maps.values()))
     ax.plot([low, 1], [low, 1], ":", color=style.COLOURS["reference"])
-    colours = style.sequence_colours(observed.shape[1])
-    for psi2, colour in zip(observed.columns, colours, strict=True):
+    for psi2, colour in style.sequence_colours(observed.columns).items():
         for name, marker in markers.items():
             label = f"{psi2:g}" if name == prediction else None
             ax.plot(maps[name][psi2], observed[psi2], marker, color=colour, label=label)

@@ -104,7 +104,7 @@ def draw(table: FigureTable) -> Picture:
 
 
 def _draw_target(ax: Axes, rows: pd.DataFrame) -> None:
-    for size, look in zip(SAMPLE_SIZES, style.sequence_looks(len(SAMPLE_SIZES)), strict=True):
+    for size, look in style.sequence_looks(SAMPLE_SIZES).items():
         curve = rows_where(rows, sample_size=size)
         curve = curve[curve["value"] > 0]  # of a single sample ρ is 1
         draw_curve(ax, curve, label=f"n = {size}", x="dimension", marker=".", **look)
@@ -113,9 +113,9 @@ def _draw_target(ax: Axes, rows: pd.DataFrame) -> None:
 
 def _draw_kernels(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(sample_size="4d log d", target="linear")
-    for (phi, name), look in zip(KERNELS.items(), style.sequence_looks(len(KERNELS)), strict=True):
+    for phi, look in style.sequence_looks(KERNELS).items():
         curve = rows_where(rows, metric="one_minus_correlation", point=phi)
-        draw_curve(ax, curve, label=name, x="dimension", marker=".", **look)
+        draw_curve(ax, curve, label=KERNELS[phi], x="dimension", marker=".", **look)
     for method, marker in METHODS.items():
         network = rows_where(rows, point="relu", method=method)
         symbols = {"marker": marker, "linestyle": "none", "fillstyle": "none"}

@@ -249,5 +249,5 @@ def draw_weight_changes(ax: Axes, rows: pd.DataFrame, layers: Mapping[str, str])
     ax.set(yscale="log", ylim=WEIGHT_CHANGES, ylabel=r"$\Vert W-W_0\Vert\,/\,\Vert W\Vert$")
     changes = rows_where(rows, metric="weight_change", layer=list(layers))
     changes = changes[changes["value"] > 0]
-    for (layer, name), look in zip(layers.items(), sequence_looks(len(layers)), strict=True):
-        draw_curve(ax, rows_where(changes, layer=layer), label=name, **look)
+    for layer, look in sequence_looks(layers).items():
+        draw_curve(ax, rows_where(changes, layer=layer), label=layers[layer], **look)

@@ -4,7 +4,7 @@ import numpy as np
 
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
 from feature_alignment.pipeline.figures import style
-from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, points_by
 from feature_alignment.pipeline.figures.style import COLOURS
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
@@ -13,10 +13,8 @@ KERNELS = {"initial": "$K_0$", "adapted": "$K$", "label": "$K_{\\hat{y}}$"}
 COVERED = 99.5
 """Percentage of a kernel's entries that its colour range covers."""
 
-
-def target_points(settings: Settings) -> list[Point]:
-    """One point for each kind of target; in Figure 3 the linear targets are the control."""
-    return [Point(targets, settings[DigitRegression].but(targets=targets)) for targets in TARGETS]
+target_points = points_by(DigitRegression, "targets", TARGETS)
+"""In Figure 3 the linear targets are the control."""
 
 
 def kernel_table(runs: Runs) -> FigureTable:

@@ -87,7 +87,7 @@ def _draw_layers(ax: Axes, table: FigureTable) -> None:
     rows = table.rows(metric="label_change_share", setting="figure1")
     layers = sorted(rows["layer"].unique())
     names = {layer: f"layer {number}" for number, layer in enumerate(layers, start=1)}
-    colours = dict(zip(names.values(), style.sequence_colours(len(names)), strict=True))
+    colours = style.sequence_colours(names.values())
     places = {targets: f"{targets} targets" for targets in TARGETS}
     rows = rows.assign(layer=rows["layer"].map(names.get))
     draw_points(ax, rows, places, colours, by="targets", group="layer")

@@ -10,8 +10,12 @@ from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-NAMES = ("omega1", "omega2", "omega3")
-MARKERS = {"omega1": "o", "omega2": "s", "omega3": "^"}
+PENALTIES = {
+    "omega1": (SQUARE, adaptive_scales.effective_square_penalty, "o"),
+    "omega2": (ABSOLUTE, adaptive_scales.effective_absolute_penalty, "s"),
+    "omega3": (joint_penalty(SQUARE, ABSOLUTE), adaptive_scales.effective_joint_penalty, "^"),
+}
+"""Each penalty, the closed form of its effective one, and their marker."""
 LINEAR_GRID = np.linspace(0, 5, 201)
 LOGARITHMIC_GRID = np.geomspace(1e-2, 1e2, 81)
 SMALL_V, LARGE_V = 0.01, 1e4
@@ -19,16 +23,11 @@ SMALL_V, LARGE_V = 0.01, 1e4
 
 def table(runs: Runs) -> FigureTable:
     """Penalties on two grids by numerical minimisation, and what the paper says of their ends."""
-    omegas = (SQUARE, ABSOLUTE, joint_penalty(SQUARE, ABSOLUTE))
-    closed_forms = (
-        adaptive_scales.effective_square_penalty,
-        adaptive_scales.effective_absolute_penalty,
-        adaptive_scales.effective_joint_penalty,
-    )
     v = np.union1d(LINEAR_GRID, LOGARITHMIC_GRID)
     above_one = v[v >= 1]  # where every ω is defined
+    common = {"point": "theory", "seed": 0, "step": 0, "layer": "all", "split": "all"}
     parts = []
-    for name, omega, closed_form in zip(NAMES, omegas, closed_forms, strict=True):
+    for name, (omega, closed_form, _) in PENALTIES.items():
         effective = effective_penalty(omega)
         values = effective(v)
         for metric, at, value in (
@@ -40,11 +39,9 @@ def table(runs: Runs) -> FigureTable:
             ("closed_form_error", np.nan, np.abs(values - closed_form(v)).max()),
         ):
             at, value = np.atleast_1d(at), np.atleast_1d(value)
-            parts.append(pd.DataFrame({"penalty": name, "v": at, "metric": metric, "value": value}))
-    frame = pd.concat(parts, ignore_index=True)
-    frame = frame.assign(point="theory", seed=0, step=0, layer="all", split="all")
-    columns = ["point", "seed", "step", "layer", "split", "penalty", "v", "metric", "value"]
-    return FigureTable(frame.filter(columns))
+            rows = {**common, "penalty": name, "v": at, "metric": metric, "value": value}
+            parts.append(pd.DataFrame(rows))
+    return FigureTable(pd.concat(parts, ignore_index=True))
 
 
 def _exponent(penalty: Penalty, v: float) -> float:
@@ -57,14 +54,14 @@ def draw(table: FigureTable) -> Picture:
     """Two panels with the same curves."""
     figure, axes = new_figure(1, 2, width=8.0, height=3.2)
     for ax, grid in zip(axes[0], (LINEAR_GRID, LOGARITHMIC_GRID), strict=True):
-        for number, name in enumerate(NAMES, start=1):
+        for number, (name, (_, _, marker)) in enumerate(PENALTIES.items(), start=1):
             for metric, line, text in (
                 ("penalty", "--", f"$\\omega_{number}$"),
                 ("effective", "-", f"$\\tilde{{\\omega}}_{number}$"),
             ):
                 curve = table.rows(penalty=name, metric=metric)
                 curve = curve[curve["v"].between(grid[0], grid[-1])]
-                marks = {"marker": MARKERS[name], "markevery": 0.12, "markersize": 3.5}
+                marks = {"marker": marker, "markevery": 0.12, "markersize": 3.5}
                 ax.plot(curve["v"], curve["value"], line, color=COLOURS[name], label=text, **marks)
         ax.plot(grid, grid**2, ":", color=COLOURS["paper"], label="$v^2$")
         ax.set(xlabel="$v$", ylabel="penalty")

@@ -4,7 +4,7 @@ import numpy as np
 
 from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.figures.drawing import draw_points
-from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
+from feature_alignment.pipeline.figures.figure import Figure, Picture, points_by
 from feature_alignment.pipeline.figures.style import COLOURS, LINES, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
@@ -15,11 +15,6 @@ MODELS = {
     "factorised": "factorised, SGD",
     "full": "network, SGD",
 }
-
-
-def points(settings: Settings) -> list[Point]:
-    """One point for each task."""
-    return [Point(task, settings[LowRank].but(task=task)) for task in TASKS]
 
 
 def table(runs: Runs) -> FigureTable:
@@ -69,7 +64,7 @@ FIGURES = (
         "the mean. Dots are seeds, short bars their mean, with one standard deviation either way "
         "from four seeds on. A-C: a quadratic function of one direction of the inputs; D-F: two "
         "digit classes.",
-        points=points,
+        points=points_by(LowRank, "task", TASKS),
         table=table,
         draw=draw,
     ),

@@ -4,7 +4,6 @@ Source: baratin2021, eq. 5, 7 and 18; lejeune2024, Section 3; beaglehole2024, Se
 """
 
 import itertools
-import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,10 +18,8 @@ from feature_alignment.errors import UserError
 from feature_alignment.gradients.capture_plan import plan_capture
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.models.gpt import GPT
-from feature_alignment.models.mlp import MLP
-from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.synthesis.parameters import Network, Runs
-from feature_alignment.pipeline.labelled_images import CLASSES, labelled_images
+from feature_alignment.pipeline.labelled_images import CLASSES, image_classifier, labelled_images
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
@@ -104,8 +101,7 @@ def run_seed(run: SeedRun[Runs]) -> SeedResult:
         probes=probes,
         after_update=path,
     )
-    result = SeedResult()
-    result.extend(recorder)
+    result = SeedResult().extend(recorder)
     _add_summaries(result, recorder)
     return result
 
@@ -114,16 +110,12 @@ def image_task(run: SeedRun[Runs]) -> Task:
     """The MLP or the VGG, on standardised images; all layers but the last are measured."""
     own, p = _own(run), run.parameters
     splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
-    shape, generator = splits["train"][0].shape[1:], run.torch_stream("init")
-    options: dict[str, Any] = {"init": "kaiming_zero_bias", "dtype": run.dtype}
-    if p.network == "mlp":
-        widths = [own.width] * HIDDEN_LAYERS
-        model = MLP(math.prod(shape), widths, CLASSES, "relu", True, generator, **options)
-    else:
-        model = VGG(11, own.width, CLASSES, generator, in_channels=shape[0], **options)
+    name, shape = "mlp" if p.network == "mlp" else "vgg11", splits["train"][0].shape[1:]
+    init = "kaiming_zero_bias"
+    model = image_classifier(run, name, shape, own.width, HIDDEN_LAYERS, init=init)
     weighted = nn.Conv2d, nn.Linear
     *layers, _ = (name for name, part in model.named_modules() if isinstance(part, weighted))
-    return Task(model.to(run.device), splits, CLASSES, layers)
+    return Task(model, splits, CLASSES, layers)
 
 
 def text_task(run: SeedRun[Runs]) -> Task:

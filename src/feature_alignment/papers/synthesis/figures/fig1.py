@@ -78,8 +78,7 @@ def _draw_half_changes(ax: Axes, rows: pd.DataFrame) -> None:
     medians = rows.groupby(["network", "random_label_share", "optimizer", "quantity"])["value"]
     medians = medians.median().reset_index()
     heights = {quantity: place for place, quantity in enumerate(QUANTITIES)}
-    for offset, colour in enumerate(style.sequence_colours(len(DATASETS)), start=-1):
-        network = list(DATASETS)[offset + 1]
+    for offset, (network, colour) in enumerate(style.sequence_colours(DATASETS).items(), start=-1):
         for share, fill in zip(SHARES, (colour, "white"), strict=True):
             own = rows_where(medians, network=network, random_label_share=share)
             y = own["quantity"].map(heights) + 0.25 * offset
