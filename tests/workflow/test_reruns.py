@@ -117,14 +117,19 @@ def test_what_was_killed_is_made_again_with_the_same_bytes(finished, pipeline, v
     run = slowest_run(finished)
     folder = f"results/smoke/runs/{run}"
     command = ("--cores", "1", *SMOKE, "--", f"{folder}/metrics.csv")
-    running = pipeline.start(*command)
+    running = subprocess.Popen(
+        pipeline.command(*command),
+        cwd=pipeline.folder,
+        env=pipeline.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     log = pipeline.folder / f"results/smoke/logs/runs/{run}.log"
     job = job_in_training(running.pid, log)
     if victim == "snakemake":
         running.kill()
     job.kill()
-    running.communicate()
-    assert running.returncode != 0
+    assert running.wait() != 0
     made = pipeline.folder / folder
     assert not [path for path in made.glob("*") if not path.name.startswith(".")]
     pipeline.succeed(*command)
