@@ -119,7 +119,7 @@ class Pipeline:
         return subprocess.Popen(
             self.command(*arguments),
             cwd=self.folder,
-            env=self.environment(),
+            env={**self.environment(), **({} if self.by_itself else self.offer())},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -170,18 +170,32 @@ def finished(tmp_path_factory):
 
     It is made once, by the first of the test runner's processes that needs it.
     """
+    return made_once(tmp_path_factory, "two_cores", *SMOKE, by_itself=True)
+
+
+@pytest.fixture(scope="session")
+def made_up(tmp_path_factory):
+    """The made-up paper at the smoke preset. Tests that change it copy it first.
+
+    As the smoke preset, it is made once.
+    """
+    return made_once(tmp_path_factory, "made_up", *SMOKE, "papers=example2030", by_itself=False)
+
+
+def made_once(tmp_path_factory, name, *asked, by_itself):
+    """A pipeline that the first of the test runner's processes that needs it makes on two cores."""
     base = tmp_path_factory.getbasetemp()
-    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "two_cores"
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     folder, done = place / "pipeline", place / "done"
     place.mkdir(exist_ok=True)
     with FileLock(place / "lock"):
         if not done.exists():
             made = Pipeline(folder)
-            made.by_itself = True
-            made.succeed("--cores", "2", *SMOKE)
+            made.by_itself = by_itself
+            made.succeed("--cores", "2", *asked)
             done.touch()
     made = Pipeline.at(folder)
-    made.by_itself = True
+    made.by_itself = by_itself
     return made
 
 

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -89,12 +90,12 @@ def wrong(pipeline: Pipeline, expected: dict[str, bytes]) -> str:
     return f"left behind: {', '.join(left)}" if left else ""
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Disturb as often as asked for; returns 1 if anything went wrong."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     chance, faults = random.Random(options.seed), 0
     with tempfile.TemporaryDirectory() as folder:
         undisturbed = Pipeline(Path(folder) / "undisturbed")
@@ -107,11 +108,13 @@ def main() -> int:
             kind, jobs = KINDS[number % len(KINDS)], chance.randrange(JOBS)
             seconds = chance.uniform(0, duration / 6 if jobs else duration / 3)
             copy = Pipeline(Path(folder) / f"copy{number}")
+            copy.by_itself = True  # what is disturbed has all processes of its own
             running = copy.start(*COMMAND)
             wait(running, copy, jobs, seconds)
             disturb(running, kind, chance)
             printed = running.communicate()[0]
             done = ended(copy)
+            copy.by_itself = False
             found = wrong(copy, expected)
             if "Traceback" in printed and "KeyboardInterrupt" not in printed:
                 found += f"a traceback: {printed[printed.rindex('Traceback') :]}"

@@ -23,6 +23,17 @@ ROOT = Path(__file__).parents[2]
 MALFORMED = yaml.safe_load(
     (Path(__file__).parents[1] / "pipeline" / "malformed_configs.yaml").read_text()
 )
+ONE_OF_EACH_KIND = (
+    "unknown top-level key",
+    "unknown paper",
+    "unknown figure",
+    "1e-3, which YAML reads as text",
+    "a key that figures set",
+    "a very long value",
+    "source without its path",
+    "path that is not there",
+)
+"""By what finds the mistake; tests/pipeline/test_config.py has all that the file names."""
 
 
 def number_of_figures(*chosen):
@@ -36,7 +47,7 @@ def fresh(tmp_path_factory, pipeline_class):
     return pipeline_class(tmp_path_factory.mktemp("dry") / "pipeline")
 
 
-@pytest.mark.parametrize("case", MALFORMED)
+@pytest.mark.parametrize("case", ONE_OF_EACH_KIND)
 def test_a_malformed_config_stops_with_one_sentence(fresh, tmp_path, case):
     config = tmp_path / "mine.yaml"
     config.write_text(MALFORMED[case]["config"])

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.workflow.faults import main
 
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.proof import verify
@@ -22,10 +23,8 @@ UNPROVEN = {".log"}
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, pipeline_class):
-    made = pipeline_class(tmp_path_factory.mktemp("undisturbed") / "pipeline")
-    made.succeed(*COMMAND)
-    return made
+def undisturbed(made_up):
+    return made_up
 
 
 @pytest.fixture
@@ -55,17 +54,11 @@ def told(done):
     return text
 
 
-def test_after_signals_at_random_moments_the_same_command_goes_on(root):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.workflow.faults", "--times", "3", "--seed", "1"],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": "src"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("the same bytes") == 3
+def test_after_signals_at_random_moments_the_same_command_goes_on(capsys):
+    status = main(["--times", "3", "--seed", "1"])
+    printed = capsys.readouterr().out
+    assert status == 0, printed
+    assert printed.count("the same bytes") == 3
 
 
 def test_a_file_that_a_power_cut_truncates_is_named_and_its_cure_works(

@@ -7,8 +7,28 @@ pytestmark = pytest.mark.slow
 ASKED = ("--cores", "2", "--config", "preset=smoke", "papers=example2030", "--", "multiverse")
 
 
-def test_the_claim_depends_on_the_setting_that_decides_it(pipeline):
-    pipeline.succeed(*ASKED)
+COIN = """
+coin:
+  figures: [fig1]
+  settings:
+    coin.throws: {values: [200, 100], why: The text does not say how many.}
+  sizes:
+    smoke: {universes: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def all_made(tmp_path_factory, pipeline_class):
+    """The multiverse of the made-up paper, with a second group that another figure has."""
+    made = pipeline_class(tmp_path_factory.mktemp("multiverse") / "pipeline")
+    file = made.folder / "src/feature_alignment/papers/example2030/multiverse.yaml"
+    file.write_text(file.read_text() + COIN)
+    made.succeed(*ASKED)
+    return made
+
+
+def test_the_claim_depends_on_the_setting_that_decides_it(all_made, tmp_path):
+    pipeline = all_made.copy(tmp_path / "copy")
     results = pipeline.folder / "results" / "smoke"
     row = (
         pd.read_csv(results / "robustness.csv")
@@ -31,20 +51,8 @@ def test_the_claim_depends_on_the_setting_that_decides_it(pipeline):
     assert planned["multiverse_gathered"] == 1
 
 
-COIN = """
-coin:
-  figures: [fig1]
-  settings:
-    coin.throws: {values: [200, 100], why: The text does not say how many.}
-  sizes:
-    smoke: {universes: 2}
-"""
-
-
-def test_a_selection_neither_makes_nor_cuts_the_multiverse_of_all(pipeline):
-    file = pipeline.folder / "src/feature_alignment/papers/example2030/multiverse.yaml"
-    file.write_text(file.read_text() + COIN)
-    pipeline.succeed(*ASKED)
+def test_a_selection_neither_makes_nor_cuts_the_multiverse_of_all(all_made, tmp_path):
+    pipeline = all_made.copy(tmp_path / "copy")
     before = pipeline.results()
     pipeline.succeed(*ASKED[:-2])
     page = pipeline.folder / "results/smoke/selected/report.html"

@@ -1,5 +1,6 @@
 """Results have names, say what was changed, prove what they hold, and are made one at a time."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,9 @@ import time
 import pandas as pd
 import pytest
 
+from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of
+from feature_alignment.pipeline.proof import verify
 
 pytestmark = pytest.mark.slow
 PAPER = ("preset=smoke", "papers=example2030")
@@ -24,10 +27,9 @@ def changed_settings(pipeline, name, **descent):
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory, pipeline_class):
+def two(tmp_path_factory, made_up):
     """The smoke preset of the made-up paper, and beside it a result with changed settings."""
-    made = pipeline_class(tmp_path_factory.mktemp("named") / "pipeline")
-    made.succeed(*BASE)
+    made = made_up.copy(tmp_path_factory.mktemp("named") / "pipeline")
     before = made.results()
     made.succeed(*changed_settings(made, "wide", dimension=8))
     assert {name: made.results()[name] for name in before} == before
@@ -97,22 +99,36 @@ def test_two_results_are_compared(two):
     assert "name the other result" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("file", ["metrics.csv", "arrays.npz", "spec.json"])
-def test_a_damaged_result_is_found(two, file):
+@contextlib.contextmanager
+def damaged(two, file):
+    """While a file of a run is not what it was; gives what is told of it."""
     folder = two.folder / "results/smoke/runs/example2030_coin/bent"
     whole = (folder / file).read_bytes()
     false = whole.replace(b'"bent"', b'"fair"')  # a whole spec.json, of another point
     (folder / file).write_bytes(false if file == "spec.json" else whole[: len(whole) // 2])
     assert (folder / file).read_bytes() != whole
-    named = re.compile(rf"bent/{re.escape(file)}: has been changed since it was written; to remake")
     try:
-        gathered = two.run("--cores", "1", "--config", *PAPER)
-        checked = two.run("--cores", "1", "verify", "--config", *PAPER)
+        yield rf"bent/{re.escape(file)}: has been changed since it was written; to remake"
     finally:
         (folder / file).write_bytes(whole)
-    for done in (gathered, checked):
-        assert done.returncode != 0
-        assert named.search(done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize("file", ["metrics.csv", "arrays.npz", "spec.json"])
+def test_a_damaged_result_is_found(two, file, monkeypatch):
+    monkeypatch.chdir(two.folder)
+    with damaged(two, file) as said:
+        gathered = two.run("--cores", "1", "--config", *PAPER)
+        with pytest.raises(UserError, match=said):
+            verify("smoke")
+    assert gathered.returncode != 0
+    assert re.search(said, gathered.stdout + gathered.stderr)
+
+
+def test_the_command_finds_a_damaged_result_and_whole_again_all_goes_on(two):
+    with damaged(two, "spec.json") as said:
+        checked = two.run("--cores", "1", "verify", "--config", *PAPER)
+    assert checked.returncode != 0
+    assert re.search(said, checked.stdout + checked.stderr)
     two.succeed(*BASE)
     text = two.succeed("--cores", "1", "verify", "--config", *PAPER)
     assert "jobs are as they were written" in text

@@ -76,6 +76,32 @@ def timm_model(name, size=32, **options):
     return lambda: timm.create_model(name, num_classes=3, **options), images(size)
 
 
+def short_resnet():
+    """ResNet of its first two stages, a block each; the others differ in width, of 5 million."""
+    model = torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 3)
+    model.layer3, model.layer4 = nn.Identity(), nn.Identity()
+    model.fc = nn.Linear(128, 3)
+    return model
+
+
+def short_squeezenet():
+    """SqueezeNet of its first three modules, the last of them behind the second pooling."""
+    model = torchvision.models.SqueezeNet("1_1", num_classes=3)
+    model.features = model.features[:7]
+    model.classifier[1] = nn.Conv2d(256, 3, 1)
+    return model
+
+
+def short_mnasnet():
+    """MNASNet without one of its six stacks, two others cut."""
+    model = torchvision.models.MNASNet(0.1, num_classes=3)
+    stem, (first, second, _, fourth, fifth, last), head = (
+        model.layers[part] for part in (slice(8), slice(8, 14), slice(14, None))
+    )
+    model.layers = nn.Sequential(*stem, first, second, fourth[:1], fifth[:2], last, *head)
+    return model
+
+
 def thin_googlenet():
     """GoogLeNet with an eighth of its channels."""
 
@@ -136,10 +162,7 @@ SWIN = {
 # Model, and inputs by their number and seed; the tolerance of models that compute in single
 # precision inside.
 MODELS = {
-    "torchvision ResNet": (
-        lambda: VISION.ResNet(VISION.resnet.BasicBlock, [1, 1, 1, 1], 3),
-        images(32),
-    ),
+    "torchvision ResNet": (short_resnet, images(32)),
     "torchvision MobileNetV2": (
         lambda: VISION.MobileNetV2(
             3, 0.25, [[1, 8, 1, 1], [4, 16, 2, 2], [4, 16, 1, 2]], round_nearest=4
@@ -162,13 +185,13 @@ MODELS = {
         lambda: densenet.DenseNet(4, (2, 2), 8, num_classes=3, memory_efficient=True),
         images(32),
     ),
-    "torchvision SqueezeNet": (lambda: VISION.SqueezeNet("1_1", num_classes=3), images(32)),
+    "torchvision SqueezeNet": (short_squeezenet, images(32)),
     "torchvision GoogLeNet": (thin_googlenet, images(32)),
     "torchvision ShuffleNetV2": (
         lambda: VISION.ShuffleNetV2([1, 2, 1], [8, 8, 16, 16, 32], num_classes=3),
         images(32),
     ),
-    "torchvision MNASNet": (lambda: VISION.MNASNet(0.1, num_classes=3), images(32)),
+    "torchvision MNASNet": (short_mnasnet, images(32)),
     "torchvision ConvNeXt": (thin_convnext, images(32)),
     "torchvision ViT": (
         lambda: VISION.VisionTransformer(16, 8, 2, 2, 8, 12, num_classes=3),
