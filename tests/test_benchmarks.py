@@ -136,6 +136,7 @@ def test_the_floor_counts_the_multiplications_of_the_cheapest_form(
 ):
     monkeypatch.setattr(position_gram, "_MOVE", 0)
     monkeypatch.setattr(position_gram, "_NARROW", 1)
+    monkeypatch.setattr(position_gram, "_ROUND", 0)
     layer.bias = None
     few, n = as_samples(torch.randn(3, *shape)), 10
     plan = plan_capture(nn.Sequential(layer, nn.Tanh(), nn.Flatten(), Sums(4)), few)
