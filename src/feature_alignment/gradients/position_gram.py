@@ -205,7 +205,8 @@ def _add_by_pairs(
                 for at, at2 in itertools.product(range(t), range(s)):
                     mine, other = delta[:, :, at].flatten(0, 1), delta2[:, :, at2].flatten(0, 1)
                     products = (mine @ other.T).view(block.shape)
-                    alike = _similarity(first, a[:, [at]], a2[:, [at2]], bias, products.dtype)
+                    own, theirs = a[:, at : at + 1], a2[:, at2 : at2 + 1]
+                    alike = _similarity(first, own, theirs, bias, products.dtype)
                     block.addcmul_(products, alike[:, None, :, None])
                 continue
             products = delta.flatten(0, 2) @ delta2.flatten(0, 2).T
