@@ -240,6 +240,76 @@ def test_a_result_of_another_preset_or_of_other_claims_is_not_the_same_again(too
     assert not (folder / tool.AGAIN).exists()
 
 
+@pytest.fixture
+def two(tool, tmp_path, monkeypatch):
+    """A packed result of two figures that share a run; and the first figure, made again."""
+    shared = lambda figure, preset: [("example2030_coin", "fair")]  # noqa: E731
+    monkeypatch.setattr(tool, "_runs_of", shared)
+    first, again = Made(tmp_path / "first").finish(), Made(tmp_path / "again", verdict="partly")
+    folder = packed(tool, first)
+    about = json.loads((folder / "about.json").read_text())
+    about["figures"]["example2030_fig2"] = []
+    (folder / "about.json").write_text(json.dumps(about))
+    claims = pd.read_csv(folder / "claims.csv").iloc[0].to_dict()
+    one, two = (
+        claims | {"id": f"example2030.fig{i}.z", "figure": f"example2030_fig{i}"} for i in (1, 2)
+    )
+    rows = pd.DataFrame([two | {"id": "example2030.fig2.a"}, claims, one, two])
+    rows.to_csv(folder / "claims.csv", index=False)
+    (folder / "tables" / "example2030_fig2.csv.gz").write_bytes(b"table")
+    (folder / tool.AGAIN).write_text("[]")
+    return folder, again
+
+
+def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, two):
+    folder, again = two
+    again.table.write_text("step,value\n0,2\n")
+    claims = pd.read_csv(again.claims)
+    pd.concat([claims, claims.assign(id="example2030.fig1.b")]).to_csv(again.claims, index=False)
+    tool.add("quick", again.finish().at, (), folder)
+    found = tool.Packed(folder)
+    assert found.claims["verdict"].to_dict() == {
+        "example2030.fig2.a": "reproduced",
+        "example2030.fig1.a": "partly",
+        "example2030.fig2.z": "reproduced",
+        "example2030.fig1.b": "partly",
+    }
+    assert list(found.about["figures"]) == [FIGURE, "example2030_fig2"]
+    assert found.about["run_hours"] == 0.5
+    assert found.runs["point"].tolist() == ["fair"]
+    assert pd.read_csv(folder / "tables" / f"{FIGURE}.csv.gz")["value"].tolist() == [2]
+    assert (folder / "tables" / "example2030_fig2.csv.gz").read_bytes() == b"table"
+    assert found.again == []
+
+
+def test_what_another_figure_shows_otherwise_is_not_added(tool, two):
+    folder, again = two
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (again.run / "metrics.csv").write_text("step,value\n0,2\n")
+    with pytest.raises(
+        UserError, match=r"example2030_coin/fair: is another run .* example2030_fig2"
+    ):
+        tool.add("quick", again.finish().at, (), folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "words"),
+    [
+        ("preset", "laptop", "preset: the packed result's is laptop, here quick"),
+        ("versions", {"python": "2"}, "versions: the packed result's is"),
+        ("datasets", [{"name": "mnist", "source": "other"}], "mnist: is other data"),
+        ("changes", [["device", "cpu", "cuda"]], "changed settings: "),
+    ],
+)
+def test_figures_of_other_circumstances_are_not_added(tool, two, key, other, words):
+    folder, again = two
+    about = json.loads((folder / "about.json").read_text())
+    (folder / "about.json").write_text(json.dumps(about | {key: other}))
+    with pytest.raises(UserError, match=words):
+        tool.add("quick", again.finish().at, (), folder)
+
+
 def test_the_crate_names_every_file_and_what_made_them(tool):
     text = tool.crate(tool.all_packed(tool.EVIDENCE), tool.EVIDENCE)
     entities = {entity["@id"]: entity for entity in json.loads(text)["@graph"]}

@@ -1,8 +1,8 @@
 """Finished results packed small into `evidence/`, and the pages that are generated from them.
 
-    python tools/evidence.py pack NAME [--at FOLDER] [--stand-in DATASET ...]
+    python tools/evidence.py pack NAME [--at FOLDER] [--stand-in DATASET ...] [--add]
         packs FOLDER/results/NAME and FOLDER/figures/NAME (default: this checkout) into
-        evidence/NAME; a folder is replaced whole
+        evidence/NAME; a folder is replaced whole, with --add only the figures that were made
     python tools/evidence.py multiverse NAME [--at FOLDER]
         packs the multiverse of the same data beside it, with the commits that it was made at
     python tools/evidence.py again NAME [--at FOLDER]
@@ -24,8 +24,9 @@ import json
 import re
 import shutil
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,9 +39,10 @@ from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.claims.rules import Outcome
-from feature_alignment.pipeline.config import PRESETS
+from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_named, figure_order, paper_of, papers
+from feature_alignment.pipeline.plan import make_plan
 from feature_alignment.pipeline.proof import read_provenance, verdicts_file, verify
 from feature_alignment.pipeline.report.wording import measured_text, number_text
 
@@ -93,10 +95,123 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     told = _about(made["spec"], records, runs)
     told["commits"] = sorted({*told["commits"], made["git"]["commit"]})
     told |= {"selected": True} if verdicts.parent.name == "selected" else {}
-    about = json.dumps(told, indent=1, ensure_ascii=False)
-    (partial / "about.json").write_text(f"{about}\n", encoding="utf-8")
+    _write_json(told, partial / "about.json")
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
+
+
+def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
+    """Pack a result's figures into the packed result of that name, in the place of the same ones.
+
+    What was recorded of making the packed result again goes: it was another.
+
+    Args:
+        name: the result's name.
+        at: the folder that its `results` and `figures` stand in.
+        stand_ins: see `pack`.
+        target: the folder with the packed result.
+
+    Raises:
+        UserError: if there is none; the result could not be packed by itself; its preset, versions,
+            data or changed settings are others; or a run of it is another than the packed one of a
+            figure that it does not have.
+    """
+    packed = _packed(name, target)
+    with tempfile.TemporaryDirectory() as folder:
+        added = Packed(Path(folder) / name)
+        pack(name, at, stand_ins, added.folder)
+        _check_fits(packed, added)
+        partial = target.with_name(f".{target.name}")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(target, partial)
+        (partial / AGAIN).unlink(missing_ok=True)
+        for part in ("tables", "figures"):
+            shutil.copytree(added.folder / part, partial / part, dirs_exist_ok=True)
+        claims = _join_claims(packed.rows, added.rows, list(added.about["figures"]))
+        claims.to_csv(partial / "claims.csv", index_label="id", lineterminator="\n")
+        keys = ["experiment", "point"]
+        runs = pd.concat([packed.runs, added.runs]).drop_duplicates(keys, keep="last")
+        runs = runs.sort_values(keys)
+        runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
+        _write_json(_join_about(packed.about, added.about, runs), partial / "about.json")
+    shutil.rmtree(target)
+    partial.rename(target)
+
+
+def _join_about(
+    packed: dict[str, Any], added: dict[str, Any], runs: pd.DataFrame
+) -> dict[str, Any]:
+    figures = packed["figures"] | added["figures"]
+    data = {one["name"]: one for one in (*added["datasets"], *packed["datasets"])}
+    new = data.keys() - {one["name"] for one in packed["datasets"]}
+    changed = [change for change in added["changes"] if _dataset_of(change) in new]
+    return {
+        **packed,
+        "changes": packed["changes"] + changed,
+        "figures": {figure: figures[figure] for figure in sorted(figures, key=figure_order)},
+        "datasets": [data[key] for key in sorted(data)],
+        "commits": sorted({*packed["commits"], *added["commits"]}),
+        **_cost(runs),
+    }
+
+
+def _check_fits(packed: "Packed", added: "Packed") -> None:
+    for key in ("preset", "versions"):
+        if packed.about[key] != added.about[key]:
+            raise UserError(
+                f"{key}: the packed result's is {packed.about[key]}, here {added.about[key]}; pack "
+                "all figures made at one, without --add."
+            )
+    known = {one["name"]: one for one in packed.about["datasets"]}
+    for one in added.about["datasets"]:
+        if known.get(one["name"], one) != one:
+            raise UserError(
+                f"{one['name']}: is other data than in {packed.folder / 'about.json'}; add what "
+                "was made of the same."
+            )
+    changed, here = (
+        [change for change in of.about["changes"] if _dataset_of(change) is None]
+        for of in (packed, added)
+    )
+    if changed != here:
+        raise UserError(
+            f"changed settings: {here}, of the packed result {changed}; add what was made by the "
+            "same."
+        )
+    keys = ["experiment", "point"]
+    both = packed.runs.merge(added.runs, on=keys, suffixes=("", "_here"))
+    other = both[both["metrics_sha256"] != both["metrics_sha256_here"]]
+    replaced = set(zip(other["experiment"], other["point"], strict=True))
+    for figure in packed.about["figures"].keys() - added.about["figures"].keys():
+        shared = replaced.intersection(_runs_of(figure, packed.about["preset"]))
+        if shared:
+            raise UserError(
+                f"{'/'.join(min(shared))}: is another run than the packed one, which "
+                f"{figure} shows, too; make that figure with it."
+            )
+
+
+def _dataset_of(change: Sequence[str]) -> str | None:
+    """The dataset whose setting a change is of, if it is of any's."""
+    section, _, rest = change[0].partition(".")
+    return rest.split(".")[0] if section == "datasets" else None
+
+
+def _runs_of(figure: str, preset: str) -> list[tuple[str, str]]:
+    return make_plan(resolve_config({}, ROOT / "workflow", preset)).runs_of(figure)
+
+
+def _join_claims(packed: pd.DataFrame, added: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
+    """The packed claims, those of the figures replaced where they stand, new ones last."""
+    joined = pd.concat([packed[~packed["figure"].isin(figures)], added])
+    order = [claim for claim in packed.index if claim in joined.index]
+    order += [claim for claim in added.index if claim not in packed.index]
+    return joined.loc[order]
+
+
+def _write_json(told: Any, file: Path) -> None:
+    text = json.dumps(told, indent=1, ensure_ascii=False)
+    file.write_text(f"{text}\n", encoding="utf-8")
 
 
 def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
@@ -134,8 +249,7 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
         "verdicts_that_differ": {claim: [a, b] for claim, a, b in pairs if a != b},
     }
     kept = [one for one in packed.again if one["devices"] != told["devices"]]
-    text = json.dumps([*kept, told], indent=1, ensure_ascii=False)
-    (target / AGAIN).write_text(f"{text}\n", encoding="utf-8")
+    _write_json([*kept, told], target / AGAIN)
     return told["verdicts_that_differ"]
 
 
@@ -183,8 +297,7 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
         "devices": sorted({_device(record) for record in blocks}),
         "run_hours": round(sum(record["wall_seconds"] for record in blocks) / 3600, 2),
     }
-    text = json.dumps(told, indent=1, ensure_ascii=False)
-    (target / "multiverse.json").write_text(f"{text}\n", encoding="utf-8")
+    _write_json(told, target / "multiverse.json")
 
 
 def _packed(name: str, target: Path) -> "Packed":
@@ -324,6 +437,12 @@ def _about(
         "datasets": [_dataset(told) for told in data if told["name"] in shown],
         "commits": sorted({record["git"]["commit"] for record in every}),
         "versions": every[0]["versions"],
+        **_cost(runs),
+    }
+
+
+def _cost(runs: pd.DataFrame) -> dict[str, Any]:
+    return {
         "devices": sorted(set(runs["device"])),
         "run_hours": round(float(runs["wall_seconds"].sum()) / 3600, 2),
     }
@@ -350,6 +469,17 @@ class Packed:
     def about(self) -> dict[str, Any]:
         """What `about.json` says."""
         return json.loads((self.folder / "about.json").read_text(encoding="utf-8"))
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """All of `claims.csv` as it is written, by claim."""
+        file = self.folder / "claims.csv"
+        return pd.read_csv(file, dtype=str, keep_default_na=False).set_index("id")
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The runs as `runs.csv` has them."""
+        return pd.read_csv(self.folder / "runs.csv")
 
     @cached_property
     def claims(self) -> pd.DataFrame:
@@ -674,6 +804,7 @@ def main(arguments: list[str] | None = None) -> int:
     packing.add_argument("name")
     packing.add_argument("--at", type=Path, default=ROOT)
     packing.add_argument("--stand-in", action="append", default=[], choices=sorted(DATASETS))
+    packing.add_argument("--add", action="store_true", help="keep the figures that it has not")
     beside = commands.add_parser("multiverse", help="pack its multiverse beside it")
     beside.add_argument("name")
     beside.add_argument("--at", type=Path, default=ROOT)
@@ -685,7 +816,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         if given.command == "pack":
-            pack(given.name, given.at, given.stand_in, EVIDENCE / given.name)
+            packer = add if given.add else pack
+            packer(given.name, given.at, given.stand_in, EVIDENCE / given.name)
             return 0
         if given.command == "multiverse":
             pack_multiverse(given.name, given.at, EVIDENCE / given.name)
