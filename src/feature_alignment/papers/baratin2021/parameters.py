@@ -247,9 +247,9 @@ class Disk(Parameters, experiment="disk"):
     """What `eigenvalue_ratio_20` is a ratio of; singular values are the features'."""
     precision: Precision = "float32"
     """Floating-point type of the training; kernels are decomposed in float64."""
-    seeds: Seeds = 5
+    seeds: Seeds = 20
     six_hidden_seeds: Seeds = Field(
-        default=5,
+        default=20,
         description="Number of seeds of the network with one linear layer more, the other reading "
         'of "6-layer deep".',
     )
