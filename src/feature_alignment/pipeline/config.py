@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, reason, shortened
@@ -102,6 +102,13 @@ class Config(Section):
         return getattr(self.datasets, name).plain()
 
 
+class _Made(Section):
+    """A section made by a function, whose keys have their descriptions in their Fields."""
+
+    # For docstrings Pydantic looks at every frame of the stack, which below a Snakefile takes long.
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
 @cache
 def config_model() -> type[Config]:
     """The model of the configuration: every key with its type, bounds, default and description."""
@@ -125,11 +132,11 @@ def config_model() -> type[Config]:
     }
     fields: dict[str, Any] = {}
     for part, (keys, about) in parts.items():
-        model = create_model(part.title(), __base__=Section, **keys)
+        model = create_model(part.title(), __base__=_Made, **keys)
         fields[part] = (model, Field(default=model(), description=about))
     other = "Name of the result that the target `compare` sets beside this one."
     fields["with"] = (Name, Field(default=None, description=other))
-    return create_model("Configuration", __base__=Config, **fields)
+    return create_model("Configuration", __base__=(Config, _Made), **fields)
 
 
 _SOURCES = {
@@ -152,7 +159,7 @@ def _dataset_model(name: str) -> type[Section]:
         "source": (Literal[info.sources], Field("embedded", description=_SOURCES[info.kind])),
         "path": (Annotated[str | None, Field(min_length=1)], Field(None, description=path)),
     }
-    return create_model(f"Dataset_{name}", __base__=Section, **fields)
+    return create_model(f"Dataset_{name}", __base__=_Made, **fields)
 
 
 def _first_line(kind: type) -> str:
