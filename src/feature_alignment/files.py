@@ -50,11 +50,12 @@ def sha256_of(file: Path) -> str:
 class Memory:
     """Facts about files, true while a file's state is the same; Snakemake's folder keeps them.
 
-    A cache: without it, or if it is damaged, everything is found anew.
+    A cache: without it, or if it is damaged, everything is found anew. `root` is what paths are
+    relative to.
     """
 
-    def __init__(self, name: str) -> None:
-        self.file = Path(".snakemake") / name
+    def __init__(self, name: str, root: Path = Path()) -> None:
+        self.file, self.root = Path(".snakemake") / name, root
         self._found: dict[str, tuple[str, Any]] = {}
 
     @cached_property
@@ -77,5 +78,7 @@ class Memory:
     def keep(self) -> None:
         """Keep the facts for the next process."""
         if self.file.parent.is_dir() and not self._found.items() <= self._kept.items():
-            kept = {path: known for path, known in self._kept.items() if Path(path).exists()}
+            kept = {
+                path: known for path, known in self._kept.items() if (self.root / path).exists()
+            }
             write_whole(self.file, json.dumps(kept | self._found))

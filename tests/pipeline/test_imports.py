@@ -1,6 +1,7 @@
 """Import closures are what Python really loads, and their hashes follow what code means."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,19 @@ def test_what_was_read_is_kept_as_long_as_the_file_is_the_same(hash_of, tmp_path
     assert hash_of("LIMIT = 4") != first
     (tmp_path / imports.MEMORY.file).write_text("[damaged")
     assert hash_of(CODE) == first
+
+
+def test_what_was_read_is_known_in_a_copy(hash_of, tmp_path, monkeypatch):
+    (tmp_path / ".snakemake").mkdir()
+    first = hash_of(CODE)
+    imports.MEMORY.keep()
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy"))
+    monkeypatch.setattr(imports, "SOURCE_ROOT", copy)
+    monkeypatch.chdir(copy)
+    forget()
+    monkeypatch.setattr(imports, "_read", None)
+    assert closure_hash(f"{PACKAGE}.a") == first
 
 
 def test_parameters_of_papers_do_not_count_since_the_spec_has_their_values():

@@ -1,5 +1,6 @@
 """Copies of the pipeline to run in, and the pipeline run once."""
 
+import json
 import os
 import runpy
 import shutil
@@ -13,7 +14,7 @@ from types import MappingProxyType
 import pytest
 from filelock import FileLock
 
-from feature_alignment.pipeline import preloaded
+from feature_alignment.pipeline import imports, preloaded
 from feature_alignment.pipeline.preloaded import FOR_FIGURES, FOR_RUNS, start_server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -37,6 +38,17 @@ def job_server():
         patch.setenv(preloaded._OFFER, "{}")
         start_server((*FOR_RUNS, *FOR_FIGURES), threads=1)
         return {preloaded._OFFER: os.environ[preloaded._OFFER]}
+
+
+@cache
+def sources():
+    """What Snakemake keeps of the library's files, which takes it a second to find out."""
+    source, found = ROOT / "src", {}
+    for file in source.rglob("*.py"):
+        status = file.stat()
+        state = f"{status.st_size} {status.st_mtime_ns}"
+        found[str(file.relative_to(source))] = state, imports._read(file)
+    return json.dumps(found)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -73,6 +85,8 @@ class Pipeline:
                 shutil.copy2(source, target)
         made_up = ROOT / "tests" / "example_paper" / "example2030"
         shutil.copytree(made_up, folder / PAPERS / "example2030")
+        (folder / ".snakemake").mkdir()
+        (folder / imports.MEMORY.file).write_text(sources())
 
     def copy(self, folder, kind=None):
         """A copy of this one, modification times included, that a test may change."""

@@ -19,7 +19,7 @@ from feature_alignment.files import Memory
 
 PACKAGE = "feature_alignment"
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
-MEMORY = Memory("imports.json")
+MEMORY = Memory("imports.json", SOURCE_ROOT)
 """What was read from each file: parsing all of them takes a second."""
 _IN_THE_SPEC = re.compile(rf"{PACKAGE}\.papers\.\w+\.parameters")
 
@@ -79,10 +79,12 @@ def _facts(path: Path) -> tuple[list[str], str]:
     """A file's imports in full, and a hash of what its code means."""
     status = path.stat()
     state = f"{status.st_size} {status.st_mtime_ns}"
-    found = MEMORY.fact(str(path), state)
+    # So that what is known of a checkout's files is known of its copies', too.
+    own = str(path.relative_to(SOURCE_ROOT) if path.is_relative_to(SOURCE_ROOT) else path)
+    found = MEMORY.fact(own, state)
     if found is None:
         found = _read(path)
-        MEMORY.learn(str(path), state, found)
+        MEMORY.learn(own, state, found)
     return found
 
 
