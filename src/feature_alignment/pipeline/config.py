@@ -136,7 +136,7 @@ def config_model() -> type[Config]:
         fields[part] = (model, Field(default=model(), description=about))
     other = "Name of the result that the target `compare` sets beside this one."
     fields["with"] = (Name, Field(default=None, description=other))
-    return create_model("Configuration", __base__=(Config, _Made), **fields)
+    return create_model("Configuration", __base__=Config, **fields)
 
 
 _SOURCES = {
