@@ -1,6 +1,7 @@
 """Results are packed as they were made or refused, and the pages made from them are current."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -266,7 +267,9 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, 
     again.table.write_text("step,value\n0,2\n")
     claims = pd.read_csv(again.claims)
     pd.concat([claims, claims.assign(id="example2030.fig1.b")]).to_csv(again.claims, index=False)
-    tool.add("quick", again.finish().at, (), folder)
+    again.finish()
+    shutil.copytree(again.run, again.run.with_name("unneeded"))
+    tool.add("quick", again.at, (), folder)
     found = tool.Packed(folder)
     assert found.claims["verdict"].to_dict() == {
         "example2030.fig2.a": "reproduced",

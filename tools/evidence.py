@@ -120,7 +120,8 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         added = Packed(Path(folder) / name)
         pack(name, at, stand_ins, added.folder)
-        _check_fits(packed, added)
+        new = _runs_needed(added)
+        _check_fits(packed, added, new)
         partial = target.with_name(f".{target.name}")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(target, partial)
@@ -130,7 +131,7 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         claims = _join_claims(packed.rows, added.rows, list(added.about["figures"]))
         claims.to_csv(partial / "claims.csv", index_label="id", lineterminator="\n")
         keys = ["experiment", "point"]
-        runs = pd.concat([packed.runs, added.runs]).drop_duplicates(keys, keep="last")
+        runs = pd.concat([packed.runs, new]).drop_duplicates(keys, keep="last")
         runs = runs.sort_values(keys)
         runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
         _write_json(_join_about(packed.about, added.about, runs), partial / "about.json")
@@ -155,7 +156,15 @@ def _join_about(
     }
 
 
-def _check_fits(packed: "Packed", added: "Packed") -> None:
+def _runs_needed(added: "Packed") -> pd.DataFrame:
+    """The runs that its figures show; the result may have others."""
+    about, runs = added.about, added.runs
+    needed = {run for figure in about["figures"] for run in _runs_of(figure, about["preset"])}
+    pairs = zip(runs["experiment"], runs["point"], strict=True)
+    return runs[[pair in needed for pair in pairs]]
+
+
+def _check_fits(packed: "Packed", added: "Packed", runs: pd.DataFrame) -> None:
     for key in ("preset", "versions"):
         if packed.about[key] != added.about[key]:
             raise UserError(
@@ -179,7 +188,7 @@ def _check_fits(packed: "Packed", added: "Packed") -> None:
             "same."
         )
     keys = ["experiment", "point"]
-    both = packed.runs.merge(added.runs, on=keys, suffixes=("", "_here"))
+    both = packed.runs.merge(runs, on=keys, suffixes=("", "_here"))
     other = both[both["metrics_sha256"] != both["metrics_sha256_here"]]
     replaced = set(zip(other["experiment"], other["point"], strict=True))
     for figure in packed.about["figures"].keys() - added.about["figures"].keys():
