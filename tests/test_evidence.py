@@ -89,7 +89,8 @@ class Made:
         files = [self.results / "data" / "mnist.npz"]
         self.record(self.results / "data" / "mnist.provenance.json", {}, files, ("d",), data=data)
         made = self.figures / f"{FIGURE}.provenance.json"
-        self.record(made, {"figure": FIGURE}, [self.picture], library=figures_code)
+        drawn = {"figure": FIGURE, "points": [{"experiment": "example2030_coin", "name": "fair"}]}
+        self.record(made, drawn, [self.picture], library=figures_code)
         judged = {"inputs": {f"tables/{FIGURE}.csv": sha256_of(self.table)}}
         of_claims = self.claims.with_name("claims.provenance.json")
         self.record(of_claims, spec, [self.claims], ("c",), **judged)
@@ -268,7 +269,11 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, 
     claims = pd.read_csv(again.claims)
     pd.concat([claims, claims.assign(id="example2030.fig1.b")]).to_csv(again.claims, index=False)
     again.finish()
-    shutil.copytree(again.run, again.run.with_name("unneeded"))
+    unneeded = again.run.with_name("unneeded")
+    shutil.copytree(again.run, unneeded)
+    record = json.loads((unneeded / "provenance.json").read_text())
+    record["git"]["commit"] = "that of no figure"
+    (unneeded / "provenance.json").write_text(json.dumps(record))
     tool.add("quick", again.at, (), folder)
     found = tool.Packed(folder)
     assert found.claims["verdict"].to_dict() == {
@@ -278,7 +283,7 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, 
         "example2030.fig1.b": "partly",
     }
     assert list(found.about["figures"]) == [FIGURE, "example2030_fig2"]
-    assert found.about["run_hours"] == 0.5
+    assert (found.about["run_hours"], found.about["commits"]) == (0.5, ["c0ffee00"])
     assert found.runs["point"].tolist() == ["fair"]
     assert pd.read_csv(folder / "tables" / f"{FIGURE}.csv.gz")["value"].tolist() == [2]
     assert (folder / "tables" / "example2030_fig2.csv.gz").read_bytes() == b"table"

@@ -81,6 +81,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """
     verdicts, made, records = _checked(name, at)
     results, figures = (at.resolve() / part / name for part in ("results", "figures"))
+    records = _of_figures(records, made["spec"])
     _check_data(made["spec"], set(stand_ins))
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -120,8 +121,7 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         added = Packed(Path(folder) / name)
         pack(name, at, stand_ins, added.folder)
-        new = _runs_needed(added)
-        _check_fits(packed, added, new)
+        _check_fits(packed, added)
         partial = target.with_name(f".{target.name}")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(target, partial)
@@ -131,7 +131,7 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         claims = _join_claims(packed.rows, added.rows, list(added.about["figures"]))
         claims.to_csv(partial / "claims.csv", index_label="id", lineterminator="\n")
         keys = ["experiment", "point"]
-        runs = pd.concat([packed.runs, new]).drop_duplicates(keys, keep="last")
+        runs = pd.concat([packed.runs, added.runs]).drop_duplicates(keys, keep="last")
         runs = runs.sort_values(keys)
         runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
         _write_json(_join_about(packed.about, added.about, runs), partial / "about.json")
@@ -156,15 +156,7 @@ def _join_about(
     }
 
 
-def _runs_needed(added: "Packed") -> pd.DataFrame:
-    """The runs that its figures show; the result may have others."""
-    about, runs = added.about, added.runs
-    needed = {run for figure in about["figures"] for run in _runs_of(figure, about["preset"])}
-    pairs = zip(runs["experiment"], runs["point"], strict=True)
-    return runs[[pair in needed for pair in pairs]]
-
-
-def _check_fits(packed: "Packed", added: "Packed", runs: pd.DataFrame) -> None:
+def _check_fits(packed: "Packed", added: "Packed") -> None:
     for key in ("preset", "versions"):
         if packed.about[key] != added.about[key]:
             raise UserError(
@@ -188,7 +180,7 @@ def _check_fits(packed: "Packed", added: "Packed", runs: pd.DataFrame) -> None:
             "same."
         )
     keys = ["experiment", "point"]
-    both = packed.runs.merge(runs, on=keys, suffixes=("", "_here"))
+    both = packed.runs.merge(added.runs, on=keys, suffixes=("", "_here"))
     other = both[both["metrics_sha256"] != both["metrics_sha256_here"]]
     replaced = set(zip(other["experiment"], other["point"], strict=True))
     for figure in packed.about["figures"].keys() - added.about["figures"].keys():
@@ -332,6 +324,24 @@ def _records(results: Path, figures: Path) -> Iterator[Path]:
     """What speaks for the runs, the data and the figures; not for reports and comparisons."""
     for folder, pattern in ((results, "runs/*/*/"), (results, "data/*"), (figures, "*")):
         yield from sorted(folder.glob(f"{pattern}provenance.json"))
+
+
+def _of_figures(
+    records: dict[Path, dict[str, Any]], made: dict[str, Any]
+) -> dict[Path, dict[str, Any]]:
+    """Of a result's records those of the figures that were judged, of their runs and their data."""
+    specs = [record["spec"] for record in records.values()]
+    drawn = [spec for spec in specs if spec.get("figure") in made["figures"]]
+    runs = {(point["experiment"], point["name"]) for spec in drawn for point in spec["points"]}
+
+    def counts(path: Path, record: dict[str, Any]) -> bool:
+        if "data" in record:
+            return record["data"]["name"] in _shown(made)
+        if "experiment" in record["spec"]:
+            return path.parts[-3:-1] in runs
+        return record["spec"] in drawn
+
+    return {path: record for path, record in records.items() if counts(path, record)}
 
 
 def _check_code(records: dict[Path, dict[str, Any]]) -> None:
@@ -782,7 +792,8 @@ def crate(packed: list[Packed], folder: Path) -> str:
             properties={
                 "@type": "CreateAction",
                 "name": f"snakemake --cores all --config {_selection(about)}",
-                "description": f"{about['run_hours']} hours of runs on {about['devices'][0]}.",
+                "description": f"{about['run_hours']} hours of runs on "
+                f"{', '.join(about['devices'])}.",
             },
         )
         run["instrument"], run["result"] = made.add(code), whole
