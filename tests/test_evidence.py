@@ -232,6 +232,19 @@ def test_a_result_made_again_tells_the_verdicts_that_differ(tool, tmp_path):
     assert "(`example2030.fig1.a`, partly in place of reproduced)" in page
 
 
+def test_some_figures_made_again_are_compared_by_themselves(tool, two):
+    folder, again = two
+    claims = pd.read_csv(again.claims)
+    claims = pd.concat([claims, claims.assign(id="example2030.fig1.z", verdict="reproduced")])
+    claims.to_csv(again.claims, index=False)
+    differ = tool.confirm("quick", again.finish().at, folder)
+    assert differ == {"example2030.fig1.a": ["reproduced", "partly"]}
+    (told,) = json.loads((folder / tool.AGAIN).read_text())
+    assert (told["claims"], told["figures"]) == (2, ["example2030_fig1"])
+    page = tool.verdicts_page([tool.Packed(folder)], tool.best_verdicts([tool.Packed(folder)]))
+    assert "Made again (`example2030_fig1`) on abacus at commit" in page
+
+
 def test_a_result_of_another_preset_or_of_other_claims_is_not_the_same_again(tool, made, tmp_path):
     folder = packed(tool, made.finish())
     other = Made(tmp_path / "other")

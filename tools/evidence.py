@@ -6,8 +6,8 @@
     python tools/evidence.py multiverse NAME [--at FOLDER]
         packs the multiverse of the same data beside it, with the commits that it was made at
     python tools/evidence.py again NAME [--at FOLDER]
-        records beside it that the result was made again, as on another processor, and which
-        verdicts differ; fails if any does
+        records beside it that the result, or some of its figures, were made again, as on another
+        processor, and which verdicts differ; fails if any does
     python tools/evidence.py pages [--check]
         writes docs/verdicts.md, docs/gallery.md, the table of the README and evidence's RO-Crate
         metadata from evidence/, or fails if they are not what would be written
@@ -218,6 +218,8 @@ def _write_json(told: Any, file: Path) -> None:
 def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
     """Record beside the packed result of that name that it was made again, and what came out.
 
+    Of a result with fewer figures these are compared.
+
     Args:
         name: the result's name.
         at: the folder that its `results` and `figures` stand in.
@@ -232,7 +234,9 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
     """
     packed = _packed(name, target)
     verdicts, made, records = _checked(name, at)
+    records, figures = _of_figures(records, made["spec"]), set(made["spec"]["figures"])
     then, now = packed.claims, Packed(verdicts.parent).claims
+    then = then[then["figure"].isin(figures)]
     if made["spec"]["preset"] != packed.about["preset"] or set(now.index) != set(then.index):
         raise UserError(
             f"{verdicts}: is of another preset or of other claims than {target}; make again what "
@@ -249,7 +253,12 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
         "values_that_differ": int(other.sum()),
         "verdicts_that_differ": {claim: [a, b] for claim, a, b in pairs if a != b},
     }
-    kept = [one for one in packed.again if one["devices"] != told["devices"]]
+    if figures != packed.about["figures"].keys():
+        told["figures"] = sorted(figures, key=figure_order)
+    same = ("devices", "figures")
+    kept = [
+        one for one in packed.again if [one.get(k) for k in same] != [told.get(k) for k in same]
+    ]
     _write_json([*kept, told], target / AGAIN)
     return told["verdicts_that_differ"]
 
@@ -626,8 +635,10 @@ def _source(packed: Packed) -> str:
 def _again(told: dict[str, Any]) -> str:
     differ = told["verdicts_that_differ"]
     words = [f"`{claim}`, {now} in place of {then}" for claim, (then, now) in differ.items()]
+    some = ", ".join(f"`{figure}`" for figure in told.get("figures", ()))
     return (
-        f" Made again on {', '.join(told['devices'])} at commit "
+        f" Made again{' (' * bool(some)}{some}{')' * bool(some)} on "
+        f"{', '.join(told['devices'])} at commit "
         f"{', '.join(commit[:7] for commit in told['commits'])}: {told['claims'] - len(differ)} of "
         f"{told['claims']} verdicts are the same, though {told['values_that_differ']} values differ"
         f"{' (' * bool(words)}{'; '.join(words)}{')' * bool(words)}."
