@@ -184,9 +184,12 @@ def test_a_multiverse_of_other_data_or_preset_or_none_is_refused(tool, multivers
         tool.pack_multiverse("quick", multiverse.at, multiverse.at / "evidence" / "quick")
     folder = pack_both(tool, multiverse)
     about = json.loads((folder / "about.json").read_text())
-    for key, other in (("datasets", []), ("preset", "laptop")):
+    for key, other, words in (
+        ("datasets", [], "give what was made of the same"),
+        ("preset", "laptop", "pack what was made at one"),
+    ):
         (folder / "about.json").write_text(json.dumps(about | {key: other}))
-        with pytest.raises(UserError, match=r"pack what was made (of|at) one"):
+        with pytest.raises(UserError, match=words):
             tool.pack_multiverse("quick", multiverse.at, folder)
 
 
@@ -252,6 +255,10 @@ def test_a_result_of_another_preset_or_of_other_claims_is_not_the_same_again(too
     claims.to_csv(other.claims, index=False)
     with pytest.raises(UserError, match=r"of other claims than .*: preset=quick\."):
         tool.confirm("quick", other.finish().at, folder)
+    about = json.loads((folder / "about.json").read_text())
+    (folder / "about.json").write_text(json.dumps(about | {"datasets": []}))
+    with pytest.raises(UserError, match="is not the data of the packed result quick"):
+        tool.confirm("quick", made.at, folder)
     assert not (folder / tool.AGAIN).exists()
 
 

@@ -229,12 +229,13 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
         the verdicts that differ, by claim: as packed, and as made again.
 
     Raises:
-        UserError: if there is no packed result, its preset or claims are others, or what was made
-            again could not be packed.
+        UserError: if there is no packed result, its preset, data or claims are others, or what was
+            made again could not be packed.
     """
     packed = _packed(name, target)
     verdicts, made, records = _checked(name, at)
     records, figures = _of_figures(records, made["spec"]), set(made["spec"]["figures"])
+    _check_same_data(records, packed.about)
     then, now = packed.claims, Packed(verdicts.parent).claims
     then = then[then["figure"].isin(figures)]
     if made["spec"]["preset"] != packed.about["preset"] or set(now.index) != set(then.index):
@@ -284,13 +285,7 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
     made = [path for folder in folders for path in sorted(folder.glob("*provenance.json"))]
     records = {path: read_provenance(path) for path in made}
     _check_code(records)
-    known = {told["name"]: told for told in about["datasets"]}
-    for path, record in records.items():
-        data = _dataset(record["data"]) if "data" in record else None
-        if data is not None and known.get(data["name"]) != data:
-            raise UserError(
-                f"{path}: is not the data of {target / 'about.json'}; pack what was made of one."
-            )
+    _check_same_data(records, about)
     if gathered["spec"]["preset"] != about["preset"]:
         raise UserError(
             f"preset: the multiverse's is {gathered['spec']['preset']}, the packed result's "
@@ -308,6 +303,17 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
         "run_hours": round(sum(record["wall_seconds"] for record in blocks) / 3600, 2),
     }
     _write_json(told, target / "multiverse.json")
+
+
+def _check_same_data(records: dict[Path, dict[str, Any]], about: dict[str, Any]) -> None:
+    known = {told["name"]: told for told in about["datasets"]}
+    for path, record in records.items():
+        data = _dataset(record["data"]) if "data" in record else None
+        if data is not None and known.get(data["name"]) != data:
+            raise UserError(
+                f"{path}: is not the data of the packed result {about['name']}; give what was "
+                "made of the same."
+            )
 
 
 def _packed(name: str, target: Path) -> "Packed":
