@@ -26,13 +26,15 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import sizes
+import yaml
 from PIL import Image
 
 from feature_alignment.data.registry import DATASETS
@@ -55,6 +57,13 @@ ROBUSTNESS = "robustness.csv"
 AGAIN = "again.json"
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
+NO_REASONS: Mapping[str, str] = {}
+SIZES_DIFFER = """\
+Where all networks agree at both sizes, one verdict may want more of them. Where some dissent, or
+means are judged, it is chance if neither the votes (Fisher's exact test, 5 %) nor the means (two
+standard errors) differ. The rest is of the size, for the reason given, which what was measured at
+both shows; `quick` has stand-ins in the place of the data, besides.
+"""
 FORMATS = {
     ".csv": "text/csv",
     ".gz": "application/gzip",
@@ -548,7 +557,7 @@ def all_packed(folder: Path) -> list[Packed]:
 def best_verdicts(packed: list[Packed]) -> pd.DataFrame:
     """Each claim's verdict at the largest size at which it was judged, or else untested.
 
-    A column `at` names the evidence, and `others` tells of smaller sizes with another verdict.
+    A column `at` names the evidence.
     """
     rows: dict[str, dict[str, Any]] = {}
     for one in packed:
@@ -556,10 +565,7 @@ def best_verdicts(packed: list[Packed]) -> pd.DataFrame:
             row: dict[str, Any] = dict(zip(one.claims.columns, values, strict=True))
             known = rows.get(claim)
             if known is None or known["verdict"] == Outcome.NOT_TESTABLE:
-                rows[claim] = row | {"at": one.folder.name, "others": ""}
-            elif row["verdict"] not in (known["verdict"], Outcome.NOT_TESTABLE):
-                shown = f"{row['verdict']} ({one.folder.name})"
-                known["others"] = ", ".join(filter(None, [known["others"], shown]))
+                rows[claim] = row | {"at": one.folder.name}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -600,8 +606,10 @@ def counted(claims: pd.DataFrame) -> tuple[int, ...]:
     )
 
 
-def verdicts_page(packed: list[Packed], verdicts: pd.DataFrame) -> str:
-    """`docs/verdicts.md`."""
+def verdicts_page(
+    packed: list[Packed], verdicts: pd.DataFrame, reasons: Mapping[str, str] = NO_REASONS
+) -> str:
+    """`docs/verdicts.md`; `reasons` are those of `size_reasons`."""
     robustness = best_robustness(packed)
     parts = [
         "# Verdicts\n\nEach claim at the largest size at which it was judged, from `evidence/`; "
@@ -611,7 +619,8 @@ def verdicts_page(packed: list[Packed], verdicts: pd.DataFrame) -> str:
         "## Where the numbers are from\n",
         *map(_source, packed),
         "\n## Where sizes disagree\n",
-        _disagreements(verdicts),
+        SIZES_DIFFER,
+        sizes.table({one.folder.name: one.claims for one in packed}, reasons),
         "\n## What hangs on settings that the texts leave open\n",
         _readings(packed, robustness),
     ]
@@ -664,16 +673,9 @@ def _selection(about: dict[str, Any]) -> str:
     return f"preset={about['preset']}{figures}"
 
 
-def _disagreements(verdicts: pd.DataFrame) -> str:
-    other = verdicts[verdicts["others"] != ""]
-    if other.empty:
-        return "Nowhere.\n"
-    lines = ["| claim | verdict | at smaller sizes |", "|---|---|---|"]
-    lines += [
-        f"| `{claim}` | {row['verdict']} ({row['at']}) | {row['others']} |"
-        for claim, row in other.iterrows()
-    ]
-    return "\n".join(lines) + "\n"
+def size_reasons(folder: Path) -> dict[str, str]:
+    """Why a verdict hangs on the size, by claim, where neither chance nor want of networks is."""
+    return yaml.safe_load((folder / "sizes.yaml").read_text(encoding="utf-8"))
 
 
 def _readings(packed: list[Packed], robustness: pd.DataFrame) -> str:
@@ -827,7 +829,7 @@ def pages(folder: Path) -> dict[Path, str]:
     after = rest.split(MARKS[1])[1]
     return {
         readme: f"{before}{MARKS[0]}\n{summary(verdicts)}\n{MARKS[1]}{after}",
-        ROOT / "docs" / "verdicts.md": verdicts_page(packed, verdicts),
+        ROOT / "docs" / "verdicts.md": verdicts_page(packed, verdicts, size_reasons(folder)),
         ROOT / "docs" / "gallery.md": gallery_page(packed),
         folder / "ro-crate-metadata.json": crate(packed, folder),
     }

@@ -1,0 +1,74 @@
+import evidence
+import numpy as np
+import pandas as pd
+import pytest
+
+
+def size(tool, at, verdict, ours=1.0, sd=0.1, seeds=5, votes=None):
+    agreeing, units = votes or (np.nan, np.nan)
+    row = {"verdict": verdict, "ours": ours, "sd": sd, "seeds": seeds}
+    return tool.Size(at, pd.Series(row | {"agreeing": agreeing, "units": units}))
+
+
+def test_one_of_one_is_too_few_beside_five_of_five(tool):
+    large = size(tool, "large", "undecided", 9.0, np.nan, 1, (1, 1))
+    small = size(tool, "small", "reproduced", votes=(5, 5))
+    assert tool.too_few(large, small) is large
+    assert tool.too_few(small, large) is large
+    assert not tool.by_size([large, small])
+
+
+@pytest.mark.parametrize("votes", [(4, 5), None])
+def test_dissent_or_a_mean_is_not_want_of_networks(tool, votes):
+    large = size(tool, "large", "undecided", votes=(1, 1))
+    assert tool.too_few(large, size(tool, "small", "not reproduced", votes=votes)) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differs"),
+    [
+        ({"ours": 1.0}, {"ours": 1.1}, False),  # .1 against 2 · .1 · √(2/5) = .126
+        ({"ours": 1.0}, {"ours": 1.15}, True),
+        ({"ours": 1.0}, {"ours": 1.21, "sd": np.nan, "seeds": 1}, False),  # 2 · .1 · √(6/5) = .219
+        ({"ours": 1.0}, {"ours": 1.23, "sd": np.nan, "seeds": 1}, True),
+        ({"sd": np.nan}, {"sd": np.nan}, True),  # nothing tells how much networks differ
+        ({"ours": 1.0, "sd": 0.0}, {"ours": 1.01, "sd": 0.0}, True),
+        ({"votes": (5, 5)}, {"votes": (2, 5)}, False),  # Fisher: 2 · 21/252 = .17
+        ({"votes": (25, 25)}, {"votes": (15, 24)}, True),
+        ({"votes": (5, 5), "ours": 1.0}, {"votes": (2, 5), "ours": 2.0}, True),
+    ],
+)
+def test_sizes_differ_by_votes_or_by_more_than_two_standard_errors(tool, one, other, differs):
+    one, other = size(tool, "large", "partly", **one), size(tool, "small", "reproduced", **other)
+    assert tool.differ(one, other) == tool.differ(other, one) == differs
+
+
+def test_the_table_has_what_was_measured_and_why(tool):
+    def claims(**verdicts):
+        base = {"ours": 1.0, "sd": 0.1, "seeds": 5, "agreeing": np.nan, "units": np.nan}
+        rows = {claim: base | {"verdict": verdict} for claim, verdict in verdicts.items()}
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    large = claims(a="partly", b="reproduced", c="not testable here", d="reproduced")
+    small = claims(a="reproduced", b="reproduced", c="partly", d="partly", e="undecided")
+    small.loc["d", "ours"] = 2.0
+    tiny = claims(a="not reproduced", c="reproduced")
+    packed = {"large": large, "small": small, "tiny": tiny}
+    _, _, a, d, c = tool.table(packed, {"d": "Wider."}).splitlines()
+    assert a == (
+        "| `a` | partly (`large`): 1.00 ± 0.10 | reproduced (`small`): 1.00 ± 0.10, "
+        "not reproduced (`tiny`): 1.00 ± 0.10 | Chance: networks of one size differ as much. |"
+    )
+    assert c.startswith("| `c` | partly (`small`): 1.00 ± 0.10 | reproduced (`tiny`)")
+    assert d.endswith(
+        "| reproduced (`large`): 1.00 ± 0.10 | partly (`small`): 2.00 ± 0.10 | Wider. |"
+    )
+    assert tool.table({"large": large}, {}) == "Nowhere.\n"
+
+
+def test_what_is_of_the_size_has_a_reason_and_nothing_else_has(tool):
+    packed = evidence.all_packed(evidence.EVIDENCE)
+    found = tool.disagreements({one.folder.name: one.claims for one in packed})
+    assert found
+    of_size = {claim for claim, sizes in found.items() if tool.by_size(sizes)}
+    assert of_size == set(evidence.size_reasons(evidence.EVIDENCE))

@@ -1,0 +1,120 @@
+"""Why a claim's verdict differs between sizes: too few networks, chance, or the size itself.
+
+The last needs a reason, which somebody has written: evidence/sizes.yaml.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from scipy.stats import fisher_exact
+
+from feature_alignment.pipeline.claims.rules import CHANCE, STANDARD_ERRORS, Outcome
+from feature_alignment.pipeline.report.wording import measured_text
+
+
+@dataclass(frozen=True)
+class Size:
+    """What came out of a claim at one size.
+
+    Attributes:
+        at: the name of the evidence.
+        row: the claim's row as packed.
+    """
+
+    at: str
+    row: pd.Series
+
+    @property
+    def counted(self) -> bool:
+        """Whether it was judged by the votes of independent units."""
+        return not math.isnan(self.row["units"])
+
+    @property
+    def unanimous(self) -> bool:
+        """Whether all units agree."""
+        return self.counted and self.row["agreeing"] == self.row["units"]
+
+    @property
+    def votes(self) -> str:
+        """How many units agree."""
+        return f"{self.row['agreeing']:.0f} of {self.row['units']:.0f}"
+
+    def __str__(self) -> str:
+        votes = f"; {self.votes}" if self.counted else ""
+        ours = measured_text(self.row["ours"], self.row["sd"])
+        return f"{self.row['verdict']} (`{self.at}`): {ours}{votes}"
+
+
+def too_few(one: Size, other: Size) -> Size | None:
+    """The size that is undecided although all agree, where all agree at the other, too."""
+    if one.unanimous and other.unanimous:
+        for size in (one, other):
+            if size.row["verdict"] == Outcome.UNDECIDED:
+                return size
+    return None
+
+
+def differ(one: Size, other: Size) -> bool:
+    """Whether what was measured differs by more than networks of one size would.
+
+    By Fisher's exact test of the votes, or because the means are more than two standard errors
+    apart. A single network's standard deviation is taken to be that of the other size's; with one
+    at either size nothing speaks for chance.
+    """
+    sizes = one, other
+    if all(size.counted for size in sizes):
+        votes = [[s.row["agreeing"], s.row["units"] - s.row["agreeing"]] for s in sizes]
+        if fisher_exact(votes).pvalue <= CHANCE:
+            return True
+    known = [size.row["sd"] for size in sizes if not math.isnan(size.row["sd"])]
+    if not known:
+        return True
+    spreads = [known[0] if math.isnan(size.row["sd"]) else size.row["sd"] for size in sizes]
+    error = math.hypot(
+        *(sd / math.sqrt(s.row["seeds"]) for sd, s in zip(spreads, sizes, strict=True))
+    )
+    return abs(one.row["ours"] - other.row["ours"]) > STANDARD_ERRORS * error
+
+
+def disagreements(claims: Mapping[str, pd.DataFrame]) -> dict[str, list[Size]]:
+    """By claim the largest size at which it was judged, and the smaller ones of another verdict.
+
+    `claims` are those packed, by the evidence's name, the largest size first.
+    """
+    found: dict[str, list[Size]] = {}
+    for at, rows in claims.items():
+        for claim, row in rows[rows["verdict"] != Outcome.NOT_TESTABLE].iterrows():
+            largest = found.setdefault(str(claim), [Size(at, row)])[0]
+            if row["verdict"] != largest.row["verdict"]:
+                found[str(claim)].append(Size(at, row))
+    return {claim: sizes for claim, sizes in found.items() if len(sizes) > 1}
+
+
+def by_size(sizes: Sequence[Size]) -> bool:
+    """Whether the first size differs from another by more than chance and want of networks."""
+    largest, *smaller = sizes
+    return any(too_few(largest, one) is None and differ(largest, one) for one in smaller)
+
+
+def table(claims: Mapping[str, pd.DataFrame], reasons: Mapping[str, str]) -> str:
+    """The disagreements as Markdown, with their reasons."""
+    found = disagreements(claims)
+    if not found:
+        return "Nowhere.\n"
+    lines = ["| claim | verdict | at smaller sizes | why |", "|---|---|---|---|"]
+    for claim, (largest, *smaller) in found.items():
+        why = dict.fromkeys(_why(largest, one, reasons.get(claim, "")) for one in smaller)
+        cells = f"`{claim}`", str(largest), ", ".join(map(str, smaller)), " ".join(why)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _why(largest: Size, smaller: Size, reason: str) -> str:
+    few = too_few(largest, smaller)
+    if few is not None:
+        return f"{few.votes} at `{few.at}`: too few to tell."
+    if not differ(largest, smaller):
+        return "Chance: networks of one size differ as much."
+    return reason
