@@ -58,6 +58,19 @@ def test_what_the_article_states_is_true_and_checking_it_writes_nothing(tool, mo
     assert tool.main(["--check"]) == 0, capsys.readouterr().err
 
 
+def test_what_was_made_again_is_told_by_processor(ask, evidence):
+    folder = evidence("quick", claim("a", "reproduced"))
+    assert "no record that it was made again" in " ".join(ask('#again("quick")')[1])
+    told = {"claims": 3, "values_that_differ": 1, "verdicts_that_differ": {}}
+    differ = told | {"verdicts_that_differ": {"example2030.a": ["reproduced", "partly"]}}
+    (folder / "again.json").write_text(
+        json.dumps([told | {"devices": ["abacus"]}, differ | {"devices": ["slide rule"]}])
+    )
+    found, wrong = ask('#again("quick")')
+    assert found["again|quick"] == "3 of 3 on abacus and 2 of 3 on slide rule"
+    assert not wrong
+
+
 def test_facts_are_those_of_the_largest_size_at_which_a_claim_was_judged(ask, evidence):
     evidence("quick", claim("a", "reproduced"), claim("b", "reproduced"))
     evidence("laptop", claim("a", "partly", ours=0.4), claim("b", "not testable here", ours=None))

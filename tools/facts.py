@@ -323,6 +323,18 @@ class Facts:
         return rows
 
     @asked
+    def again(self, result: str) -> str:
+        """How many verdicts came out the same wherever a result was made again."""
+        told = next((one.again for one in self.packed if one.folder.name == result), [])
+        if not told:
+            _refuse(f"{result}: evidence/ has no record that it was made again.")
+        return " and ".join(
+            f"{one['claims'] - len(one['verdicts_that_differ'])} of {one['claims']} on "
+            f"{', '.join(one['devices'])}"
+            for one in told
+        )
+
+    @asked
     def costs(self) -> list[list[str]]:
         """Runs, hours and peak memory of each paper in each result."""
         rows = []
