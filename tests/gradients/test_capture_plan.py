@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.gradients import parameter_gradients
+from feature_alignment.gradients import capture_plan, parameter_gradients
 from feature_alignment.gradients.capture_plan import capture_gradients, plan_capture
 from feature_alignment.gradients.parameter_gradients import joined_deltas
 from feature_alignment.gradients.samples import as_samples
@@ -439,3 +439,17 @@ def test_shapes_that_only_broadcast_are_refused():
         tangent_kernel(linear(), X, parameters=values)
     with pytest.raises(ValueError, match="two sets of samples has no centring"):
         _ = tangent_kernel(linear(3, 1), 1e-6 * X, 1e-6 * X.flip(0), only=["weight"]).centred
+
+
+def test_rounds_of_passes_are_of_equal_size(monkeypatch):
+    taken, recorded = [], capture_plan._recorded_as_planned
+
+    def noted(plan, samples, span):
+        taken.append(span.stop - span.start)
+        return recorded(plan, samples, span)
+
+    monkeypatch.setattr(capture_plan, "_recorded_as_planned", noted)
+    x = as_samples(X[[0, 1, 2] * 3], dtype=X.dtype)
+    plan = plan_capture(linear(), x)
+    capture_gradients(plan, x, 4 * plan.passing_bytes)  # four at a time would leave one alone
+    assert taken == [3, 3, 3]

@@ -165,11 +165,12 @@ def refuse_reordered_samples(
     chosen = torch.randint(f.shape[1], (len(f),), generator=generator)
     weighted = torch.zeros_like(f)
     weighted[samples, chosen] = weights[:, 0]
+    relative = rounding(f, *recording.leaves.values())
     for number, gradient in next(backpropagate(recording, list(calls), iter([weighted]))).items():
         signal = calls[number].signal(gradient).flatten(1)
         found = signal / weights.to(signal)
         kept = signals[number][samples, chosen].flatten(1)
-        tolerance = rounding(f, *recording.leaves.values()) * kept.abs().amax(1, keepdim=True)
+        tolerance = relative * kept.abs().amax(1, keepdim=True)
         if ((found - kept).abs() > tolerance).any():
             names, _ = recording.graph.leaves_below(number)
             raise ReorderedSamplesError(

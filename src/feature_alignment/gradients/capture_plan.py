@@ -6,6 +6,7 @@ cannot show is seen when it happens: another path through the model, another ord
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -66,7 +67,7 @@ log = logging.getLogger(__name__)
 # the gradients themselves, those between them, and copies in the layouts that convolutions need.
 _PASSING = 4
 
-_AT_ONCE = 2**28  # bytes of one round of passes: memory of this size is soon used again
+_AT_ONCE = 9 * 2**25  # bytes of one round of passes: memory of this size is soon used again
 
 # Gradients in groups are held if they take at most this many times the memory of their factors,
 # since factors are worked on group by group.
@@ -164,8 +165,9 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
     spaces: dict[int, torch.Tensor] = {}
     found: dict[int, list[OperationCall]] = {i: [] for i in plan.calls if i in plan.held}
     formed: dict[str, torch.Tensor] = {}
-    chunk = max(2, min(workspace, _AT_ONCE) // max(1, plan.passing_bytes))
-    for span in spans(n, chunk) if plan.calls else ():
+    most = max(2, min(workspace, _AT_ONCE) // max(1, plan.passing_bytes))
+    rounds = math.ceil(n / most)  # of equal size, since each makes all passes
+    for span in spans(n, math.ceil(n / rounds)) if plan.calls else ():
         with _recorded_as_planned(plan, samples, span) as (recording, calls):
             kept = span.stop - span.start  # half of what is recorded where that is one sample
             spaces = spaces or _spaces(recording, plan, calls, n)
