@@ -1,4 +1,4 @@
-# `make figures` makes every figure offline; `make test` runs all tests, in PROCESSES, else in two more
+# `make figures` makes every figure offline; `make test` runs all tests, in PROCESSES, else in one more
 # than there are cores.
 # Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
 # config.yaml), CORES.

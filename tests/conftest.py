@@ -51,9 +51,9 @@ def _place(name):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """Two more than there are cores, since tests of a scheduler wait most of their time."""
+    """One more than there are cores, since tests of a scheduler wait most of their time."""
     mine = getattr(os, "sched_getaffinity", None)  # where there is one, the cores of this process
-    return (len(mine(0)) if mine else os.cpu_count()) + 2
+    return (len(mine(0)) if mine else os.cpu_count()) + 1
 
 
 @pytest.hookimpl(wrapper=True)
