@@ -299,7 +299,7 @@ def table(rows: list[Row], description: str, device: str) -> str:
         "",
         "Made by `python benchmarks/tangent_kernel.py`, which says what it needs. " + description,
         f"Times are the fastest of {CALLS} calls, after one on two samples; of one that takes over",
-        f"{SHORT} seconds there is no other. neural-tangents is the fastest of its kinds, compiled",
+        f"{SHORT} seconds there is no other. neural-tangents: the best implementation, compiled",
         f"beforehand. Peak memory is the growth of the {here} in the first call.",
         "Difference is the relative Frobenius distance from our kernel, times ours the ratio of",
         f"{ratio}.",

@@ -15,7 +15,7 @@ def test_one_of_one_is_too_few_beside_five_of_five(tool):
     small = size(tool, "small", "reproduced", votes=(5, 5))
     assert tool.too_few(large, small) is large
     assert tool.too_few(small, large) is large
-    assert not tool.by_size([large, small])
+    assert not tool.of_size(large, small)
 
 
 @pytest.mark.parametrize("votes", [(4, 5), None])
@@ -57,12 +57,13 @@ def test_the_table_has_what_was_measured_and_why(tool):
     _, _, a, d, c = tool.table(packed, {"d": "Wider."}).splitlines()
     assert a == (
         "| `a` | partly (`large`): 1.00 ± 0.10 | reproduced (`small`): 1.00 ± 0.10, "
-        "not reproduced (`tiny`): 1.00 ± 0.10 | Chance: networks of one size differ as much. |"
+        "not reproduced (`tiny`): 1.00 ± 0.10 | May be chance: no difference is shown. |"
     )
     assert c.startswith("| `c` | partly (`small`): 1.00 ± 0.10 | reproduced (`tiny`)")
     assert d.endswith(
         "| reproduced (`large`): 1.00 ± 0.10 | partly (`small`): 2.00 ± 0.10 | Wider. |"
     )
+    assert "| The size; no reason is known. |" in tool.table(packed, {})
     assert tool.table({"large": large}, {}) == "Nowhere.\n"
 
 
@@ -70,5 +71,9 @@ def test_what_is_of_the_size_has_a_reason_and_nothing_else_has(tool):
     packed = evidence.all_packed(evidence.EVIDENCE)
     found = tool.disagreements({one.folder.name: one.claims for one in packed})
     assert found
-    of_size = {claim for claim, sizes in found.items() if tool.by_size(sizes)}
+    of_size = {
+        claim
+        for claim, (largest, *smaller) in found.items()
+        if any(tool.of_size(largest, one) for one in smaller)
+    }
     assert of_size == set(evidence.size_reasons(evidence.EVIDENCE))

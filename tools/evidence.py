@@ -60,9 +60,10 @@ KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathe
 NO_REASONS: Mapping[str, str] = {}
 SIZES_DIFFER = """\
 Where all networks agree at both sizes, one verdict may want more of them. Where some dissent, or
-means are judged, it is chance if neither the votes (Fisher's exact test, 5 %) nor the means (two
-standard errors) differ. The rest is of the size, for the reason given, which what was measured at
-both shows; `quick` has stand-ins in the place of the data, besides.
+means are judged, it may be chance if neither the votes (Fisher's exact test, 5 %) nor the means
+(two standard errors) are shown to differ, which few networks seldom can. The rest goes with the
+size, and the reason given is what the tables of both sizes show; `quick` has stand-ins in the place
+of the data, besides.
 """
 FORMATS = {
     ".csv": "text/csv",
@@ -674,7 +675,7 @@ def _selection(about: dict[str, Any]) -> str:
 
 
 def size_reasons(folder: Path) -> dict[str, str]:
-    """Why a verdict hangs on the size, by claim, where neither chance nor want of networks is."""
+    """What goes with another verdict at another size, by claim: see `sizes.of_size`."""
     return yaml.safe_load((folder / "sizes.yaml").read_text(encoding="utf-8"))
 
 

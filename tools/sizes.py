@@ -1,10 +1,10 @@
-"""Why a claim's verdict differs between sizes: too few networks, chance, or the size itself.
+"""Why a claim's verdict differs between sizes: too few networks, perhaps chance, or the size.
 
 The last needs a reason, which somebody has written: evidence/sizes.yaml.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -92,10 +92,9 @@ def disagreements(claims: Mapping[str, pd.DataFrame]) -> dict[str, list[Size]]:
     return {claim: sizes for claim, sizes in found.items() if len(sizes) > 1}
 
 
-def by_size(sizes: Sequence[Size]) -> bool:
-    """Whether the first size differs from another by more than chance and want of networks."""
-    largest, *smaller = sizes
-    return any(too_few(largest, one) is None and differ(largest, one) for one in smaller)
+def of_size(largest: Size, smaller: Size) -> bool:
+    """Whether neither want of networks nor chance may account for the two verdicts."""
+    return too_few(largest, smaller) is None and differ(largest, smaller)
 
 
 def table(claims: Mapping[str, pd.DataFrame], reasons: Mapping[str, str]) -> str:
@@ -105,16 +104,16 @@ def table(claims: Mapping[str, pd.DataFrame], reasons: Mapping[str, str]) -> str
         return "Nowhere.\n"
     lines = ["| claim | verdict | at smaller sizes | why |", "|---|---|---|---|"]
     for claim, (largest, *smaller) in found.items():
-        why = dict.fromkeys(_why(largest, one, reasons.get(claim, "")) for one in smaller)
+        why = dict.fromkeys(_why(largest, one, reasons.get(claim)) for one in smaller)
         cells = f"`{claim}`", str(largest), ", ".join(map(str, smaller)), " ".join(why)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _why(largest: Size, smaller: Size, reason: str) -> str:
+def _why(largest: Size, smaller: Size, reason: str | None) -> str:
+    if of_size(largest, smaller):
+        return reason or "The size; no reason is known."
     few = too_few(largest, smaller)
     if few is not None:
         return f"{few.votes} at `{few.at}`: too few to tell."
-    if not differ(largest, smaller):
-        return "Chance: networks of one size differ as much."
-    return reason
+    return "May be chance: no difference is shown."
