@@ -218,15 +218,31 @@ def test_the_conventions_of_estimators():
         ({"penalty": "cube"}, "penalty: 'cube' is not a penalty"),
         ({"output_penalty": "cube"}, "output_penalty: 'cube' is not a penalty"),
         ({"structure": "none", "output_penalty": "square"}, "only the structure 'layers' has"),
-        ({"starts": 0}, "starts: 0; at least 1 is needed"),
-        ({"max_iter": -3}, "max_iter: -3; at least 1 is needed"),
-        ({"tolerance": -1.0}, "tolerance: -1.0; at least 0 is needed"),
+        ({"penalty": ["square"]}, r"penalty: \['square'\] is not a penalty"),
+        ({"penalty": lambda v: 1.0}, "gives 1.0 for one number in an array"),
+        ({"starts": 0}, "starts: 0; a whole number of at least 1 is needed"),
+        ({"starts": 1.5}, "starts: 1.5; a whole number"),
+        ({"starts": "2"}, "starts: '2'; a whole number"),
+        ({"max_iter": -3}, "max_iter: -3; a whole number of at least 1 is needed"),
+        ({"seed": "a"}, "seed: 'a'; a whole number"),
+        ({"tolerance": -1.0}, "tolerance: -1.0; a number of at least 0 is needed"),
+        ({"tolerance": float("nan")}, "tolerance: nan; a number"),
     ],
 )
 def test_unknown_settings_are_refused(settings, message):
     network = mlp()
     with pytest.raises(ValueError, match=message):
         AdaptiveTangentFeatures(network, **settings).fit(*data(network))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_outputs_of_any_shape_are_predicted_sample_by_sample(shape):
+    generator = torch.Generator().manual_seed(0)
+    network = MLP(3, [4], 1, "relu", True, generator, dtype=torch.float64)
+    x, y = torch.randn(2, 7, 3, generator=generator, dtype=torch.float64)
+    reshaped = nn.Sequential(network, nn.Unflatten(1, shape) if shape else nn.Flatten(0))
+    model = AdaptiveTangentFeatures(reshaped).fit(x, y[:, 0])
+    np.testing.assert_allclose(model.predict(x), y[:, 0], atol=1e-9)
 
 
 def test_targets_that_cannot_be_interpolated_are_refused():

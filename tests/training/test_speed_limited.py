@@ -151,6 +151,8 @@ def test_every_layer_of_a_network_moves_at_its_own_speed():
     ("options", "message"),
     [
         ({"lr": 0.0}, "lr: 0.0 is out of range"),
+        ({"lr": "0.1"}, "lr: '0.1' is not a number"),
+        ({"lr": 0.1, "speed": None}, "speed: None is not a number"),
         ({"lr": 0.1, "speed": -1.0}, "speed: -1.0"),
         ({"lr": 0.1, "epsilon": -1.0}, "epsilon: -1.0"),
         ({"lr": 0.1, "relaxation": "multiplicative"}, "epsilon: 0.0"),
@@ -197,7 +199,9 @@ def test_a_layer_is_a_module_with_parameters_and_shared_ones_count_once():
 
 def test_adaptive_speeds_favour_the_first_of_the_least_aligned_layers():
     assert adaptive_speeds([0.5, 0.2, 0.2], 4.0) == [0.25, 4.0, 0.25]
-    with pytest.raises(ValueError, match="0 layers"):
+    with pytest.raises(ValueError, match="there must be a layer"):
         adaptive_speeds([], 4.0)
+    with pytest.raises(ValueError, match=r"correlations \[nan, 0.5\]"):
+        adaptive_speeds([float("nan"), 0.5], 4.0)
     with pytest.raises(ValueError, match="s = 0"):
         adaptive_speeds([1.0], 0.0)

@@ -5,6 +5,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -75,9 +76,9 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         network_: the network at θ₀ in float64.
 
     Args:
-        network: the network at θ₀, with outputs (n, c); it is not changed. Twice differentiable
-            in PyTorch. Or a function that builds it, see `NetworkFactory`; None for an MLP with
-            one hidden layer of 512 ReLUs.
+        network: the network at θ₀, with outputs (n, c), or others of c numbers for each sample; it
+            is not changed. Twice differentiable in PyTorch. Or a function that builds it, see
+            `NetworkFactory`; None for an MLP with one hidden layer of 512 ReLUs.
         structure: "layers", a transformation on either side of each layer's matrix (Model A: the
             readout's outputs are not transformed); "diagonal", one scale for each parameter; or
             "none", any M.
@@ -120,6 +121,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         Warns:
             ConvergenceWarning: if the best start ended by `max_iter`.
         """
+        self._check_numbers()
         checks: Any = ({"allow_nd": True}, {"ensure_2d": False})
         checked = validate_data(self, _on_cpu(X), _on_cpu(y), validate_separately=checks)
         samples, values = (np.ascontiguousarray(part) for part in checked)
@@ -136,9 +138,6 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 f"y: shape {tuple(targets.shape)}; the network's outputs have shape "
                 f"{tuple(outputs.shape)}."
             )
-        for name, least in (("starts", 1), ("max_iter", 1), ("tolerance", 0)):
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name}: {getattr(self, name)}; at least {least} is needed.")
         structure = self._structure(interpolation.readout)
         problem = interpolation, targets - outputs, structure, self.tolerance, self.max_iter
         with interpolation.many_products():
@@ -173,7 +172,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         for chunk in x.split(_CHUNK):
             change = Jacobian(self.network_, chunk).times(direction)
             with torch.no_grad():
-                parts.append(self.network_(chunk) + change)  # (b, c)
+                parts.append(self.network_(chunk).reshape(change.shape) + change)  # (b, c)
         f = torch.cat(parts).cpu().numpy()
         return f[:, 0] if self._flat else f
 
@@ -222,6 +221,14 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "network_")
         samples = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
         return _inputs(self.network_, np.ascontiguousarray(samples))
+
+    def _check_numbers(self) -> None:
+        for name, least in (("starts", 1), ("max_iter", 1), ("seed", 0), ("tolerance", 0)):
+            value: Any = getattr(self, name)
+            kind = Real if name == "tolerance" else Integral
+            if isinstance(value, bool) or not isinstance(value, kind) or not value >= least:  # pyright: ignore[reportOperatorIssue]: numbers compare
+                what = "number" if kind is Real else "whole number"
+                raise ValueError(f"{name}: {value!r}; a {what} of at least {least} is needed.")
 
     def _structure(self, readout: str) -> Structure:
         penalty = _penalty("penalty", self.penalty)
@@ -283,6 +290,6 @@ def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
 def _penalty(key: str, penalty: str | Penalty | Callable[[np.ndarray], np.ndarray]) -> Penalty:
     if callable(penalty):
         return penalty
-    if penalty not in PENALTIES:
+    if not isinstance(penalty, str) or penalty not in PENALTIES:
         raise ValueError(f"{key}: {penalty!r} is not a penalty; {suggestion(penalty, PENALTIES)}.")
     return PENALTIES[penalty]

@@ -260,6 +260,11 @@ def _heights(omega: Penalty) -> np.ndarray:
 
 
 def _check_zero_at_one(omega: Penalty) -> None:
-    at_one = float(omega(np.array([1.0]))[0])
+    found = omega(np.array([1.0]))
+    if np.shape(found) != (1,):
+        raise ValueError(
+            f"the penalty gives {found!r} for one number in an array; it must map arrays."
+        )
+    at_one = float(found[0])
     if at_one != 0:
         raise ValueError(f"the penalty is {at_one} at 1; it must be 0 there.")

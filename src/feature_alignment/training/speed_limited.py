@@ -4,6 +4,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import torch
@@ -147,12 +148,12 @@ def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
     Source: Beaglehole et al. 2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
 
     Raises:
-        ValueError: if there is no layer or s is not positive.
+        ValueError: if there is no layer, s is not positive, or a correlation is not a number.
     """
-    if not correlations or not s > 0:
+    if not correlations or not s > 0 or any(map(math.isnan, correlations)):
         raise ValueError(
-            f"adaptive speeds: {len(correlations)} layers and s = {s}; "
-            "there must be a layer, and s must be positive."
+            f"adaptive speeds: correlations {list(correlations)} and s = {s}; there must be a "
+            "layer, each correlation a number, and s positive."
         )
     slowest = min(range(len(correlations)), key=correlations.__getitem__)
     return [s if layer == slowest else 1 / s for layer in range(len(correlations))]
@@ -190,6 +191,9 @@ def _check(group: dict[str, Any]) -> None:
     form = group["relaxation"]
     if form not in RELAXATIONS:
         raise ValueError(f"relaxation: {form!r} is unknown; {suggestion(form, RELAXATIONS)}.")
+    for name in ("lr", "speed", "epsilon"):
+        if not isinstance(group[name], Real | torch.Tensor):
+            raise ValueError(f"{name}: {group[name]!r} is not a number.")
     if not 0 < group["lr"] < math.inf:
         raise ValueError(f"lr: {group['lr']} is out of range; it must be finite and above 0.")
     if not 0 <= group["speed"] < math.inf:
