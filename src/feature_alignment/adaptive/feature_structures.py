@@ -85,7 +85,9 @@ class LayerStructure:
     """M multiplies each layer's matrix from both sides, with a penalty for each side.
 
     Ω(M) = Σ_ℓ Σ_j ω⁽¹⁾(σ_j(M_ℓ⁽¹⁾)) + ω⁽²⁾(σ_j(M_ℓ⁽²⁾)); M⁽¹⁾ acts on a layer's inputs, M⁽²⁾ on its
-    outputs, but is fixed at I for the layer `readout` (Model A, item 4).
+    outputs, but is fixed at I for the layer `readout` (Model A, item 4). If ω⁽¹⁾ or ω⁽²⁾ is not
+    convex in log v from 1 on, as |v − 1|^½ is not, M is the best of those that share the singular
+    vectors of B, and Ω̃(B) an upper bound: others may cost less, against Lemma 5.
 
     Source: LeJeune & Alemohammad 2024, Model A and Theorem 2.
     """

@@ -31,6 +31,11 @@ def test_second_derivatives_hold_to_the_finite_differences_error(values):
         assert values[f"proposition_3_{statement}"] < 1e-4
 
 
+def test_the_kernel_of_the_quadratic_is_four_times_the_printed_one(values):
+    assert values["kernel_of_quadratic_corrected"] < 1e-14
+    assert values["kernel_of_quadratic_as_printed"] == pytest.approx(0.75)
+
+
 def test_proposition_16_holds_as_corrected_and_not_as_printed(values):
     for formula in ("nfm", "agop_corrected"):
         assert values[f"proposition_16_{formula}_norm_ratio"].tolist() == pytest.approx(

@@ -1,6 +1,6 @@
 """What holds exactly, checked at every layer of a network, and what is misprinted there.
 
-Source: beaglehole2024, Propositions 2, 3 and 12, eq. 4 and 7, Sections 4.1 and 5.1, Appendix A.
+Source: beaglehole2024, Propositions 2, 3 and 12, eq. 4, 7 and 11, Sections 4.1 and 5.1, Appendix A.
 """
 
 from collections.abc import Callable
@@ -66,6 +66,25 @@ def homogeneity_errors(h: torch.Tensor) -> dict[str, float]:
     return {
         f"homogeneity_{name}": max(_relative(relu(a * h) / a, relu(h)) for a in scalars)
         for name, scalars in SCALARS.items()
+    }
+
+
+def quadratic_kernel_errors(
+    x: torch.Tensor, width: int, generator: torch.Generator
+) -> dict[str, float]:
+    """Relative differences of the PTK 𝒦 of f(x) = aᵀ(Wx)² and its formula below eq. 11.
+
+    Printed is 𝒦 = XWᵀdiag(a)²WXᵀ; with ∂f/∂h = 2a∘h for the square it is four times that.
+    """
+    sizes = (x.shape[1], [width], 1)
+    model = MLP(*sizes, "quadratic", bias=False, generator=generator, dtype=x.dtype).to(x.device)
+    hidden, readout = (layer.weight.detach() for layer in model.layers)
+    kernel = matrices.preactivation_tangent_kernel(preactivation_gradients(model, x)["layers.0"])
+    scaled = x @ hidden.T * readout
+    printed = scaled @ scaled.T
+    return {
+        "kernel_of_quadratic_as_printed": _relative(printed, kernel),
+        "kernel_of_quadratic_corrected": _relative(4 * printed, kernel),
     }
 
 

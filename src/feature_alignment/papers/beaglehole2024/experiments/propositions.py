@@ -50,6 +50,8 @@ def run_seed(run: SeedRun[Propositions]) -> SeedResult:
     _add(result, {"projection": identities.projection_error(x, y[:, 0], generator)})
     r = sample_r(p.dimension, p.dimension, generator, run.device)
     _add(result, printed.expansion_errors(x, y[:, 0], r))
+    generator = run.torch_stream("kernel of the quadratic")
+    _add(result, identities.quadratic_kernel_errors(x, p.dimension, generator))
 
     for width in p.widths:
         generator = run.torch_stream(f"proposition 16/{width}")
