@@ -4,9 +4,17 @@ import pandas as pd
 import pytest
 
 
+def by_seed(ours, sd, seeds):
+    """Means of so many seeds with that mean and standard deviation."""
+    z = np.arange(seeds) - (seeds - 1) / 2
+    z = z / z.std(ddof=1) if seeds > 1 else z
+    return " ".join(map(str, ours + (0 if np.isnan(sd) else sd) * z))
+
+
 def size(tool, at, verdict, ours=1.0, sd=0.1, seeds=5, votes=None):
     agreeing, units = votes or (np.nan, np.nan)
     row = {"verdict": verdict, "ours": ours, "sd": sd, "seeds": seeds}
+    row["by_seed"] = by_seed(ours, sd, 1 if np.isnan(sd) else seeds)
     return tool.Size(at, pd.Series(row | {"agreeing": agreeing, "units": units}))
 
 
@@ -46,6 +54,7 @@ def test_sizes_differ_by_votes_or_by_more_than_two_standard_errors(tool, one, ot
 def test_the_table_has_what_was_measured_and_why(tool):
     def claims(**verdicts):
         base = {"ours": 1.0, "sd": 0.1, "seeds": 5, "agreeing": np.nan, "units": np.nan}
+        base["by_seed"] = by_seed(1.0, 0.1, 5)
         rows = {claim: base | {"verdict": verdict} for claim, verdict in verdicts.items()}
         return pd.DataFrame.from_dict(rows, orient="index")
 

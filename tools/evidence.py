@@ -167,8 +167,14 @@ def _join_about(
 
 
 def _check_fits(packed: "Packed", added: "Packed") -> None:
-    for key in ("preset", "versions"):
-        if packed.about[key] != added.about[key]:
+    versions = [one.about["versions"] for one in (packed, added)]
+    both = versions[0].keys() & versions[1].keys()
+    same = all(versions[0][name] == versions[1][name] for name in both)
+    for key, equal in (
+        ("preset", packed.about["preset"] == added.about["preset"]),
+        ("versions", same),
+    ):
+        if not equal:
             raise UserError(
                 f"{key}: the packed result's is {packed.about[key]}, here {added.about[key]}; pack "
                 "all figures made at one, without --add."

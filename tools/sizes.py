@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.stats import fisher_exact
 
 from feature_alignment.pipeline.claims.rules import CHANCE, STANDARD_ERRORS, Outcome
+from feature_alignment.pipeline.report.compare import standard_error
 from feature_alignment.pipeline.report.wording import measured_text
 
 
@@ -68,13 +69,13 @@ def differ(one: Size, other: Size) -> bool:
         votes = [[s.row["agreeing"], s.row["units"] - s.row["agreeing"]] for s in sizes]
         if fisher_exact(votes).pvalue <= CHANCE:
             return True
-    known = [size.row["sd"] for size in sizes if not math.isnan(size.row["sd"])]
+    seeds = [size.row["seeds"] for size in sizes]
+    spreads = [standard_error(s.row["by_seed"]) * s.row["seeds"] ** 0.5 for s in sizes]
+    known = [spread for spread in spreads if not math.isnan(spread)]
     if not known:
         return True
-    spreads = [known[0] if math.isnan(size.row["sd"]) else size.row["sd"] for size in sizes]
-    error = math.hypot(
-        *(sd / math.sqrt(s.row["seeds"]) for sd, s in zip(spreads, sizes, strict=True))
-    )
+    spreads = [known[0] if math.isnan(spread) else spread for spread in spreads]
+    error = math.hypot(*(sd / n**0.5 for sd, n in zip(spreads, seeds, strict=True)))
     return abs(one.row["ours"] - other.row["ours"]) > STANDARD_ERRORS * error
 
 

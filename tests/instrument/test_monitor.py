@@ -166,6 +166,15 @@ def test_mistakes_are_one_sentence(data, options, message):
         fa.Monitor(network(), **arguments)
 
 
+@pytest.mark.parametrize("again", [("5", "0"), {"0", "5"}])
+def test_what_is_selected_counts_and_not_in_which_order(data, again):
+    model = network()
+    state = fa.Monitor(model, *data, measure=["features"], only=["0", "5"]).state_dict()
+    assert fa.Monitor(model, *data, measure=["features"], only=again, state=state).at == 0
+    with pytest.raises(UserError, match="other samples"):
+        fa.Monitor(model, *data, measure=["features"], only=["0"], state=state)
+
+
 def test_the_state_of_another_record_is_refused(data):
     model = network()
     state = fa.Monitor(model, *data, measure=["features"]).state_dict()

@@ -13,7 +13,7 @@ import pytest
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.contracts import owed_by
 from feature_alignment.pipeline.imports import SOURCE_ROOT
-from feature_alignment.pipeline.job import open_job
+from feature_alignment.pipeline.job import Job, open_job
 from feature_alignment.pipeline.spec import spec_hash
 
 MODULE = "feature_alignment.pipeline.spec"
@@ -100,6 +100,23 @@ def test_a_jobs_identity_changes_with_its_spec_and_files(fake, tmp_path):
     assert second != first
     fake.params.spec = {"a": 2}
     assert identity() not in (first, second)
+
+
+@pytest.mark.parametrize(
+    ("spec", "device"),
+    [
+        ({"device": "auto"}, "a GPU"),
+        ({"device": "cpu"}, "cpu"),
+        ({"figure": "fig1"}, "cpu"),
+        ({"universes": [{"runs": {"a": {"device": "cuda"}}}]}, "a GPU"),
+        ({"universes": [{"runs": {"a": {"device": "cpu"}}}]}, "cpu"),
+    ],
+)
+def test_what_was_begun_on_a_gpu_does_not_go_on_on_a_cpu(fake, monkeypatch, spec, device):
+    names = {"is_available": lambda: True, "get_device_name": lambda: "a GPU"}
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(**names)))
+    fake.params.spec = spec
+    assert Job(fake, [MODULE]).identity()["device"] == device
 
 
 def test_scratch_outlives_a_failure_and_not_a_success(fake, tmp_path):

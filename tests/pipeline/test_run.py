@@ -118,6 +118,10 @@ def test_a_metric_that_is_not_finite_is_an_error(spec, runs, monkeypatch):
     [
         (lambda run: None, "returned a NoneType"),
         (lambda run: SeedResult(), "returned a SeedResult without rows"),
+        (
+            lambda run: SeedResult([{"value": 1.0}], {"words": np.array(["a"])}),
+            "returned an array 'words' of <U1, not numbers",
+        ),
         (lambda run: 1 / 0, r"failed \(ZeroDivisionError: division by zero\)"),
         (None, "failed .AttributeError: .*run_seed"),
     ],

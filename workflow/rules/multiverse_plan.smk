@@ -16,7 +16,10 @@ def blocks_of(name, group):
         refuse(
             f"multiverse: unknown group {group!r}; {suggestion(group, MULTIVERSES)}."
         )
-    return one_sentence(block_specs, group, MULTIVERSES[group], plan_of(name).config)
+    plan = plan_of(name)
+    return one_sentence(
+        block_specs, group, MULTIVERSES[group], plan.config, plan.changes
+    )
 
 
 def groups_of(name):

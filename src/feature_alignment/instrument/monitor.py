@@ -110,8 +110,8 @@ class Monitor:
         self._samples = as_samples(x, inputs)
         self._function = ModelFunction(model, output, flat=False)
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
-        chosen = [getattr(c, "__qualname__", type(c)) if callable(c) else c for c in (output, only)]
-        self._identity = _identity([*self._samples.entries.values(), y, repr(chosen)])
+        chosen = repr([_told(output), _told(only)])
+        self._identity = _identity([*self._samples.entries.values(), y, chosen])
         self._due = _schedule(every)
         self.at = self._first = first
         self.measured: set[int] = set()
@@ -282,6 +282,15 @@ def _schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:
     if every < 1:
         raise UserError(f"every: {every} updates; it must be at least 1.")
     return lambda step: step % every == 0
+
+
+def _told(choice: Any) -> Any:
+    """A choice as it is in every process: a function's name, a collection's members in order."""
+    if callable(choice):
+        return getattr(choice, "__qualname__", type(choice))
+    return (
+        sorted(choice) if isinstance(choice, Collection) and not isinstance(choice, str) else choice
+    )
 
 
 def _identity(values: Iterable[Any]) -> str:

@@ -77,14 +77,23 @@ class Job:
         return provenance.with_name(f".{provenance.stem}.scratch")
 
     def identity(self) -> dict[str, Any]:
-        """What the job's results depend on: spec, library code, packages, and inputs by content."""
+        """What the job's results depend on: spec, code, packages, device, and inputs by content."""
         files = [Path(str(file)) for file in self.input]
         return {
             "spec_sha256": spec_hash(self.spec),
             "library_sha256": closure_hash(*self.modules),
             "versions": package_versions(),
+            "device": self._device(),
             "inputs": {"/".join(file.parts[2:]): sha256_of(file) for file in sorted(files)},
         }
+
+    def _device(self) -> str:
+        """The GPU that runs of the spec may use here, by its name, else cpu."""
+        torch = sys.modules.get("torch")
+        asked = {run["device"] for run in _runs(self.spec)} - {"cpu"}
+        if not asked or torch is None or not torch.cuda.is_available():
+            return "cpu"
+        return torch.cuda.get_device_name()
 
     def adopt(self) -> bool:
         """Take over what the same job made for a result of another name, if there is one.
@@ -200,6 +209,12 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
         for name in job._outputs:
             _remove(job.output(name))
     log.info("done in %.1f s", time.monotonic() - job._started)
+
+
+def _runs(spec: Spec) -> list[Spec]:
+    """The runs that a spec is of: itself, or those of a block of universes."""
+    of_universes = [run for u in spec.get("universes", ()) for run in u["runs"].values()]
+    return [spec] if "device" in spec else of_universes
 
 
 def _set_up_logging(path: Path) -> None:

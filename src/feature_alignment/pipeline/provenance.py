@@ -16,7 +16,10 @@ from typing import Any
 from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.spec import Spec, spec_hash
 
-_PACKAGES = ("numpy", "scipy", "pandas", "matplotlib", "torch", "torchvision")
+_PACKAGES = (
+    *("numpy", "scipy", "pandas", "scikit-learn", "torch", "torchvision"),
+    *("matplotlib", "seaborn", "pillow"),
+)
 
 
 def provenance(

@@ -91,7 +91,7 @@ def likely_reasons(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _metric_gaps(*folders: Path) -> dict[str, float]:
-    frames = [pd.read_csv(f / "metrics.csv") for f in folders]
+    frames = [pd.read_csv(f / "metrics.csv", low_memory=False) for f in folders]
     gaps = {}
     for metric in sorted({name for frame in frames for name in frame["metric"]}):
         old, new = (f[f["metric"] == metric].reset_index(drop=True) for f in frames)

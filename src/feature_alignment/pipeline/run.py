@@ -188,6 +188,9 @@ def run_experiment(
                 result = run_seed(run)
                 must(isinstance(result, SeedResult), f"returned a {type(result).__name__}")
                 must(bool(result.rows), "returned a SeedResult without rows")
+                for name, array in result.arrays.items():
+                    kind = np.asarray(array).dtype
+                    must(kind.kind in "biufc", f"returned an array {name!r} of {kind}, not numbers")
             if checkpoints is not None:
                 checkpoints.save(f"seed{seed}", vars(result))
                 if seed + 1 < seeds:

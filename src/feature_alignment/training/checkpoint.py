@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import pickle
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,13 +42,20 @@ class Checkpoints:
     States that were saved with another identity, as of other settings, code or data, are not used.
     `interval` is the number of seconds between two checkpoints of a training. `earlier` are the
     seconds, elapsed and of the processor, that attempts cut off took up to what was loaded of them.
+    `ending` is set when the run is to end; several runs that follow each other may share it.
     """
 
-    def __init__(self, folder: Path, identity: str, interval: float = 300.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        identity: str,
+        interval: float = 300.0,
+        ending: threading.Event | None = None,
+    ) -> None:
         self._folder, self._interval, self._last = folder, interval, time.monotonic()
         self._started, self.earlier = self._last, (0.0, 0.0)
         self._identity = f"{identity} torch {torch.__version__}"
-        self._ending = False
+        self._ending = threading.Event() if ending is None else ending
 
     def load(self, name: str) -> Any:
         """What was saved under a name, or None.
@@ -92,11 +100,11 @@ class Checkpoints:
 
     def due(self) -> bool:
         """Whether it is time for the next checkpoint of a training."""
-        return self._ending or time.monotonic() - self._last >= self._interval
+        return self._ending.is_set() or time.monotonic() - self._last >= self._interval
 
     def end_soon(self) -> None:
         """Let the run end where it has next saved its state: `due` from now on."""
-        self._ending = True
+        self._ending.set()
 
     def end_if_told(self) -> None:
         """End here, where nothing would be lost, if `end_soon` was called.
@@ -104,7 +112,7 @@ class Checkpoints:
         Raises:
             KeyboardInterrupt: to end as by Ctrl-C.
         """
-        if self._ending:
+        if self._ending.is_set():
             raise KeyboardInterrupt
 
 

@@ -33,6 +33,11 @@ def values(*units):
     return frame.set_index(["seed", "unit", "draw"])["value"]
 
 
+def test_thousands_of_units_are_counted():
+    assert sign_test(5200, 10_000) == pytest.approx(scipy.stats.binom.sf(5199, 10_000, 0.5))
+    assert too_few_agree(9480, 10_000) == pytest.approx(scipy.stats.binom.cdf(9480, 10_000, 0.95))
+
+
 def agreement(*units):
     return judge_agreement(values(*units), "above 0", "seeds")
 

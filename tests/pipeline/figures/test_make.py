@@ -5,7 +5,7 @@ import pytest
 from feature_alignment.pipeline.figures import make
 from feature_alignment.pipeline.figures.make import draw_figure, name_stand_ins
 from feature_alignment.pipeline.figures.style import new_figure
-from feature_alignment.pipeline.figures.table import FigureTable
+from feature_alignment.pipeline.figures.table import FigureTable, Run
 
 
 def test_stand_ins_are_named_wherever_a_picture_names_them():
@@ -58,3 +58,10 @@ def test_a_picture_says_at_its_foot_what_was_changed(spec, foot, smoke_plan, tmp
     np.savez(arrays)
     draw_figure(smoke_plan.figure_spec("example2030_fig2") | spec, table, arrays, [])
     assert foot in [" ".join(text.get_text().split()) for text in drawn[0].texts]
+
+
+def test_a_column_of_numbers_and_words_is_read_as_words_in_a_table_of_any_length(tmp_path):
+    layers = np.repeat(["1", "all"], 300_000)  # pandas reads long files in parts
+    frame = pd.DataFrame({"seed": 0, "metric": "loss", "layer": layers, "value": 1.0})
+    frame.to_csv(tmp_path / "metrics.csv", index=False)
+    assert (Run(tmp_path).metrics["layer"] == "1").sum() == 300_000

@@ -1,11 +1,15 @@
 """Blocks of universes: run, killed and gone on with, and read again."""
 
+import threading
+
 import pytest
 
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.multiverse import blocks
 from feature_alignment.pipeline.multiverse.design import block_specs, load_multiverses
 from feature_alignment.pipeline.multiverse.make import read_blocks
+from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.training.errors import MetricNotFiniteError
 
 GROUP = "example2030_descent"
 
@@ -16,9 +20,10 @@ def specs(root):
     return block_specs(GROUP, load_multiverses()[GROUP], config)
 
 
-def run(spec, folder):
+def run(spec, folder, ending=None):
     folder.mkdir(exist_ok=True)
-    blocks.run_block(spec, {}, folder / "scratch", "identity", folder / "runs.zip")
+    ending = ending or threading.Event()
+    blocks.run_block(spec, {}, folder / "scratch", "identity", folder / "runs.zip", ending)
     return folder / "runs.zip"
 
 
@@ -37,6 +42,42 @@ def test_a_block_that_is_killed_goes_on_and_ends_with_the_same_bytes(specs, tmp_
         run(specs[0], tmp_path / "cut")
     monkeypatch.undo()
     assert run(specs[0], tmp_path / "cut").read_bytes() == whole
+
+
+def test_a_block_that_is_told_to_end_ends_after_its_run_and_goes_on_from_there(
+    specs, tmp_path, monkeypatch
+):
+    whole = run(specs[0], tmp_path / "whole").read_bytes()
+    really, ending, done = blocks.write_run, threading.Event(), []
+
+    def told(*arguments):
+        really(*arguments)
+        done.append(arguments)
+        ending.set()
+
+    monkeypatch.setattr(blocks, "write_run", told)
+    with pytest.raises(KeyboardInterrupt):
+        run(specs[0], tmp_path / "cut", ending)
+    assert len(done) == 1
+    monkeypatch.undo()
+    assert run(specs[0], tmp_path / "cut").read_bytes() == whole
+
+
+def test_a_run_that_measures_what_is_not_finite_fails_and_the_others_do_not(
+    specs, tmp_path, monkeypatch
+):
+    stream, calls = SeedRun.stream, []
+
+    def first_fails(self, name):
+        calls.append(name)
+        if len(calls) == 1:
+            raise MetricNotFiniteError("metric 'loss' is nan at step 3.")
+        return stream(self, name)
+
+    monkeypatch.setattr(SeedRun, "stream", first_fails)
+    first, *others = read_blocks([run(specs[0], tmp_path / "one")])
+    assert ["metric 'loss' is nan" in reason for reason in first.failed.values()] == [True]
+    assert not any(universe.failed for universe in others)
 
 
 def test_what_is_finished_is_not_run_again(specs, tmp_path, monkeypatch):

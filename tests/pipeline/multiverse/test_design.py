@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.config import changes, resolve_config
 from feature_alignment.pipeline.multiverse import design as design_module
 from feature_alignment.pipeline.multiverse.design import (
     Multiverse,
@@ -90,6 +90,13 @@ def test_a_mistake_in_a_papers_file_is_told_once(tmp_path, monkeypatch, text, sa
     monkeypatch.setattr(design_module, "paper_files", lambda name: [tmp_path / name])
     with pytest.raises(UserError, match=rf"^{tmp_path}/multiverse\.yaml: {says}"):
         load_multiverses()
+
+
+def test_what_the_user_has_set_counts_more_than_the_size_of_the_group(config, root):
+    mine = {"preset": "quick", "experiments": {GROUP: {"seeds": 7}}}
+    here = resolve_config(mine, root / "workflow")
+    found = universes(GROUP, load_multiverses()[GROUP], here, list(changes(here, config)))
+    assert {u.settings[all_parameters()[GROUP]].seeds for u in found} == {7}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import pandas as pd
 import pytest
 
 from feature_alignment.errors import UserError
+from feature_alignment.pipeline.report import compare
 from toy_report import Page
 
 
@@ -18,8 +19,17 @@ def test_verdicts_that_changed_are_told_with_their_difference_and_its_error(two_
     assert [a["data-verdict"] for a in page.all("article")] == ["changed", "changed"]
     assert len(page.all("img")) == 2
     assert "other, changed: seeds = 3" in page.text
+    settings = compare.different_settings("mine", "other", ["somebody2020_fig1"])
+    assert list(settings) == [("somebody2020_training: seeds", "2", "3", "default")]
     assert "fetch(" not in text
     assert "//" not in "".join(a["href"] for a in page.all("a"))
+
+
+def test_the_error_is_of_the_means_over_seeds_where_each_has_several_draws(two_results, compared):
+    file = two_results / "results" / "other" / "claims.csv"
+    there = pd.read_csv(file)
+    there.assign(sd=1.0).to_csv(file, index=False)  # over draws, which share their seeds
+    assert compared("other")["error"].tolist() == pytest.approx([0.0586, 0.0586], abs=1e-4)
 
 
 def test_both_results_are_drawn_on_one_axis(two_results, compared):

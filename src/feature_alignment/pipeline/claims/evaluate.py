@@ -242,7 +242,7 @@ def judge_claims(
     The spec is what `Plan.selection_spec` tells of the figures, the ledgers papers' `claims.yaml`;
     errors are those of `load_ledger` and `evaluate`.
     """
-    tables = {path.stem: pd.read_csv(path) for path in map(Path, table_files)}
+    tables = {path.stem: pd.read_csv(path, low_memory=False) for path in map(Path, table_files)}
     verdicts = evaluate_all(load_ledger(ledgers), tables, spec)
     write_verdicts(verdicts, verdicts_file)
     return verdicts

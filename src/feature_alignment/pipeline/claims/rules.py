@@ -32,6 +32,7 @@ from enum import StrEnum
 
 import numpy as np
 import pandas as pd
+from scipy.special import bdtr
 
 AGREEMENT = 0.95
 CHANCE = 0.05
@@ -89,9 +90,7 @@ def too_few_agree(agreeing: int, units: int) -> float:
         >>> round(too_few_agree(4, 5), 2), round(too_few_agree(3, 5), 2)
         (0.23, 0.02)
     """
-    miss = 1 - AGREEMENT
-    each = [math.comb(units, k) * AGREEMENT**k * miss ** (units - k) for k in range(agreeing + 1)]
-    return sum(each)
+    return float(bdtr(agreeing, units, AGREEMENT))
 
 
 def judge_cases(holds: pd.Series, demand: str) -> Finding:

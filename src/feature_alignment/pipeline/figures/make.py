@@ -41,7 +41,9 @@ def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path])
     """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it."""
     with np.load(arrays) as stored:
         names = frozenset(name for name, source in spec["datasets"] if source == "embedded")
-        content = FigureTable(pd.read_csv(table), dict(stored), spec["claims"], names)
+        content = FigureTable(
+            pd.read_csv(table, low_memory=False), dict(stored), spec["claims"], names
+        )
     with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
         picture = figure_named(spec["figure"]).draw(content)
         must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")

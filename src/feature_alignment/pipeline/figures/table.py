@@ -40,7 +40,7 @@ class Run:
     @cached_property
     def metrics(self) -> pd.DataFrame:
         """The tidy metrics of all seeds; first the column `point`, its name, then its columns."""
-        frame = pd.read_csv(self.folder / "metrics.csv")
+        frame = pd.read_csv(self.folder / "metrics.csv", low_memory=False)
         own = {"point": self.folder.name, **self.columns}
         for place, (column, value) in enumerate(own.items()):
             frame.insert(place, column, value)

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,14 +11,22 @@ from feature_alignment.errors import UserError
 from feature_alignment.pipeline.run import NotFiniteError, run_experiment, write_run
 from feature_alignment.pipeline.spec import Spec, canonical_json, dataset_keys, spec_hash
 from feature_alignment.training.checkpoint import Checkpoints
-from feature_alignment.training.errors import TrainingDivergedError
+from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 
 log = logging.getLogger(__name__)
 _MEMBERS = ("spec.json", "metrics.csv", "arrays.npz")
+_UNDEFINED = TrainingDivergedError, MetricNotFiniteError, NotFiniteError
 _TIME = (1980, 1, 1, 0, 0, 0)  # of all members, so that equal runs make equal archives
 
 
-def run_block(spec: Spec, data: Mapping[str, Path], scratch: Path, identity: str, to: Path) -> None:
+def run_block(
+    spec: Spec,
+    data: Mapping[str, Path],
+    scratch: Path,
+    identity: str,
+    to: Path,
+    ending: threading.Event,
+) -> None:
     """Run a block's universes, and write their runs into one archive; equal runs are run once.
 
     A run that ends because its training diverges, or measures what is not finite, is told in the
@@ -29,6 +38,10 @@ def run_block(spec: Spec, data: Mapping[str, Path], scratch: Path, identity: str
         scratch: where finished seeds are kept, from which a killed job goes on.
         identity: what the runs depend on besides their specs.
         to: the zip file to write.
+        ending: set when the block is to save its state and end.
+
+    Raises:
+        KeyboardInterrupt: if the block is to end, once its state is saved.
     """
     finished = set[Path]()
     with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -38,8 +51,10 @@ def run_block(spec: Spec, data: Mapping[str, Path], scratch: Path, identity: str
             for name, run in universe["runs"].items():
                 folder = scratch / spec_hash({**run, "point": ""})
                 if folder not in finished:
-                    _finish(run, data, folder, identity)
+                    _finish(run, data, folder, identity, ending)
                     finished.add(folder)
+                    if ending.is_set():
+                        raise KeyboardInterrupt
                 reason = folder / "result" / "failed.txt"
                 if reason.exists():
                     failed[name] = reason.read_text(encoding="utf-8")
@@ -55,7 +70,9 @@ def _put(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     archive.writestr(zipfile.ZipInfo(name, _TIME), content, zipfile.ZIP_DEFLATED)
 
 
-def _finish(run: Spec, data: Mapping[str, Path], folder: Path, identity: str) -> None:
+def _finish(
+    run: Spec, data: Mapping[str, Path], folder: Path, identity: str, ending: threading.Event
+) -> None:
     wanted, marker = f"{identity} {canonical_json(run)}", folder / "finished.txt"
     if marker.exists() and marker.read_text(encoding="utf-8") == wanted:
         return
@@ -63,11 +80,11 @@ def _finish(run: Spec, data: Mapping[str, Path], folder: Path, identity: str) ->
     shutil.rmtree(result, ignore_errors=True)
     result.mkdir(parents=True)
     files = [data[run["data"][key]["name"]] for key in dataset_keys(run)]
-    checkpoints = Checkpoints(folder / "checkpoints", wanted)
+    checkpoints = Checkpoints(folder / "checkpoints", wanted, ending=ending)
     try:
         found = run_experiment(run, *files, checkpoints=checkpoints)
     except UserError as error:
-        if not isinstance(error.__cause__ or error, TrainingDivergedError | NotFiniteError):
+        if not isinstance(error.__cause__ or error, _UNDEFINED):
             raise
         log.info("it fails: %s", error)
         (result / "failed.txt").write_text(str(error), encoding="utf-8")

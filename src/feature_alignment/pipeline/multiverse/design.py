@@ -4,9 +4,11 @@ Each paper's `multiverse.yaml` says it, by groups of figures that show the same 
 written before any of the runs. A job runs a block of universes.
 """
 
+import functools
 import itertools
 import json
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -16,7 +18,7 @@ from pydantic import Field
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
-from feature_alignment.pipeline.config import Config, Preset, merge, read_mapping
+from feature_alignment.pipeline.config import Change, Config, Preset, merge, read_mapping
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_figures, paper_files, paper_of, parameters_of
 from feature_alignment.pipeline.parameters import Section, check
@@ -140,11 +142,14 @@ def load_multiverses() -> dict[str, Multiverse]:
     return found
 
 
-def universes(name: str, group: Multiverse, config: Config) -> list[Universe]:
+def universes(
+    name: str, group: Multiverse, config: Config, mine: Sequence[Change] = ()
+) -> list[Universe]:
     """The universes of a group in the configured preset, the default reading first.
 
     All combinations of the settings' values where there is room for them, else a balanced choice,
-    see `design`.
+    see `design`. `mine` is what the user has set otherwise than the preset, which is kept where the
+    group's size has another value, too.
 
     Raises:
         UserError: if the preset has none, the default reading is not among a setting's values, or
@@ -159,6 +164,10 @@ def universes(name: str, group: Multiverse, config: Config) -> list[Universe]:
     size, paper = group.sizes[config.preset], name.partition("_")[0]
     changes = {f"{paper}_{experiment}": keys for experiment, keys in size.changes.items()}
     plain = merge(config.plain()["experiments"], changes)
+    for change in mine:
+        *path, last = change.key.split(".")
+        if path[:1] == ["experiments"]:
+            functools.reduce(operator.getitem, path[1:], plain)[last] = change.here
     own = {key: section for key, section in plain.items() if paper_of(key) == paper}
     levels = {key: setting.levels for key, setting in group.settings.items()}
     default = tuple(_default(name, key, list(named.values()), own) for key, named in levels.items())
@@ -199,10 +208,16 @@ def _settings(name: str, changed: Mapping[str, Any], plain: Mapping[str, Any]) -
     )
 
 
-def block_specs(name: str, group: Multiverse, config: Config) -> list[Spec]:
-    """What each job of a group runs: its universes with their figures' points and specs."""
+def block_specs(
+    name: str, group: Multiverse, config: Config, mine: Sequence[Change] = ()
+) -> list[Spec]:
+    """What each job of a group runs: its universes with their figures' points and specs.
+
+    The arguments are those of `universes`.
+    """
     data = dataset_specs(config)
-    told = [_told(universe, group, config, data) for universe in universes(name, group, config)]
+    found = universes(name, group, config, mine)
+    told = [_told(universe, group, config, data) for universe in found]
     return [
         {"multiverse": name, "universes": told[start : start + BLOCK]}
         for start in range(0, len(told), BLOCK)

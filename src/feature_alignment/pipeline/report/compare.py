@@ -1,6 +1,7 @@
 """Two results side by side: settings that differ, verdicts that changed, pictures, values."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def compare_results(spec: Spec, verdicts: Path, page: Path, table: Path) -> pd.D
         Path(__file__).with_name("compare.html.jinja"),
         name=name,
         other=other,
-        settings=list(different_settings(name, other)),
+        settings=list(different_settings(name, other, spec["figures"])),
         claims=rows,
         figures=_figures(spec, rows),
         kinds=KINDS,
@@ -70,9 +71,20 @@ def compared_claims(mine: Path, other: Path, figures: Sequence[str]) -> pd.DataF
     order = dict.fromkeys([*here["id"], *there["id"]])  # that of the ledgers
     joined = joined.set_index("id").loc[list(order)].reset_index()
     joined["difference"] = joined["ours_there"] - joined["ours_here"]
-    squares = [joined[f"sd_{side}"] ** 2 / joined[f"seeds_{side}"] for side in _SIDES]
-    joined["error"] = np.sqrt(squares[0] + squares[1])
+    here, there = (joined[f"by_seed_{side}"].map(standard_error) for side in _SIDES)
+    joined["error"] = np.hypot(here, there)
     return joined.fillna({f"verdict_{side}": NOT_JUDGED for side in _SIDES})
+
+
+def standard_error(by_seed: object) -> float:
+    """Standard error of a mean over seeds, by the column `by_seed`; NaN of fewer than two.
+
+    Example:
+        >>> standard_error("1 2 3") == (1 / 3) ** 0.5
+        True
+    """
+    means = np.array(by_seed.split() if isinstance(by_seed, str) else [], float)
+    return float(means.std(ddof=1) / len(means) ** 0.5) if len(means) > 1 else math.nan
 
 
 def _verdicts(file: Path, figures: Sequence[str]) -> pd.DataFrame:
@@ -87,9 +99,14 @@ def _verdicts(file: Path, figures: Sequence[str]) -> pd.DataFrame:
     return found.loc[found["figure"].isin(figures), _COLUMNS]
 
 
-def different_settings(name: str, other: str) -> Iterator[tuple[str, str, str, str]]:
-    """Experiment with key, the value here, the value there, and the points that it concerns."""
-    here, there = (dict(_specs(side)) for side in (name, other))
+def different_settings(
+    name: str, other: str, figures: Sequence[str]
+) -> Iterator[tuple[str, str, str, str]]:
+    """Experiment with key, the value here, the value there, and the points that it concerns.
+
+    Of the runs that the figures show here or there.
+    """
+    here, there = (dict(_specs(side, figures)) for side in (name, other))
     found: dict[tuple[str, str, str], list[str]] = {}
     for run in sorted(here.keys() | there.keys()):
         experiment, _, point = run.partition("/")
@@ -111,9 +128,12 @@ def _differences(
             yield key, json.dumps(mine.get(key)), json.dumps(own.get(key))
 
 
-def _specs(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for file in (Path("results") / name / "runs").glob("*/*/spec.json"):
-        yield "/".join(file.parts[-3:-1]), json.loads(file.read_text(encoding="utf-8"))
+def _specs(name: str, figures: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for made in (Path("figures") / name / f"{figure}.provenance.json" for figure in figures):
+        points = read_provenance(made)["spec"]["points"] if made.exists() else []
+        for run in (f"{point['experiment']}/{point['name']}" for point in points):
+            file = Path("results") / name / "runs" / run / "spec.json"
+            yield run, json.loads(file.read_text(encoding="utf-8"))
 
 
 def _flat(spec: dict[str, Any]) -> dict[str, Any]:
