@@ -310,6 +310,23 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, 
     assert found.again == []
 
 
+def test_what_was_made_again_stays_known_of_the_figures_that_stay(tool, two):
+    folder, again = two
+    common = {"devices": ["abacus"], "commits": ["c0ffee00"], "values_that_differ": 2}
+    differ = {"example2030.fig1.a": ["partly", "reproduced"]}
+    records = [
+        {**common, "claims": 3, "verdicts_that_differ": differ},
+        {**common, "claims": 1, "verdicts_that_differ": differ, "figures": [FIGURE]},
+        {**common, "claims": 2, "verdicts_that_differ": {}, "figures": ["example2030_fig2"]},
+    ]
+    (folder / tool.AGAIN).write_text(json.dumps(records))
+    tool.add("quick", again.finish().at, (), folder)
+    trimmed, whole = tool.Packed(folder).again
+    assert whole == records[2]
+    assert trimmed == {**records[2], "values_counted_with_others": True}
+    assert "up to 2 values differ" in tool._again(trimmed)
+
+
 def test_what_another_figure_shows_otherwise_is_not_added(tool, two):
     folder, again = two
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

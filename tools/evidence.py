@@ -114,7 +114,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
 def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """Pack a result's figures into the packed result of that name, in the place of the same ones.
 
-    What was recorded of making the packed result again goes: it was another.
+    What was recorded of making the packed result again stays of the figures that stay.
 
     Args:
         name: the result's name.
@@ -135,7 +135,7 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         partial = target.with_name(f".{target.name}")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(target, partial)
-        (partial / AGAIN).unlink(missing_ok=True)
+        _write_json(_of_others(packed, set(added.about["figures"])), partial / AGAIN)
         for part in ("tables", "figures"):
             shutil.copytree(added.folder / part, partial / part, dirs_exist_ok=True)
         claims = _join_claims(packed.rows, added.rows, list(added.about["figures"]))
@@ -147,6 +147,25 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         _write_json(_join_about(packed.about, added.about, runs), partial / "about.json")
     shutil.rmtree(target)
     partial.rename(target)
+
+
+def _of_others(packed: "Packed", replaced: set[str]) -> list[dict[str, Any]]:
+    """What was recorded of making the result again, of figures that are not replaced.
+
+    How many values of these differed is not known: at most as many as of all.
+    """
+    left = []
+    for told in packed.again:
+        before = told.get("figures", list(packed.about["figures"]))
+        figures = [figure for figure in before if figure not in replaced]
+        rows = packed.claims[packed.claims["figure"].isin(figures)]
+        if figures == before:
+            left.append(told)
+        elif figures:
+            differ = {k: v for k, v in told["verdicts_that_differ"].items() if k in rows.index}
+            kept = {**told, "figures": figures, "claims": len(rows), "verdicts_that_differ": differ}
+            left.append({**kept, "values_counted_with_others": True})
+    return left
 
 
 def _join_about(
@@ -658,11 +677,13 @@ def _again(told: dict[str, Any]) -> str:
     differ = told["verdicts_that_differ"]
     words = [f"`{claim}`, {now} in place of {then}" for claim, (then, now) in differ.items()]
     some = ", ".join(f"`{figure}`" for figure in told.get("figures", ()))
+    most = "up to " if told.get("values_counted_with_others") else ""
     return (
         f" Made again{' (' * bool(some)}{some}{')' * bool(some)} on "
         f"{', '.join(told['devices'])} at commit "
         f"{', '.join(commit[:7] for commit in told['commits'])}: {told['claims'] - len(differ)} of "
-        f"{told['claims']} verdicts are the same, though {told['values_that_differ']} values differ"
+        f"{told['claims']} verdicts are the same, though {most}{told['values_that_differ']} values "
+        f"differ"
         f"{' (' * bool(words)}{'; '.join(words)}{')' * bool(words)}."
     )
 

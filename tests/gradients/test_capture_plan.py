@@ -434,7 +434,7 @@ def test_shapes_that_only_broadcast_are_refused():
     model, x = held(lambda m, x: torch.tanh(x * m.p).sum(2), 3), lengths(4, 5)
     with pytest.raises(ValueError, match="x2: the model has 1 outputs for it, and 5 for x"):
         tangent_kernel(model, x, x[:, :1])
-    values = {"weight": torch.ones(2, 3), "bias": torch.ones(1)}
+    values = {"weight": torch.ones(2, 3).double(), "bias": torch.ones(1).double()}
     with pytest.raises(ValueError, match=r"'bias' has shape \(1,\); the model's is \(2,\)"):
         tangent_kernel(linear(), X, parameters=values)
     with pytest.raises(ValueError, match="two sets of samples has no centring"):

@@ -178,7 +178,5 @@ def test_models_without_a_kernel_are_refused(model, message):
 
 
 def test_sizes_below_one_are_refused():
-    with pytest.raises(
-        ValueError, match="memory_budget: 0 bytes; the gradients of one sample need"
-    ):
+    with pytest.raises(ValueError, match="memory_budget: 0; give a number of bytes"):
         tangent_trace(nn.Linear(2, 1), torch.ones(3, 2), 0)

@@ -1,17 +1,27 @@
 """One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.checks import rounding
 from feature_alignment.gradients.graph import Graph
-from feature_alignment.gradients.model_function import ModelFunction, Parameters
+from feature_alignment.gradients.model_function import (
+    ModelFunction,
+    OutputsShapeError,
+    Parameters,
+    moved,
+)
 from feature_alignment.gradients.operation_rules import OperationCall
 from feature_alignment.gradients.samples import Samples
+
+T = TypeVar("T")
+
+_CANCELLED = 1e-3  # rounding errors of terms that cancel, beside those of the largest signals
 
 
 class ReorderedSamplesError(ValueError):
@@ -46,16 +56,48 @@ def recorded(
             function.installed(values) as run,
         ):
             with torch.enable_grad():
-                f, copies = run(samples), 1
+                f, copies = _run(run, samples)
+            if not f.requires_grad:
+                _refuse_constant_outputs(function, values, names, samples)
             graph = Graph(f, leaves)
             # PyTorch's batch normalisation in evaluation mode may give wrong gradients for a single
             # image: 2.15 does on CPUs, where the gradient comes back transposed.
-            if len(samples) == 1 and any("BatchNorm" in name for name in graph.names):
+            if len(samples) == copies == 1 and any("BatchNorm" in name for name in graph.names):
                 with torch.enable_grad():
                     f, copies = run(samples[[0, 0]])[:1], 2
                 graph = Graph(f, leaves)
             _refuse_hidden_references(graph, originals)
             yield Recording(f, leaves, values, graph, copies)
+
+
+def _run(run: Callable[..., torch.Tensor], samples: Samples) -> tuple[torch.Tensor, int]:
+    """Outputs (n, c), and how often each sample was run: some models squeeze those of one."""
+    if len(samples) > 1:
+        return run(samples), 1
+    try:
+        return run(samples), 1
+    except OutputsShapeError:
+        return run(samples[[0, 0]])[:1], 2
+
+
+def _refuse_constant_outputs(
+    function: ModelFunction, values: Parameters, names: Collection[str], samples: Samples
+) -> None:
+    """Refuse outputs without a graph that change with the parameters all the same.
+
+    Raises:
+        ValueError: if they do.
+    """
+    chosen = {name: values[name].detach() for name in names}
+    found = []
+    for at in (values, {**values, **moved(chosen)}):
+        with function.installed(function.spared(at), False) as run:
+            found.append(_run(run, samples)[0])
+    if found[0].shape != found[1].shape or (found[0] != found[1]).any():
+        raise ValueError(
+            "no gradient of the outputs reaches the parameters, though they depend on them; take "
+            "torch.no_grad(), inference_mode() and detach() out of the forward pass."
+        )
 
 
 def _refuse_hidden_references(graph: Graph, originals: Mapping[int, str]) -> None:
@@ -142,38 +184,67 @@ def collect_signals(
     return signals
 
 
+def distinct_weights(recording: Recording) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights of samples (n, 1), signs and powers of two, which round nothing, and of outputs (c,).
+
+    Those of outputs are random numbers, so that none cancels another.
+    """
+    f, generator = recording.f, torch_stream(0, "capture")
+    half = torch.float16 in {leaf.dtype for leaf in recording.leaves.values()}
+    most = 9 if half else 40  # half precision has few powers of two
+    places = torch.randperm(len(f), generator=generator)[:, None] % (4 * most + 2)
+    by_sample = (-1.0) ** places * torch.exp2(places // 2 - most)
+    by_output = 1 + torch.rand(f.shape[1], generator=generator)
+    by_output *= 2 * torch.randint(2, f.shape[1:], generator=generator) - 1
+    return by_sample.to(f), by_output.to(f)
+
+
+def in_other_order(
+    weighted: Mapping[T, torch.Tensor],
+    signals: Mapping[T, torch.Tensor],
+    weights: tuple[torch.Tensor, torch.Tensor],
+    relative: float,
+) -> list[T]:
+    """Of what the signals (n, c, …) are not, weighted, what came of weighted outputs, (n, …).
+
+    The weights are those of `distinct_weights`. Signals that are nothing but rounding errors, as
+    those of a bias which a softmax ignores, are not looked at.
+    """
+    by_sample, by_output = weights
+    off, scale = dict[T, torch.Tensor](), dict[T, torch.Tensor]()
+    for key, found in weighted.items():
+        rest = found.flatten(1) / by_sample.to(found)
+        scale[key] = rest.new_zeros(len(rest), dtype=torch.float64)
+        for y, factor in enumerate(by_output.tolist()):
+            own = signals[key][:, y].flatten(1)
+            rest.sub_(own, alpha=factor)
+            scale[key] += abs(factor) * own.abs().amax(1)
+        off[key] = rest.abs().amax(1)
+    most = torch.stack(list(scale.values())).amax(0) if scale else torch.zeros(())
+    tolerance = {key: relative * (own + _CANCELLED * most) for key, own in scale.items()}
+    return [key for key in weighted if (off[key] > tolerance[key]).any()]
+
+
 def refuse_reordered_samples(
     recording: Recording, calls: Mapping[int, OperationCall], signals: Mapping[int, torch.Tensor]
 ) -> None:
     """Refuse operations on samples in another order than the model's, by one more backward pass.
 
-    It weights one output of each sample, drawn at random, by a power of two and a sign, which must
-    scale that sample's signals and no others: where a model sorts samples before an operation, one
-    gets another's.
+    It weights the outputs of each sample by a power of two and a sign, and each output by a random
+    number. That must scale the sample's signals and no others: where a model sorts samples before
+    an operation, one gets another's.
 
     Raises:
         ReorderedSamplesError: if there is such an operation; the message names its parameters.
     """
-    f = recording.f
-    generator = torch_stream(0, "capture")
-    # Signs and powers of two, so that weighting rounds nothing; half precision has few of these.
-    half = torch.float16 in {leaf.dtype for leaf in recording.leaves.values()}
-    most = 9 if half else 40
-    places = torch.randperm(len(f), generator=generator)[:, None] % (4 * most + 2)
-    weights = ((-1.0) ** places * torch.exp2(places // 2 - most)).to(f)
-    samples = torch.arange(len(f))
-    chosen = torch.randint(f.shape[1], (len(f),), generator=generator)
-    weighted = torch.zeros_like(f)
-    weighted[samples, chosen] = weights[:, 0]
-    relative = rounding(f, *recording.leaves.values())
-    for number, gradient in next(backpropagate(recording, list(calls), iter([weighted]))).items():
-        signal = calls[number].signal(gradient).flatten(1)
-        found = signal / weights.to(signal)
-        kept = signals[number][samples, chosen].flatten(1)
-        tolerance = relative * kept.abs().amax(1, keepdim=True)
-        if ((found - kept).abs() > tolerance).any():
-            names, _ = recording.graph.leaves_below(number)
-            raise ReorderedSamplesError(
-                f"parameter {names[0]!r} does not meet the samples in the order of the inputs, so "
-                "their gradients cannot be told apart; the model must keep samples in their order."
-            )
+    leaves, within = recording.leaves.values(), recording.graph.dtypes()
+    relative = rounding(recording.f, *leaves, within=within)
+    weights = distinct_weights(recording)
+    gradients = next(backpropagate(recording, list(calls), iter([weights[0] * weights[1]])))
+    weighted = {number: calls[number].signal(gradients.pop(number)) for number in list(gradients)}
+    for number in in_other_order(weighted, signals, weights, relative)[:1]:
+        names, _ = recording.graph.leaves_below(number)
+        raise ReorderedSamplesError(
+            f"parameter {names[0]!r} does not meet the samples in the order of the inputs, so "
+            "their gradients cannot be told apart; the model must keep samples in their order."
+        )

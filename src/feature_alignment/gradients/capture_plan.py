@@ -126,10 +126,10 @@ def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T
     with torch.no_grad():
         try:
             return compute(plan)
-        except (OtherPathError, ReorderedSamplesError):
+        except (OtherPathError, ReorderedSamplesError) as error:
             log.warning(
-                "the model takes another path for some samples, or reorders them: gradients are "
-                "computed one by one, which is slow."
+                "%s: gradients are computed one by one, which is slow.",
+                str(error).partition(",")[0] or "the model takes another path for some samples",
             )
             return compute(_without_rules(plan))
 

@@ -1,18 +1,22 @@
 """Checks that a model's outputs are a function of its parameters and of each sample by itself."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import pickle
+import random
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from feature_alignment.gradients.blocks import spans
-from feature_alignment.gradients.model_function import ModelFunction, Parameters
+from feature_alignment.gradients.model_function import ModelFunction, OutputsShapeError, Parameters
 from feature_alignment.gradients.samples import Samples
 
 # Largest difference that passes for rounding, relative to the largest entry: of gradients, and of
@@ -20,6 +24,14 @@ from feature_alignment.gradients.samples import Samples
 _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
 _COARSE = 1e-2
 _OF_OUTPUTS = 0.1
+
+_CALLS = 5  # in which outputs must be the same, where they seem not to be
+_DEPENDENT = (
+    "the model's outputs of sample {} depend on the other samples or on chance; the tangent kernel "
+    "needs f(x_i) to depend on x_i only: call model.eval(), and look for statistics, sorting or "
+    "recurrence along the batch axis (batch_first=False?)."
+)
+_REAL = "choose others by `output`, such as their real parts (torch.view_as_real)"
 
 _FEW = 4  # fewer samples than these are run one by one
 
@@ -30,6 +42,8 @@ def refuse_dependent_samples(model: nn.Module) -> None:
     Raises:
         ValueError: if there is one; the message names it and says what to do.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model: a {type(model).__name__}; give a torch.nn.Module.")
     for name, module in model.named_modules():
         label = _label(name, module)
         if module.training and isinstance(module, _BatchNorm | _DropoutNd):
@@ -69,84 +83,162 @@ def checked_outputs(
     It is run on copies, to see which parameters it changes in place: these it must be `spared`.
 
     Every sample is run in other company, too, and must give the same there: in parts of the batch
-    such that each two samples are in different parts once.
+    such that each two samples are in different parts once. Where it does not, it is run once more
+    in the model's own state, which the calls before may have changed.
 
     Raises:
         ValueError: if the results differ, the model draws random numbers, or the outputs are not
             finite or of another precision than float32 or float64.
+        RuntimeError: what the model itself raises.
     """
-    # Some models differentiate in their forward pass.
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
+    try:
+        return _checked_outputs(function, values, samples, False)
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+    # Some models differentiate by their own parameters in their forward pass.
+    return _checked_outputs(function, values, samples, True)
+
+
+def _checked_outputs(
+    function: ModelFunction, values: Parameters, samples: Samples, requiring: bool
+) -> tuple[ModelFunction, torch.Tensor, float]:
+    def copied() -> dict[str, torch.Tensor]:
         copies = {name: value.clone() for name, value in values.items()}
+        return {n: v.requires_grad_(requiring and v.is_floating_point()) for n, v in copies.items()}
+
+    with torch.inference_mode(False), torch.enable_grad():
+        copies = copied()
         function = function.recomputing(copies, samples)
-        f = stack.enter_context(function.installed(copies, False))
-        before = _random_state(samples)
-        batch = f(samples).detach()
-        if _have_drawn(before, samples):
-            module = _drawing_module(function.model, f, samples)
+        with function.installed(copies, False) as f:
+            batch = _repeatable_outputs(function.model, f, samples)
+            relative = _OF_OUTPUTS * rounding(batch, *values.values())
+            tolerance = relative * float(batch.abs().max())
+            changed = [n for n, value in values.items() if not torch.equal(copies[n], value)]
+            companies = _companies(len(samples))
+            suspects = [
+                some for some in companies if _off(f, samples, some, batch).max() > tolerance
+            ]
+        if suspects and changed:
             raise ValueError(
-                f"{module} draws random numbers, so the outputs are not a function of the "
-                "parameters; call model.eval() first, or take the randomness out."
+                f"the forward pass changes parameter {changed[0]!r} in place, and so its own "
+                "outputs from call to call; take the change out of forward(), and apply it after "
+                "each step of the optimiser."
             )
-        if batch.dtype not in _ROUNDING:
-            raise ValueError(
-                f"the model's outputs are {batch.dtype}; they must be in float32 or float64: "
-                "convert the model by model.float()."
-            )
-        if not batch.isfinite().all():
-            i = int((~batch.isfinite()).any(1).nonzero()[0])
-            raise ValueError(f"the model's outputs of sample {i} are not finite.")
-        changed = [name for name, value in values.items() if not torch.equal(copies[name], value)]
-        relative = _OF_OUTPUTS * rounding(batch, *values.values())
-        tolerance = relative * float(batch.abs().max())
-        for some in _companies(len(samples)):
-            found = f(samples[some]).detach()
-            off = torch.full((1,), math.inf)
-            if found.shape[1] == batch.shape[1]:
-                off = (found - batch[torch.tensor(some)]).abs().amax(1)
-            if tolerance < off.max() and changed:
-                raise ValueError(
-                    f"the forward pass changes parameter {changed[0]!r} in place, and so its own "
-                    "outputs from call to call; take the change out of forward(), and apply it "
-                    "after each step of the optimiser."
-                )
-            if tolerance < off.max() < math.inf:
-                # Outputs that are differences of large numbers have larger rounding errors.
-                tolerance = max(tolerance, _change(function, values, samples, batch, relative))
-            wrong = off > tolerance
+        if suspects:
+            tolerance = _widened(function, copied, samples, batch, tolerance)
+        for some in suspects:  # in the state that the model was in before
+            with function.installed(copied(), False) as f:
+                wrong = _off(f, samples, some, batch) > tolerance
             if wrong.any():
-                raise ValueError(
-                    f"the model's outputs of sample {some[int(wrong.nonzero()[0])]} depend on the "
-                    "other samples or on chance; the tangent kernel needs f(x_i) to depend on x_i "
-                    "only: call model.eval(), and look for statistics, sorting or recurrence along "
-                    "the batch axis (batch_first=False?)."
-                )
+                raise ValueError(_DEPENDENT.format(some[int(wrong.nonzero()[0])]))
     return replace(function, changed=function.changed.union(changed)), batch, tolerance
 
 
-def rounding(*tensors: torch.Tensor) -> float:
-    """Largest relative difference that passes for rounding where these are computed with."""
-    floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
-    return max(_ROUNDING.get(dtype, _COARSE) for dtype in floating)
+def _repeatable_outputs(
+    model: nn.Module, f: Callable[..., torch.Tensor], samples: Samples
+) -> torch.Tensor:
+    """The outputs (n, c), detached.
+
+    Raises:
+        ValueError: if random numbers are drawn for them, or they are not finite real numbers.
+    """
+    before = _random_state(samples)
+    try:
+        batch = _outputs(f, samples)
+        drawn = _have_drawn(before, samples) and _drawing_module(model, f, samples)
+    finally:
+        _set_random_state(before, samples)
+    if drawn:
+        raise ValueError(
+            f"{drawn} draws random numbers, so the outputs are not a function of the "
+            "parameters; call model.eval() first, or take the randomness out."
+        )
+    if batch.dtype not in _ROUNDING:
+        cure = "convert the model by model.float()" if batch.is_floating_point() else _REAL
+        raise ValueError(
+            f"the model's outputs are {batch.dtype}; they must be in float32 or float64: {cure}."
+        )
+    if not batch.isfinite().all():
+        i = int((~batch.isfinite()).any(1).nonzero()[0])
+        raise ValueError(f"the model's outputs of sample {i} are not finite.")
+    return batch
+
+
+def _outputs(f: Callable[..., torch.Tensor], samples: Samples) -> torch.Tensor:
+    """Outputs (n, c), detached, also of models that squeeze those of one sample."""
+    if len(samples) > 1:
+        return f(samples).detach()
+    try:
+        return f(samples).detach()
+    except OutputsShapeError:
+        return f(samples[[0, 0]]).detach()[:1]
+
+
+def _off(
+    f: Callable[..., torch.Tensor], samples: Samples, some: list[int], batch: torch.Tensor
+) -> torch.Tensor:
+    """How far the outputs of some samples by themselves are from those in the batch."""
+    found = f(samples[some]).detach()
+    if found.shape[1] != batch.shape[1]:
+        return torch.full((1,), math.inf)
+    return (found - batch[torch.tensor(some)]).abs().amax(1)
+
+
+def _widened(
+    function: ModelFunction,
+    copied: Callable[[], dict[str, torch.Tensor]],
+    samples: Samples,
+    batch: torch.Tensor,
+    tolerance: float,
+) -> float:
+    """The rounding errors of outputs that may be differences of large numbers.
+
+    Raises:
+        ValueError: if the outputs are not the same in several calls.
+    """
+    for _ in range(_CALLS):
+        with function.installed(copied(), False) as f:
+            again = _outputs(f, samples)
+        if again.shape != batch.shape or float((again - batch).abs().max()) > tolerance:
+            raise ValueError(
+                "the model's outputs differ between calls on the same samples, by chance or by a "
+                "state that calls change; call model.eval(), or take that out of forward()."
+            )
+    relative = _OF_OUTPUTS * rounding(batch, *copied().values())
+    changes = (_change(function, copied(), samples, batch, relative, seed) for seed in range(2))
+    return max(tolerance, min(changes))
+
+
+def rounding(*tensors: torch.Tensor, within: Iterable[torch.dtype] = ()) -> float:
+    """Largest relative difference that passes for rounding where these are computed with.
+
+    `within` are precisions of what is computed in between.
+    """
+    dtypes = {tensor.dtype for tensor in tensors}.union(within)
+    return max(_ROUNDING.get(dtype, _COARSE) for dtype in dtypes if dtype.is_floating_point)
 
 
 def _change(
-    function: ModelFunction, values: Parameters, samples: Samples, f: torch.Tensor, relative: float
+    function: ModelFunction,
+    values: Parameters,
+    samples: Samples,
+    f: torch.Tensor,
+    relative: float,
+    seed: int = 0,
 ) -> float:
     """How much outputs change if parameters do by a hundredth of what passes for rounding.
 
     Each entry by a sign of its own: a factor of a whole matrix would leave outputs that are small,
     as differences are, as small.
     """
-    generator, moved = torch.Generator().manual_seed(0), dict(values)
+    generator, moved = torch.Generator().manual_seed(seed), dict(values)
     for name, value in values.items():
         if value.is_floating_point():
             signs = 2 * torch.rand(value.shape, generator=generator).round() - 1
             moved[name] = value * (1 + relative / 100 * signs.to(value))
     with function.installed(moved, False) as run:
-        return float((run(samples).detach() - f).abs().max())
+        return float((_outputs(run, samples) - f).abs().max())
 
 
 def _companies(n: int) -> Iterator[list[int]]:
@@ -164,21 +256,43 @@ def _companies(n: int) -> Iterator[list[int]]:
         yield list(part) * (1 + (len(part) == 1))
 
 
-def _random_state(samples: Samples) -> list[torch.Tensor]:
+_Generators = list[tuple[Callable[..., Any], Any]]
+"""What sets the state of each generator, and the state."""
+
+
+def _random_state(samples: Samples) -> _Generators:
+    """The global generators of PyTorch, Python and NumPy."""
     tensors = [value for value in samples.entries.values() if isinstance(value, torch.Tensor)]
-    devices = {tensor.device for tensor in tensors if tensor.is_cuda}
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices)]
+    devices = sorted({tensor.device for tensor in tensors if tensor.is_cuda}, key=str)
+    set_on = torch.cuda.set_rng_state
+    return [
+        (torch.set_rng_state, torch.get_rng_state()),
+        *((partial(set_on, device=one), torch.cuda.get_rng_state(one)) for one in devices),
+        (random.setstate, random.getstate()),
+        (np.random.set_state, np.random.get_state(legacy=False)),  # noqa: NPY002 (others may use it)
+    ]
 
 
-def _have_drawn(before: Sequence[torch.Tensor], samples: Samples) -> bool:
+def _have_drawn(before: _Generators, samples: Samples) -> bool:
     """Whether the generators are in another state than before."""
-    return any((a != b).any() for a, b in zip(before, _random_state(samples), strict=True))
+    now = _random_state(samples)
+    return any(_bytes(a) != _bytes(b) for (_, a), (_, b) in zip(before, now, strict=True))
+
+
+def _bytes(state: Any) -> bytes:
+    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else pickle.dumps(state)
+
+
+def _set_random_state(before: _Generators, samples: Samples) -> None:
+    if _have_drawn(before, samples):
+        for put, state in before:
+            put(state)
 
 
 def _drawing_module(model: nn.Module, f: Callable[..., Any], samples: Samples) -> str:
     """The first module to end its call with another state of the generators than it began with."""
     labels = {module: _label(name, module) for name, module in model.named_modules()}
-    begun: dict[nn.Module, list[torch.Tensor]] = {}
+    begun: dict[nn.Module, _Generators] = {}
     found: list[str] = []
 
     def begin(module: nn.Module, arguments: Any) -> None:

@@ -93,6 +93,10 @@ class Graph:
         """Shapes of all outputs of all operations."""
         return [[torch.Size(i.shape) for i in node._input_metadata] for node in self.nodes]
 
+    def dtypes(self) -> set[torch.dtype]:
+        """Precisions of the outputs of all operations."""
+        return {made.dtype for node in self.nodes for made in node._input_metadata}
+
     def edge(self, source: Source) -> GradientEdge:
         """Where in the graph the gradient of an output of an operation is found."""
         return GradientEdge(self.nodes[source[0]], source[1])

@@ -3,14 +3,17 @@
 import operator
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.backends import mha
+from torch.nn.parameter import UninitializedTensorMixin  # pyright: ignore[reportAttributeAccessIssue]
 from torch.nn.utils import parametrize
 
 from feature_alignment.errors import suggestion
@@ -34,6 +37,10 @@ _WAYS: tuple[_Way, ...] = (
 # Models are changed while they run on other values, so one thread at a time.
 _RUNNING = threading.RLock()
 _INSTALLED: list[tuple["ModelFunction", Parameters, bool]] = []  # by the thread that holds it
+
+
+class OutputsShapeError(ValueError):
+    """The outputs have not as many entries along their first axis as there are samples."""
 
 
 @dataclass(frozen=True)
@@ -65,22 +72,17 @@ class ModelFunction:
             stack.enter_context(_put_back(modules))
             _INSTALLED.append(same)
             stack.callback(_INSTALLED.pop)
-            by_identity = {id(p): values[name] for name, p in self.model.named_parameters()}
+            others = _Others(dict(self.model.named_parameters()), values)
             for module in modules:
                 for key, parameter in module._parameters.items():
-                    if parameter is not None:
-                        module._parameters[key] = by_identity[id(parameter)]  # pyright: ignore
+                    module._parameters[key] = others.of(parameter)
                 for key, buffer in module._buffers.items():
-                    if buffer is not None:
-                        module._buffers[key] = buffer.detach().clone()
+                    module._buffers[key] = others.of(buffer, constant=True)
                 for key, value in list(module.__dict__.items()):
                     if key in self.without and _kept(value):
                         self.without[key](module.__dict__, key)
-                    elif isinstance(value, torch.Tensor):
-                        module.__dict__[key] = _other(value, by_identity)
-                    elif isinstance(value, dict | list) and key not in _REGISTRIES:
-                        for at in value if isinstance(value, dict) else range(len(value)):
-                            value[at] = _other(value[at], by_identity)
+                    elif key not in _REGISTRIES:
+                        module.__dict__[key] = others.of(value)
             if differentiable:
                 stack.enter_context(_without_fused_recurrence(modules))
             stack.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
@@ -99,20 +101,23 @@ class ModelFunction:
         """The function without what modules keep of earlier calls and compute anew, such as caches.
 
         Those are attributes that a forward pass fills again once they are taken away, in one of
-        several ways, and alike for any samples. What else modules hold are constants and states.
+        several ways, wherever they were, alike for any samples, and otherwise for other parameters.
+        What else modules hold are constants, settings and states.
         """
         found, modules = self, list(self.model.modules())
         with _RUNNING:
             held = {key for m in modules for key, value in vars(m).items() if _kept(value)}
         for key in sorted(held.difference(_REGISTRIES, self.without)):
+            owners = [module for module in modules if _kept(vars(module).get(key))]
             for way in _WAYS:
                 tried, filled = replace(found, without={**found.without, key: way}), []
                 with suppress(Exception):  # whatever a model does without a constant
-                    for i in (0, len(samples) - 1):
-                        with tried.installed(values, False) as run:
+                    for at, i in ((values, 0), (values, len(samples) - 1), (moved(values), 0)):
+                        with tried.installed(at, False) as run:
                             run(samples[[i, i]])
-                            filled.append([t for m in modules for t in _kept(vars(m).get(key))])
-                    if filled[0] and all(torch.equal(*same) for same in zip(*filled, strict=True)):
+                            filled.append([_kept(vars(module).get(key)) for module in owners])
+                    first, last, other = filled
+                    if all(first) and _equal(first, last) and not _equal(first, other):
                         found = tried
                         break
         return found
@@ -153,7 +158,7 @@ class ModelFunction:
         positions, keywords = samples.copied()
         f = self._chosen(self.model(*positions, **keywords))
         if f.ndim == 0 or len(f) != len(samples) or not f.numel():
-            raise ValueError(
+            raise OutputsShapeError(
                 f"the model's outputs have shape {tuple(f.shape)} for {len(samples)} samples; "
                 "they must be (n,), (n, c) or (n, …)."
             )
@@ -181,12 +186,53 @@ class ModelFunction:
         return found
 
 
-def _other(value: Any, others: Mapping[int, torch.Tensor]) -> Any:
-    """What takes the place of a tensor, by its identity: a parameter's value, or else a copy."""
-    if id(value) in others or not isinstance(value, torch.Tensor):
-        return others.get(id(value), value)
-    with torch.set_grad_enabled(value.grad_fn is not None):  # by which parameters are found
-        return value.clone()
+class _Others:
+    """What takes the place of tensors in modules: parameters' values, or else copies.
+
+    The same wherever the same tensor is held. Values have what the parameters have as attributes.
+    """
+
+    def __init__(self, parameters: Parameters, values: Parameters) -> None:
+        for name, parameter in parameters.items():
+            vars(values[name]).update(vars(parameter), _is_param=True)  # as isinstance looks for it
+        self._of = {id(p): values[name] for name, p in parameters.items()}
+        self._of |= {id(value): value for value in values.values()}
+        self._seen = set[int]()
+
+    def of(self, value: Any, *, constant: bool = False) -> Any:
+        """What takes a value's place; lists and dictionaries are changed, the same where they are.
+
+        A tensor that is `constant` is cut off the graph that it was made by.
+        """
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self._of:  # parameters are found by the graph
+                with torch.set_grad_enabled(value.grad_fn is not None and not constant):
+                    self._of[id(value)] = value.clone()
+            return self._of[id(value)]
+        if isinstance(value, tuple) and type(value) is tuple:
+            others = tuple(map(self.of, value))
+            return value if all(map(operator.is_, value, others)) else others
+        if isinstance(value, dict | list) and id(value) not in self._seen:
+            self._seen.add(id(value))
+            for at in value if isinstance(value, dict) else range(len(value)):
+                value[at] = self.of(value[at])
+        return value
+
+
+def moved(values: Parameters) -> dict[str, torch.Tensor]:
+    """Other values, of which nothing that is computed from parameters is the same."""
+    generator, others = torch.Generator().manual_seed(0), dict(values)
+    for name, value in values.items():
+        if value.is_floating_point() and value.numel():
+            noise = torch.randn(value.shape, generator=generator).to(value)
+            others[name] = value + noise * (value.square().mean().sqrt() / 4 or 1)
+    return others
+
+
+def _equal(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> bool:
+    """Whether several modules' tensors are the same in two calls."""
+    pairs = [(list(a), list(b)) for a, b in zip(one, other, strict=True)]
+    return all(len(a) == len(b) and all(map(torch.equal, a, b)) for a, b in pairs)
 
 
 def _kept(value: Any) -> list[torch.Tensor]:
@@ -242,6 +288,14 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
     return names
 
 
+def input_dtype(model: nn.Module) -> torch.dtype | None:
+    """Precision of the first parameter with a gradient, which arrays of inputs are taken to be of.
+
+    Arrays, not tensors, since NumPy's are float64 unless somebody has thought of it.
+    """
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+
+
 def evaluation_point(
     model: nn.Module, parameters: Parameters | None = None
 ) -> dict[str, torch.Tensor]:
@@ -252,6 +306,11 @@ def evaluation_point(
     """
     with _RUNNING:
         own = dict(model.named_parameters())
+    for name, value in own.items():
+        if isinstance(value, UninitializedTensorMixin):
+            raise ValueError(
+                f"parameter {name!r} has no shape yet; run the model once on an input before."
+            )
     values = own if parameters is None else parameters
     unmatched = sorted(set(values) ^ set(own))
     if unmatched:
@@ -260,15 +319,21 @@ def evaluation_point(
             "give a value for each of the model's parameters."
         )
     for name, value in values.items():
+        kind = getattr(value, "dtype", type(value).__name__)
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"parameters: {name!r} is a {kind}; give a tensor.")
         if value.shape != own[name].shape:
             raise ValueError(
                 f"parameters: {name!r} has shape {tuple(value.shape)}; "
                 f"the model's is {tuple(own[name].shape)}."
             )
-    return {  # autograd cannot work with tensors that were made in inference mode
-        name: value.detach().clone() if value.is_inference() else value.detach()
-        for name, value in values.items()
-    }
+        if value.dtype != own[name].dtype:
+            raise ValueError(f"parameters: {name!r} is {kind}; the model's is {own[name].dtype}.")
+    with torch.inference_mode(False):  # autograd cannot work with tensors that were made in it
+        return {
+            name: value.detach().clone() if value.is_inference() else value.detach()
+            for name, value in values.items()
+        }
 
 
 def _entries(returned: Any) -> Sequence[Any]:
@@ -281,21 +346,33 @@ def _entries(returned: Any) -> Sequence[Any]:
 
 @contextmanager
 def _put_back(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Undo what happens to the modules' attributes in here, lists and dictionaries included."""
-    kept = []
-    for module in modules:
-        attributes = dict(module.__dict__)
-        contents = [(v, v.copy()) for v in attributes.values() if isinstance(v, dict | list)]
-        kept.append((module, attributes, contents))
+    """Undo what happens to the modules' attributes in here, containers and arrays included."""
+    kept = [(module, dict(module.__dict__)) for module in modules]
+    contents = list(_contents((v for _, own in kept for v in own.values()), set()))
     try:
         yield
     finally:
-        for module, attributes, contents in kept:
+        for module, attributes in kept:
             module.__dict__.clear()
             module.__dict__.update(attributes)
-            for value, before in contents:
+        for value, before in contents:
+            if isinstance(value, np.ndarray):
+                value[...] = before
+            else:
                 value.clear()
-                value.update(before) if isinstance(value, dict) else value.extend(before)
+                value.update(before) if isinstance(value, dict | set) else value.extend(before)
+
+
+def _contents(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[Any, Any]]:
+    """What can be changed in place among values, and in it, each with a copy of what it holds."""
+    for value in values:
+        if isinstance(value, dict | list | set | deque | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            if not isinstance(value, tuple):
+                yield value, value.copy()
+            yield from _contents(value.values() if isinstance(value, dict) else value, seen)
+        elif isinstance(value, np.ndarray):
+            yield value, value.copy()
 
 
 @contextmanager

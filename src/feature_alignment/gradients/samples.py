@@ -70,8 +70,10 @@ def as_samples(
     elif isinstance(x, torch.Tensor | np.ndarray):
         entries = {inputs if isinstance(inputs, str) else 0: x}
         inputs = None
-    else:
+    elif isinstance(x, Sequence) and not isinstance(x, str):
         entries = dict(enumerate(x))
+    else:
+        raise ValueError(f"x: a {type(x).__name__}; give a tensor or array, or several of them.")
     entries = {key: _as_tensor(value, dtype) for key, value in entries.items()}
     tensors = {key for key, value in entries.items() if isinstance(value, torch.Tensor)}
     sampled = tensors if inputs is None else {inputs} if isinstance(inputs, str) else set(inputs)
@@ -94,7 +96,11 @@ def as_samples(
 
 
 def _as_tensor(value: Any, dtype: torch.dtype | None) -> Any:
+    if isinstance(value, torch.Tensor) and (value.is_nested or value.layout != torch.strided):
+        raise ValueError("x: a sparse or nested tensor; give a dense one (to_dense).")
     if not isinstance(value, np.ndarray):
         return value
+    if value.dtype.kind not in "biufc":
+        raise ValueError(f"x: an array of {value.dtype}; give one of numbers.")
     tensor = torch.from_numpy(np.ascontiguousarray(value))
     return tensor.to(dtype) if tensor.is_floating_point() and dtype is not None else tensor

@@ -22,10 +22,12 @@ from feature_alignment.gradients.generic_jacobian import differentiable_attentio
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
+    Parameters,
     evaluation_point,
+    input_dtype,
     select_parameters,
 )
-from feature_alignment.gradients.samples import ModelInput, as_samples
+from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.eigenfunctions import fixed_signs
 
 Direction = dict[str, torch.Tensor]
@@ -81,8 +83,9 @@ class Jacobian:
         output: OutputChoice | None = None,
     ) -> None:
         refuse_dependent_samples(model)
-        own = evaluation_point(model)
-        samples = as_samples(x, inputs, next((v.dtype for v in own.values()), None))
+        # Copies, so that products stay those of now when an optimiser changes the parameters.
+        own = {name: value.clone() for name, value in evaluation_point(model).items()}
+        samples = as_samples(x, inputs, input_dtype(model))
         names = select_parameters(model, None)
         self._function, *_ = checked_outputs(ModelFunction(model, output), own, samples)
         with torch.inference_mode(False), torch.enable_grad():
@@ -95,6 +98,33 @@ class Jacobian:
             self._pulled = self._twice_differentiable()
         self.samples, self.outputs = self.f.shape
         self.dtype = self.f.dtype
+        self._refuse_dependent_gradients(own, samples)
+
+    def _refuse_dependent_gradients(self, values: Parameters, samples: Samples) -> None:
+        """Refuse models in which samples meet in the gradients, though outputs do not show it.
+
+        Raises:
+            ValueError: if Jᵀu is not the sum of those of every other sample and of the rest.
+        """
+        generator, apart = torch_stream(0, "jacobian/apart"), dict[str, torch.Tensor]()
+        u = torch.randn(self.f.shape, generator=generator).to(self.f)
+        whole = self._gradients(u)
+        for part in (range(0, len(samples), 2), range(1, len(samples), 2)):
+            if not part or len(samples) == 1:
+                return
+            some, weights = samples[list(part)], u[torch.tensor(part)]
+            record = recorded(self._function, values, some, list(whole))
+            with differentiable_attention(), record as found:
+                for name, g in leaf_gradients(found.f, found.leaves, weights).items():
+                    apart[name] = apart.get(name, 0) + g
+        relative = rounding(u, *whole.values(), within=self.graph.dtypes())
+        scale = max(float(g.abs().max()) for g in whole.values())
+        for name, g in whole.items():
+            if float((g - apart[name]).abs().max()) > relative * scale:
+                raise ValueError(
+                    f"the gradients by parameter {name!r} of a sample depend on the other samples; "
+                    "f(x_i) must depend on x_i only: look for statistics along the batch axis."
+                )
 
     @contextlib.contextmanager
     def many_products(self) -> Iterator[None]:
@@ -109,10 +139,11 @@ class Jacobian:
             ValueError: if the direction does not fit the parameters.
         """
         for name, v in direction.items():
-            if name not in self._values or v.shape != self._values[name].shape:
+            shape = tuple(v.shape) if isinstance(v, torch.Tensor) else type(v).__name__
+            if name not in self._values or shape != tuple(self._values[name].shape):
                 raise ValueError(
-                    f"direction: {name!r} of shape {tuple(v.shape)} is not a parameter of the "
-                    "model; use the names and shapes of model.named_parameters()."
+                    f"direction: {name!r} of shape {shape} is not a parameter of the model; use "
+                    "the names and shapes of model.named_parameters()."
                 )
         if self._pulled is None:
             return self._times_by_rows(direction)

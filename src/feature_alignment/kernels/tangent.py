@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.blocks import spans, whole_bytes
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -21,8 +21,13 @@ from feature_alignment.gradients.capture_plan import (
     plan_capture,
     summed_in,
 )
-from feature_alignment.gradients.checks import checked_outputs
-from feature_alignment.gradients.model_function import OutputChoice, Parameters, Selection
+from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples
+from feature_alignment.gradients.model_function import (
+    OutputChoice,
+    Parameters,
+    Selection,
+    input_dtype,
+)
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     MatrixGradients,
@@ -174,7 +179,7 @@ def tangent_kernel(
     inputs: str | Collection[str | int] | None = None,
     output: OutputChoice | None = None,
     only: Selection | None = None,
-    memory_budget: int = DEFAULT_BUDGET,
+    memory_budget: float = DEFAULT_BUDGET,
     progress: Callable[[float], None] | None = None,
 ) -> TangentKernel:
     """Tangent kernel k_w(x_i, y; x_j, y') = ⟨∇_w f_y(x_i), ∇_w f_y'(x_j)⟩ of every layer, exact.
@@ -212,7 +217,8 @@ def tangent_kernel(
         >>> tangent_kernel(model, torch.tensor([[3.0, 4.0]])).total
         tensor([[26.]])
     """
-    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    refuse_dependent_samples(model)
+    budget, dtype = whole_bytes(memory_budget), input_dtype(model)
     rows = as_samples(x, inputs, dtype)
     columns = None if x2 is None else as_samples(x2, inputs, dtype)
     plan = plan_capture(model, rows, parameters, output=output, only=only)
@@ -223,9 +229,7 @@ def tangent_kernel(
             raise ValueError(
                 f"x2: the model has {f.shape[1]} outputs for it, and {plan.outputs} for x."
             )
-    return by_rules_or_one_by_one(
-        plan, lambda plan: _kernel(plan, rows, columns, memory_budget, progress)
-    )
+    return by_rules_or_one_by_one(plan, lambda plan: _kernel(plan, rows, columns, budget, progress))
 
 
 def tangent_features(

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from feature_alignment.gradients.blocks import BLOCK, spans
+from feature_alignment.gradients.blocks import BLOCK, spans, whole_bytes
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -25,7 +25,7 @@ from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
 
 def tangent_trace(
-    model: nn.Module, x: ModelInput, memory_budget: int = 2**28, plan: CapturePlan | None = None
+    model: nn.Module, x: ModelInput, memory_budget: float = 2**28, plan: CapturePlan | None = None
 ) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
@@ -54,7 +54,7 @@ def tangent_trace(
 
 
 def layer_tangent_traces(
-    model: nn.Module, x: ModelInput, memory_budget: int = 2**28, plan: CapturePlan | None = None
+    model: nn.Module, x: ModelInput, memory_budget: float = 2**28, plan: CapturePlan | None = None
 ) -> dict[str, float]:
     """Trace Tr K^ℓ of each module's own tangent kernel by its name; they add up to `tangent_trace`.
 
@@ -64,12 +64,13 @@ def layer_tangent_traces(
 
     Source: Baratin et al. 2021, Section 3.3 (sum over layers).
     """
+    budget = whole_bytes(memory_budget)
     if plan is None:
         plan = plan_capture(model, x)
     else:  # the forward pass may change other values in place than those that it was made for
         plan = replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
-    return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, memory_budget))
+    return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, budget))
 
 
 def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tensor) -> float:

@@ -19,11 +19,13 @@ from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import (
     Recording,
     backpropagate,
+    distinct_weights,
+    in_other_order,
     one_hot_cotangents,
     random_sign_cotangents,
     recorded,
 )
-from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples
+from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
 from feature_alignment.gradients.graph import ODD, sample_place
 from feature_alignment.gradients.matrix_uses import MatrixUse
 from feature_alignment.gradients.model_function import (
@@ -31,6 +33,7 @@ from feature_alignment.gradients.model_function import (
     OutputChoice,
     Parameters,
     evaluation_point,
+    input_dtype,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.layer_features.feature_matrices import (
@@ -46,6 +49,7 @@ Gradients = Iterator[dict[int, torch.Tensor]]  # by operations, for one cotangen
 
 log = logging.getLogger(__name__)
 
+_CHECKED = 8  # samples by which a model is checked
 _UNLIKE = "layer {!r} is used otherwise for some samples than for others; leave it out of `layers`."
 _NOTHING = "no layer to measure, no product with a matrix of parameters."
 
@@ -196,8 +200,8 @@ def layer_feature_matrices(
         raise ValueError("output_samples and generator go together: give both or neither.")
     refuse_dependent_samples(model)
     values = evaluation_point(model)
-    samples = as_samples(x, inputs, next((v.dtype for v in values.values()), None))
-    function, *_ = checked_outputs(ModelFunction(model, output), values, samples[:2])
+    samples = as_samples(x, inputs, input_dtype(model))
+    function, *_ = checked_outputs(ModelFunction(model, output), values, _some(samples))
     signs = output_samples, generator
     found = _Sums(function, [values], layers, *signs)
     covariances = found.means(samples, chunk_size)
@@ -286,14 +290,17 @@ def preactivation_gradients(
     """
     refuse_dependent_samples(model)
     values, owners = evaluation_point(model, parameters), owners_of_matrices(model, layers)
-    function, *_ = checked_outputs(ModelFunction(model), values, as_samples(x)[:2])
-    with recorded(function, values, as_samples(x), owners) as recording:
+    samples = as_samples(x, dtype=input_dtype(model))
+    function, *_ = checked_outputs(ModelFunction(model), values, _some(samples))
+    with recorded(function, values, samples, owners) as recording:
         f, (uses, problems) = recording.f, layers_of(recording, owners)
         deltas: dict[str, list[torch.Tensor]] = {name: [] for name in uses}
         numbers = [use.number for use in uses.values()]
         for found in backpropagate(recording, numbers, one_hot_cotangents(f)):
             for name, use in uses.items():
                 deltas[name].append(use.rows(found[use.number]))
+        weights = distinct_weights(recording)
+        weighted = next(backpropagate(recording, numbers, iter([weights[0] * weights[1]])))
     for name, (delta, *_) in deltas.items():
         if len(delta) != recording.copies * len(f):
             problems[name] = "sees other inputs than (n, d)"
@@ -303,7 +310,17 @@ def preactivation_gradients(
         name: torch.stack([delta[: len(f)] for delta in of_outputs], dim=1)
         for name, of_outputs in deltas.items()
     }
+    relative = rounding(f, *values.values(), within=recording.graph.dtypes())
+    rows = {name: use.rows(weighted[use.number])[: len(f)] for name, use in uses.items()}
+    for name in in_other_order(rows, stacked, weights, relative)[:1]:
+        raise ValueError(f"layer {name!r} does not see the samples in the order of the inputs.")
     return stacked if layers is None else {name: stacked[name] for name in layers}
+
+
+def _some(samples: Samples) -> Samples:
+    """A few samples, from the first to the last, by which a model is checked."""
+    n = len(samples)
+    return samples[sorted({i * (n - 1) // (_CHECKED - 1) for i in range(_CHECKED)})]
 
 
 @dataclass

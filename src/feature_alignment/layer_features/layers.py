@@ -47,7 +47,11 @@ def layers_of(
     for name, uses in found.items():
         named = _by_part(name, uses)
         if len(named) != len(uses) or not uses:
-            problems[name] = f"was used {len(uses)} times in the forward pass, not once"
+            problems[name] = (
+                f"was used {len(uses)} times in the forward pass, not once"
+                if uses
+                else "is not multiplied with the inputs as it is, or the outputs do not tell of it"
+            )
         elif uses[0].groups != 1:
             problems[name] = f"has {uses[0].groups} groups, and so no single matrix"
         else:

@@ -67,7 +67,7 @@ FIGURES = (
     ),
     _figure(
         "fig12",
-        "Alignment with the labels does not need centring",
+        "Alignment with the labels, without centring",
         "As Figure 11, for the kernel of features that are not centred: alignment of the tangent "
         "kernel with the labels, on test images, during the training of an MLP on MNIST and of "
         "VGG19 and ResNet18 on CIFAR-10.",

@@ -31,7 +31,9 @@ def draw(table: FigureTable) -> Picture:
     right.set_yscale("log")
     for metric, (label, colour) in CURVES.items():
         draw_curve(right, table.rows(metric=metric), colour, label, x="scale", marker=".")
-    right.set(xlabel="feature scaling factor c", ylabel="classification error, bound on it")
+    right.set(
+        xlabel="feature scaling factor c", ylabel="classification error; bounds on the complexity"
+    )
     right.legend()
     panel_letters(left[0], right)
     return figure

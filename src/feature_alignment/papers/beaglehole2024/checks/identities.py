@@ -78,7 +78,7 @@ def quadratic_kernel_errors(
     """
     sizes = (x.shape[1], [width], 1)
     model = MLP(*sizes, "quadratic", bias=False, generator=generator, dtype=x.dtype).to(x.device)
-    hidden, readout = (layer.weight.detach() for layer in model.layers)
+    hidden, readout = (p.detach() for p in model.parameters())
     kernel = matrices.preactivation_tangent_kernel(preactivation_gradients(model, x)["layers.0"])
     scaled = x @ hidden.T * readout
     printed = scaled @ scaled.T

@@ -1,0 +1,430 @@
+"""Models whose parameters, state or samples meet where one looks at neither modules nor outputs.
+
+What is aliased, set, calibrated, gated, drawn, or kept in containers: right or refused.
+"""
+
+import random
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from feature_alignment.kernels.jacobian import Jacobian
+from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.kernels.tangent_trace import tangent_trace
+from feature_alignment.layer_features.feature_covariance import (
+    layer_feature_matrices,
+    preactivation_gradients,
+)
+
+
+def inputs(n=4, d=6):
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+
+
+def plain_features(model, x):
+    """Each sample by itself, one backward pass for each output, (n·c, p)."""
+    parameters = [p.requires_grad_() for p in model.parameters()]
+    rows = []
+    for i in range(len(x)):
+        for f in model(x[i : i + 1]).flatten():
+            found = torch.autograd.grad(f, parameters, retain_graph=True, materialize_grads=True)
+            rows.append(torch.cat([gradient.flatten() for gradient in found]))
+    return torch.stack(rows)
+
+
+def assert_right(model, x):
+    features = plain_features(model, x)
+    kernel = features @ features.T
+    torch.testing.assert_close(tangent_kernel(model, x).total, kernel)
+    assert tangent_trace(model, x) == pytest.approx(float(kernel.trace()))
+    jacobian = Jacobian(model, x)
+    ones = {name: torch.ones_like(p) for name, p in model.named_parameters()}
+    torch.testing.assert_close(jacobian.times(ones).flatten(), features.sum(1))
+
+
+class Model(nn.Module):
+    """A linear layer f, whatever else is given, and a function of itself and inputs."""
+
+    def __init__(self, function, d=6, c=3, **parts):
+        super().__init__()
+        torch.manual_seed(0)
+        self.f = nn.Linear(d, c)
+        self.function = function
+        for name, part in parts.items():
+            setattr(self, name, part)
+        self.double().eval()
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+class Gated(nn.Module):
+    """Nine outputs of a linear layer, and one of a branch that is off where x₀₀ is negative."""
+
+    def __init__(self, branch):
+        super().__init__()
+        torch.manual_seed(0)
+        self.main, self.branch, self.head = nn.Linear(24, 9), branch(), nn.Linear(6, 1)
+        self.double().eval()
+
+    def forward(self, x):
+        gate = (x[:, 0, 0] > 0).to(x)
+        one = self.head(self.branch(x.transpose(0, 1)).mean(0))[:, 0] * gate
+        return torch.cat([self.main(x.flatten(1)), one[:, None]], 1)
+
+
+@pytest.mark.parametrize(
+    "branch", [lambda: nn.TransformerEncoderLayer(6, 2, 8), lambda: nn.Linear(6, 6)]
+)
+@pytest.mark.parametrize("n", [5, 6, 9])
+def test_a_branch_that_few_samples_and_one_output_hear(branch, n):
+    x = torch.randn(n, 4, 6, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    x[:3, 0, 0] = -1
+    x[3:, 0, 0] = 1
+    model = Gated(branch)
+    features = plain_features(model, x)
+    torch.testing.assert_close(tangent_kernel(model, x).total, features @ features.T)
+
+
+def test_a_branch_that_sorts_samples_of_which_the_first_are_sorted():
+    def function(m, x):
+        order = x[:, 0].argsort()
+        sorted_back = torch.tanh(m.g(x[order]))[order.argsort()]
+        return torch.cat([m.f(x), sorted_back], 1)
+
+    x = inputs(7)
+    x[:, 0] = torch.tensor([0.0, 1, 2, 6, 5, 4, 3])
+    assert_right(Model(function, c=8, g=nn.Linear(6, 1)), x)
+
+
+class Holder(nn.Module):
+    def __init__(self, shared):
+        super().__init__()
+        self.shared = shared
+
+    def forward(self, x):
+        return torch.tanh(x @ self.shared[0])
+
+
+@pytest.mark.parametrize("wrap", [list, lambda w: dict(enumerate(w)), tuple])
+def test_parameters_in_one_container_of_two_modules(wrap):
+    model = Model(lambda m, x: m.f(m.b(m.a(x))))
+    model.w = nn.Parameter(inputs(6))
+    held = wrap([model.w])
+    model.a, model.b = Holder(held), Holder(held)
+    assert_right(model, inputs())
+    assert model.a.shared is model.b.shared is held
+    assert held[0] is model.w
+
+
+def test_parameters_in_nested_containers():
+    model = Model(lambda m, x: m.f(torch.tanh(x @ m.groups["a"][0][0] + m.groups["a"][1])))
+    model.p, model.q = nn.Parameter(inputs(6)), nn.Parameter(inputs(1)[0])
+    model.groups = {"a": [(model.p,), model.q]}
+    assert_right(model, inputs())
+    assert model.groups["a"][1] is model.q
+
+
+def test_a_parameter_that_is_a_buffer_of_another_name():
+    model = Model(lambda m, x: torch.tanh(x @ m.other.T))
+    model.register_buffer("other", model.f.weight)
+    assert_right(model, inputs())
+
+
+def test_a_buffer_of_two_modules_is_one():
+    class Writes(nn.Module):
+        def forward(self, x):
+            self.b.add_(1)
+            return x
+
+    class Reads(nn.Module):
+        def forward(self, x):
+            return x * self.b
+
+    model = Model(lambda m, x: torch.tanh(m.f(m.reads(m.writes(x)))))
+    model.writes, model.reads, shared = Writes(), Reads(), torch.ones(6).double()
+    model.writes.register_buffer("b", shared)
+    model.reads.register_buffer("b", shared)
+    expected = Model(lambda m, x: torch.tanh(m.f(2 * x)))
+    kernel = tangent_kernel(expected, inputs()).total
+    torch.testing.assert_close(tangent_kernel(model, inputs()).total, kernel)
+    assert torch.equal(shared, torch.ones(6).double())
+
+
+def shifted(m, x):
+    if m.mean is None:
+        m.mean = torch.zeros(6).double()
+    return torch.tanh(m.f(x - m.mean))
+
+
+def clamped(m, x):
+    if m.limit is None:
+        m.limit = x.abs().max()
+    return m.f(x.clamp(-m.limit, m.limit))
+
+
+def by_settings(m, x):
+    return torch.tanh(m.f(x * m.settings.get("scale", torch.ones(6).double())))
+
+
+@pytest.mark.parametrize("n", [1, 4])
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: Model(shifted, mean=torch.arange(6.0).double()),
+        lambda: Model(clamped, limit=torch.tensor(0.3).double()),
+        lambda: Model(by_settings, settings={"scale": torch.arange(6.0).double()}),
+    ],
+)
+def test_settings_and_calibrations_with_a_default_stay_what_they_are(model, n):
+    assert_right(model(), inputs(n))
+
+
+def test_a_constant_of_the_name_of_anothers_cache_stays_or_is_refused():
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.table = nn.Parameter(inputs(6)), None
+
+        def forward(self, x):
+            if self.table is None:
+                self.table = torch.softmax(self.w, 1)
+            return x @ self.table
+
+    def function(m, x):
+        x = m.cached(x)
+        return m.f(x if m.table is None else x * m.table)
+
+    model = Model(function, cached=Cached(), table=torch.arange(6.0).double())
+    with torch.no_grad():
+        model(inputs())  # which fills the cache
+    with pytest.raises(ValueError, match="'cached' keeps 'table', which may have been computed"):
+        tangent_kernel(model, inputs())
+    model.cached.table = None
+    expected = Model(lambda m, x: m.f(x @ torch.softmax(m.cached.w, 1) * m.table))
+    expected.cached, expected.table = model.cached, model.table
+    features = plain_features(expected, inputs())
+    torch.testing.assert_close(tangent_kernel(model, inputs()).total, features @ features.T)
+
+
+def running_mean(m, x):
+    m.mean.lerp_(x.detach().mean(0), 0.1)
+    return torch.tanh(m.f(x - m.mean))
+
+
+def test_a_state_that_samples_change_is_refused():
+    model = Model(running_mean)
+    model.register_buffer("mean", torch.zeros(6).double())
+    for n in (2, 3, 4, 9):
+        with pytest.raises(ValueError, match="depend on the other samples"):
+            tangent_kernel(model, inputs(n))
+    assert not model.mean.any()
+
+
+CHANCES = {
+    "NumPy's generator": lambda m, x: torch.tanh(m.f(x) + torch.tensor(m.drawn.normal(size=3))),
+    "NumPy's global one": lambda m, x: m.f(x) + np.random.standard_normal(),  # noqa: NPY002
+    "Python's": lambda m, x: m.f(x) * (random.random() < 0.7),
+}
+
+
+@pytest.mark.parametrize("name", CHANCES)
+@pytest.mark.parametrize("measure", [tangent_kernel, Jacobian])
+def test_chance_from_elsewhere_is_refused_for_every_seed(name, measure):
+    for seed in range(20):
+        random.seed(seed)
+        model = Model(CHANCES[name], drawn=np.random.default_rng(seed))
+        with pytest.raises(ValueError, match=r"chance|random"):
+            measure(model, inputs())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_generators_are_as_before_a_refusal(seed):
+    model = Model(lambda m, x: m.f(x) + torch.randn(()))
+    torch.manual_seed(seed)
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="draws random numbers"):
+        tangent_kernel(model, inputs())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def passed_on(m, x):
+    out = torch.tanh(m.f(x))
+    return torch.cat([out[:2], out[2:] + out[:1]]) if len(x) > 2 else out
+
+
+@pytest.mark.parametrize("function", [passed_on, lambda m, x: torch.tanh(m.f(x - x.mean(0)))])
+@pytest.mark.parametrize("measure", [layer_feature_matrices, preactivation_gradients])
+def test_layers_of_samples_that_depend_on_others_are_refused(function, measure):
+    x = inputs(9)
+    x[1] = x[0]
+    with pytest.raises(ValueError, match="depend on the other samples"):
+        measure(Model(function), x)
+
+
+def test_gradients_of_a_layer_that_sees_samples_in_another_order_are_refused():
+    def function(m, x):
+        order = x[:, 0].argsort()
+        return torch.tanh(m.f(x[order]))[order.argsort()]
+
+    with pytest.raises(ValueError, match="'f' does not see the samples in the order"):
+        preactivation_gradients(Model(function), inputs(9))
+
+
+def test_a_jacobian_whose_samples_meet_in_gradients_only_is_refused():
+    def function(m, x):
+        out = m.f(x)
+        return torch.tanh(out + out.mean(0) - out.mean(0).detach())
+
+    with pytest.raises(ValueError, match="of a sample depend on the other samples"):
+        Jacobian(Model(function), inputs())
+
+
+def without_gradients(m, x):
+    with torch.no_grad():
+        return m.f(x)
+
+
+@pytest.mark.parametrize("function", [without_gradients, lambda m, x: m.f(x).detach()])
+@pytest.mark.parametrize("measure", [tangent_kernel, tangent_trace, Jacobian])
+def test_outputs_without_gradients_are_refused(function, measure):
+    with pytest.raises(ValueError, match="no gradient of the outputs reaches the parameters"):
+        measure(Model(function), inputs())
+
+
+def test_what_a_parameter_is_and_has_is_seen_in_the_forward_pass():
+    def function(m, x):
+        return torch.tanh(m.f(x) * m.f.weight.scale) if isinstance(m.f.weight, nn.Parameter) else x
+
+    model = Model(function)
+    model.f.weight.scale = 2.0
+    assert_right(model, inputs())
+
+
+def test_a_forward_pass_that_differentiates_by_its_own_parameters():
+    def function(m, x):
+        loss = m.f(torch.ones(1, 6).double()).square().sum()
+        (gradient,) = torch.autograd.grad(loss, m.f.weight, create_graph=True)
+        return torch.tanh(x @ (m.f.weight - 0.1 * gradient).T + m.f.bias)
+
+    assert_right(Model(function), inputs())
+
+
+def test_a_model_made_in_inference_mode():
+    x = inputs()
+    with torch.inference_mode():
+        kernel = tangent_kernel(Model(lambda m, x: torch.tanh(m.f(x))), x).total
+    features = plain_features(Model(lambda m, x: torch.tanh(m.f(x))), x)
+    torch.testing.assert_close(kernel, features @ features.T)
+
+
+def test_parameters_that_a_model_does_not_name_are_constants():
+    class Frozen(Model):
+        def named_parameters(self, *arguments, **options):
+            found = super().named_parameters(*arguments, **options)
+            return ((name, p) for name, p in found if name.startswith("g"))
+
+    model = Frozen(lambda m, x: m.g(torch.tanh(m.f(x))), g=nn.Linear(3, 2).double())
+    features = plain_features(model, inputs())
+    torch.testing.assert_close(tangent_kernel(model, inputs()).total, features @ features.T)
+
+
+def test_products_stay_those_of_the_start_when_parameters_change():
+    model, x = Model(lambda m, x: torch.tanh(m.f(x))), inputs()
+    jacobian, weights = Jacobian(model, x), inputs(4, 3)
+    before = jacobian.transpose_times(weights)
+    with torch.no_grad():
+        model.f.weight.add_(1)
+    torch.testing.assert_close(jacobian.transpose_times(weights), before)
+    ones = {name: torch.ones_like(p) for name, p in model.named_parameters()}
+    model_again = Model(lambda m, x: torch.tanh(m.f(x)))
+    torch.testing.assert_close(jacobian.times(ones), Jacobian(model_again, x).times(ones))
+
+
+@pytest.mark.parametrize("n", [1, 4, 5])
+def test_squeezed_outputs_with_parameters_without_a_rule(n):
+    def function(m, x):
+        return m.f(torch.tanh(m.g(x, x))).squeeze()
+
+    model = Model(function, d=2, c=1, g=nn.Bilinear(6, 6, 2))
+    x = inputs(n)
+    features = torch.cat([plain_features(model, row[None]) for row in x])
+    torch.testing.assert_close(tangent_kernel(model, x).total, features @ features.T)
+    found = layer_feature_matrices(model, x, ["f"], chunk_size=max(1, n - 1))
+    whole = layer_feature_matrices(model, x, ["f"])
+    torch.testing.assert_close(found["f"].covariance, whole["f"].covariance)
+
+
+def test_what_containers_hold_is_as_before():
+    def function(m, x):
+        m.stats["a"].append(1)
+        m.queue.append(2)
+        m.pair[0].add_(1)
+        m.nested[0][0].add_(1)
+        m.counts += 1
+        m.seen.add(len(m.seen))
+        return torch.tanh(m.f(x))
+
+    model = Model(
+        function,
+        stats={"a": []},
+        queue=deque(),
+        pair=(torch.zeros(3),),
+        nested=[[torch.zeros(3)]],
+        counts=np.zeros(3),
+        seen=set(),
+    )
+    assert tangent_kernel(model, inputs()).total.isfinite().all()
+    assert model.stats == {"a": []}
+    assert not model.queue
+    assert not model.seen
+    assert not (model.pair[0].any())
+    assert not (model.nested[0][0].any())
+    assert not (model.counts.any())
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda m, x: tangent_kernel(m, x, memory_budget="1GB"), "'1GB'; give a number of bytes"),
+        (lambda m, x: tangent_trace(m, x, float("inf")), "memory_budget: inf; give"),
+        (lambda m, x: tangent_kernel(m, None), "x: a NoneType; give a tensor"),
+        (lambda m, x: tangent_kernel(m, x.to_sparse()), "a sparse or nested tensor; give a dense"),
+        (lambda m, x: tangent_kernel(m, np.array([[{}]])), "an array of object; give one of numb"),
+        (lambda m, x: tangent_kernel(torch.tanh, x), "give a torch.nn.Module"),
+        (lambda m, x: Jacobian(nn.LazyLinear(2), x), "'weight' has no shape yet; run the model"),
+        (
+            lambda m, x: tangent_kernel(m, x, parameters={n: 1 for n, _ in m.named_parameters()}),
+            "parameters: 'f.weight' is a int; give a tensor",
+        ),
+        (
+            lambda m, x: tangent_kernel(
+                m, x, parameters={n: p.detach().float() for n, p in m.named_parameters()}
+            ),
+            "'f.weight' is torch.float32; the model's is torch.float64",
+        ),
+        (
+            lambda m, x: Jacobian(m, x).times({"f.bias": np.ones(3)}),
+            "'f.bias' of shape ndarray is not",
+        ),
+        (
+            lambda m, x: tangent_kernel(Model(lambda m, x: torch.view_as_complex(x[:, :2])), x),
+            "outputs are torch.complex128; .* choose others by `output`",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence(call, says):
+    with pytest.raises(ValueError, match=says) as error:
+        call(Model(lambda m, x: m.f(x)), inputs())
+    assert "\n" not in str(error.value)
+
+
+def test_a_budget_may_be_any_number_of_bytes():
+    model, x = Model(lambda m, x: m.f(x)), inputs()
+    torch.testing.assert_close(
+        tangent_kernel(model, x, memory_budget=1e9).total, tangent_kernel(model, x).total
+    )
+    assert tangent_trace(model, x, 1e9) == tangent_trace(model, x)
