@@ -29,9 +29,9 @@ class Made:
         (self.run / "arrays.npz").write_bytes(b"arrays")
         self.table = self.results / "tables" / f"{FIGURE}.csv"
         self.table.write_text("step,value\n0,1\n")
-        noise = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        noise = np.random.default_rng(0).integers(0, 256, (40, 40, 1), dtype=np.uint8)
         self.picture = self.figures / f"{FIGURE}.png"
-        Image.fromarray(noise).save(self.picture)
+        Image.fromarray(noise.repeat(3, axis=2)).save(self.picture)
         row = dict.fromkeys(COLUMNS) | {
             "id": "example2030.fig1.a",
             "kind": "number",
@@ -308,6 +308,19 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, 
     assert pd.read_csv(folder / "tables" / f"{FIGURE}.csv.gz")["value"].tolist() == [2]
     assert (folder / "tables" / "example2030_fig2.csv.gz").read_bytes() == b"table"
     assert found.again == []
+
+
+@pytest.mark.parametrize(("colours", "kept"), [(40, False), (4000, True)])
+def test_pictures_have_few_colours_unless_it_is_seen(tool, tmp_path, colours, kept):
+    rng = np.random.default_rng(0)
+    shades = rng.integers(256, size=(colours, 3), dtype=np.uint8)
+    pixels, file = shades[rng.integers(colours, size=(60, 80))], tmp_path / "a.png"
+    Image.fromarray(pixels).save(file)
+    tool._shrink(file, tmp_path / "packed")
+    assert ((tmp_path / "packed" / "a.png").read_bytes() == file.read_bytes()) == kept
+    with Image.open(tmp_path / "packed" / "a.png") as packed:
+        gap = np.abs(np.subtract(pixels, np.asarray(packed.convert("RGB")), dtype=int))
+    assert (gap.max(axis=2) > tool.VISIBLE).mean() <= tool.VISIBLE_SHARE
 
 
 def test_what_was_made_again_stays_known_of_the_figures_that_stay(tool, two):
