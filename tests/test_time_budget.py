@@ -99,6 +99,12 @@ def test_a_mistake_in_a_config_file_names_it(tool, tmp_path, capsys, file, text,
     assert capsys.readouterr().err == f"Error: {says}.\n"
 
 
+@pytest.mark.parametrize("minutes", ["1", "0", "-3"])
+def test_a_time_in_which_states_could_just_be_saved_is_refused(tool, capsys, minutes):
+    assert tool.main(["spend", minutes, *SMOKE]) == 1
+    assert f"MINUTES: {minutes}; more than the 60 seconds are needed" in capsys.readouterr().err
+
+
 def test_what_is_told_to_end_packs_first(tool, smoke_plan, tmp_path, monkeypatch):
     finish(tool, smoke_plan, RUN)
 

@@ -63,6 +63,9 @@ def _metrics(old: Path, new: Path) -> str:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
+    for folder in sys.argv[1:]:
+        if not (Path(folder) / "runs").is_dir():
+            sys.exit(f"{folder}: holds no runs; give folders such as results/quick.")
     lines = differences(*map(Path, sys.argv[1:]))
     print(*lines or ["everything is the same"], sep="\n")
     sys.exit(bool(lines))

@@ -55,4 +55,11 @@ def main(results: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    if not FILE.parent.is_dir():
+        sys.exit("there is no folder workflow here; start in the root of the checkout.")
+    for folder in sys.argv[1:]:
+        if not (Path(folder) / "runs").is_dir():
+            sys.exit(f"{folder}: holds no runs; give folders such as results/quick.")
     main(sys.argv[1:])

@@ -127,7 +127,16 @@ def in_order(plan: Plan, first: Sequence[str]) -> list[str]:
 
 
 def spend(options: argparse.Namespace) -> int:
-    """Make what the time allows; returns the number of runs that are left."""
+    """Make what the time allows; returns the number of runs that are left.
+
+    Raises:
+        UserError: if there is no time but for saving states.
+    """
+    if 60 * options.minutes <= options.grace:
+        raise UserError(
+            f"MINUTES: {options.minutes:g}; more than the {options.grace:g} seconds are needed "
+            "that --grace leaves runs to save their state."
+        )
     deadline = time.monotonic() + 60 * options.minutes
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to end: as by Ctrl-C
     plan = configured(options)

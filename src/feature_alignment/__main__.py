@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,9 +11,14 @@ from feature_alignment.instrument.command_line import add_commands
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; a user's mistake, or a missing package, ends it with one sentence."""
+    """Run a command; a user's mistake, or a missing package, ends it with one sentence.
+
+    Raises:
+        OSError: of what is no file.
+    """
     parser = argparse.ArgumentParser(
         prog="feature-alignment",
+        allow_abbrev=False,
         description="Measure trainings of your own; single experiments and figures of the papers "
         "without Snakemake; help on the configuration.",
     )
@@ -34,11 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("feature_alignment").setLevel(logging.INFO)  # others tell of every font
     try:
         options.command(options)
+        sys.stdout.flush()
     except UserError as error:
         sys.stderr.write(error.traceback)
         sys.exit(f"{error}")
     except ModuleNotFoundError as error:
         sys.exit(f"the package {error.name} is not installed; pip install {error.name}.")
+    except BrokenPipeError:  # who reads has read enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.filename is None:
+            raise
+        sys.exit(f"{error.filename}: {error.strerror}; give one that can be read or written.")
 
 
 if __name__ == "__main__":

@@ -333,7 +333,14 @@ def test_one_run_and_the_keys_of_its_configuration_by_hand(fresh):
     assert "Traceback" not in wrong.stderr
     keys = python(fresh, "config-help", "example2030").stdout.splitlines()
     assert "experiments.example2030_descent.samples = 50: Training samples." in keys
-    python(fresh, "schema", "schema.json")
+    unknown = python(fresh, "config-help", "exampel2030")
+    assert unknown.returncode == 1
+    assert "no key begins with 'exampel2030'; did you mean 'example2030" in unknown.stderr
+    assert python(fresh, "schema", "schema.json").stdout == "schema.json\n"
+    nowhere = python(fresh, "schema", "schema.json/below")
+    assert nowhere.returncode == 1
+    assert "schema.json" in nowhere.stderr
+    assert "Traceback" not in nowhere.stderr
     assert "example2030_descent" in (fresh.folder / "schema.json").read_text()
 
 

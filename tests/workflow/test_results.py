@@ -96,7 +96,7 @@ def test_two_results_are_compared(two):
     done = two.run("-n", "compare", "--config", *PAPER, "with=wied")
     assert "there is no finished result 'wied'" in done.stdout + done.stderr
     done = two.run("-n", "compare", "--config", *PAPER)
-    assert "name the other result" in done.stdout + done.stderr
+    assert "name another result" in done.stdout + done.stderr
 
 
 @contextlib.contextmanager

@@ -21,7 +21,11 @@ rule verify:
 
 rule compare:
     input:
-        f"results/{PLAN.name}/compare/{OTHER}.html" if OTHER else no_other,
+        (
+            no_other
+            if OTHER in (None, "", PLAN.name)
+            else f"results/{PLAN.name}/compare/{OTHER}.html"
+        ),
 
 
 rule comparison:

@@ -281,8 +281,8 @@ def report_library(wildcards):
 
 
 def no_other(wildcards):
-    """The input of `compare` where the other result is not named."""
-    refuse("compare: name the other result: snakemake compare --config with=<name>")
+    """The input of `compare` where no other result is named."""
+    refuse("compare: name another result: snakemake compare --config with=<name>")
 
 
 def shown_of_other(wildcards):

@@ -95,7 +95,7 @@ class Monitor:
         x: ModelInput,
         y: torch.Tensor | None = None,
         *,
-        measure: Sequence[str | Probe] = ("kernel", "features"),
+        measure: str | Sequence[str | Probe] = ("kernel", "features"),
         every: int | str | Iterable[int] = 1,
         loss: Loss | None = None,
         inputs: str | Collection[str | int] | None = None,
@@ -109,6 +109,7 @@ class Monitor:
         self._model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs)
         self._function = ModelFunction(model, output, flat=False)
+        measure = [measure] if isinstance(measure, str) else measure
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         chosen = repr([_told(output), _told(only)])
         self._identity = _identity([*self._samples.entries.values(), y, chosen])

@@ -146,7 +146,17 @@ class TangentKernel:
     def alignment(
         self, y: Matrix, form: LabelAlignmentForm | str = LabelAlignmentForm.RELEASED
     ) -> float:
-        """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`."""
+        """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`.
+
+        Raises:
+            ValueError: if there are not as many labels as samples, or as many columns as outputs.
+        """
+        shape, n = np.shape(y), len(self.total) // self.outputs
+        if shape[:1] != (n,) or shape[1:] not in ((), (self.outputs,)):
+            raise ValueError(
+                f"y: labels of shape {shape} for {n} samples and {self.outputs} outputs; give (n,) "
+                "or (n, c)."
+            )
         return label_alignment(self.total, y, form)
 
     def by_block(self, depth: int = 1) -> "TangentKernel":

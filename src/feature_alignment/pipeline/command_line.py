@@ -35,7 +35,7 @@ def add_commands(commands: Any) -> None:
     """Add these commands to those of a parser."""
 
     def command(name: str, function: Any, about: str) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=about, description=about)
+        added = commands.add_parser(name, help=about, description=about, allow_abbrev=False)
         added.set_defaults(command=lambda options: _configured(function, options))
         return added
 
@@ -186,19 +186,23 @@ def _draw(options: argparse.Namespace) -> None:
     files = _table_files(figure, plan)
     pictures = [Path("figures") / plan.name / f"{figure}.{kind}" for kind in ("pdf", "png")]
     spec, made = plan.figure_spec(figure), pictures[0].with_name(f"{figure}.provenance.json")
-    _check_made(files, {made: spec}, figure, plan)
+    _check_made([*files, made], {made: spec}, figure, plan)
     draw_figure(spec, *files, pictures)
     print(*pictures, sep="\n")
 
 
 def _config_help(options: argparse.Namespace) -> None:
-    for line in describe_keys():
-        if line.removeprefix("experiments.").startswith(options.part.replace("/", "_")):
-            print(line)
+    part, lines = options.part.replace("/", "_"), list(describe_keys())
+    found = [line for line in lines if line.removeprefix("experiments.").startswith(part)]
+    if not found:
+        names = {line.removeprefix("experiments.").split(".")[0].split(":")[0] for line in lines}
+        raise UserError(f"no key begins with {shortened(part)}; {suggestion(part, names)}.")
+    print(*found, sep="\n")
 
 
 def _schema(options: argparse.Namespace) -> None:
     write_whole(options.file, json.dumps(config_model().model_json_schema(), indent=2) + "\n")
+    print(options.file)
 
 
 def _dictionary(options: argparse.Namespace) -> None:
