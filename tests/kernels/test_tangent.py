@@ -21,14 +21,6 @@ def mlp(activation="relu", bias=True, outputs=2, seed=0):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "quadratic", "erf"])
 @pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("shape", [(5,), (20,), (10, 3), (10, 1), (10, 2, 2), ()])
-def test_an_alignment_needs_a_label_for_each_sample(shape):
-    kernel = tangent_kernel(nn.Linear(3, 2).double(), torch.randn(10, 3).double())
-    assert kernel.alignment(torch.arange(10) % 2) == kernel.alignment(torch.eye(2)[[0, 1] * 5])
-    with pytest.raises(ValueError, match="for 10 samples and 2 outputs; give"):
-        kernel.alignment(torch.zeros(shape))
-
-
 def test_kernels_and_features_are_those_of_the_explicit_jacobian(
     activation, bias, outputs, explicit_kernel, assert_same_kernel, explicit_jacobian
 ):
@@ -67,3 +59,11 @@ def test_kernel_is_symmetric_positive_semidefinite_and_follows_a_reordering(seed
     rows = (order[:, None] * outputs + torch.arange(outputs)).flatten()
     reordered = tangent_kernel(model, x[order]).total
     torch.testing.assert_close(reordered, kernel[rows][:, rows])
+
+
+@pytest.mark.parametrize("shape", [(5,), (20,), (10, 3), (10, 1), (10, 2, 2), ()])
+def test_an_alignment_needs_a_label_for_each_sample(shape):
+    kernel = tangent_kernel(nn.Linear(3, 2).double(), torch.randn(10, 3).double())
+    assert kernel.alignment(torch.arange(10) % 2) == kernel.alignment(torch.eye(2)[[0, 1] * 5])
+    with pytest.raises(ValueError, match="for 10 samples and 2 outputs; give"):
+        kernel.alignment(torch.zeros(shape))
