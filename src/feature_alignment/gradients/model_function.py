@@ -194,7 +194,9 @@ class _Others:
 
     def __init__(self, parameters: Parameters, values: Parameters) -> None:
         for name, parameter in parameters.items():
-            vars(values[name]).update(vars(parameter), _is_param=True)  # as isinstance looks for it
+            plain = type(parameter) is nn.Parameter  # others may keep what they hold as attributes
+            own = vars(parameter) if plain else {}
+            vars(values[name]).update(own, _is_param=True)  # as isinstance looks for it
         self._of = {id(p): values[name] for name, p in parameters.items()}
         self._of |= {id(value): value for value in values.values()}
         self._seen = set[int]()
