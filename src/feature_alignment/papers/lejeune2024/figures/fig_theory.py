@@ -43,7 +43,7 @@ def draw(table: FigureTable) -> Picture:
 FIGURES = (
     Figure(
         name="fig_theory",
-        title="The theorems hold, four printed formulas and a footnote do not",
+        title="With these penalties the theorems hold, four printed formulas and a footnote do not",
         caption="Relative deviation between the two sides of each statement for a small random "
         "network, inputs and targets, one dot for each seed, and one in all for the propositions, "
         "the scale s and the 1-norm, where nothing is random: the paper's form, or the printed and "
