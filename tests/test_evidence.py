@@ -233,6 +233,9 @@ def test_a_result_made_again_tells_the_verdicts_that_differ(tool, tmp_path):
     page = tool.verdicts_page([tool.Packed(folder)], tool.best_verdicts([tool.Packed(folder)]))
     assert "on abacus (AVX2) at commit c0ffee0: 0 of 1 verdicts are the same" in page
     assert "(`example2030.fig1.a`, partly in place of reproduced)" in page
+    elsewhere = shutil.copytree(packed(tool, other), tmp_path / "elsewhere")
+    assert tool.confirm("quick", elsewhere, folder) == differ
+    assert json.loads((folder / tool.AGAIN).read_text()) == told
 
 
 def test_some_figures_made_again_are_compared_by_themselves(tool, two):

@@ -7,7 +7,8 @@
         packs the multiverse of the same data beside it, with the commits that it was made at
     python tools/evidence.py again NAME [--at FOLDER]
         records beside it that the result, or some of its figures, were made again, as on another
-        processor, and which verdicts differ; fails if any does
+        processor, and which verdicts differ; fails if any does; FOLDER may also be what was packed
+        elsewhere
     python tools/evidence.py pages [--check]
         writes docs/verdicts.md, docs/gallery.md, the table of the README and evidence's RO-Crate
         metadata from evidence/, or fails if they are not what would be written
@@ -60,6 +61,7 @@ ROBUSTNESS = "robustness.csv"
 AGAIN = "again.json"
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
+_OTHER_DATA = "is not the data of the packed result {name}; give what was made of the same."
 NO_REASONS: Mapping[str, str] = {}
 SIZES_DIFFER = """\
 Where all networks agree at both sizes, one verdict may want more of them. Where some dissent, or
@@ -260,7 +262,8 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
 
     Args:
         name: the result's name.
-        at: the folder that its `results` and `figures` stand in.
+        at: the folder that its `results` and `figures` stand in, or a folder that it was packed to
+            elsewhere.
         target: the folder with the packed result.
 
     Returns:
@@ -271,29 +274,32 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
             made again could not be packed.
     """
     packed = _packed(name, target)
-    verdicts, made, records = _checked(name, at)
-    records, figures = _of_figures(records, made["spec"]), set(made["spec"]["figures"])
-    _check_same_data(records, packed.about)
-    then, now = packed.claims, Packed(verdicts.parent).claims
-    then = then[then["figure"].isin(figures)]
-    if made["spec"]["preset"] != packed.about["preset"] or set(now.index) != set(then.index):
+    with tempfile.TemporaryDirectory() as folder:
+        made = Packed(at if (at / "about.json").exists() else Path(folder) / name)
+        if made.folder != at:
+            pack(name, at, DATASETS, made.folder)
+        about, now = made.about, made.claims
+    known = {told["name"]: told for told in packed.about["datasets"]}
+    for data in about["datasets"]:
+        if known.get(data["name"]) != data:
+            raise UserError(f"{at}: {_OTHER_DATA.format(name=name)}")
+    then = packed.claims[packed.claims["figure"].isin(about["figures"])]
+    if about["preset"] != packed.about["preset"] or set(now.index) != set(then.index):
         raise UserError(
-            f"{verdicts}: is of another preset or of other claims than {target}; make again what "
-            f"was packed: {_selection(packed.about)}."
+            f"{at}: is of another preset or of other claims than {target}; make again what was "
+            f"packed: {_selection(packed.about)}."
         )
     now = now.loc[then.index]
     other = (then["ours"] != now["ours"]) & ~(then["ours"].isna() & now["ours"].isna())
     pairs = zip(then.index, then["verdict"], now["verdict"], strict=True)
     told = {
-        "devices": sorted({run["device"] for run in _runs(records)}),
-        "commits": sorted({record["git"]["commit"] for record in (made, *records.values())}),
-        "versions": made["versions"],
+        **{key: about[key] for key in ("devices", "commits", "versions")},
         "claims": len(then),
         "values_that_differ": int(other.sum()),
         "verdicts_that_differ": {claim: [a, b] for claim, a, b in pairs if a != b},
     }
-    if figures != packed.about["figures"].keys():
-        told["figures"] = sorted(figures, key=figure_order)
+    if about["figures"].keys() != packed.about["figures"].keys():
+        told["figures"] = sorted(about["figures"], key=figure_order)
     whole = list(packed.about["figures"])
     kept = [
         one
@@ -326,7 +332,11 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
     made = [path for folder in folders for path in sorted(folder.glob("*provenance.json"))]
     records = {path: read_provenance(path) for path in made}
     _check_code(records)
-    _check_same_data(records, about)
+    known = {told["name"]: told for told in about["datasets"]}
+    for path, record in records.items():
+        data = _dataset(record["data"]) if "data" in record else None
+        if data is not None and known.get(data["name"]) != data:
+            raise UserError(f"{path}: {_OTHER_DATA.format(name=name)}")
     if gathered["spec"]["preset"] != about["preset"]:
         raise UserError(
             f"preset: the multiverse's is {gathered['spec']['preset']}, the packed result's "
@@ -344,17 +354,6 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
         "run_hours": round(sum(record["wall_seconds"] for record in blocks) / 3600, 2),
     }
     _write_json(told, target / "multiverse.json")
-
-
-def _check_same_data(records: dict[Path, dict[str, Any]], about: dict[str, Any]) -> None:
-    known = {told["name"]: told for told in about["datasets"]}
-    for path, record in records.items():
-        data = _dataset(record["data"]) if "data" in record else None
-        if data is not None and known.get(data["name"]) != data:
-            raise UserError(
-                f"{path}: is not the data of the packed result {about['name']}; give what was "
-                "made of the same."
-            )
 
 
 def _packed(name: str, target: Path) -> "Packed":

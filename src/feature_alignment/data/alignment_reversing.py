@@ -28,8 +28,9 @@ class AlignmentReversing:
       and the other (1 − γ)n rows of X⁽²⁾.
     - "tempered": square, with the covariance 11ᵀ/d + ε₁ I, rows divided by √n, and (S₁ + δ)⁻¹ in
       place of S₁⁻¹. The reading with which the correlation varies with γ.
-    - "rounded": step 2 as printed in float32, where rounding keeps the singular values of the Gram
-      of γn rows away from zero; X̃⁽²⁾ is n × n, and X has the last (1 − γ)n rows of X⁽²⁾.
+    - "rounded": step 2 as printed, of the Gram of γn rows rounded to float32, which keeps its
+      singular values away from zero; X̃⁽²⁾ is n × n, and X has the last (1 − γ)n rows of X⁽²⁾. All
+      else is in float64, so that the processor's own rounding does not count.
 
     The generator draws X⁽¹⁾, X̃⁽²⁾ and Z, in this order; δ is above 0.
 
@@ -82,21 +83,21 @@ class AlignmentReversing:
         return x, y
 
     @cached_property
+    def _left(self) -> np.ndarray:
+        """V₂ of the n × n X̃⁽²⁾, (n, n)."""
+        return np.linalg.svd(self._other)[0]
+
+    @cached_property
     def _inverse(self) -> np.ndarray:
         """X⁽²⁾ = V₂ (S₁ + δ)⁻¹ U₁ᵀ of the square readings, (n, n)."""
         _, singular, right = np.linalg.svd(self._first)
-        left = np.linalg.svd(self._other)[0]
-        return (left / (singular**2 + self._delta)) @ right  # S₁ are squares: Gram, not data
-
-    @cached_property
-    def _left(self) -> np.ndarray:
-        """V₂ in float32, (n, n)."""
-        return np.linalg.svd(self._other.astype(np.float32))[0]
+        return (self._left / (singular**2 + self._delta)) @ right  # S₁ are squares: Gram, not data
 
     def _rounded_rows(self, ones: int) -> np.ndarray:
         """X⁽²⁾ of the rounded reading, (n − ones, d)."""
-        first = self._first[:ones].astype(np.float32)
-        _, singular, right = np.linalg.svd(first.T @ first)
+        first = self._first[:ones]
+        gram = (first.T @ first).astype(np.float32)
+        _, singular, right = np.linalg.svd(gram.astype(np.float64))
         return (self._left[ones:] / singular) @ right
 
     def _compact_rows(self, ones: int) -> np.ndarray:

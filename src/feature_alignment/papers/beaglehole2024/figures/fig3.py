@@ -141,7 +141,7 @@ FIGURES = (
         "standard deviation either way. Right: mean observed against mean predicted, one point for "
         "each γ; dotted: how far the two may differ. A-E: readings of the data set's construction, "
         "whose text cannot be followed to the letter: tempered with δ = 10⁻³ and 10⁻², square, "
-        "compact, and rounded, in float32.",
+        "compact, and rounded, with the Gram matrix in float32.",
         points=points,
         table=table,
         draw=draw,
