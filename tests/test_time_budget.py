@@ -116,10 +116,11 @@ def test_what_is_told_to_end_packs_first(tool, smoke_plan, tmp_path, monkeypatch
     assert (tmp_path / "pack.tar.gz").exists()
 
 
-def test_nothing_is_merged_into_a_result_that_is_being_made(tool, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("given", [("merge", "pack.tar.gz"), ("spend", "9")])
+def test_a_result_that_is_being_made_is_left_alone(tool, tmp_path, capsys, given):
     folder = tmp_path / "results" / "smoke"
     folder.mkdir(parents=True)
     with (folder / ".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert tool.main(["merge", "pack.tar.gz", *SMOKE]) == 1
+        assert tool.main([*given, *SMOKE]) == 1
     assert "results/smoke: is being made by another Snakemake" in capsys.readouterr().err

@@ -130,7 +130,7 @@ def spend(options: argparse.Namespace) -> int:
     """Make what the time allows; returns the number of runs that are left.
 
     Raises:
-        UserError: if there is no time but for saving states.
+        UserError: if there is no time but for saving states, or another process makes the result.
     """
     if 60 * options.minutes <= options.grace:
         raise UserError(
@@ -142,6 +142,7 @@ def spend(options: argparse.Namespace) -> int:
     plan = configured(options)
     for figure in options.first:
         figure_named(figure)
+    os.close(lock_result(Path("results", plan.name)))  # Snakemake would be refused figure by figure
     given = ["--config", *options.config] if options.config else []
     given += ["--configfile", *map(str, options.configfile)] if options.configfile else []
     base = [sys.executable, "-m", "snakemake", "--cores", options.cores, "--keep-going"]
@@ -180,6 +181,7 @@ def _run(command: Sequence[str], seconds: float, grace: float) -> None:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
+        print("the time is over: runs save their state and end, for Snakemake an error", flush=True)
         _end(process, grace)
     except KeyboardInterrupt:
         _end(process, grace)

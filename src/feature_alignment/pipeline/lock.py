@@ -29,14 +29,17 @@ def check_writable(*folders: Path) -> None:
                 )
 
 
-def lock_result(folder: Path) -> None:
+def lock_result(folder: Path) -> int:
     """Hold a result's folder until this process ends, killed or not: no lock is left behind.
+
+    Returns:
+        the descriptor that holds it; closed, it lets go.
 
     Raises:
         UserError: if another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)  # closed by the system
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -51,6 +54,7 @@ def lock_result(folder: Path) -> None:
     owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.time()}
     os.truncate(lock, 0)
     os.write(lock, json.dumps(owner).encode())
+    return lock
 
 
 def _owner(text: bytes) -> str:

@@ -25,15 +25,23 @@ _SHOWN = 6
 
 def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Path) -> FigureTable:
     """Gather the runs of a figure, in `folders` by point, into its table, a CSV and an NPZ."""
-    runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in spec["points"]})
-    with owed_by("table", figure_module(spec["figure"]), spec["figure"]):
-        made = figure_named(spec["figure"]).table(runs)
+    made = table_of(spec["figure"], spec["points"], folders)
+    made.frame.to_csv(table, index=False)
+    named: dict[str, Any] = dict(made.arrays)
+    np.savez_compressed(arrays, **named)
+    return made
+
+
+def table_of(
+    figure: str, points: Sequence[Mapping[str, Any]], folders: Mapping[str, Path]
+) -> FigureTable:
+    """The tidy table of a figure's runs, in `folders` by point, of which each has `columns`."""
+    runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in points})
+    with owed_by("table", figure_module(figure), figure):
+        made = figure_named(figure).table(runs)
         must(isinstance(made, FigureTable), f"returned a {type(made).__name__}")
         missing = [column for column in ("seed", "metric", "value") if column not in made.frame]
         must(not missing, f"returned a frame without {', '.join(missing)}")
-        made.frame.to_csv(table, index=False)
-        named: dict[str, Any] = dict(made.arrays)
-        np.savez_compressed(arrays, **named)
     return made
 
 

@@ -12,9 +12,8 @@ import pandas as pd
 
 from feature_alignment.pipeline.claims.evaluate import EMBEDDED, write_verdicts
 from feature_alignment.pipeline.claims.ledger import load_ledger
-from feature_alignment.pipeline.figures.make import describe_data, describe_settings
+from feature_alignment.pipeline.figures.make import describe_data, describe_settings, table_of
 from feature_alignment.pipeline.figures.style import save, stamp
-from feature_alignment.pipeline.figures.table import Run, Runs
 from feature_alignment.pipeline.multiverse.design import load_multiverses
 from feature_alignment.pipeline.multiverse.draw import draw_curves, draw_matrix
 from feature_alignment.pipeline.multiverse.judge import (
@@ -23,7 +22,6 @@ from feature_alignment.pipeline.multiverse.judge import (
     judge_universes,
     summarise,
 )
-from feature_alignment.pipeline.papers import figure_named
 from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.spec import Spec
 
@@ -83,8 +81,7 @@ def _read(told: Path) -> Finished:
     for figure, points in about["figures"].items():
         folders = {p["name"]: told.parent / p["experiment"] / p["name"] for p in points}
         if all((folder / "metrics.csv").exists() for folder in folders.values()):
-            runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in points})
-            tables[figure] = figure_named(figure).table(runs).frame
+            tables[figure] = table_of(figure, points, folders).frame
     return Finished(about["number"], about["levels"], tables, about["failed"])
 
 
