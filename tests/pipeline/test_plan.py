@@ -60,6 +60,33 @@ def test_a_figures_spec_has_the_numbers_of_its_claims(smoke_plan):
     assert bounds
 
 
+def test_a_figure_tells_its_sizes_that_are_not_the_papers(root):
+    def sizes(figure, **own):
+        settings = {"experiments": {"example2030_descent": own}} if own else {}
+        config = resolve_config(settings, root / "workflow", preset="paper")
+        return make_plan(config).figure_spec(figure)["sizes"]
+
+    assert sizes("example2030_fig2") == []
+    assert sizes("example2030_fig2", seeds=2) == []
+    assert sizes("example2030_fig2", steps=30) == ["steps 30 (100)"]
+    assert sizes("example2030_fig1", steps=30) == []  # which shows another experiment
+
+
+@pytest.mark.parametrize(
+    ("here", "paper", "told"),
+    [
+        ({"n": None}, {"n": 8}, "n all (8)"),
+        ({"n": [1, 2]}, {"n": [1, 2, 9]}, "n 1 and 2 (1…9)"),
+        ({"mlp": {"width": 2}}, {"mlp": {"width": 4}}, "mlp width 2 (4)"),
+    ],
+)
+def test_sizes_in_words(here, paper, told):
+    own, other = plan._numbers(here), plan._numbers(paper)
+    (key,) = own
+    assert f"{key} {plan._told(own[key])} ({plan._told(other[key])})" == told
+    assert plan._numbers({"measure_at": {"first": 1}, "check_every": 3, "rate": 0.1}) == {}
+
+
 def test_datasets_of_a_run_are_in_its_spec_with_their_sources(smoke_plan):
     several = [spec for spec in smoke_plan.specs.values() if len(spec["data"]) > 1]
     assert several

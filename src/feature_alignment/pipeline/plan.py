@@ -5,6 +5,7 @@ Pure bookkeeping, cheap to compute: the Snakefile builds it at every start.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from feature_alignment.data.identity import content_hash
 from feature_alignment.data.registry import DATASETS, check_options
@@ -66,8 +67,28 @@ class Plan:
             "figure": figure,
             "claims": {claim.id.partition(".")[2]: claim.numbers for claim in claims},
             **self._settings_of(figure),
+            "sizes": self._sizes_of(figure),
             "points": [point.plain for point in self.points[figure]],
         }
+
+    def _sizes_of(self, figure: str) -> list[str]:
+        """The whole numbers that are others here than in the preset `paper`, whose stand behind.
+
+        Seeds and how often is measured are no sizes.
+        """
+        shown = {point.experiment: type(point.parameters) for point in self.points[figure]}
+        found, settings = [], self.config.settings()
+        for name, kind in shown.items():
+            own, paper = _numbers(settings[kind].plain()), _numbers(kind().plain())
+            here = [_numbers(p.parameters.plain()) for p in self.points[figure]]
+            first = f"{name.partition('_')[2]}: " if len(shown) > 1 else ""
+            sizes = [
+                f"{key.replace('_', ' ')} {_told(value)} ({_told(paper[key])})"
+                for key, value in own.items()
+                if value != paper[key] and any(numbers.get(key) == value for numbers in here)
+            ]
+            found += [first + ", ".join(sizes)] if sizes else []
+        return found
 
     def selection_spec(self, figures: Sequence[str]) -> Spec:
         """What claims and report are made of: some figures, and how they were made."""
@@ -85,6 +106,25 @@ class Plan:
             "changed": [str(change) for change in self.changed_figures.get(figure, ())],
             "datasets": [list(pair) for pair in self.datasets_of(figure)],
         }
+
+
+def _numbers(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """The sizes among parameters, those of sections under their section's name, too."""
+    found: dict[str, Any] = {}
+    for key, value in parameters.items():
+        several = value if isinstance(value, list) else [value]
+        if isinstance(value, Mapping):
+            found |= {} if key == "measure_at" else _numbers(value, f"{before}{key} ")
+        elif all(one is None or type(one) is int for one in several) and key != "seeds":
+            found |= {} if key.startswith(("measure", "check")) else {before + key: value}
+    return found
+
+
+def _told(size: int | Sequence[int] | None) -> str:
+    """A size in a few characters; none stands for all there is."""
+    if isinstance(size, Sequence):
+        return f"{min(size)}…{max(size)}" if len(size) > 2 else " and ".join(map(str, size))
+    return "all" if size is None else str(size)
 
 
 def make_plan(config: Config, preset: Config | None = None) -> Plan:

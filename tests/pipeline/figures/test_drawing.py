@@ -175,6 +175,18 @@ def test_the_footer_says_only_what_is_drawn():
     assert describe_seeds(rows[["value"]], ax.figure) == ""  # no seeds, no words for them
 
 
+def test_the_footer_tells_logarithms_and_criteria_where_there_are_any():
+    ax, rows = one_axes(yscale="log"), tidy(4)
+    draw_curve(ax, rows.assign(value=rows["value"].abs() + 1), "black")
+    band = "band = mean ± sd, of logarithms on logarithmic axes"
+    assert describe_seeds(rows, ax.figure) == f"4 seeds; {band}"
+    draw_paper(ax, {"paper_value": 2})
+    assert "criterion" not in describe_seeds(rows, ax.figure)
+    draw_paper(ax, {"low": 2})
+    criterion = "criterion = our bound for what the paper says in words"
+    assert describe_seeds(rows, ax.figure) == f"4 seeds; {band}; {criterion}"
+
+
 @pytest.mark.parametrize(("marks", "words"), [(1, "1 network"), (2, "2 networks")])
 def test_the_footer_counts_networks_that_diverged(marks, words):
     rows = tidy(4).assign(metric="loss")
@@ -210,9 +222,9 @@ def test_a_thing_has_its_own_colour_and_line():
         ({}, [], []),
         ({"paper_value": 0.5}, ["paper\n0.5"], [0.5]),
         ({"paper_value": 0.5, "low": 0.5}, ["paper\n> 0.5"], [0.5]),
-        ({"paper_value": 0.5, "high": 0.7}, ["paper\n0.5", "claim\n< 0.7"], [0.5, 0.7]),
-        ({"low": 2}, ["claim\n> 2 ↑"], []),
-        ({"low": -2}, ["claim\n> -2 ↓"], []),
+        ({"paper_value": 0.5, "high": 0.7}, ["paper\n0.5", "criterion\n< 0.7"], [0.5, 0.7]),
+        ({"low": 2}, ["criterion\n> 2 ↑"], []),
+        ({"low": -2}, ["criterion\n> -2 ↓"], []),
     ],
 )
 def test_the_papers_numbers_and_bounds_are_drawn_or_told_at_the_edge(numbers, texts, lines):
@@ -222,3 +234,10 @@ def test_the_papers_numbers_and_bounds_are_drawn_or_told_at_the_edge(numbers, te
     assert [line.get_ydata()[0] for line in ax.lines] == lines
     assert ax.get_ylim() == (0, 1)
     assert all(0 <= text.xy[1] <= 1 for text in ax.texts)
+
+
+def test_a_number_that_is_a_multiple_is_written_as_one():
+    ax = one_axes(ylim=(0, 1))
+    draw_paper(ax, {"paper_value": 0.1, "high": 0.1}, scale=5.0)
+    assert [text.get_text() for text in ax.texts] == ["paper\n< 0.1×"]
+    assert [line.get_ydata()[0] for line in ax.lines] == [0.5]

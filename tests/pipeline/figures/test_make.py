@@ -42,9 +42,13 @@ def test_a_table_has_its_claims_numbers_when_it_is_drawn():
 @pytest.mark.parametrize(
     ("spec", "foot"),
     [
-        ({}, "preset: smoke data: generated 1 seed"),
         (
-            {"name": "short", "changed": ["dimension = 3", "steps = 7"]},
+            {},
+            "preset: smoke sizes (of preset paper): steps 20 (100) data: generated 1 seed",
+        ),
+        ({"sizes": []}, "preset: smoke data: generated 1 seed"),
+        (
+            {"name": "short", "changed": ["dimension = 3", "steps = 7"], "sizes": []},
             "short: preset smoke, changed: dimension = 3, steps = 7 data: generated 1 seed",
         ),
     ],

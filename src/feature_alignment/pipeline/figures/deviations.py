@@ -13,6 +13,8 @@ MARKERS = {
     "printed": ("X", "as printed"),
 }
 _SMALLEST = 1e-17
+ZERO = "Differences of exactly 0 stand at 10⁻¹⁷."
+"""For captions."""
 
 
 def draw_deviations(

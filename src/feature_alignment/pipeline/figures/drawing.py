@@ -19,16 +19,20 @@ THIN = 0.6
 """The width of a single seed's line."""
 OVER_SEEDS = (
     "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
-    "for each of fewer than four seeds."
+    "for each of fewer than four seeds; on logarithmic axes mean and deviation are of logarithms."
 )
 """For captions: what `draw_curve` draws."""
+
+
+_OURS = "criterion"
+"""How a bound is called that the paper does not state."""
 
 
 def describe_seeds(frame: pd.DataFrame, picture: Picture, points: Collection[str] = ()) -> str:
     """How many seeds a figure's tidy table has, and how its picture draws them; empty if none.
 
     Those of its `points` count, if it has any: rows derived from several often have one seed.
-    Networks that diverged are told in number.
+    Networks that diverged are told in number, and criteria that `draw_paper` drew explained.
     """
     from matplotlib.collections import PathCollection, PolyCollection
 
@@ -37,16 +41,18 @@ def describe_seeds(frame: pd.DataFrame, picture: Picture, points: Collection[str
     counts = frame.groupby(frame.get("point", frame["seed"] * 0))["seed"].nunique()
     counts = counts[counts.index.isin(points)] if counts.index.isin(points).any() else counts
     least, most = counts.min(), counts.max()
-    if not most > 1:
-        return "1 seed"
     drawn = [item for ax in picture.axes for item in ax.collections]
+    bands = [item for item in drawn if isinstance(item, PolyCollection)]
+    logarithms = any(item.axes and item.axes.get_yscale() == "log" for item in bands)
     thin = any(line.get_linewidth() == THIN for ax in picture.axes for line in ax.lines)
+    criteria = any(text.get_text().startswith(_OURS) for ax in picture.axes for text in ax.texts)
     marks = {
-        "band = mean ± sd": any(isinstance(item, PolyCollection) for item in drawn),
+        "band = mean ± sd" + ", of logarithms on logarithmic axes" * logarithms: bool(bands),
         "thin lines = single seeds": thin,
         "dots = single seeds": any(isinstance(item, PathCollection) for item in drawn),
+        f"{_OURS} = our bound for what the paper says in words": criteria,
     }
-    number = f"{most if least == most else f'{least} to {most}'} seeds"
+    number = f"{most if least == most else f'{least} to {most}'} seed{'s' if most > 1 else ''}"
     words = [number, *(words for words, there in marks.items() if there)]
     if diverged := int((frame["metric"] == DIVERGED).sum() if "metric" in frame else 0):
         words.append(f"{diverged} network{'s' * (diverged > 1)} diverged")
@@ -165,13 +171,14 @@ def draw_paper(
         ax: where to draw.
         numbers: `paper_value`, `low` and `high`, where there are, as `FigureTable.of_claim` has
             them.
-        scale: what the claim's values are multiplied by in the picture.
+        scale: what the claim's values are multiplied by in the picture; they are then written as
+            the multiples that they are.
         colour: a thing of `COLOURS`, where only one of several is meant.
     """
     marks = {numbers["paper_value"]: "paper\n"} if "paper_value" in numbers else {}
     for key, sign in (("low", ">"), ("high", "<")):
         if key in numbers:
-            marks[numbers[key]] = marks.get(numbers[key], "claim\n") + f"{sign} "
+            marks[numbers[key]] = marks.get(numbers[key], f"{_OURS}\n") + f"{sign} "
     bottom, top = sorted(ax.get_ylim())
     # Beside the axis, where nothing is hidden.
     beside = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
@@ -181,7 +188,7 @@ def draw_paper(
         arrow = " ↑" if place < scale * value else " ↓" if place > scale * value else ""
         if not arrow:
             ax.axhline(place, linewidth=0.8, linestyle=":", zorder=1.5, color=COLOURS[colour])
-        text = f"{words}{scale * value:.3g}{arrow}"
+        text = f"{words}{value:.3g}{'' if scale == 1 else '×'}{arrow}"
         ax.annotate(text, (1, place), xycoords=ax.get_yaxis_transform(), **beside)
 
 

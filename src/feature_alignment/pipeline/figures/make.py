@@ -79,19 +79,23 @@ def name_stand_ins(picture: Picture, stand_ins: Collection[str]) -> None:
 
 
 def describe_settings(spec: Spec) -> str:
-    """The preset that a figure is made with, the name of its result, and what was changed.
+    """The preset that a figure is made with, the result's name, what was changed, and its sizes.
 
     Example:
         >>> describe_settings({"name": "quick", "preset": "quick", "changed": []})
         'preset: quick'
         >>> describe_settings({"name": "wide", "preset": "quick", "changed": ["width = 8"]})
         'wide: preset quick, changed: width = 8'
+        >>> describe_settings({"name": "a", "preset": "a", "changed": [], "sizes": ["n 8 (all)"]})
+        'preset: a   sizes (of preset paper): n 8 (all)'
     """
     named = f"{spec['name']}: preset " if spec["name"] != spec["preset"] else "preset: "
     changed = spec["changed"]
     more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
     settings = f", changed: {', '.join(changed[:_SHOWN])}{more}" if changed else ""
-    return f"{named}{spec['preset']}{settings}"
+    sizes = "; ".join(spec.get("sizes", ()))
+    of_paper = f"   sizes (of preset paper): {sizes}" if sizes else ""
+    return f"{named}{spec['preset']}{settings}{of_paper}"
 
 
 def describe_data(spec: Spec) -> str:

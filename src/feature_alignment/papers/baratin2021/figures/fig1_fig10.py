@@ -62,7 +62,8 @@ def _draw_boundary(ax: Axes, **style: Any) -> None:
 
     from feature_alignment.data.synthetic import DISK_RADIUS
 
-    ax.add_patch(Circle((0, 0), DISK_RADIUS, fill=False, linestyle="--", **style))
+    look = {"fill": False, "linestyle": "--", "edgecolor": COLOURS["paper"], "zorder": 3}
+    ax.add_patch(Circle((0, 0), DISK_RADIUS, **look, **style))
 
 
 def dataset_table(runs: Runs) -> FigureTable:
@@ -84,7 +85,7 @@ def draw_dataset(table: FigureTable) -> Picture:
     for ax, (suffix, title, size) in zip(axes[0], panels, strict=True):
         x, y = table.arrays[f"x{suffix}"], table.arrays[f"y{suffix}"]
         for label, name in ((1, "inside"), (-1, "outside")):
-            shown = {"color": COLOURS[name], "markersize": size, "label": f"y = {label:+d}"}
+            shown = {"color": COLOURS[name], "markersize": size, "label": f"y = {'+−'[label < 0]}1"}
             ax.plot(*x[y == label].T, "o" if name == "inside" else "x", **shown)
         _draw_boundary(ax)
         ax.set(xlabel="$x_1$", ylabel="$x_2$", aspect="equal", xlim=(-1.03, 1.03))
@@ -101,8 +102,9 @@ FIGURES = (
         title="Eigenfunctions of the tangent kernel take the shape of the classes",
         caption="Eigenfunctions of the centred tangent kernel on a grid over the square, by rank "
         "of their eigenvalue (columns) at several iterations of gradient descent (rows), for seed "
-        "0; the circle is the class boundary. Beside each row: the ratio of the 20th to the first "
-        "eigenvalue, mean over seeds. The table also has networks with one layer more.",
+        "0; the circle is the class boundary. Each has a range of colours of its own, and its "
+        "sign is arbitrary. Beside each row: the ratio of the 20th to the first eigenvalue, mean "
+        "over seeds. The table also has networks with one layer more.",
         points=points,
         table=table,
         draw=draw,

@@ -167,7 +167,11 @@ def _draw_paper(
     for row, claim in claims.items():
         numbers, scale = table.of_claim(claim), 1.0
         if numbers.get("low", 0) > 1 or numbers.get("high", 1) < 1:  # a factor or a share
-            curve = rows_where(run, metric=OVERLAID[row]).groupby("step")["value"].mean()
+            shown = rows_where(run, metric=OVERLAID[row]).set_index(["step", "seed"])["value"]
+            if rows[row].get_yscale() == "log":
+                curve = np.exp(np.log(shown).groupby("step").mean())
+            else:
+                curve = shown.groupby("step").mean()
             scale = curve[curve.index >= (curves.AXIS_BEGIN if "from_10" in claim else 0)].iloc[0]
         draw_paper(rows[row], numbers, scale)
 
@@ -198,7 +202,9 @@ FIGURES = (
         "and 160. Solid: a batch of training images, dashed: of test images. The axis begins at "
         "iteration 0, before the first update, the paper's near iteration 10; eigenvalues can fall "
         "until iteration 10 to 75. Dotted lines: what the paper states of the first column's "
-        "largest eigenvalue, lowest effective rank and highest T₄₀, and of the last one's rank. "
+        "largest eigenvalue, as a multiple of the first measured from iteration 10 on, lowest "
+        "effective rank, as a share of that at iteration 0, and highest T₄₀, and of the last one's "
+        "rank; an arrow: beyond the axis. "
         f"{OVER_SEEDS}",
         points=partial(points, shares=(0, 0.2, 0.5), rates=(USUAL_RATE,)),
         table=table,
@@ -209,7 +215,9 @@ FIGURES = (
         title="With a smaller learning rate the effective rank falls less",
         caption="As Figure 2, with learning rate 0.003: training of VGG19 on CIFAR-10 without and "
         "with 50 % random labels (columns). Grey, dash-dotted: Figure 2's runs, with learning "
-        "rate 0.01, on training images: accuracy, largest eigenvalue, effective rank and T₄₀.",
+        "rate 0.01, on training images: accuracy, largest eigenvalue, effective rank and T₄₀. "
+        "Dotted: the lowest effective rank in the paper's plot, of a VGG19 of full width, whose "
+        f"rank begins near 680. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.5), rates=(SMALL_RATE, USUAL_RATE)),
         table=table,
         draw=partial(draw, rate=SMALL_RATE, name="fig14"),
@@ -217,9 +225,9 @@ FIGURES = (
     Figure(
         name="fig_late",
         title="The spectrum later in the training, with and without random labels",
-        caption="As Figure 2, later in the training, of VGG19 without and with 50 % random labels "
-        "(columns): the runs of Figure 2, or, where these are cut short, narrower networks on "
-        f"fewer images. {OVER_SEEDS}",
+        caption="As Figure 2, but for dotted lines, later in the training, of VGG19 without and "
+        "with 50 % random labels (columns): the runs of Figure 2, or, where these are cut short, "
+        f"narrower networks on fewer images. {OVER_SEEDS}",
         points=partial(points, shares=(0, 0.5), rates=(USUAL_RATE,), late=True),
         table=table,
         draw=partial(draw, rate=USUAL_RATE, name="fig_late"),

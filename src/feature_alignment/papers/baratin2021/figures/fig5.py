@@ -26,6 +26,7 @@ def draw(table: FigureTable) -> Picture:
     # Curves are at one of the learning rates.
     shown = table.rows(learning_rate=table.rows(metric="loss")["learning_rate"].iloc[0])
     _draw_losses(axes[0, 0], shown)
+    axes[0, 0].set_title(f"η = {shown['learning_rate'].iloc[0]:g}")
     _draw_eigenvalues(axes[0, 1], shown)
     _draw_choices(axes[0, 2], table.rows(metric="final_loss"))
     style.panel_letters(*axes[0])
@@ -77,15 +78,16 @@ FIGURES = (
     Figure(
         name="fig5",
         title="Rescaling features freezes the noise, if the features may shrink",
-        caption="Linear regression with one signal feature and noise along the others. A: expected "
-        "test loss (solid) and training loss (dashed) of gradient descent and SuperNat (κ such "
-        "that no mode grows). B: the kernel's eigenvalue of the signal's mode (solid) and of the "
-        "noise modes (dashed), geometric means over modes and seeds, for κ = max and for the κ "
-        "that keeps the trace. A and B: bands of one standard deviation over seeds, in B of the "
-        "logarithm; of fewer than four seeds, each seed. C: test loss after the last step for each "
-        "choice of κ and each learning rate η, and for gradient descent whose steps shrink as "
-        "SuperNat's kernel (κ = max) does; each dot is a seed, bars are means, with one "
-        "standard deviation from four seeds on.",
+        caption="Linear regression with one signal feature and noise along the others. A: "
+        "expected test loss (solid) and training loss (dashed) of gradient descent and SuperNat "
+        "(κ such that no mode grows), both at one of C's learning rates, that of its title. B: "
+        "the kernel's eigenvalue of the signal's mode (solid) and of the noise modes (dashed), "
+        "geometric means over modes and seeds, for κ = max and for the κ that keeps the trace. A "
+        "and B: bands of one standard deviation over seeds, in B of the logarithm; of fewer than "
+        "four seeds, each seed. C: test loss after the last step for each choice of κ and each "
+        "learning rate η, and for gradient descent whose steps shrink as SuperNat's kernel (κ = "
+        "max) does; each dot is a seed, bars are means, with one standard deviation from four "
+        "seeds on.",
         points=one_point(Supernat),
         table=all_metrics,
         draw=draw,

@@ -202,13 +202,31 @@ def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, f
 
 
 def _number_curves(ax: Axes, ends: pd.Series) -> None:
-    """Write the number of each measure beside the end of its curve, apart from each other."""
-    place = {"xycoords": ("axes fraction", "data"), "xytext": (1, 0), "va": "center"}
-    ceiling = 1.05
-    for measure, end in ends.sort_values(ascending=False).items():
-        ceiling = min(end, ceiling - 0.042)
+    """Write the number of each measure beside the end of its curve, apart from each other.
+
+    A line leads from the end of the axis to a number that had to move.
+    """
+    ends = ends.sort_values()
+    places = _apart(ends.to_numpy(), gap=0.042, top=1.05)
+    for place, (measure, end) in zip(places, ends.items(), strict=True):
         text = str(1 + list(MEASURES).index(str(measure)))
-        ax.annotate(text, (1, ceiling), textcoords="offset points", fontsize=6, **place)
+        look = {"transform": ax.get_yaxis_transform(), "clip_on": False}
+        ax.text(1.04, place, text, fontsize=6, va="center", **look)
+        leader = {"linewidth": 0.4, "color": COLOURS["reference"], "scalex": False}
+        ax.plot((1.0, 1.035), (end, place), scaley=False, **leader, **look)
+
+
+def _apart(ascending: np.ndarray, gap: float, top: float) -> np.ndarray:
+    """The places nearest to these, in least squares, a gap apart at least, then none above the top.
+
+    Example:
+        >>> _apart(np.array([0.0, 0.5, 0.5]), gap=0.2, top=0.55).round(2).tolist()
+        [0.0, 0.35, 0.55]
+    """
+    from scipy.optimize import isotonic_regression
+
+    steps = gap * np.arange(len(ascending))
+    return np.minimum(isotonic_regression(ascending - steps).x + steps, top - steps[::-1])
 
 
 def _draw_correlations(ax: Axes, found: Mapping[str, float], judged: bool) -> None:
@@ -241,10 +259,10 @@ FIGURES = (
         "divided by its largest value in the panel; measures from margin bounds are divided by "
         "the margin first. Hollow markers: not all seeds reached the goal. Numbers beside the "
         "curves are those of the measures below. E-H: Spearman's rank correlation of each measure "
-        "with the gap, both means over seeds; blue above 0.9, the dashed line; hatched where fewer "
-        "than four networks decide nothing. Neyshabur 2018a is arXiv:1707.09564, 2018b "
-        "arXiv:1805.12076, which is defined for one hidden layer only. n/a: not defined there, or "
-        "the same for all networks.",
+        "with the gap, both means over seeds; blue above 0.9, the dashed line; hatched where "
+        "fewer than four networks decide nothing; orange for measure 1. Neyshabur 2018a is "
+        "arXiv:1707.09564, 2018b arXiv:1805.12076, which is defined for one hidden layer only. "
+        "n/a: not defined there, or the same for all networks.",
         points=points,
         table=table,
         draw=draw,

@@ -1,7 +1,7 @@
 """baratin2021, theory: every proposition checked numerically, and the misprints among them."""
 
 from feature_alignment.papers.baratin2021.parameters import Theory
-from feature_alignment.pipeline.figures.deviations import draw_deviations
+from feature_alignment.pipeline.figures.deviations import ZERO, draw_deviations
 from feature_alignment.pipeline.figures.drawing import draw_points
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
@@ -73,7 +73,8 @@ FIGURES = (
         "and where it is a misprint for the printed and the corrected form. Propositions 3 and 14 "
         "are compared with a numerical minimiser. B: inequalities; the smaller side divided by the "
         "larger, which must not exceed 1; each dot is a case, bars are means, with one standard "
-        "deviation from four cases on. Expectations over signs are exact, but for eq. 56.",
+        "deviation from four cases on. Expectations over signs are exact, but for eq. 56. "
+        f"{ZERO}",
         points=one_point(Theory),
         table=all_metrics,
         draw=draw,

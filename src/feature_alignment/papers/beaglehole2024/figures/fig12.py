@@ -86,11 +86,11 @@ FIGURES = (
     Figure(
         name="fig12",
         title="Adaptive SLO raises the least aligned layers",
-        caption="UC-NFC of each hidden layer, training and test loss on the chain-monomial task of "
-        "rank 3: adaptive SLO (solid), the same divided by the norm of the whole gradient "
-        "(dotted), and gradient descent (dashed). The initialisation scale 0.1 is given to the "
-        "first layer and the readout (A), to all layers (B) or to the first (C); the "
-        f"paper does not say. {OVER_SEEDS} Of losses, mean and deviation are of the logarithm.",
+        caption="UC-NFC of each hidden layer, training and test loss on the chain-monomial task "
+        "of rank 3: adaptive SLO (solid), the same divided by the norm of the whole gradient "
+        "(dotted, in A), and gradient descent (dashed). The initialisation scale 0.1 is given to "
+        "the first layer and the readout (A), to all layers (B) or to the first (C); the paper "
+        f"does not say. {OVER_SEEDS}",
         points=points,
         table=table,
         draw=draw,

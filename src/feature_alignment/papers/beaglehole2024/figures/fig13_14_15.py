@@ -67,7 +67,8 @@ def draw_mlp(table: FigureTable) -> Picture:
             for ax in pair:
                 networks.mark_diverged(ax, rows)
                 ax.set_title(f"{settings} settings")
-            draw_paper(pair[1], table.of_claim("fig14.mlp_weights_move"))
+            if settings == "released" and dataset in networks.averaged(table.frame):  # as is judged
+                draw_paper(pair[1], table.of_claim("fig14.mlp_weights_move"))
         row[0].set_ylabel(f"{DATASETS[dataset].title}\nloss")
     figure.suptitle(networks.left_out(datasets))
     figure.legend(**_all_labelled(axes[:, ::2]), loc="outside upper left", ncols=3)
@@ -96,7 +97,8 @@ def draw_others(table: FigureTable) -> Picture:
         row[0].set_ylabel("CIFAR-10\nloss")
         for ax, (title, layers) in zip(row[1:], groups.items(), strict=True):
             networks.draw_weight_changes(ax, rows, layers)
-            draw_paper(ax, table.of_claim("fig15.vgg_weights_move"))
+            if settings == "released":  # whose the claim is about
+                draw_paper(ax, table.of_claim("fig15.vgg_weights_move"))
             ax.set_title(title)
         for ax in row:
             networks.mark_diverged(ax, rows)

@@ -42,9 +42,9 @@ FIGURES = (
         caption="Diagonals of the first layer's NFM F = WᵀW, its AGOP G = WᵀKW, and WᵀQW with a "
         "random symmetric Q of the spectrum of K (seed 0), as images, mean over channels, each "
         "divided by its largest entry. Below stands Pearson's correlation of each diagonal with "
-        "that of F, mean ± standard deviation over seeds, and for Q over several draws. On the "
-        "stand-in's drawn faces the first layer is nearly of rank one, and any Q gives nearly the "
-        "same diagonal.",
+        "that of F, mean ± standard deviation over seeds, or of fewer than four seeds each, and "
+        "for Q over several draws. On the stand-in's drawn faces the first layer is nearly of "
+        "rank one, and any Q gives nearly the same diagonal.",
         points=one_point(CelebA, "glasses"),
         table=table,
         draw=draw,

@@ -66,8 +66,8 @@ FIGURES = (
         title="Speed Limited Optimization on house numbers",
         caption="ReLU network with four hidden layers on SVHN, trained from PyTorch's default "
         "initialisation by gradient descent and by SLO. A: UC-NFC, C-NFC and C/UC ratio "
-        "tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) of the first layer, and the training loss (mean and deviation "
-        f"of its logarithm). {OVER_SEEDS} B, C: diagonals of the first layer's NFM and AGOP "
+        "tr(W̄ᵀW̄W̄ᵀKW̄) / tr(WᵀWWᵀKW) of the first layer, and the training loss. "
+        f"{OVER_SEEDS} B, C: diagonals of the first layer's NFM and AGOP "
         "after training, as images (seed 0, mean over channels), each divided by its largest "
         "entry.",
         points=points,

@@ -95,7 +95,7 @@ def draw(table: FigureTable) -> Picture:
         networks.mark_diverged(ax, vgg)
         ax.set(title=f"convolution {number}", xlabel="epoch")
     cells[-1].axis("off")
-    _draw_legend(cells[-1], axes[0, 0], networks.left_out(networks.averaged(frame)))
+    _draw_legend(cells[-1], axes[0, 0], frame)
     gpt = rows_where(frame, network="gpt")
     for row, ax_row in enumerate(axes[1:]):
         for ax, name in zip(ax_row[3:], networks.ATTENTION, strict=True):
@@ -123,17 +123,22 @@ def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
             style = {**look, "marker": marker, "markersize": 4, "linestyle": line}
             draw_curve(ax, chosen, x="number", **style)
     ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1], xlabel="layer", xticks=list(numbers.values()))
-    ax.set_title(f"mean of {len(datasets)} datasets")
+    names = ", ".join(DATASETS[name].title for name in datasets)
+    ax.set_title(fill(f"mean of {names}", 30), fontsize=7)
 
 
-def _draw_legend(ax: Axes, curves: Axes, missing: str) -> None:
-    """The colours of all panels, and the lines and missing datasets of B."""
+def _draw_legend(ax: Axes, curves: Axes, frame: pd.DataFrame) -> None:
+    """The colours of all panels, and of B the lines, their epochs and missing datasets."""
     from matplotlib.lines import Line2D
 
+    datasets = networks.averaged(frame)
+    missing = networks.left_out(datasets)
     handles, labels = curves.get_legend_handles_labels()
     for when, (marker, style) in WHEN.items():
         handles.append(Line2D([], [], color=COLOURS["reference"], marker=marker, linestyle=style))
-        labels.append(f"B, {when}")
+        own = {"metric": f"nfc_{when}", "dataset": datasets, "settings": SETTINGS["mlp"]}
+        epochs = sorted(rows_where(frame, network="mlp", **own)["step"].unique())
+        labels.append(f"B, {when}: epoch {' or '.join(f'{epoch:.0f}' for epoch in epochs)}")
     ax.legend(handles, labels, loc="center", title=fill(f"B: {missing}", 24) if missing else None)
 
 
@@ -143,11 +148,11 @@ FIGURES = (
         title="The centred correlation is above the uncentred one across architectures",
         caption="UC-NFC and C-NFC (A) in each layer of a ReLU network with five hidden layers on "
         "the first dataset of the average; (B) in its layers, averaged over the datasets named "
-        "above the panel, early, at the first measurement after an epoch at the full learning "
-        "rate, and late, at the last; (C) in the convolutions of VGG-11 without batch norm on "
-        "CIFAR-10; (D) in the query, key and value layers of a transformer on Shakespeare "
-        "characters, one block a row. A-C with the settings of the released code, whose first "
-        f"epoch is at learning rate 1e-4. {OVER_SEEDS} {networks.UNCOUNTED}",
+        "above it, early, at the first measurement after an epoch at the full learning rate, and "
+        "late, at the last, at the epochs in the legend; (C) in the convolutions of VGG-11 "
+        "without batch norm on CIFAR-10; (D) in the query, key and value layers of a transformer "
+        "on Shakespeare characters, one block a row. A-C with the settings of the released code, "
+        f"whose first epoch is at learning rate 1e-4. {OVER_SEEDS} {networks.UNCOUNTED}",
         points=points,
         table=table,
         draw=draw,

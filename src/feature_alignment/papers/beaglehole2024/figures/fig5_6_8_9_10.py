@@ -22,7 +22,10 @@ SPECTRA = {
 """Decay rate and formula, by point."""
 UNIT_VARIANCE_SCALES = (1.0, 0.01)
 """What is compared where the covariance has trace d."""
-TRACE_D = "With dots: the eigenvalues scaled to have mean 1, as those of isotropic data. "
+TRACE_D = (
+    "With dots, for scales 1 and 0.01: the eigenvalues scaled to have mean 1, as those of "
+    "isotropic data. "
+)
 MARKERS = ("", ".")
 """Of the curves of a spectrum, and of the same with trace d."""
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
@@ -171,9 +174,9 @@ FIGURES = (
         name="fig5",
         title="The share of changed tangent features in the centred NFC grows in training",
         caption="Ratio of the double-centred to the centred NFC before normalisation, "
-        "tr(W̄ᵀW̄W̄ᵀK̄W̄) / tr(W̄ᵀW̄W̄ᵀKW̄), in both hidden layers of a network trained by gradient "
-        "descent on the chain-monomial task; columns are spectra of the inputs' covariance. "
-        + OVER_SEEDS,
+        "tr(W̄ᵀW̄W̄ᵀK̄W̄) / tr(W̄ᵀW̄W̄ᵀKW̄), in both hidden layers of a network trained by "
+        "gradient descent on the chain-monomial task; columns are spectra of the inputs' "
+        "covariance. " + OVER_SEEDS,
         points=points,
         table=ratio_table,
         draw=partial(
@@ -201,7 +204,7 @@ FIGURES = (
             caption="Gradient descent on the chain-monomial task, with inputs whose covariance has "
             f"eigenvalues {eigenvalues}, for several scales of the first layer's initialisation: "
             "UC-NFC and C-NFC of both hidden layers, and training and test loss divided by the "
-            f"largest one in the panel. {note}{OVER_SEEDS}",
+            f"largest one of any seed in the panel. {note}{OVER_SEEDS}",
             points=partial(correlation_points, spectrum=spectrum),
             table=correlation_table,
             draw=partial(draw_correlations, claim=f"{name}.nfc_high_at_end"),

@@ -145,7 +145,7 @@ def _draw_panel(ax: Axes, rows: pd.DataFrame) -> None:
     ):
         if metric in set(rows["metric"]):
             mean = _curve(rows_where(rows, metric=metric)).mean()
-            ax.plot(mean, line, color=COLOURS["paper"], label=label)
+            ax.plot(mean, line, color=COLOURS["paper"], label=label, zorder=4)
     for width, size in zip(rows["width"].agg(["min", "max"]), LINES, strict=True):
         colour, line, marker, shift = LINES[size]
         name = f"k = {width:.0f}{_paper(width, PAPER_WIDTHS[size])}"

@@ -15,6 +15,11 @@ PREDICTIONS = {
     "relu": "predicted_first_order",
     "erf": "predicted_first_order",
 }
+OTHERS = {
+    "predicted_first_order": ("x", "first order"),
+    "predicted_from_own_moments": ("+", "own moments"),
+}
+"""Further predictions, where there are, with marker and name."""
 TITLES = {"quadratic": "quadratic", "relu": "ReLU", "erf": "erf"}
 
 
@@ -71,8 +76,7 @@ def draw(table: FigureTable) -> Picture:
 
 def _draw_comparison(ax: Axes, rows: pd.DataFrame, prediction: str) -> None:
     observed = _map(rows, "observed")
-    others = {"predicted_first_order": "x", "predicted_from_own_moments": "+"}
-    markers = {name: mark for name, mark in others.items() if name in set(rows["metric"])}
+    markers = {name: mark for name, (mark, _) in OTHERS.items() if name in set(rows["metric"])}
     markers[prediction] = "o"
     maps = {name: _map(rows, name) for name in markers}
     low = min(values.min().min() for values in (observed, *maps.values()))
@@ -81,6 +85,8 @@ def _draw_comparison(ax: Axes, rows: pd.DataFrame, prediction: str) -> None:
         for name, marker in markers.items():
             label = f"{psi2:g}" if name == prediction else None
             ax.plot(maps[name][psi2], observed[psi2], marker, color=colour, label=label)
+    for name in [name for name in markers if name != prediction]:
+        ax.plot([], [], markers[name], color="black", label=OTHERS[name][1])
     ax.set(xlabel="predicted ρ", ylabel="observed ρ", aspect="equal")
     ax.legend(title="$\\psi_2$", loc="center left", bbox_to_anchor=(1.0, 0.5))
 

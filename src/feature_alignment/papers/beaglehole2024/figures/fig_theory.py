@@ -8,7 +8,7 @@ import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import Propositions, Theorem9
 from feature_alignment.pipeline.figures import style
-from feature_alignment.pipeline.figures.deviations import draw_deviations
+from feature_alignment.pipeline.figures.deviations import ZERO, draw_deviations
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
@@ -16,7 +16,12 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 KERNELS = {"relu": "ReLU", "erf": "erf", "exponential": "exponential", "quadratic": "quadratic"}
 TARGETS = {"linear": "z", "non-linear": "z + z² − 1", "no linear part": "z² − 1"}
 SAMPLE_SIZES = ("d/4", "d", "4d log d", "d log³d")
-METHODS = {"copy subtracted": "o", "small readout": "x", "neither": "s"}
+METHODS = {
+    "copy subtracted": ("o", 0.94),
+    "small readout": ("x", 1.06),
+    "neither": ("s", 1.0),
+}
+"""Marker, and what the dimension is multiplied by, so that none hides another."""
 IDENTITIES = {
     "proposition_2": "Prop. 2",
     "proposition_12": "Prop. 12",
@@ -116,8 +121,9 @@ def _draw_kernels(ax: Axes, table: FigureTable) -> None:
     for phi, look in style.sequence_looks(KERNELS).items():
         curve = rows_where(rows, metric="one_minus_correlation", point=phi)
         draw_curve(ax, curve, label=KERNELS[phi], x="dimension", marker=".", **look)
-    for method, marker in METHODS.items():
+    for method, (marker, shift) in METHODS.items():
         network = rows_where(rows, point="relu", method=method)
+        network = network.assign(dimension=network["dimension"] * shift)
         symbols = {"marker": marker, "linestyle": "none", "fillstyle": "none"}
         draw_curve(ax, network, "paper", method, x="dimension", **symbols)
     ax.set_title("linear target, n = 4d log d")
@@ -168,21 +174,20 @@ FIGURES = (
     Figure(
         name="fig_theory",
         title="What the theorem and the propositions say, measured",
-        caption="Checks of Theorem 9, Propositions 2, 3, 12 and 16, Lemma 13, and eq. 10, "
-        "12-15, 20, 22 and 28; the table has more of them. "
-        "A-C: 1 − ρ of the second derivatives of centred NFM and AGOP against the dimension "
-        "d of data on the sphere, ReLU kernel at infinite width, for numbers of samples (dark to "
-        "light) and targets (z² − 1 has no linear part: the theorem does not speak of it). D: the "
-        "same for n = 4d log d, a linear target and the kernels of several activations; the "
-        "quadratic's vanishes at right angles, which the theorem excludes. Symbols: a wide ReLU "
-        "network, mean over seeds, by how its initial outputs are made zero. E: size of the "
-        "formula for E[ẆᵀKẆ] over that of a Monte-Carlo mean, as printed in Proposition 16 and "
-        "corrected, against the width k. F: spectral norm of the exponential's kernel minus its "
+        caption="Checks of Theorem 9, Propositions 2, 3, 12 and 16, Lemma 13, and eq. 10, 12-15, "
+        "20, 22 and 28; the table has more of them. A-C: 1 − ρ of the second derivatives of "
+        "centred NFM and AGOP against the dimension d of data on the sphere, ReLU kernel at "
+        "infinite width, for numbers of samples (dark to light) and targets (z² − 1 has no linear "
+        "part: the theorem does not speak of it). D: the same for n = 4d log d, a linear target "
+        "and the kernels of several activations; the quadratic's vanishes at right angles, which "
+        "the theorem excludes. Symbols: a wide ReLU network, mean over seeds, by how its initial "
+        "outputs are made zero, or not, drawn a little beside their d. E: size of the formula for "
+        "E[ẆᵀKẆ] over that of a Monte-Carlo mean, as printed in Proposition 16 and corrected, "
+        "against the width k. F: spectral norm of the exponential's kernel minus its "
         "linearisation by eq. 10, as printed and corrected, with h″(0)/2, for n = 4d log d, and "
         "the norm of Lemma 13 for n = d log³d. G, H: relative difference of both sides, a symbol "
         "for each seed: by automatic differentiation (2, 12) and finite differences (3), and "
-        "against traces in large random matrices (equations). "
-        f"{OVER_SEEDS} On logarithmic axes they are of the logarithm.",
+        f"against traces in large random matrices (equations). {ZERO} {OVER_SEEDS}",
         points=points,
         table=table,
         draw=draw,

@@ -1,7 +1,7 @@
 """lejeune2024, theory: the theorems against a generic optimiser, and the misprints among them."""
 
 from feature_alignment.papers.lejeune2024.parameters import Theory
-from feature_alignment.pipeline.figures.deviations import draw_deviations
+from feature_alignment.pipeline.figures.deviations import ZERO, draw_deviations
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
@@ -48,7 +48,7 @@ FIGURES = (
         "network, inputs and targets, one dot for each seed, and one in all for the propositions, "
         "the scale s and the 1-norm, where nothing is random: the paper's form, or the printed and "
         "the corrected one of a misprint. Theorems 1 and 2 and Lemma 5 are compared with descents "
-        "over all entries of the transformations. The dashed line is at 10⁻⁶.",
+        f"over all entries of the transformations. The dashed line is at 10⁻⁶. {ZERO}",
         points=one_point(Theory),
         table=all_metrics,
         draw=draw,

@@ -11,7 +11,7 @@ QUANTITIES = {
     "effective_rank": "effective rank",
     "label_alignment": "label CKA",
     "adapted_kernel_alignment": "adapted-kernel CKA",
-    "mean_nfc": "NFC",
+    "mean_nfc": "UC-NFC",
     "mean_centred_nfc": "C-NFC",
     "path_complexity": "complexity C",
     "loss_gap": "generalisation gap",

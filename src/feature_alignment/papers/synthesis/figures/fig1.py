@@ -22,6 +22,8 @@ OPTIMIZERS = {
     "gd": ("gradient descent", COLOURS["gradient descent"]),
     "slo": ("SLO", COLOURS["speed limited"]),
 }
+MARKERS = {"gd": "o", "slo": "s"}
+"""In panel B."""
 SHARES = {0.0: ("-", "true labels"), 0.5: ("--", "50 % random")}
 
 
@@ -73,22 +75,26 @@ def _draw_curves(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 def _draw_half_changes(ax: Axes, rows: pd.DataFrame) -> None:
-    """A circle for each setting at the median over its seeds, hollow with random labels."""
+    """A symbol for each optimizer at the median over its seeds, hollow with random labels."""
     ax.set_xscale("log")
     medians = rows.groupby(["network", "random_label_share", "optimizer", "quantity"])["value"]
     medians = medians.median().reset_index()
     heights = {quantity: place for place, quantity in enumerate(QUANTITIES)}
     for offset, (network, colour) in enumerate(style.sequence_colours(DATASETS).items(), start=-1):
-        for share, fill in zip(SHARES, (colour, "white"), strict=True):
-            own = rows_where(medians, network=network, random_label_share=share)
+        ax.plot([], [], "o", color=colour, label=TITLES[network].partition("\n")[0])
+        for share, optimizer in product(SHARES, OPTIMIZERS):
+            own = rows_where(
+                medians, network=network, random_label_share=share, optimizer=optimizer
+            )
             y = own["quantity"].map(heights) + 0.25 * offset
-            name = TITLES[network].partition("\n")[0] if share == 0 else None
-            ax.plot(own["value"], y, "o", label=name, markerfacecolor=fill, markeredgecolor=colour)
-    ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", label="50 % random")
+            look = {"markeredgecolor": colour, "markerfacecolor": "white" if share else colour}
+            ax.plot(own["value"], y, MARKERS[optimizer], **look)
+    for label, marker, fill in (("SLO", MARKERS["slo"], "black"), ("50 % random", "o", "white")):
+        ax.plot([], [], marker, markerfacecolor=fill, markeredgecolor="black", label=label)
     ax.set_yticks(range(len(QUANTITIES)), list(QUANTITIES.values()))
     ax.set(ylim=(len(QUANTITIES) - 0.5, -0.5), xlabel="update at which half of the change is made")
     close = {"columnspacing": 1.0, "handletextpad": 0.1}
-    ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.11), ncols=4, **close)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.4, -0.11), ncols=5, **close)
 
 
 def _draw_correlations(ax: Axes, table: FigureTable) -> None:
@@ -116,7 +122,8 @@ FIGURES = (
         "averaged from the initial parameters to the present ones, UC-NFC and C-NFC as means over "
         "layers, complexity C of the path so far, and test minus training loss; each panel has a "
         f"vertical range of its own. {OVER_SEEDS} (B) The update at which each quantity is half as "
-        "far from its first value as it ever gets; medians over seeds, hollow with random labels. "
+        "far from its first value as it ever gets; medians over seeds, circles of gradient "
+        "descent, squares of SLO, hollow with random labels. "
         "(C) Rank correlations: below the diagonal over the measured steps of a run, means over "
         "runs; above it over the last values of all runs.",
         points=points,
