@@ -81,6 +81,12 @@ def test_delta_must_be_positive():
         draw(0.5, delta=0.0)
 
 
+@pytest.mark.parametrize("given", [{"epsilon1": -1.0}, {"epsilon2": -0.1}])
+def test_variances_must_not_be_negative(given):
+    with pytest.raises(UserError, match="n, epsilon1, epsilon2: 160, "):
+        draw(0.5, **given)
+
+
 def test_same_stream_same_bytes():
     assert draw(0.5)[0].tobytes() == draw(0.5)[0].tobytes()
 
@@ -133,7 +139,7 @@ def test_rounding_lets_a_singular_gram_be_inverted_along_what_the_samples_leave_
 
 
 def test_rounded_reading_does_not_hang_on_the_order_of_summation():
-    # What rules it is the rounding of the Gram matrix once, not what a processor adds up on the way.
+    # What rules it is the rounding of the Gram matrix, once, not what is added up on the way.
     data, other = (
         AlignmentReversing(N, stream(0, "tests/alignment"), reading="rounded") for _ in range(2)
     )

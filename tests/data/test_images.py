@@ -1,3 +1,6 @@
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -119,6 +122,31 @@ def test_read_image_refuses_sixteen_bits(tmp_path):
     Image.fromarray(np.full((8, 8), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(UserError, match=r"mode 'I;16', wanted 8 bits a channel"):
         read_image(tmp_path / "deep.png", (32, 32, 1))
+
+
+def png_of_16_bits(pixels):
+    """A colour PNG of values up to 65535 (h, w, 3), which Pillow cannot write."""
+
+    def chunk(kind, content):
+        check = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
+
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def test_colours_of_sixteen_bits_are_not_cut_to_eight(tmp_path):
+    pixels = np.full((8, 8, 3), 1023)
+    (tmp_path / "deep.png").write_bytes(png_of_16_bits(pixels))
+    (tmp_path / "deep.ppm").write_bytes(b"P6 8 8 1023\n" + pixels.astype(">u2").tobytes())
+    for name in ("deep.png", "deep.ppm"):
+        with pytest.raises(UserError, match="mode 'RGB', of 16 bits, wanted 8 bits a channel"):
+            read_image(tmp_path / name, (8, 8, 3))
+    (tmp_path / "few.ppm").write_bytes(b"P6 8 8 100\n" + bytes([100] * 192))
+    assert (read_image(tmp_path / "few.ppm", (8, 8, 3))[0] == 255).all()
 
 
 def test_natural_order_of_class_folders():

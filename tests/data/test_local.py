@@ -1,7 +1,9 @@
 import hashlib
 import io
 import lzma
+import os
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -100,6 +102,16 @@ def test_npz_with_a_wrong_array(tmp_path, members, changed, array, message):
         load_npz(MNIST, str(tmp_path / "a.npz"))
 
 
+@pytest.mark.parametrize("content", [b"", b"hello"])
+def test_npz_with_a_member_that_is_no_array(tmp_path, members, content):
+    del members["x_train"]
+    np.savez(tmp_path / "a.npz", **members)
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("x_train.npy", content)
+    with pytest.raises(UserError, match=r"a\.npz"):
+        load_npz(MNIST, str(tmp_path / "a.npz"))
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Two classes named by number, three training and one test image each, one colour each."""
@@ -167,6 +179,14 @@ def test_a_class_without_images_in_a_split_keeps_its_number(folder, remove):
             lambda f: (f / "train" / "10" / "image10.png").write_bytes(b"\x89PNG"),
             CELEBA,
             r"train/10/image10\.png: not a whole image file",
+        ),
+        (
+            lambda f: [
+                (f / split / "10").rename(os.fsdecode(os.fsencode(f / split) + b"/caf\xe9"))
+                for split in ("train", "test")
+            ],
+            CELEBA,
+            "is not named in UTF-8; rename it",
         ),
     ],
 )

@@ -3,6 +3,7 @@ import pytest
 
 from feature_alignment.data.synthetic import expected_loss, noisy_regression
 from feature_alignment.determinism import stream
+from feature_alignment.errors import UserError
 
 
 def test_labels_are_the_signal_plus_noise_along_the_noise_features():
@@ -14,6 +15,15 @@ def test_labels_are_the_signal_plus_noise_along_the_noise_features():
     np.testing.assert_allclose(noise @ fitted, left, atol=1e-12)
     np.testing.assert_allclose(problem.interpolator, [1, *fitted], atol=1e-12)
     np.testing.assert_allclose(problem.features @ problem.interpolator, problem.y)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"projection": "Printed"}, "did you mean 'printed'"), ({"variance": -1.0}, "at least 0")],
+)
+def test_mistakes_are_one_sentence(given, message):
+    with pytest.raises(UserError, match=message):
+        noisy_regression(**({"n": 4, "d": 2, "variance": 0.1} | given), generator=stream(0, "data"))
 
 
 def test_variances_are_the_papers():

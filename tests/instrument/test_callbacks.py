@@ -1,8 +1,10 @@
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 import feature_alignment as fa
+from feature_alignment.errors import UserError
 
 lightning = pytest.importorskip("lightning")
 transformers = pytest.importorskip("transformers")
@@ -68,6 +70,32 @@ def test_lightning_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
     assert earlier.equals(callback.monitor.frame())
 
 
+def test_lightning_saves_the_record_of_a_training_that_fails(tmp_path):
+    class Failing(lightning.Callback):
+        def on_train_batch_start(self, trainer, *_):
+            if trainer.global_step == 3:
+                raise RuntimeError("failed")
+
+    callback = fa.LightningMonitor(*samples(), every=2, folder=tmp_path / "record")
+    with pytest.raises(RuntimeError, match="failed"):
+        fit(tmp_path, 6, [callback, Failing()])
+    assert set(pd.read_csv(tmp_path / "record" / "metrics.csv")["step"]) == {0, 2}
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_the_training(tmp_path):
+    (tmp_path / "file").touch()
+    callback = fa.LightningMonitor(*samples(), folder=tmp_path / "file" / "record")
+    with pytest.raises(UserError, match=r"folder: .*; give another"):
+        fit(tmp_path, 2, [callback])
+
+
+def test_a_record_that_cannot_be_saved_at_the_end_is_logged(tmp_path, caplog):
+    callback = fa.LightningMonitor(*samples(), folder=tmp_path / "record")
+    (tmp_path / "record" / "metrics.csv" / "in_its_place").mkdir(parents=True)
+    fit(tmp_path, 2, [callback])
+    assert "the record of the training could not be saved" in caplog.text
+
+
 def tiny_bert():
     torch.manual_seed(0)
     config = transformers.BertConfig(
@@ -81,7 +109,7 @@ def tiny_bert():
     return transformers.BertForSequenceClassification(config)
 
 
-def train_bert(folder, steps, callbacks, resume=None):
+def train_bert(folder, steps, callbacks, resume=None, seed=0):
     tokens = torch.randint(0, 20, (16, 6), generator=torch.Generator().manual_seed(2))
     rows = [{"input_ids": row, "labels": int(row[0] > 9)} for row in tokens]
     model = tiny_bert()
@@ -93,7 +121,7 @@ def train_bert(folder, steps, callbacks, resume=None):
         report_to=[],
         use_cpu=True,
         disable_tqdm=True,
-        seed=0,
+        seed=seed,
     )
     trainer = transformers.Trainer(model, arguments, train_dataset=rows, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resume)
@@ -113,3 +141,20 @@ def test_the_trainer_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
     again = fa.TrainerMonitor(x, y, every=2, output="logits")
     train_bert(tmp_path / "watched", 6, [again], str(tmp_path / "watched" / "checkpoint-4"))
     assert again.monitor.measured == {0, 2, 4, 6}
+    assert again.monitor.problems == []
+
+    anew = fa.TrainerMonitor(x, y, every=2, output="logits")
+    train_bert(tmp_path / "other", 6, [anew], str(tmp_path / "watched" / "checkpoint-4"))
+    assert anew.monitor.measured == {4, 6}
+    ((step, problem),) = anew.monitor.problems
+    assert (step, problem.partition(" in ")[0]) == (4, "there is no record")
+
+
+def test_the_record_of_another_training_is_not_continued(tmp_path):
+    x = {"input_ids": torch.ones(6, 6, dtype=torch.long)}
+    options = {"every": 2, "output": "logits", "measure": ["features"]}
+    for folder, seed in (("one", 0), ("two", 1)):
+        train_bert(tmp_path / folder, 4, [fa.TrainerMonitor(x, **options)], seed=seed)
+    resumed = str(tmp_path / "one" / "checkpoint-4")
+    with pytest.raises(UserError, match="is the record of another training"):
+        train_bert(tmp_path / "two", 6, [fa.TrainerMonitor(x, **options)], resumed)

@@ -23,6 +23,12 @@ def batch():
     x = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
     return x, (x[:, 0] > 0).long()
 
+def few():
+    return torch.ones(10, 4), torch.arange(2)
+
+def lists():
+    return [[1.0, 2.0, 3.0, 4.0]], None
+
 def nothing():
     return None
 """
@@ -118,6 +124,10 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"pattern": "more4.pt"}, "'other' is not in the model"),
         ({"pattern": "nameless.pt"}, "has no number in its name"),
         ({"pattern": "twice*/step7.pt"}, "are both of step 7"),
+        ({"data": "few"}, "2 labels for 10 samples"),
+        ({"data": "lists"}, "x: there is no tensor"),
+        ({"options": ["--output", "logits"]}, "logits"),
+        ({"options": ["--only", "layer9"]}, "layer9"),
     ],
 )
 def test_mistakes_are_one_sentence(study, tmp_path, changes, message):
@@ -130,8 +140,58 @@ def test_mistakes_are_one_sentence(study, tmp_path, changes, message):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         torch.save(state, file)
     with pytest.raises(SystemExit, match=message):
-        measure(**changes)
+        measure(*changes.pop("options", []), **changes)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("metrics.csv", None, r"metrics\.csv: is not the table that about\.json tells of"),
+        ("metrics.csv", b"", r"metrics\.csv: is not the table that about\.json tells of"),
+        ("about.json", None, r"about\.json: is damaged; save the record again"),
+        ("about.json", b"{}", r"about\.json: is damaged; save the record again"),
+    ],
+)
+def test_no_page_is_made_of_a_damaged_record(study, tmp_path, name, content, message):
+    measure()
+    file = tmp_path / "out" / name
+    file.write_bytes(file.read_bytes()[:-5] if content is None else content)
+    with pytest.raises(SystemExit, match=message):
+        main(["report", "out"])
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoints.json", "state.pt"])
+def test_a_damaged_record_is_not_continued(study, tmp_path, name):
+    measure()
+    (tmp_path / "out" / name).write_bytes(b"\xff")
+    with pytest.raises(SystemExit, match="is damaged"):
+        measure()
+
+
+def test_steps_are_told_by_their_word(tmp_path):
+    names = ["epoch=0-step=10.ckpt", "epoch=0-step=20-v1.ckpt", "step_30_of_90.ckpt"]
+    for name in names:
+        (tmp_path / name).touch()
+    found = checkpoints.find_checkpoints(str(tmp_path / "*.ckpt"))
+    assert {step: file.name for step, file in found.items()} == dict(
+        zip((10, 20, 30), names, strict=True)
+    )
+
+
+def test_a_modules_own_state_is_loaded(tmp_path):
+    class Own(torch.nn.Linear):
+        def get_extra_state(self):
+            return {"scale": 2}
+
+        def set_extra_state(self, state):
+            self.scale = state["scale"]
+
+    torch.save(Own(2, 2).state_dict(), tmp_path / "a1.pt")
+    model = Own(2, 2)
+    checkpoints.load_parameters(model, tmp_path / "a1.pt")
+    assert model.scale == 2
 
 
 def test_the_record_of_another_training_is_not_continued(study, tmp_path):

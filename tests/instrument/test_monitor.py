@@ -1,5 +1,6 @@
 import random
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -157,13 +158,115 @@ def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
         ({"every": 0.5}, "every: 0.5; give a whole number"),
         ({"loss": nn.functional.mse_loss, "y": None}, "loss: it needs `y`"),
         ({"state": "/nowhere"}, "there is no /nowhere/state.pt"),
-        ({"state": {"initial": {}, "buffers": {}}}, "other parameters"),
+        ({"every": [1.5]}, "every: .1.5.; give a whole number"),
+        ({"state": {"initial": {}}}, "not what `Monitor.state_dict` returned"),
     ],
 )
 def test_mistakes_are_one_sentence(data, options, message):
     arguments = {"x": data[0], "y": data[1], **options}
     with pytest.raises(UserError, match=message):
         fa.Monitor(network(), **arguments)
+
+
+def test_the_state_of_another_model_is_refused(data):
+    state = fa.Monitor(nn.Sequential(nn.Flatten(), nn.Linear(36, 2)), *data).state_dict()
+    with pytest.raises(UserError, match="other parameters"):
+        fa.Monitor(network(), *data, state=state)
+
+
+def test_numpy_counts_are_whole_numbers(data):
+    monitor = fa.Monitor(network(), *data, measure=["features"], every=np.int64(2))
+    assert [monitor.step() for _ in range(4)] == [False, True, False, True]
+
+
+def test_labels_that_cannot_be_are_refused_at_once(data):
+    with pytest.raises(ValueError, match="labels from 0 to 23 for a kernel of 2 outputs"):
+        fa.Monitor(network(), data[0], torch.arange(24))
+
+
+def test_what_needs_no_labels_is_measured_where_an_alignment_is_not_defined(data):
+    monitor = fa.Monitor(network(), data[0], torch.zeros(24, dtype=torch.long), every=1)
+    assert {"effective_rank", "nfc"} <= {*monitor.frame()["metric"]}
+    ((step, problem),) = monitor.problems
+    assert step == 0
+    assert "all samples have the same label" in problem
+    assert "units have died" not in problem
+
+
+class Expanded(nn.Module):
+    """A buffer that is one row seen three times, which cannot be written to."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.register_buffer("scale", torch.ones(1, 4).expand(3, 4))
+
+    def forward(self, x):
+        return self.layer(x * self.scale[0])
+
+
+def test_a_record_goes_on_with_a_buffer_that_cannot_be_written_to(tmp_path):
+    x, model = torch.randn(6, 4), Expanded()
+    fa.Monitor(model, x, measure=["adapted"]).save(tmp_path)
+    start = model.layer.weight.detach().clone()
+    with torch.no_grad():
+        model.layer.weight.add_(1)
+    again = fa.Monitor(model, x, measure=["adapted"], state=tmp_path)
+    again.measure(1)
+    assert torch.equal(model.layer.weight, start + 1)
+    assert torch.equal(again.initial["layer.weight"], start)
+
+
+class Counting:
+    """A probe with a state of NumPy's."""
+
+    def __init__(self):
+        self.seen = np.zeros(1)
+
+    def __call__(self, step, model):
+        self.seen += 1
+        return Measurement([Row("all", "train", "seen", float(self.seen[0]))])
+
+    def state_dict(self):
+        return {"seen": self.seen, "last": np.float64(1.5)}
+
+    def load_state_dict(self, state):
+        self.seen = np.array(state["seen"])
+
+
+def test_a_probes_state_of_numpy_comes_back(data, tmp_path):
+    model = network()
+    fa.Monitor(model, *data, measure=[Counting()]).save(tmp_path)
+    again = fa.Monitor(model, *data, measure=[Counting()], state=tmp_path)
+    again.measure(1)
+    assert list(again.frame()["value"]) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("content", [b"", b"cut", None])
+def test_a_damaged_record_is_told_as_such(data, tmp_path, content):
+    monitor = fa.Monitor(network(), *data, measure=["features"])
+    monitor.save(tmp_path)
+    whole = (tmp_path / "state.pt").read_bytes()
+    (tmp_path / "state.pt").write_bytes(whole[:-9] if content is None else content)
+    with pytest.raises(UserError, match=r"state\.pt is damaged, or no record"):
+        fa.Monitor(network(), *data, measure=["features"], state=tmp_path)
+
+
+def test_an_interrupted_measurement_can_be_repeated(data):
+    calls = []
+
+    def interrupted(step, model):
+        calls.append(step)
+        if calls == [0, 1]:
+            raise KeyboardInterrupt
+        return Measurement()
+
+    monitor = fa.Monitor(network(), *data, measure=["features", interrupted])
+    with pytest.raises(KeyboardInterrupt):
+        monitor.measure(1)
+    monitor.measure(1)
+    assert monitor.problems == []
+    assert set(monitor.frame()["step"]) == {0, 1}
 
 
 @pytest.mark.parametrize("again", [("5", "0"), {"0", "5"}])

@@ -1,5 +1,7 @@
 """A training that is cut off and begun again ends as one that was not."""
 
+import hashlib
+import io
 import os
 import pathlib
 from types import SimpleNamespace
@@ -195,14 +197,30 @@ def test_no_code_of_a_file_is_run(tmp_path):
     store, trace = Checkpoints(tmp_path, "a"), tmp_path / "harm"
     whole = {"identity": f"a torch {torch.__version__}", "seconds": [1.0, 1.0], "content": 0}
     odd = [{"content": Harm(trace)}, {"seconds": [1.0]}, {"seconds": ["long", 1.0]}]
-    for part in odd:
-        torch.save(whole | part, tmp_path / "x.pt")
+    for part in [*odd, {"identity": None, "seconds": None}]:
+        packed = io.BytesIO()
+        torch.save(whole | part if part in odd else [1], packed)
+        digest = hashlib.sha256(packed.getbuffer()).digest()
+        (tmp_path / "x.pt").write_bytes(digest + packed.getvalue())  # whole, as far as that tells
         with pytest.raises(UserError, match=r"x\.pt: no checkpoint that can be read; remove it\."):
             store.load("x")
     assert not trace.exists()
-    (tmp_path / "y.pt").write_bytes(b"cut off")
-    with pytest.raises(UserError, match="remove it"):
-        store.load("y")
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "short", "empty", "folder"])
+def test_a_damaged_checkpoint_is_never_taken_for_a_whole_one(tmp_path, damage):
+    store, file = Checkpoints(tmp_path, "a"), tmp_path / "x.pt"
+    store.save("x", {"weights": torch.arange(1000.0)})
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.unlink()
+    if damage == "folder":
+        file.mkdir()
+    else:
+        whole = {"flipped": len(content), "cut": 2000, "short": 20, "empty": 0}
+        file.write_bytes(content[: whole[damage]])
+    with pytest.raises(UserError, match=r"x\.pt: no checkpoint that can be read; remove it\."):
+        store.load("x")
 
 
 def test_files_of_another_user_are_refused(tmp_path, monkeypatch):

@@ -25,6 +25,22 @@ def test_evaluation_mode_puts_back_each_modules_own_mode():
     assert [module.training for module in model.modules()] == [True, True, True, False]
 
 
+def test_a_train_of_the_models_own_is_not_called():
+    class Merging(nn.Linear):
+        """As layers of LoRA, which add B·A to their weight for evaluation."""
+
+        def train(self, mode=True):
+            self.weight.data.add_(1)
+            return super().train(mode)
+
+    model = nn.Sequential(Merging(2, 2))
+    before = model[0].weight.clone()
+    with evaluation_mode(model):
+        assert not model[0].training
+    assert model[0].training
+    assert torch.equal(model[0].weight, before)
+
+
 def test_undisturbed_clears_gradients_and_restores_the_global_generator():
     model = nn.Linear(2, 1)
     model(torch.ones(1, 2)).sum().backward()

@@ -193,6 +193,21 @@ def test_descent_follows_its_formula_and_the_scheduled_rate_is_put_back(schedule
     assert optimizer.param_groups[0]["lr"] == 0.1
 
 
+def test_the_rate_is_put_back_after_an_error_too():
+    model, (x, y) = nn.Linear(3, 1), (torch.ones(4, 3), torch.ones(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def interrupted(step):
+        if step == 3:
+            raise KeyboardInterrupt
+        return 1 / (1 + step)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(model, x, y, loss=mse, optimizer=optimizer, steps=5, schedule=interrupted)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+    assert model.weight.grad is None
+
+
 def test_a_run_can_be_stopped_by_what_was_measured():
     _, recorder = run(
         measure_at=range(13), stop_when=lambda step, record: record.value(step, "loss") < 0.5

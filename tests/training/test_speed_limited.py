@@ -180,6 +180,20 @@ def test_speeds_are_set_all_or_none():
     with pytest.raises(ValueError, match=r"speed: -1.0 is"):
         optimizer.set_speeds([2.0, -1.0])
     assert [group["speed"] for group in optimizer.param_groups] == [1.0, 1.0]
+    optimizer.param_groups[0]["lr"] = 0.0  # as a scheduler's warm-up begins
+    optimizer.set_speeds([2.0, 3.0])
+    assert [group["speed"] for group in optimizer.param_groups] == [2.0, 3.0]
+
+
+def test_complex_and_real_parameters_make_one_layer():
+    real, other = parameter([3.0]), torch.nn.Parameter(torch.tensor([4j]))
+    optimizer = SpeedLimited([real, other], lr=1.0)
+    (real.sum() * 3 + (other * torch.tensor([-4j])).real.sum()).backward()
+    before, gradients = (real.item(), other.item()), (real.grad.item(), other.grad.item())
+    optimizer.step()
+    size = sum(abs(gradient) ** 2 for gradient in gradients) ** 0.5
+    assert real.item() == pytest.approx(before[0] - gradients[0] / size)
+    assert other.item() == pytest.approx(before[1] - gradients[1] / size)
 
 
 def test_a_layer_is_a_module_with_parameters_and_shared_ones_count_once():

@@ -37,7 +37,7 @@ class AlignmentReversing:
     Source: Beaglehole et al. 2024, Appendix G, with the default ε₁, ε₂ and shift, but not δ.
 
     Raises:
-        UserError: if the reading is unknown or δ is not positive.
+        UserError: if the reading is unknown, n, ε₁ or δ not positive or ε₂ negative.
     """
 
     def __init__(
@@ -53,6 +53,11 @@ class AlignmentReversing:
     ) -> None:
         if reading not in READINGS:
             raise UserError(f"reading: unknown {reading!r}; {suggestion(reading, READINGS)}.")
+        if not (n > 0 and epsilon1 > 0 and epsilon2 >= 0):
+            raise UserError(
+                f"n, epsilon1, epsilon2: {n}, {epsilon1}, {epsilon2}; n and ε₁ are to be positive, "
+                "ε₂ at least 0."
+            )
         if not delta > 0:
             raise UserError(f"delta: {delta}, wanted a positive number; at 0 take square.")
         self.n = n

@@ -45,9 +45,10 @@ def read_image(
     try:
         too_large = {"action": "error", "category": Image.DecompressionBombWarning}
         with warnings.catch_warnings(**too_large), Image.open(path) as image:
+            deep = _is_cut_to_8_bits(image)
             image.load()
             mode, (width, height) = image.mode, image.size
-            if mode in _EIGHT_BIT_MODES:
+            if mode in _EIGHT_BIT_MODES and not deep:
                 form = (height, width, 1 if mode in _GREY_MODES else 3)
                 side = min(width, height)
                 left, top = (width - side) // 2, (height - side) // 2
@@ -59,9 +60,20 @@ def read_image(
         raise UserError(
             f"{path}: not a whole image file ({reason(error)}); replace or remove it."
         ) from error
+    pixels = f"{mode!r}, of 16 bits" if mode in _EIGHT_BIT_MODES else repr(mode)
     raise UserError(
-        f"{path}: pixels of mode {mode!r}, wanted 8 bits a channel; convert it to an 8-bit image."
+        f"{path}: pixels of mode {pixels}, wanted 8 bits a channel; convert it to an 8-bit image."
     )
+
+
+def _is_cut_to_8_bits(image: Image.Image) -> bool:
+    """Whether Pillow, which has no mode for it, will read of 16 bits a channel the first eight."""
+    for decoder, _, _, arguments in getattr(image, "tile", ()):
+        parts = arguments if isinstance(arguments, tuple) else (arguments,)
+        largest = max([part for part in parts if isinstance(part, int)], default=0)
+        if ";16" in str(parts[0]) or (decoder == "ppm" and largest > 255):
+            return True
+    return False
 
 
 def from_files(

@@ -37,7 +37,8 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
         with zipfile.ZipFile(io.BytesIO(raw)) as members:  # np.load would read other formats, too
             refuse_size(sum(member.file_size for member in members.infolist()))
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in _NPZ_KEYS}
+            # What is no array np.load gives as bytes.
+            arrays = {key: np.asarray(archive[key]) for key in _NPZ_KEYS}
     except OSError:
         raise
     except Exception as error:  # the readers raise what they like at bytes that are no archive
@@ -115,6 +116,9 @@ def _class_names(
     info: DatasetInfo, root: Path, found: Mapping[str, Mapping[str, list[Path]]]
 ) -> list[str]:
     names = images.natural_order(found["train"].keys() | found["test"].keys())
+    for name in names:
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise UserError(f"{root}: the class folder {name!r} is not named in UTF-8; rename it.")
     if len(names) == info.classes:
         return names
     odd = sorted(found["train"].keys() ^ found["test"].keys())

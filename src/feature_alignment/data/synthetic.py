@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, suggestion
 
+PROJECTIONS = ("printed", "orthogonal")
+"""The readings of P_noise, see `noisy_regression`."""
 DISK_RADIUS = float(np.sqrt(2 / np.pi))
 
 
@@ -179,7 +181,16 @@ def noisy_regression(
     the features are not orthonormal over the sample. The `orthogonal` one is φ_noise φ_noise⁺.
 
     Source: Baratin et al. 2021, Section 4.1.2.
+
+    Raises:
+        UserError: if the projection is unknown or the variance negative.
     """
+    if projection not in PROJECTIONS:
+        raise UserError(
+            f"projection: unknown {projection!r}; {suggestion(projection, PROJECTIONS)}."
+        )
+    if not variance >= 0:
+        raise UserError(f"variance: {variance}, wanted a number of at least 0.")
     signal = generator.standard_normal(n)
     noise = generator.standard_normal((n, d)) / np.sqrt(d)
     epsilon = np.sqrt(variance) * generator.standard_normal(n)

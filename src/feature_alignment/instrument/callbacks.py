@@ -3,12 +3,16 @@
 Each class exists where its package is installed.
 """
 
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from feature_alignment.instrument.monitor import STATE, Monitor
+from feature_alignment.errors import UserError
+from feature_alignment.files import write_whole
+from feature_alignment.instrument.monitor import STATE, Monitor, identity
 
 try:
     from lightning.pytorch import Callback
@@ -19,13 +23,20 @@ try:
 except ModuleNotFoundError:
     TrainerCallback = None
 
-FOLDER = "alignment"
+FOLDER, WEIGHTS = "alignment", "weights.sha256"
+"""In the trainer's checkpoints: the record, and in it of which parameters it is."""
+
+log = logging.getLogger(__name__)
 
 
 class _Watching:
     """A monitor that is made when training begins, None before, with the options of `Monitor`.
 
-    Its record is saved to `folder`, if there is one, at the training's end.
+    Its record is saved to `folder`, if there is one, at the training's end. What goes wrong then is
+    logged: it must not end what follows the training.
+
+    Raises:
+        UserError: at the training's begin, if `folder` cannot be written to.
     """
 
     def __init__(
@@ -36,6 +47,15 @@ class _Watching:
         self._state: Any = None
 
     def _begin(self, model: nn.Module, step: int) -> None:
+        if self._folder is not None:
+            try:
+                Path(self._folder).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(
+                    f"folder: {self._folder}: {error.strerror}; give another."
+                ) from error
+            if not os.access(self._folder, os.W_OK | os.X_OK):
+                raise UserError(f"folder: {self._folder} must not be written to; give another.")
         options = {"first": step, **self._options, "state": self._state}
         self.monitor = Monitor(model, self._x, self._y, **options)
 
@@ -46,7 +66,10 @@ class _Watching:
 
     def _end(self) -> None:
         if self.monitor is not None and self._folder is not None:
-            self.monitor.save(self._folder)
+            try:
+                self.monitor.save(self._folder)
+            except Exception:
+                log.exception("the record of the training could not be saved to %s", self._folder)
 
 
 if Callback is not None:
@@ -69,6 +92,10 @@ if Callback is not None:
             """Save the record."""
             self._end()
 
+        def on_exception(self, trainer: Any, pl_module: nn.Module, exception: Any) -> None:
+            """Save the record so far."""
+            self._end()
+
         def state_dict(self) -> dict[str, Any]:
             """The record so far."""
             return {} if self.monitor is None else self.monitor.state_dict()
@@ -84,14 +111,28 @@ if TrainerCallback is not None:
         """`Monitor` for `transformers.Trainer(callbacks=[TrainerMonitor(x, output="logits")])`.
 
         The record is saved into each of the trainer's checkpoints, and goes on where these are
-        resumed.
+        resumed in the same `output_dir`. Of a checkpoint from elsewhere a callback is not told
+        where: then the record begins anew, which is one of its `problems`.
         """
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kept: Any) -> None:
-            """Measure the start, or go on."""
-            saved = _checkpoint(args, state)
+            """Measure the start, or go on.
+
+            Raises:
+                UserError: if the record is that of another training's checkpoint.
+            """
+            saved, model = _checkpoint(args, state), kept["model"]
             self._state = saved if (saved / STATE).exists() else None
-            self._begin(kept["model"], state.global_step)
+            if self._state and (saved / WEIGHTS).read_text("utf-8") != identity(model.parameters()):
+                raise UserError(
+                    f"{saved}: is the record of another training than the one that goes on; "
+                    "remove it, or give another output_dir."
+                )
+            self._begin(model, state.global_step)
+            if state.global_step > 0 and not self._state and self.monitor is not None:
+                self.monitor.note(
+                    state.global_step, f"there is no record in {saved}, so it begins here"
+                )
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """Take note of an update."""
@@ -100,7 +141,9 @@ if TrainerCallback is not None:
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """Save the record beside the checkpoint."""
             if self.monitor is not None:
-                self.monitor.save(_checkpoint(args, state))
+                folder = _checkpoint(args, state)
+                self.monitor.save(folder)
+                write_whole(folder / WEIGHTS, identity(self.monitor.model.parameters()))
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
             """Save the record."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -22,6 +23,8 @@ STATE_KEYS = ("state_dict", "model_state_dict", "model")
 """Where training scripts and Lightning keep the parameters in what they save."""
 FILES = "checkpoints.json"
 """Of a record: the hashes of the files that it was measured from, by step."""
+_EXTRA = "_extra_state"
+"""How the state of a module's own ends, which can be anything."""
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 log = logging.getLogger(__name__)
@@ -59,7 +62,10 @@ def measure_checkpoints(
         )
     digests = {str(step): sha256_of(file) for step, file in files.items()}
     known = out / FILES
-    before = json.loads(known.read_text(encoding="utf-8")) if known.exists() else {}
+    try:
+        before = dict(json.loads(known.read_text(encoding="utf-8"))) if known.exists() else {}
+    except (ValueError, TypeError) as error:
+        raise UserError(f"--out: {known} is damaged; choose another folder.") from error
     for step in monitor.measured & files.keys():
         if before.get(str(step), digests[str(step)]) != digests[str(step)]:
             raise UserError(
@@ -92,7 +98,11 @@ def load_parameters(model: nn.Module, file: Path) -> None:
     for key in STATE_KEYS:
         if isinstance(found.get(key), Mapping):
             found = found[key]
-    values = {str(key): value for key, value in found.items() if isinstance(value, torch.Tensor)}
+    values = {
+        str(key): value
+        for key, value in found.items()
+        if isinstance(value, torch.Tensor) or str(key).endswith(_EXTRA)
+    }
     own = model.state_dict()
     for prefix in ("module.", "_orig_mod.", "model."):
         if not own.keys() & values.keys():
@@ -102,7 +112,7 @@ def load_parameters(model: nn.Module, file: Path) -> None:
             raise UserError(
                 f"{file}: there is no {name!r}, which the model has; {suggestion(name, values)}."
             )
-        if values[name].shape != value.shape:
+        if not name.endswith(_EXTRA) and values[name].shape != value.shape:
             raise UserError(
                 f"{file}: {name!r} has the shape {tuple(values[name].shape)}, the model's is "
                 f"{tuple(value.shape)}; build the model that was trained."
@@ -137,6 +147,8 @@ def _read(file: Path) -> Mapping[str, Any]:
 def find_checkpoints(pattern: str) -> dict[int, Path]:
     """The files of a pattern by step: the last number in their name, or in their folder's.
 
+    A number behind "step" comes first; `-v1`, as Lightning writes, is none.
+
     Raises:
         UserError: if there are none, or their steps cannot be told.
     """
@@ -147,7 +159,9 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
             raise UserError(
                 f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."
             )
-        numbers = re.findall(r"\d+", file.stem) or re.findall(r"\d+", file.parent.name)
+        name = re.sub(r"-v\d+$", "", file.stem)
+        numbers = re.findall(r"step\D?(\d+)", name) or re.findall(r"\d+", name)
+        numbers = numbers or re.findall(r"\d+", file.parent.name)
         if not numbers:
             raise UserError(
                 f"--checkpoints: {file} has no number in its name; name it by its step: step100.pt."
@@ -217,7 +231,7 @@ def batch(target: str) -> tuple[Any, torch.Tensor | None]:
     if isinstance(found, Mapping):
         rest = {key: value for key, value in found.items() if key != "labels"}
         return rest, found.get("labels")
-    if isinstance(found, torch.Tensor):
+    if isinstance(found, torch.Tensor | np.ndarray):
         return found, None
     raise UserError(
         f"--data: {target} returned a {type(found).__name__}; return x, (x, y), or a mapping of "

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from feature_alignment.errors import UserError
 from feature_alignment.files import write_whole
 from feature_alignment.instrument import MEASURES
 
@@ -44,7 +45,14 @@ def _measure(options: argparse.Namespace) -> None:
     x, y = batch(options.data)
     only = options.only[0] if options.only == ["trainable"] else options.only
     choices = {"measure": options.measure, "output": options.output, "only": only}
-    measure_checkpoints(model, x, y, files, options.out, **choices)
+    try:
+        measure_checkpoints(model, x, y, files, options.out, **choices)
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+    ) as error:  # what does not fit, told by the engine
+        raise UserError(str(error)) from error
     print(options.out / METRICS)
 
 

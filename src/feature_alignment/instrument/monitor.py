@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,20 @@ import torch
 from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.files import whole_file, write_whole
+from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, Selection
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
-from feature_alignment.training.checkpoint import Stateful
+from feature_alignment.training.checkpoint import (
+    Stateful,
+    as_it_was,
+    plain,
+    read_state,
+    write_state,
+)
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.evaluation import undisturbed
 from feature_alignment.training.loop import call_probe
@@ -37,6 +44,8 @@ if TYPE_CHECKING:
 METRICS, STATE, ABOUT = "metrics.csv", "state.pt", "about.json"
 """The files that `Monitor.save` writes."""
 LAST_STEP = 10**9
+_KEYS = {"measure", "samples", "step", "measured", "initial", "buffers", "values", "arrays"}
+_KEYS |= {"seconds", "problems", "probes"}
 UNDEFINED = TrainingDivergedError, MetricNotFiniteError
 
 log = logging.getLogger(__name__)
@@ -64,6 +73,7 @@ class Monitor:
     ("features") and `AdaptedKernelProbe` ("adapted").
 
     Attributes:
+        model: the network that is watched.
         at: the step of the last update that was told.
         initial: W₀ by parameter name.
         measured: steps that have been measured.
@@ -106,13 +116,13 @@ class Monitor:
     ) -> None:
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
-        self._model, self._y, self._loss = model, y, loss
+        self.model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs)
         self._function = ModelFunction(model, output, flat=False)
         measure = [measure] if isinstance(measure, str) else measure
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         chosen = repr([_told(output), _told(only)])
-        self._identity = _identity([*self._samples.entries.values(), y, chosen])
+        self._identity = identity([*self._samples.entries.values(), y, chosen])
         self._due = _schedule(every)
         self.at = self._first = first
         self.measured: set[int] = set()
@@ -152,19 +162,34 @@ class Monitor:
         """
         if step in self.measured:
             return
-        start = time.monotonic()
+        start, found = time.monotonic(), []
         with self._looking():
             for part in [self._measured_loss, *self._probes]:
-                try:
-                    self._recorder.record(step, call_probe(part, step, self._model))
-                except Exception as error:
-                    if step == self._first and not isinstance(error, UNDEFINED):
-                        raise
-                    log.warning("step %d is not measured: %s", step, error)
-                    self.problems.append((step, str(error)))
+                with self._told(step):
+                    found.append(call_probe(part, step, self.model))
+        for measurement in found:  # when all are there, so that an interrupt leaves none behind
+            with self._told(step):
+                self._recorder.record(step, measurement)
+            self.note(step, *measurement.problems)
         self.at = step
         self.measured.add(step)
         self._recorder.seconds["measuring"] += time.monotonic() - start
+
+    @contextmanager
+    def _told(self, step: int) -> Iterator[None]:
+        """In here a failure becomes a problem, but for one at the start, where it is a mistake."""
+        try:
+            yield
+        except Exception as error:
+            if step == self._first and not isinstance(error, UNDEFINED):
+                raise
+            self.note(step, str(error))
+
+    def note(self, step: int, *problems: str) -> None:
+        """Take note of what cannot be measured at a step."""
+        for problem in problems:
+            log.warning("step %d is not measured: %s", step, problem)
+            self.problems.append((step, problem))
 
     def frame(self) -> pd.DataFrame:
         """Tidy rows as the pipeline's: step, layer, split, metric, value."""
@@ -182,13 +207,13 @@ class Monitor:
         Each file appears whole or not at all. `feature-alignment report` makes a page of it.
         """
         folder = Path(folder)
-        with whole_file(folder / STATE) as partial:
-            torch.save(self.state_dict(), partial)
-        with whole_file(folder / METRICS) as partial:
-            self.frame().to_csv(partial, index=False)
+        write_state(folder / STATE, self.state_dict())
+        table = self.frame().to_csv(index=False)
+        write_whole(folder / METRICS, table)
         about = {
-            "model": type(self._model).__name__,
-            "parameters": sum(p.numel() for p in self._model.parameters()),
+            "table_sha256": hashlib.sha256(table.encode()).hexdigest(),
+            "model": type(self.model).__name__,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
             "samples": len(self._samples),
             "measure": self._measure,
             "seconds": round(self.seconds, 3),
@@ -211,7 +236,9 @@ class Monitor:
             "arrays": {name: torch.as_tensor(a) for name, a in record["arrays"].items()},
             "seconds": record["seconds"],
             "problems": [list(problem) for problem in self.problems],
-            "probes": [p.state_dict() if isinstance(p, Stateful) else {} for p in self._probes],
+            "probes": [
+                plain(p.state_dict()) if isinstance(p, Stateful) else {} for p in self._probes
+            ],
         }
 
     def _go_on(self, saved: Mapping[str, Any]) -> None:
@@ -233,7 +260,7 @@ class Monitor:
         )
         for probe, state in zip(self._probes, saved["probes"], strict=True):
             if isinstance(probe, Stateful):
-                probe.load_state_dict(state)
+                probe.load_state_dict(as_it_was(state))
         self.at, self.measured = saved["step"], set(saved["measured"])
         self.problems = [(step, problem) for step, problem in saved["problems"]]
 
@@ -243,9 +270,9 @@ class Monitor:
             options = {"output": output, "only": only}
             return TangentKernelProbe({"train": batch}, layers=True, partial=True, **options)
         if name == "features":
-            return FeatureProbe(self._model, self._samples, output=output)
+            return FeatureProbe(self.model, self._samples, output=output)
         if name == "adapted":
-            return AdaptedKernelProbe(self._model, batch, output=output, only=only)
+            return AdaptedKernelProbe(self.model, batch, output=output, only=only)
         raise UserError(f"measure: no {name!r}; {suggestion(name, MEASURES)}.")
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
@@ -258,14 +285,14 @@ class Monitor:
     @contextmanager
     def _looking(self) -> Iterator[None]:
         """In here the model is measured; afterwards all is as it was, gradients included."""
-        gradients = [(p, p.grad) for p in self._model.parameters()]
+        gradients = [(p, p.grad) for p in self.model.parameters()]
         try:
             with (
                 torch.inference_mode(False),
                 torch.enable_grad(),
                 torch.autocast("cpu", enabled=False),
                 torch.autocast("cuda", enabled=False),
-                undisturbed(self._model),
+                undisturbed(self.model),
             ):
                 yield
         finally:
@@ -273,16 +300,18 @@ class Monitor:
                 parameter.grad = gradient
 
 
-def _schedule(every: int | str | Iterable[int]) -> Callable[[int], bool]:
+def _schedule(every: Any) -> Callable[[int], bool]:
     if every == "geometric":
         return set(geometric(LAST_STEP)).__contains__
-    if isinstance(every, str) or not isinstance(every, int | Iterable):
-        raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.")
-    if not isinstance(every, int):
-        return set(explicit(every, LAST_STEP)).__contains__
-    if every < 1:
-        raise UserError(f"every: {every} updates; it must be at least 1.")
-    return lambda step: step % every == 0
+    try:
+        if not isinstance(every, Iterable) or isinstance(every, torch.Tensor):
+            number = index(every)
+            if number < 1:
+                raise UserError(f"every: {number} updates; it must be at least 1.")
+            return lambda step: step % number == 0
+        return set(explicit(map(index, every), LAST_STEP)).__contains__
+    except TypeError as error:  # what is no whole number
+        raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.") from error
 
 
 def _told(choice: Any) -> Any:
@@ -294,7 +323,7 @@ def _told(choice: Any) -> Any:
     )
 
 
-def _identity(values: Iterable[Any]) -> str:
+def identity(values: Iterable[Any]) -> str:
     """A hash of all tensors, arrays and texts among the values."""
     digest = hashlib.sha256()
     for value in values:
@@ -310,12 +339,22 @@ def _identity(values: Iterable[Any]) -> str:
 
 
 def _state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any] | None:
-    if state is None or isinstance(state, Mapping):
-        return state
-    file = Path(state) / STATE
-    if not file.is_file():
-        raise UserError(f"state: there is no {file}; give a folder that `Monitor.save` wrote.")
-    return torch.load(file, map_location="cpu", weights_only=True)
+    if state is None:
+        return None
+    given = "what it is given"
+    if not isinstance(state, Mapping):
+        given = Path(state) / STATE
+        if not given.is_file():
+            raise UserError(f"state: there is no {given}; give a folder that `Monitor.save` wrote.")
+        try:
+            state = read_state(given)
+        except Exception as error:  # a file made by hand can hold anything
+            raise UserError(
+                f"state: {given} is damaged, or no record; remove it to begin anew."
+            ) from error
+    if not isinstance(state, Mapping) or not state.keys() >= _KEYS:
+        raise UserError(f"state: {given} is not what `Monitor.state_dict` returned.")
+    return state
 
 
 def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -332,14 +371,14 @@ def _at(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
     own = copy_parameters(model) | _buffers(model)
     if {n: v.shape for n, v in own.items()} != {n: v.shape for n, v in values.items()}:
         raise UserError("state: it is the record of a model with other parameters.")
-    _put(model, values)
+    held = [
+        (name, tensor, tensor.data)
+        for name, tensor in chain(model.named_parameters(), model.named_buffers())
+    ]
     try:
+        for name, tensor, _ in held:
+            tensor.data = values[name].to(tensor.device, tensor.dtype)
         yield
     finally:
-        _put(model, own)
-
-
-def _put(model: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
-    with torch.no_grad():
-        for name, value in chain(model.named_parameters(), model.named_buffers()):
-            value.copy_(values[name])
+        for _, tensor, before in held:
+            tensor.data = before

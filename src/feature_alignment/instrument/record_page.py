@@ -8,13 +8,14 @@ from pathlib import Path
 import pandas as pd
 
 from feature_alignment.errors import UserError
+from feature_alignment.files import sha256_of
 from feature_alignment.instrument.monitor import ABOUT, METRICS
 from feature_alignment.instrument.pictures import PANELS, draw_record
 from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.wording import duration_text, number_text
-from feature_alignment.training.probes import COLUMNS
 
 TEMPLATE = Path(__file__).with_name("record.html.jinja")
+_CURE = "save the record again, by Monitor.save or `feature-alignment measure`"
 
 
 def record_page(folder: Path) -> str:
@@ -29,10 +30,17 @@ def record_page(folder: Path) -> str:
                 f"{folder / name}: there is no such file; make a record by Monitor.save or "
                 "`feature-alignment measure`."
             )
-    frame = pd.read_csv(folder / METRICS, dtype={"layer": str}, keep_default_na=False)
-    if list(frame.columns) != COLUMNS or frame.empty:
-        raise UserError(f"{folder / METRICS}: it needs rows with the columns {', '.join(COLUMNS)}.")
-    about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        whole = about["table_sha256"] == sha256_of(folder / METRICS)
+        text = (folder / METRICS).read_text(encoding="utf-8") if whole else ""
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / ABOUT}: is damaged; {_CURE}.") from error
+    if not whole:
+        raise UserError(f"{folder / METRICS}: is not the table that {ABOUT} tells of; {_CURE}.")
+    frame = pd.read_csv(io.StringIO(text), dtype={"layer": str}, keep_default_na=False)
+    if frame.empty:
+        raise UserError(f"{folder / METRICS}: has no rows, since nothing could be measured.")
     picture = io.BytesIO()
     draw_record(frame).savefig(picture, format="png")
     return render(

@@ -14,6 +14,10 @@ import torch
 Matrix = torch.Tensor | np.ndarray
 
 
+class UndefinedAlignmentError(ValueError):
+    """A kernel, or labels, that are zero once centred or not finite: nothing aligns with them."""
+
+
 class LabelAlignmentForm(StrEnum):
     """The readings of "centred kernel alignment with the labels", from n samples and c classes.
 
@@ -104,7 +108,8 @@ def label_alignments(
     """`label_alignment` in several forms, which share the centring where they can.
 
     Raises:
-        ValueError: as `label_alignment`.
+        UndefinedAlignmentError: if the kernel or the labels are zero (once centred) or not finite.
+        ValueError: if shapes do not fit or a form is unknown.
     """
     gram = _square(kernel)
     labels = _labels(y, len(gram))
@@ -131,7 +136,7 @@ def label_alignments(
         outputs, _, target = readings[form]
         size = target.norm()
         if not size > 1e-12 * labels.norm():  # also for NaN
-            raise ValueError(
+            raise UndefinedAlignmentError(
                 "the labels are zero once centred (all samples have the same label) or not finite; "
                 "an alignment with them is not defined."
             )
@@ -179,7 +184,7 @@ def _centred(gram: torch.Tensor, outputs: int | None) -> torch.Tensor:
 def _frobenius_norm(gram: torch.Tensor) -> torch.Tensor:
     norm = gram.norm()
     if not (norm > 0 and torch.isfinite(norm)):
-        raise ValueError(
+        raise UndefinedAlignmentError(
             "the kernel is zero (once centred) or not finite; its alignment is not defined."
         )
     return norm

@@ -13,6 +13,7 @@ from torch import nn
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.alignment import (
     LabelAlignmentForm,
+    UndefinedAlignmentError,
     kernel_alignment,
     label_alignment,
     label_alignments,
@@ -73,8 +74,8 @@ class TangentKernelProbe:
         spectrum: whether eigenvalues are wanted, which cost (n·c)³.
         layers: whether layers' alignments are wanted.
         uncentred: whether `effective_rank_uncentred`, the raw kernel's, is wanted, too.
-        partial: whether a layer without an alignment, as one that is not used, is left out and
-            logged, and does not end the measurement.
+        partial: whether what is not defined is left out: a layer's alignment, as of one that is
+            not used, is logged, what is the whole network's told as a problem.
         options: further arguments of `tangent_kernel`, such as `output`.
     """
 
@@ -98,8 +99,10 @@ class TangentKernelProbe:
         Raises:
             TrainingDivergedError: if an alignment or the spectrum is not defined, as where all
                 units died.
+            ValueError: if there are not as many labels as the kernel needs, or others.
         """
         rows: list[Row] = []
+        problems: list[str] = []
         for split, batch in self._batches.items():
             kernel = tangent_kernel(model, batch.x, **self._options)
             grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
@@ -110,21 +113,27 @@ class TangentKernelProbe:
                     form for form in FORMS if layer == WHOLE_NETWORK or form in FORMS_OF_LAYERS
                 ]
                 try:
-                    with _told(step, layer, split):
+                    with _told(step, layer, split, UndefinedAlignmentError):
                         alignments = label_alignments(gram, batch.y, forms)
                 except TrainingDivergedError as error:
-                    if layer == WHOLE_NETWORK or not self._partial:
+                    if not self._partial:
                         raise
+                    if layer == WHOLE_NETWORK:
+                        problems.append(str(error))
                     log.info("%s", error)
                     continue
                 rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
-            if self._spectrum:
-                with _told(step, WHOLE_NETWORK, split):
-                    rows += _spectrum(split, kernel)
-                    if self._uncentred:
+            try:
+                with _told(step, WHOLE_NETWORK, split, ValueError):
+                    rows += _spectrum(split, kernel) if self._spectrum else []
+                    if self._spectrum and self._uncentred:
                         rank = kernel.effective_rank(centred=False)
                         rows.append(Row(WHOLE_NETWORK, split, "effective_rank_uncentred", rank))
-        return Measurement(rows=rows)
+            except TrainingDivergedError as error:
+                if not self._partial:
+                    raise
+                problems.append(str(error))
+        return Measurement(rows=rows, problems=problems)
 
 
 class AdaptedKernelProbe:
@@ -159,19 +168,20 @@ class AdaptedKernelProbe:
             if self._batch.y is not None:
                 values["adapted_kernel_alignment"] = label_alignment(kernel, self._batch.y)
             values["adapted_kernel_change"] = kernel_alignment(kernel, self._initial)
-        except ValueError as error:
+        except UndefinedAlignmentError as error:
             raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
         return Measurement([Row(WHOLE_NETWORK, "train", *pair) for pair in values.items()])
 
 
 @contextmanager
-def _told(step: int, layer: str, split: str) -> Iterator[None]:
+def _told(step: int, layer: str, split: str, kind: type[ValueError]) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:
+    except kind as error:
+        dead = " If its units have died, use a smaller learning rate or a wider network."
+        hint = "" if str(error).startswith("the labels") else dead
         raise TrainingDivergedError(
-            f"at step {step}, layer {layer!r} on {split!r}: {error} If its units have "
-            "died, use a smaller learning rate or a wider network."
+            f"at step {step}, layer {layer!r} on {split!r}: {error}{hint}"
         ) from error
 
 

@@ -1,13 +1,14 @@
 """Checkpoints: a run that was killed goes on near where it was, and ends with the same numbers.
 
 The files hold tensors, numbers, texts and containers of them, and are read as such: a folder of
-results may be one that others can write to, and no code of theirs is run.
+results may be one that others can write to, and no code of theirs is run. Before them stands their
+SHA-256, so that a damaged file is never taken for a whole one.
 """
 
+import hashlib
 import io
 import logging
 import os
-import pickle
 import threading
 import time
 from collections.abc import Mapping
@@ -69,33 +70,24 @@ class Checkpoints:
         if path.stat().st_uid != os.getuid():
             raise UserError(f"{path}: a checkpoint of another user's; remove it, or run elsewhere.")
         try:
-            saved = _unpacked(torch.load(path, map_location="cpu", weights_only=True))
+            saved = read_state(path)
             same = saved["identity"] == self._identity
             elapsed, processor = map(float, saved["seconds"]) if same else (0.0, 0.0)
-        except (
-            pickle.UnpicklingError,
-            RuntimeError,
-            EOFError,
-            KeyError,
-            TypeError,
-            ValueError,
-        ) as error:
+            content = saved["content"]
+        except Exception as error:  # a file made by hand can hold anything
             raise UserError(f"{path}: no checkpoint that can be read; remove it.") from error
         if not same:
             log.info("%s was saved by other settings, code or data, and is not used", path)
             return None
         self.earlier = max(self.earlier, (elapsed, processor))
-        return saved["content"]
+        return content
 
     def save(self, name: str, content: Any) -> None:
         """Save under a name, in place of what was there, whole or not at all."""
-        packed = io.BytesIO()  # of a full disk `torch.save` would only say that it could not go on
         elapsed, processor = self.earlier
         seconds = [elapsed + time.monotonic() - self._started, processor + time.process_time()]
-        saved = {"identity": self._identity, "seconds": seconds, "content": _packed(content)}
-        torch.save(saved, packed)
-        with whole_file(self._folder / f"{name}.pt") as partial:
-            partial.write_bytes(packed.getbuffer())
+        saved = {"identity": self._identity, "seconds": seconds, "content": content}
+        write_state(self._folder / f"{name}.pt", saved)
         self._last = time.monotonic()
 
     def due(self) -> bool:
@@ -116,26 +108,50 @@ class Checkpoints:
             raise KeyboardInterrupt
 
 
+def write_state(path: Path, content: Any) -> None:
+    """Write tensors, arrays, numbers, texts and containers of them, whole or not at all."""
+    packed = io.BytesIO()  # of a full disk `torch.save` would only say that it could not go on
+    torch.save(plain(content), packed)
+    with whole_file(path) as partial, partial.open("wb") as file:
+        file.write(hashlib.sha256(packed.getbuffer()).digest())
+        file.write(packed.getbuffer())
+
+
+def read_state(path: Path) -> Any:
+    """What `write_state` wrote.
+
+    Raises:
+        ValueError: if the file is damaged; of one made by hand PyTorch raises what it likes.
+    """
+    whole = memoryview(path.read_bytes())
+    digest, packed = whole[:_DIGEST], whole[_DIGEST:]
+    if hashlib.sha256(packed).digest() != digest:
+        raise ValueError(f"{path}: does not have the SHA-256 that it begins with.")
+    return as_it_was(torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True))
+
+
+_DIGEST = hashlib.sha256().digest_size
 _ARRAY = "numpy array"
 
 
-def _packed(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Arrays as tensors under a key that tells them, NumPy's numbers as Python's."""
     if isinstance(value, np.ndarray):
         return {_ARRAY: torch.from_numpy(value.copy())}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return {_packed(key): _packed(content) for key, content in value.items()}
-    return type(value)(map(_packed, value)) if type(value) in (list, tuple) else value
+        return {plain(key): plain(content) for key, content in value.items()}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
 
 
-def _unpacked(value: Any) -> Any:
+def as_it_was(value: Any) -> Any:
+    """What `plain` was given, but for NumPy's numbers."""
     if isinstance(value, dict):
         if value.keys() == {_ARRAY}:
             return value[_ARRAY].numpy()
-        return {key: _unpacked(content) for key, content in value.items()}
-    return type(value)(map(_unpacked, value)) if type(value) in (list, tuple) else value
+        return {key: as_it_was(content) for key, content in value.items()}
+    return type(value)(map(as_it_was, value)) if type(value) in (list, tuple) else value
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,14 @@ from feature_alignment.training.losses import Loss
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put every module into eval mode, and each back into its own mode afterwards."""
+    """Put every module into eval mode, and each back into its own mode afterwards.
+
+    By its flag alone: a `train` of its own may do more, as merge weights into others.
+    """
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     try:
+        for module, _ in modes:
+            module.training = False
         yield
     finally:
         for module, training in modes:

@@ -126,47 +126,49 @@ def train(
     done = 0 if checkpoint is None else checkpoint.restore(parts)
     if progress is not None:
         progress.start_after(done)
-    if done == 0 and 0 in measured and measure(0):
-        return recorder
+    try:
+        if done == 0 and 0 in measured and measure(0):
+            return recorder
 
-    last_check = done
-    pairs = _training_pairs(x, y, batch_size, batches, drop_incomplete, done)
-    for step in range(done + 1, steps + 1):
-        factor = schedule(step - 1)
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate * factor
-        inputs, targets = next(pairs)
-        if augment is not None:
-            inputs = augment(inputs)
+        last_check = done
+        pairs = _training_pairs(x, y, batch_size, batches, drop_incomplete, done)
+        for step in range(done + 1, steps + 1):
+            factor = schedule(step - 1)
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+            inputs, targets = next(pairs)
+            if augment is not None:
+                inputs = augment(inputs)
+            optimizer.zero_grad(set_to_none=True)
+            value = loss(model(inputs), targets)
+            value.backward()
+            if largest_gradient is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), largest_gradient)
+            optimizer.step()
+            value = value.detach()
+            if after_update is not None:
+                after_update(step, model)
+
+            thorough = step in measured or step == steps
+            if thorough or step % CHECK_EVERY == 0:
+                if what := _not_finite(value, model if thorough else None):
+                    when = f"between steps {last_check} and {step}"
+                    raise TrainingDivergedError(_divergence(what, when, optimizer))
+                last_check = step
+            if progress is not None:
+                progress.update(step, value)
+            if step in measured and measure(step):
+                break
+            if checkpoint is not None and step < steps:
+                checkpoint.save_if_due(step, parts)
+    finally:  # also of a training that diverged or was interrupted
         optimizer.zero_grad(set_to_none=True)
-        value = loss(model(inputs), targets)
-        value.backward()
-        if largest_gradient is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), largest_gradient)
-        optimizer.step()
-        value = value.detach()
-        if after_update is not None:
-            after_update(step, model)
-
-        thorough = step in measured or step == steps
-        if thorough or step % CHECK_EVERY == 0:
-            if what := _not_finite(value, model if thorough else None):
-                when = f"between steps {last_check} and {step}"
-                raise TrainingDivergedError(_divergence(what, when, optimizer))
-            last_check = step
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
         if progress is not None:
-            progress.update(step, value)
-        if step in measured and measure(step):
-            break
-        if checkpoint is not None and step < steps:
-            checkpoint.save_if_due(step, parts)
-
-    optimizer.zero_grad(set_to_none=True)
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
+            progress.close()
     spent_on("training")
     if progress is not None:
-        progress.close()
         progress.summarise(recorder.seconds)
     return recorder
 

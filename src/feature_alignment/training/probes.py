@@ -28,10 +28,11 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one probe found at one step: single numbers, and larger findings by name."""
+    """What one probe found at one step: single numbers, larger findings by name, what it missed."""
 
     rows: list[Row] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
 
 Probe = Callable[[int, nn.Module], Measurement]

@@ -79,8 +79,8 @@ class SpeedLimited(torch.optim.Optimizer):
                 f"speeds: {len(speeds)} for {len(self.param_groups)} layers; "
                 "give one for each parameter group."
             )
-        for group, speed in zip(self.param_groups, speeds, strict=True):
-            _check({**group, "speed": speed})
+        for speed in speeds:
+            _check({**self.defaults, "speed": speed})  # a scheduler may hold the rate at 0
         for group, speed in zip(self.param_groups, speeds, strict=True):
             group["speed"] = speed
 
@@ -176,9 +176,10 @@ def _move(group: dict[str, Any], largest: float) -> None:
     Such units change no digit of the step, and keep squares from overflowing or vanishing.
     """
     parameters, gradients = zip(*_gradients(group), strict=True)
-    dtype = functools.reduce(torch.promote_types, (g.dtype for g in gradients), torch.float32)
+    dtypes = (g.dtype.to_real() for g in gradients)
+    dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
     unit = max(2.0 ** (math.frexp(largest)[1] - 1), torch.finfo(dtype).tiny)
-    scaled = [g.to(dtype) / unit for g in gradients]
+    scaled = [g.to(dtype.to_complex() if g.is_complex() else dtype) / unit for g in gradients]
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in scaled]))
     epsilon = group["epsilon"]
     size = norm + epsilon / unit if group["relaxation"] == "additive" else norm * epsilon

@@ -87,8 +87,9 @@ def _draw_half_changes(ax: Axes, rows: pd.DataFrame) -> None:
                 medians, network=network, random_label_share=share, optimizer=optimizer
             )
             y = own["quantity"].map(heights) + 0.25 * offset
-            look = {"markeredgecolor": colour, "markerfacecolor": "white" if share else colour}
-            ax.plot(own["value"], y, MARKERS[optimizer], **look)
+            fill = "white" if share else colour
+            marker = MARKERS[optimizer]
+            ax.plot(own["value"], y, marker, markerfacecolor=fill, markeredgecolor=colour)
     for label, marker, fill in (("SLO", MARKERS["slo"], "black"), ("50 % random", "o", "white")):
         ax.plot([], [], marker, markerfacecolor=fill, markeredgecolor="black", label=label)
     ax.set_yticks(range(len(QUANTITIES)), list(QUANTITIES.values()))
