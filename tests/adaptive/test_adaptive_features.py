@@ -1,4 +1,6 @@
 import pickle
+import warnings
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -451,3 +453,18 @@ def test_the_readout_is_the_layer_that_gives_the_outputs():
     sides = found.transformation_.dense("readout")
     torch.testing.assert_close(sides[1], torch.eye(2, dtype=torch.float64))
     torch.testing.assert_close(sides, expected.transformation_.dense("2"))
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-6])
+def test_samples_that_cannot_all_be_interpolated_are_never_called_converged(gap):
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(10, 3)), rng.normal(size=10)
+        x[9] = x[0] + gap
+        generator = torch.Generator().manual_seed(seed)
+        network = MLP(3, [30], 1, "relu", True, generator, dtype=torch.float64)
+        refused = pytest.raises(ValueError, match="linearly dependent")
+        with refused if gap == 0 else suppress(ValueError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            fitted = AdaptiveTangentFeatures(network).fit(x, y)
+            assert np.abs(fitted.predict(x) - y).max() < 1e-3 * np.linalg.norm(y)

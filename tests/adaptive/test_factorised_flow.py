@@ -39,3 +39,15 @@ def test_small_steps_of_gradient_descent_follow_the_flow(problem):
         state = new
     for (a, w, b), model in zip(state, factorised_flow(features, targets, duration), strict=True):
         np.testing.assert_allclose(model.coefficients, b @ w @ a, rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("features", "targets", "message"),
+    [
+        (np.full((3, 2, 4), np.nan), np.ones(3), "must be finite"),
+        (np.ones((3, 2, 4)), np.ones(1), "give one for each"),
+    ],
+)
+def test_what_cannot_be_integrated_is_refused(features, targets, message):
+    with pytest.raises(ValueError, match=message):
+        factorised_flow([features], targets, 1.0)

@@ -87,7 +87,7 @@ def test_the_widest_hidden_layer_counts_and_not_the_outputs():
     ],
 )
 def test_weights_and_start_have_as_many_layers(measure):
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="initial: layers of shapes"):
         measure(DIAGONAL, ZEROS[:1])
 
 
@@ -197,3 +197,46 @@ def test_a_layer_of_zeros_has_no_spectral_measure():
     for measure in (complexity.spectral_complexity, complexity.pac_bayes_spectral):
         with pytest.raises(ValueError, match="weights are zero"):
             measure(weights, weights)
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Dropout(), nn.Linear(5, 2))
+
+
+@pytest.mark.parametrize(
+    "y", [[[0], [1], [0], [1]], [0, 1], [-2, -1, 0, 1], [0, 1, 2, 0], [0.5, 1, 0, 1]]
+)
+def test_labels_that_are_no_class_numbers_are_refused(y):
+    x = torch.randn(4, 3)
+    with pytest.raises(ValueError, match="y: "):
+        complexity.fisher_rao_norm(network(), x, torch.tensor(y))
+    with pytest.raises(ValueError, match="y: "):
+        complexity.margin_quantile(torch.randn(4, 2), torch.tensor(y))
+
+
+def test_the_fisher_rao_norm_takes_modes_and_frozen_parameters_as_they_count():
+    model, x, y = network().eval(), torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+    expected = complexity.fisher_rao_norm(model, x, y)
+    model.train()
+    model[0].weight.requires_grad_(False)
+    model.register_parameter("unused", nn.Parameter(torch.ones(2)))
+    with torch.no_grad():
+        assert complexity.fisher_rao_norm(model, x, y) == pytest.approx(expected, rel=1e-12)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        complexity.distance_from_start,
+        complexity.spectral_complexity,
+        complexity.pac_bayes_spectral,
+        complexity.unit_capacity,
+    ],
+)
+def test_initial_weights_of_another_shape_are_refused(measure):
+    weights = [torch.eye(3), torch.eye(3)]
+    with pytest.raises(ValueError, match="initial: layers of shapes"):
+        measure(weights, [torch.zeros(3), torch.eye(3)])

@@ -67,3 +67,12 @@ def test_a_singular_value_of_rounding_s_size_is_none():
 def test_scales_without_kappa_are_eigenvalues_over_coefficients():
     scales = optimal_norm_scales(np.array([6.0, 2.0]), np.array([-3.0, 4.0]))
     np.testing.assert_array_equal(scales, [2.0, 0.5])
+
+
+def test_single_precision_does_not_hide_a_low_rank():
+    rng = np.random.default_rng(0)
+    features = (rng.normal(size=(5, 3)) @ rng.normal(size=(3, 8))).astype(np.float32)
+    with pytest.raises(ValueError, match="labels"):
+        minimum_norm_interpolator(features.astype(float).round(12), np.arange(5.0)[:, None])
+    found = minimum_norm_interpolator(rng.normal(size=(4, 8)).astype(np.float32), np.arange(4.0))
+    assert found.weights.dtype == np.float64

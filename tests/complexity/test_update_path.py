@@ -94,3 +94,14 @@ def test_traces_can_be_taken_at_some_updates_only():
         path(step, model)
     # Before updates 1 and 2 it is 1, before 3 and 4 it is 4, before 5 it is 9.
     assert path.complexity == pytest.approx(1 + 1 + 2 + 2 + 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-4, 300.0])
+def test_updates_of_half_precision_are_squared_in_double(size):
+    layer = nn.Linear(1, 1, bias=False).half()
+    nn.init.zeros_(layer.weight)
+    path = UpdatePath(layer, lambda model: 1.0)
+    with torch.no_grad():
+        layer.weight.add_(size)
+    path(1, layer)
+    assert path.length == pytest.approx(size, rel=1e-3)

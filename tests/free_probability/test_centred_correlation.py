@@ -6,6 +6,7 @@ from feature_alignment.free_probability.centred_correlation import (
     data_matrices,
     observed_correlation,
     predicted_correlation,
+    velocity_correlation,
 )
 from feature_alignment.free_probability.random_features import matrix_moments, sample_r
 from feature_alignment.free_probability.words import matrix_trace
@@ -56,3 +57,9 @@ def test_many_units_leave_the_data_alone():
 def test_labels_as_a_column_are_refused():
     with pytest.raises(ValueError, match=r"y: shape \(4, 1\)"):
         data_matrices(torch.ones(4, 3), torch.ones(4, 1))
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1,)])
+def test_residuals_are_one_for_each_sample(shape):
+    with pytest.raises(ValueError, match="y: of shape"):
+        velocity_correlation(torch.eye(4), torch.ones(shape), torch.eye(4))

@@ -172,3 +172,11 @@ def test_other_integers_at_the_end_are_refused():
     start = copy_parameters(Mixed())
     with pytest.raises(ValueError, match="'order' holds other integers"):
         average_tangent_features(Mixed(), start, start | {"order": torch.tensor([0, 1])}, X)
+
+
+def test_parameters_that_diverged_are_refused():
+    model = mlp(0)
+    start = copy_parameters(model)
+    end = {name: value * float("nan") for name, value in start.items()}
+    with pytest.raises(ValueError, match=r"end: .* not finite"):
+        adapted_kernel(model, start, end, torch.ones(3, 3, dtype=torch.float64), 5)

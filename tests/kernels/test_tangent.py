@@ -67,3 +67,9 @@ def test_an_alignment_needs_a_label_for_each_sample(shape):
     assert kernel.alignment(torch.arange(10) % 2) == kernel.alignment(torch.eye(2)[[0, 1] * 5])
     with pytest.raises(ValueError, match="for 10 samples and 2 outputs; give"):
         kernel.alignment(torch.zeros(shape))
+
+
+def test_a_kernel_between_two_sets_has_no_alignment():
+    kernel = tangent_kernel(mlp(), inputs(6), inputs(6, seed=1))
+    with pytest.raises(ValueError, match="between two sets of samples"):
+        kernel.alignment(torch.tensor([0, 1, 0, 1, 0, 1]))

@@ -47,5 +47,28 @@ def test_a_covariance_of_one_size_correlates_perfectly():
 
 
 def test_a_zero_matrix_has_no_correlation():
-    with pytest.raises(ValueError, match=r"zero matrix, or one of equal entries.* from step 1"):
+    with pytest.raises(ValueError, match=r"zero matrix, or one of equal entries"):
         feature_pair(torch.zeros(2, 3), torch.eye(2)).correlation()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_an_agop_of_rounding_has_no_correlation(seed):
+    # W in the null space of K: in exact arithmetic WᵀKW is zero.
+    generator = torch.Generator().manual_seed(seed)
+    v = torch.randn(2, 6, dtype=torch.float64, generator=generator)
+    w = torch.linalg.svd(v)[2][2:].T @ torch.randn(4, 7, dtype=torch.float64, generator=generator)
+    for weight in (w, w[:, :3]):
+        with pytest.raises(ValueError, match="not defined"):
+            feature_pair(weight, v.T @ v).correlation()
+
+
+@pytest.mark.parametrize("leak", [1e-1, 1e-3, 1e-5])
+def test_a_small_agop_keeps_its_digits(leak):
+    generator = torch.Generator().manual_seed(0)
+    v = torch.randn(2, 6, dtype=torch.float64, generator=generator)
+    null = torch.linalg.svd(v)[2]
+    w = null[2:].T @ torch.randn(4, 7, dtype=torch.float64, generator=generator)
+    w = w + leak * null[:2].T @ torch.randn(2, 7, dtype=torch.float64, generator=generator)
+    image = v @ w  # K = VᵀV, so tr(FG) = ‖VWWᵀ‖² and ‖G‖ = ‖WᵀVᵀVW‖
+    expected = (image @ w.T).norm() ** 2 / (image.T @ image).norm() / (w.T @ w).norm()
+    assert feature_pair(w, v.T @ v).correlation() == pytest.approx(float(expected), rel=1e-3)

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.layer_features.feature_covariance import (
+    features,
     layer_feature_matrices,
     preactivation_gradients,
 )
@@ -434,3 +435,12 @@ def test_tangents_change_alike_behind_checkpoints_and_kept_tables():
 def test_tangents_of_samples_that_take_other_paths_at_the_start_are_refused():
     with pytest.raises(ValueError, match="centre_tangents: at the initial parameters"):
         tangent_changes("routed")
+
+
+def test_a_dead_layer_leaves_the_others_in_the_table():
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    nn.init.constant_(model[0].bias, -100.0)
+    found = features(model, torch.ones(4, 2))
+    table = found.frame()
+    assert table["nfc"].isna().tolist() == [True, False]
+    assert "0: W 3 × 2, no correlation is defined" in repr(found)

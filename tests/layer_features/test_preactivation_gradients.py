@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -103,3 +105,10 @@ def tied():
 def test_unsupported_models_are_named(model, message):
     with pytest.raises(ValueError, match=message):
         preactivation_gradients(model, X)
+
+
+def test_a_sample_that_is_not_finite_is_noticed_wherever_it_is():
+    model, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), torch.ones(100, 4)
+    x[37] = math.nan
+    with pytest.raises(ValueError, match="not finite"):
+        preactivation_gradients(model, x)

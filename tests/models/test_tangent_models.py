@@ -105,3 +105,10 @@ def test_signals_of_the_beginning_serve_every_later_moment(mode):
     randomise(model)
     assert torch.equal(model.from_signals(signals), model(x))
     assert not torch.equal(model(x), network(x))
+
+
+def test_inputs_stay_where_a_relu_works_in_place():
+    network = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 2))
+    x = -torch.ones(3, 4)
+    TangentModel(network, "linearised")(x)
+    assert (x == -1).all()

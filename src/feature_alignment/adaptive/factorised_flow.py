@@ -43,8 +43,16 @@ def factorised_flow(
     Source: LeJeune & Alemohammad 2024, Model A (item 2), and released code; conservation is ours.
 
     Raises:
+        ValueError: if there are not N targets, or a value is not finite.
         RuntimeError: if the integration fails.
     """
+    if any(len(block) != len(targets) for block in features) or targets.ndim != 1:
+        raise ValueError(
+            f"targets: of shape {targets.shape} for features of {len(features[0])} samples; give "
+            "one for each."
+        )
+    if not all(np.isfinite(values).all() for values in (*features, targets)):
+        raise ValueError("features and targets: they must be finite.")
     shapes = [block.shape[1:] for block in features]
     sides = [side for k, d in shapes for side in ((d, d), (k, d), (k, k))]
     cuts = np.cumsum([rows * columns for rows, columns in sides])[:-1]

@@ -23,6 +23,8 @@ _MAX_STEPS = 50  # conjugate-gradient steps per alternation
 _ENOUGH = 0.02  # steps end when the last one gained less than this share of the alternation's gain
 _DAMPING = 1e-12  # added to the Gram matrix of the moves, of largest diagonal entry 1
 _TINY = 1e-300
+_INTERPOLATES = 1e-3
+"""The share of the targets that may be left of them; well-conditioned kernels leave rounding."""
 
 
 class Interpolation:
@@ -34,7 +36,8 @@ class Interpolation:
     precision is that of all results.
 
     Raises:
-        ValueError: if the tangent features of the samples are linearly dependent.
+        ValueError: if the tangent features of the samples are linearly dependent, as far as the
+            factor tells; of what it does not notice `check` does.
     """
 
     def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
@@ -72,6 +75,20 @@ class Interpolation:
         solved = torch.cholesky_solve(targets.reshape(-1, 1), self._factor).view(targets.shape)
         return self.layout.join(self._jacobian.transpose_times(solved))
 
+    def check(self, matrices: Matrices, targets: torch.Tensor) -> None:
+        """Make sure that coefficients interpolate, to `_INTERPOLATES` of the targets' norm.
+
+        Raises:
+            ValueError: if they do not, since the features are nearly dependent.
+        """
+        left = float((targets - self.times(matrices)).norm())
+        if not left <= _INTERPOLATES * float(targets.norm()):
+            raise ValueError(
+                f"x: the tangent features of the samples are linearly dependent in "
+                f"{targets.dtype}: of targets of norm {float(targets.norm()):.3g} {left:.3g} is left; "
+                "remove repeated or nearly equal samples, use float64, or a larger network."
+            )
+
     def within(self, matrices: Matrices) -> Matrices:
         """The part of B that leaves the outputs unchanged: (I − JᵀK₀⁻¹J) B."""
         return combine(matrices, -1.0, self.minimum_norm(self.times(matrices)))
@@ -105,8 +122,12 @@ def minimise_penalty(
 
     Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm, iteratively
     reweighted least squares from a transformation `start` (None for I), is this project's.
+
+    Raises:
+        ValueError: if the coefficients found do not interpolate, see `Interpolation.check`.
     """
     coefficients = interpolation.minimum_norm(targets)
+    interpolation.check(coefficients, targets)
     if start is not None:
         coefficients = _reweighted(interpolation, coefficients, start, 0.0)
         coefficients = interpolation.corrected(coefficients, targets)
@@ -130,6 +151,7 @@ def minimise_penalty(
         converged = best.penalty - adapted.penalty <= tolerance * best.penalty
         coefficients, best = found, adapted
         objectives.append(best.penalty)
+    interpolation.check(coefficients, targets)
     return Solution(coefficients, best, objectives, converged)
 
 

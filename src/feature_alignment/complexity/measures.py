@@ -12,6 +12,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.func import functional_call
+
+from feature_alignment.training.evaluation import evaluation_mode
 
 Matrices = Sequence[torch.Tensor]
 
@@ -72,12 +75,12 @@ def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
     Source: Bartlett et al. 2017, arXiv:1706.08498, eq. 1.2, with W_i⁰ as reference matrices.
 
     Raises:
-        ValueError: if a layer is zero.
+        ValueError: if a layer is zero, or the initial weights have other shapes.
     """
     norms = _nonzero_norms(weights)
     shares = [
-        (float((w - w0).norm(dim=1).sum()) / s) ** (2 / 3)
-        for w, w0, s in zip(weights, initial, norms, strict=True)
+        (float(change.norm(dim=1).sum()) / s) ** (2 / 3)
+        for change, s in zip(_changes(weights, initial), norms, strict=True)
     ]
     return math.prod(norms) * math.fsum(shares) ** 1.5
 
@@ -91,13 +94,12 @@ def pac_bayes_spectral(weights: Matrices, initial: Matrices) -> float:
     ‖W_i‖_F; the distance from the initial weights is the variant of arXiv:1805.12076, Table 1.
 
     Raises:
-        ValueError: if a layer is zero.
+        ValueError: if a layer is zero, or the initial weights have other shapes.
     """
     norms = _nonzero_norms(weights)
     width = max((len(w) for w in weights[:-1]), default=1)
-    distances = [
-        float((w - w0).norm()) / s for w, w0, s in zip(weights, initial, norms, strict=True)
-    ]
+    changes = _changes(weights, initial)
+    distances = [float(change.norm()) / s for change, s in zip(changes, norms, strict=True)]
     return math.sqrt(width) * math.prod(norms) * math.hypot(*distances)
 
 
@@ -108,7 +110,7 @@ def unit_capacity(weights: Matrices, initial: Matrices) -> float:
     Table 1, but for the term √h, which stands beside the margin; see `unit_capacity_bound`.
 
     Raises:
-        ValueError: if there are not two layers.
+        ValueError: if there are not two layers, or the initial weights have other shapes.
     """
     u, v, u0 = _two_layers(weights, initial)
     return float(v.norm()) * (float((u - u0).norm()) + _spectral(u0))
@@ -122,7 +124,8 @@ def unit_capacity_bound(
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 
     Raises:
-        ValueError: if there are not two layers, or the margin is not positive.
+        ValueError: if there are not two layers, the initial weights have other shapes, or the
+            margin is not positive.
     """
     u, v, u0 = _two_layers(weights, initial)
     if not margin > 0:
@@ -137,8 +140,11 @@ def distance_from_start(weights: Matrices, initial: Matrices) -> float:
     """Distance of the weights from their initial values, (Σ_i ‖W_i − W_i⁰‖_F²)^{1/2}.
 
     Source: Nagarajan and Kolter 2019, arXiv:1901.01672.
+
+    Raises:
+        ValueError: if the initial weights have other shapes.
     """
-    return math.hypot(*(float((w - w0).norm()) for w, w0 in zip(weights, initial, strict=True)))
+    return math.hypot(*(float(change.norm()) for change in _changes(weights, initial)))
 
 
 def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
@@ -172,22 +178,33 @@ def fisher_rao_norm(
 
     ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the change of f(x_i) as all
     parameters, biases included, are scaled up together. It vanishes as the labels are fitted.
-    `chunk_size` samples at a time bound the memory, and do not change the result.
+    `chunk_size` samples at a time bound the memory, and do not change the result. The model is
+    taken in evaluation mode; frozen parameters count, too.
 
     Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
+
+    Raises:
+        ValueError: if the labels are no class numbers of the samples.
     """
     chunks = zip(x.split(chunk_size), y.split(chunk_size), strict=True)
-    along = torch.cat([_scaling_gradients(model, *chunk) for chunk in chunks])
+    if len(x) != len(y) or not len(x):
+        raise ValueError(
+            f"y: {len(y)} labels for {len(x)} samples; give one for each, of one or more."
+        )
+    with evaluation_mode(model), torch.enable_grad():
+        along = torch.cat([_scaling_gradients(model, *chunk) for chunk in chunks])
     return math.sqrt(float(along.square().mean()))
 
 
 def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """⟨w, ∇_w ℓ_i⟩ of each sample, float64 (n,)."""
-    parameters = list(model.parameters())
-    f = model(x)  # (n, c)
+    values = {name: w.detach().requires_grad_() for name, w in model.named_parameters()}
+    parameters = list(values.values())
+    f = functional_call(model, values, (x,))  # (n, c)
+    y = _class_numbers(y, *f.shape)
     # Jᵀv is linear in v, and the gradient of ⟨w, Jᵀv⟩ by v is Jw.
     v = torch.zeros_like(f, requires_grad=True)
-    gradients = torch.autograd.grad(f, parameters, v, create_graph=True)
+    gradients = torch.autograd.grad(f, parameters, v, create_graph=True, materialize_grads=True)
     terms = ((g * w.detach()).sum() for g, w in zip(gradients, parameters, strict=True))
     along = sum(terms, torch.zeros(()).to(f))
     (scaled,) = torch.autograd.grad(along, v)  # (n, c)
@@ -201,11 +218,17 @@ def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> f
 
     Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
 
+    Raises:
+        ValueError: if the labels are no class numbers of the samples, or q is not from 0 to 1.
+
     Example:
         >>> margin_quantile(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), 0.0)
         2.0
     """
+    if not 0 <= q <= 1:
+        raise ValueError(f"q: {q}; a quantile is from 0 to 1.")
     f = outputs.detach().double()
+    y = _class_numbers(y, *f.shape)
     own = f.gather(1, y[:, None])[:, 0]  # (n,)
     others = f.scatter(1, y[:, None], -math.inf).max(1).values
     return float((own - others).quantile(q))
@@ -218,7 +241,28 @@ def _two_layers(
         raise ValueError(
             f"unit_capacity: the network has {len(weights)} layers; the measure is defined for 2."
         )
-    return weights[0], weights[1], initial[0]
+    _changes(weights, initial)
+    return weights[0].double(), weights[1].double(), initial[0].double()
+
+
+def _changes(weights: Matrices, initial: Matrices) -> list[torch.Tensor]:
+    """W_i − W_i⁰ of each layer, if their shapes fit: else a ValueError."""  # noqa: DOC501
+    shapes, others = ([tuple(w.shape) for w in matrices] for matrices in (weights, initial))
+    if shapes != others:
+        raise ValueError(f"initial: layers of shapes {others}, the weights are of {shapes}.")
+    return [w - w0 for w, w0 in zip(weights, initial, strict=True)]
+
+
+def _class_numbers(y: torch.Tensor, n: int, classes: int) -> torch.Tensor:
+    """Labels (n,) as class numbers from 0 to c − 1, c ≥ 2: else a ValueError."""  # noqa: DOC501
+    numbers = y.long()
+    fits = y.shape == (n,) and n > 0 and classes > 1 and bool((numbers == y).all())
+    if not fits or numbers.min() < 0 or numbers.max() >= classes:
+        raise ValueError(
+            f"y: labels of shape {tuple(y.shape)} for {n} samples and {classes} outputs; give a "
+            "class number from 0 on for each sample, of two outputs or more."
+        )
+    return numbers
 
 
 def _nonzero_norms(weights: Matrices) -> list[float]:

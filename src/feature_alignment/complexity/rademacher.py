@@ -105,8 +105,12 @@ def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNor
     Source: Baratin et al. 2021, eq. 81.
 
     Raises:
-        ValueError: if the rank is below n within float64, so that not all labels can be fitted.
+        ValueError: if the rank is below n within float64, so that not all labels can be fitted, or
+            there are not n labels (n,).
     """
+    features, y = np.asarray(features, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if y.shape != (len(features),):
+        raise ValueError(f"y: labels of shape {y.shape} for {len(features)} samples; give (n,).")
     left, singular_values, right = np.linalg.svd(features, full_matrices=False)
     rounding = singular_values[0] * max(features.shape) * np.finfo(np.float64).eps
     rank = int(np.count_nonzero(singular_values > rounding))

@@ -50,7 +50,7 @@ class UpdatePath:
         """Add the update that has just been made."""
         current = _copy(model)
         pairs = zip(current, self._parameters, strict=True)
-        squares = [(new - old).square().sum(dtype=torch.float64) for new, old in pairs]
+        squares = [(new.double() - old.double()).square().sum() for new, old in pairs]
         length = math.sqrt(float(torch.stack(squares).sum()))
         self.length += length
         self.complexity += length * self._features

@@ -64,11 +64,16 @@ def velocity_correlation(
 
     Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
 
+    Raises:
+        ValueError: if there are not n residuals (n,), or a matrix is zero.
+
     Example:
         >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
         >>> round(velocity_correlation(torch.eye(2), torch.ones(2), projection), 6)
         1.0
     """
+    if y.shape != x.shape[:1]:
+        raise ValueError(f"y: of shape {tuple(y.shape)} for {len(x)} samples; give (n,).")
     weighted = y[:, None] * x  # YX, (n, d)
     image = kernel @ weighted
     # In the second case 𝒦² need not be formed.

@@ -86,7 +86,8 @@ def label_alignment(
 ) -> float:
     """Alignment of a kernel with the labels, CKA(K, YYᵀ), without forming YYᵀ.
 
-    K is symmetric, (n·c, n·c); labels are (n, c), one-hot for classes, or class numbers (n,).
+    K is symmetric, (n·c, n·c); labels are (n, c), one-hot for classes, or class numbers (n,). Those
+    of a single output, c = 1, are taken as they are, as of regression or ±1 for two classes.
 
     Source: Baratin et al. 2021, eq. 7 and Section 3.3; the forms: `LabelAlignmentForm`.
 

@@ -45,13 +45,17 @@ def average_tangent_features(
     Source: LeJeune & Alemohammad 2024, Section 2.1 and Appendix B.1 (50 points).
 
     Raises:
-        ValueError: if there are fewer than two points, or the model is not supported.
+        ValueError: if there are fewer than two points, the end is not finite, or the model is not
+            supported.
     """
     if points < 2:
         raise ValueError(f"points: {points}; the path's two ends need at least 2.")
     plan = plan_capture(model, x, start, output=output, only=only)
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
     first, last = (evaluation_point(model, values) for values in (start, end))
+    for name, value in last.items():
+        if not torch.isfinite(value).all():
+            raise ValueError(f"end: {name!r} holds values that are not finite.")
     moving = {name for name, value in first.items() if value.is_floating_point()}
     for name in first.keys() - moving:
         if not torch.equal(first[name], last[name]):

@@ -43,7 +43,7 @@ def eigenfunctions(
     """
     gram = symmetric_gram(kernel, 1e-4)
     size = len(gram)
-    if size % outputs:
+    if outputs < 1 or size % outputs:
         raise ValueError(f"kernel of {size} rows with {outputs} outputs; it must be (n·c, n·c).")
     number = size if number is None else number
     if not 1 <= number <= size:

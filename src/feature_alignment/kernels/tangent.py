@@ -107,6 +107,10 @@ class TangentKernel:
         Raises:
             ValueError: if it is a kernel between two different sets of samples.
         """
+        return centre_kernel(self._of_one_set(), self.outputs)
+
+    def _of_one_set(self) -> torch.Tensor:
+        """The total in float64, if it is symmetric to rounding: else a ValueError."""  # noqa: DOC501
         total = self.total.double()
         rounding = 1e-6 * float(total.abs().max())
         if total.shape[0] != total.shape[1] or not torch.allclose(total, total.T, atol=rounding):
@@ -114,7 +118,7 @@ class TangentKernel:
                 "a kernel between two sets of samples has no centring, spectrum or alignment; "
                 "take that of one set."
             )
-        return centre_kernel(total, self.outputs)
+        return total
 
     def spectrum(self, *, centred: bool = True) -> np.ndarray:
         """Eigenvalues λ_1 ≥ … ≥ 0, (n·c,) in float64, of the centred kernel or of the raw one.
@@ -149,15 +153,17 @@ class TangentKernel:
         """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`.
 
         Raises:
-            ValueError: if there are not as many labels as samples, or as many columns as outputs.
+            ValueError: if there are not as many labels as samples, or as many columns as outputs;
+                or if it is a kernel between two different sets of samples.
         """
-        shape, n = np.shape(y), len(self.total) // self.outputs
+        total = self._of_one_set()
+        shape, n = np.shape(y), len(total) // self.outputs
         if shape[:1] != (n,) or shape[1:] not in ((), (self.outputs,)):
             raise ValueError(
                 f"y: labels of shape {shape} for {n} samples and {self.outputs} outputs; give (n,) "
                 "or (n, c)."
             )
-        return label_alignment(self.total, y, form)
+        return label_alignment(total, y, form)
 
     def by_block(self, depth: int = 1) -> "TangentKernel":
         """Layers summed that share the first `depth` parts of their names.

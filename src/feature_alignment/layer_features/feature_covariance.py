@@ -109,20 +109,23 @@ class FeatureMatrices:
         # In float64, since squares of small changes would underflow in float32.
         weight = self.weight_matrix.double()
         uncentred = feature_pair(weight, self.covariance)
-        values = {"nfc": uncentred.correlation()}
+        values: dict[str, float] = {}
 
         def add(name: str, pair: FeaturePair, subtract_mean: bool = False) -> None:
-            with suppress(ValueError):  # a 1 × 1 matrix less its mean, or a change of dead units
+            with suppress(ValueError):  # a 1 × 1 matrix less its mean, or one of dead units
                 values[name] = pair.correlation(subtract_mean)
 
+        add("nfc", uncentred)
         add("nfc_mean_subtracted", uncentred, True)
         if self.initial_weight is None:
             return values
         initial = self.initial_weight.double()
         change = weight - initial
         centred = feature_pair(change, self.covariance)
-        values["centred_uncentred_ratio"] = centred.inner / uncentred.inner
-        values["weight_change"] = float(change.norm() / weight.norm())
+        if uncentred.inner > 0:
+            values["centred_uncentred_ratio"] = centred.inner / uncentred.inner
+        if weight.any():
+            values["weight_change"] = float(change.norm() / weight.norm())
         add("centred_nfc", centred)
         add("centred_nfc_mean_subtracted", centred, True)
         if self.tangent_change is not None and self.tangent_change.any():
@@ -237,15 +240,15 @@ class Features(dict[str, FeatureMatrices]):
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("layer")
 
     def __repr__(self) -> str:
-        lines = [
-            f"{name}: W {layer.weight_matrix.shape[0]} × {layer.weight_matrix.shape[1]}, "
-            + ", ".join(
+        lines = []
+        for name, layer in self.items():
+            told = [
                 f"{metric} {value:.3g}"
                 for metric, value in layer.correlations().items()
                 if not metric.endswith("_mean_subtracted")
-            )
-            for name, layer in self.items()
-        ]
+            ]
+            k, d = layer.weight_matrix.shape
+            lines.append(f"{name}: W {k} × {d}, {', '.join(told) or 'no correlation is defined'}")
         return "\n".join([f"Features of {len(self)} layer{'s' * (len(self) > 1)}", *lines])
 
 
@@ -294,6 +297,8 @@ def preactivation_gradients(
     function, *_ = checked_outputs(ModelFunction(model), values, _some(samples))
     with recorded(function, values, samples, owners) as recording:
         f, (uses, problems) = recording.f, layers_of(recording, owners)
+        if not torch.isfinite(f).all():
+            raise ValueError("the outputs of some samples are not finite; nor are their gradients.")
         deltas: dict[str, list[torch.Tensor]] = {name: [] for name in uses}
         numbers = [use.number for use in uses.values()]
         for found in backpropagate(recording, numbers, one_hot_cotangents(f)):

@@ -6,8 +6,13 @@ from math import sqrt
 import numpy as np
 import torch
 
-ROUNDING = 1e-14
-"""What is left of a squared norm once the mean is subtracted is below it by rounding alone."""
+ROUNDING = 1e-12
+"""What is left of a squared norm once the mean is subtracted is below it by rounding, or rounded to
+four digits."""
+_FEW = 1e-10
+"""A squared norm of so little of what it could be has lost digits, unless taken with care."""
+_NONE = 1e-13
+"""A norm of so little of what it could be is rounding alone."""
 
 
 def preactivation_tangent_kernel(gradients: torch.Tensor) -> torch.Tensor:
@@ -73,7 +78,8 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
     Source: Beaglehole et al. 2024, Section 2.1 (NFC).
 
     Raises:
-        ValueError: if the shapes differ, or a matrix is zero (after its mean is subtracted).
+        ValueError: if the shapes differ, or a matrix is zero (after its mean is subtracted) or not
+            finite.
     """
     if a.shape != b.shape:
         raise ValueError(
@@ -88,7 +94,7 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
 class FeaturePair:
     """What it takes to compare F = WᵀW with G = WᵀKW, which are (d, d)."""
 
-    inner: float  # tr(FG)
+    inner: float  # tr(FG); where F or G is zero to rounding, both norms are 0
     norms: tuple[float, float]  # ‖F‖ and ‖G‖ in the Frobenius norm
     means: tuple[float, float]  # the means of their entries
     entries: int  # d²
@@ -109,8 +115,8 @@ class FeaturePair:
             ]
         if any(s <= ROUNDING * w for s, w in zip(squares, whole, strict=True)):
             raise ValueError(
-                "the correlation with a zero matrix, or one of equal entries, is not defined; "
-                "changes of weights are zero before training, so measure them from step 1."
+                "the correlation with a zero matrix, or one of equal entries, is not defined: "
+                "weights, or their change, are zero, or no gradient reaches the layer."
             )
         return inner / sqrt(squares[0] * squares[1])
 
@@ -134,6 +140,14 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
         product = covariance @ gram
         inner = (gram * product).sum()
         squares = (gram**2).sum(), (product * product.T).sum()
+    largest = weight.square().sum() ** 2, weight.square().sum() ** 2 * covariance.square().sum()
+    if not (squares[1] > _FEW * largest[1] and inner > 0):
+        # As products with K's root, sums of squares, of which none cancels another.
+        values, vectors = torch.linalg.eigh(covariance)
+        image = (values.clamp(min=0).sqrt() * vectors).T @ weight  # K^{1/2} W, up to a rotation
+        inner, squares = (image @ weight.T).square().sum(), (squares[0], _gram_square(image))
+        if squares[1] <= _NONE**2 * largest[1]:
+            inner, squares = torch.zeros(()), (torch.zeros(()), torch.zeros(()))
     total = weight.sum(1)  # W1, (k,)
     sums = total @ total, total @ covariance @ total
     return FeaturePair(
@@ -142,6 +156,12 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
         means=(float(sums[0]) / d**2, float(sums[1]) / d**2),
         entries=d**2,
     )
+
+
+def _gram_square(matrix: torch.Tensor) -> torch.Tensor:
+    """‖AᵀA‖² of A (k, d)."""
+    gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    return gram.square().sum()
 
 
 def spectrum_preserving_rotation(
@@ -160,6 +180,8 @@ def spectrum_preserving_rotation(
 
 def _unit(entries: torch.Tensor, subtract_mean: bool) -> torch.Tensor:
     largest = entries.abs().max()
+    if not torch.isfinite(largest):
+        raise ValueError("a matrix holds values that are not finite; it has no cosine.")
     if largest == 0:
         raise ValueError(
             "the cosine of a zero matrix is not defined; weight changes are zero before training, "

@@ -57,7 +57,7 @@ class TangentModel(nn.Module):
         Returns:
             Each layer's input, each ReLU's derivative (n, ...), and last the network's outputs.
         """
-        a, kept = x, []
+        a, kept = x.clone(), []  # a ReLU may work in place
         for layer in self.network:
             before, a = a, layer(a)
             if isinstance(layer, nn.Linear | nn.Conv2d):

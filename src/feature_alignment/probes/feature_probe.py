@@ -103,6 +103,11 @@ class FeatureProbe:
                     "use a smaller learning rate."
                 )
             values = layer.correlations()
+            if "nfc" not in values:
+                raise TrainingDivergedError(
+                    f"the weights of {name} are zero after step {step}, or no gradient reaches "
+                    "what they lead to; use a smaller learning rate."
+                )
             if position == 0:
                 values |= self._compare(layer)
                 if step in self._keep_at:
