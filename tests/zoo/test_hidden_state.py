@@ -4,7 +4,7 @@ What is aliased, set, calibrated, gated, drawn, or kept in containers: right or 
 """
 
 import random
-from collections import deque
+from collections import OrderedDict, deque
 
 import numpy as np
 import pytest
@@ -427,3 +427,187 @@ def test_a_budget_may_be_any_number_of_bytes():
         tangent_kernel(model, x, memory_budget=1e9).total, tangent_kernel(model, x).total
     )
     assert tangent_trace(model, x, 1e9) == tangent_trace(model, x)
+
+
+class Frozen(OrderedDict):
+    """A configuration that can only be read, as those of diffusers."""
+
+    def __init__(self, **entries):
+        super().__init__(**entries)
+        self.done = True
+
+    def __setitem__(self, key, value):
+        if hasattr(self, "done"):
+            raise TypeError("cannot be changed")
+        super().__setitem__(key, value)
+
+    def update(self, *_, **__):
+        raise TypeError("cannot be changed")
+
+    pop = clear = update
+
+
+class Immutable(list):
+    """As torch.fx's."""
+
+    def __setitem__(self, *_):
+        raise TypeError("cannot be changed")
+
+    clear = extend = __setitem__
+
+
+def read_only(values):
+    values.flags.writeable = False
+    return values
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda: Frozen(a=1, b=[2], c=torch.ones(2)),
+        lambda: Immutable([1, torch.ones(2)]),
+        lambda: read_only(np.ones(3)),
+        lambda: np.broadcast_to(np.ones(1), (4,)),
+        lambda: OrderedDict(z=1, a=torch.ones(2)),
+    ],
+)
+def test_containers_that_cannot_be_changed_stay_and_so_do_the_parameters(held):
+    model, x = Model(lambda m, x: m.f(x)), inputs()
+    model.held, weight = held(), model.f.weight
+    before, content = model.held, repr(model.held)
+    assert_right(model, x)
+    assert model.f.weight is weight
+    assert model.held is before
+    assert repr(model.held) == content
+
+
+def test_parameters_spread_over_devices_are_refused_before_anything_is_run():
+    model = Model(lambda m, x: m.f(x))
+    model.f.weight.device_mesh = object()  # as a DTensor has it
+    with pytest.raises(ValueError, match=r"'f.weight' is spread over devices"):
+        tangent_kernel(model, inputs())
+
+
+def anchored(m, x):
+    if m.start is None:
+        m.start = m.f.weight.detach().norm()
+    return torch.tanh(m.f(x) / m.start)
+
+
+class Mine(nn.Parameter):
+    """A type of parameter that somebody's model asks for."""
+
+
+def asks_for_the_type(m, x):
+    return m.f(x) * (2 if isinstance(m.f.weight, Mine) else 1)
+
+
+def counts_plain_parameters(m, x):
+    return m.f(x) * sum(p.sum() for p in m.parameters() if type(p) is nn.Parameter)
+
+
+def test_what_a_model_keeps_of_its_start_is_not_computed_anew():
+    model, x = Model(anchored, start=None), inputs()
+    model(x)
+    with torch.no_grad():
+        model.f.weight.mul_(3)
+    for measure in (tangent_kernel, tangent_trace, Jacobian, layer_feature_matrices):
+        with pytest.raises(ValueError, match=r"other outputs .* since modules keep 'start'"):
+            measure(model, x)
+    assert model.start is not None
+
+
+def test_models_that_see_what_takes_the_place_of_parameters_are_refused():
+    for function in (asks_for_the_type, counts_plain_parameters):
+        model = Model(function)
+        if function is asks_for_the_type:
+            model.f.weight = Mine(model.f.weight.detach())
+        with pytest.raises(ValueError, match="the model gives other outputs"):
+            tangent_kernel(model, inputs())
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_linear_systems_of_as_many_outputs_as_samples_are_right(n):
+    solve = nn.Parameter(2 * torch.eye(6))
+    model = Model(lambda m, x: torch.linalg.solve(m.a, x[:, :, None])[:, :2, 0], a=solve)
+    assert_right(model, inputs(n))
+
+
+class Recomputing(torch.autograd.Function):
+    """As reversible networks do: the backward pass runs one of its own."""
+
+    @staticmethod
+    def forward(context, x, module):
+        context.module = module
+        context.save_for_backward(x)
+        with torch.no_grad():
+            return module(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        (x,) = context.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            torch.autograd.backward(context.module(x), gradient)
+        return x.grad, None
+
+
+def test_parameters_that_a_backward_pass_of_the_models_own_reaches_are_refused():
+    model = Model(lambda m, x: Recomputing.apply(m.f(x), m.g), g=nn.Linear(3, 1))
+    for measure in (tangent_kernel, tangent_trace, Jacobian):
+        with pytest.raises(ValueError, match="a backward pass of its own"):
+            measure(model, inputs())
+
+
+class Step(nn.Module):
+    """A learned step size whose gradient is divided by the root of the batch's entries (LSQ)."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x):
+        factor = (x.numel() * 7) ** -0.5
+        step = (self.size - self.size * factor).detach() + self.size * factor
+        y = (x / step).clamp(-8, 7)
+        return ((y.round() - y).detach() + y) * step
+
+
+def test_gradients_scaled_by_the_batch_are_refused():
+    model = Model(lambda m, x: m.g(m.step(torch.tanh(m.f(x)))), step=Step(), g=nn.Linear(3, 1))
+    for n in (1, 2, 5):
+        with pytest.raises(ValueError, match=r"'step.size' .* how many samples are in the batch"):
+            tangent_kernel(model, inputs(n))
+
+
+def clamps(m, x):
+    with torch.no_grad():
+        m.g.weight.clamp_(-10, 10)
+    return m.g(torch.tanh(m.f(x)))
+
+
+def test_a_parameter_that_is_written_to_with_what_it_is_has_products():
+    model, x = Model(clamps, g=nn.Linear(3, 2)), inputs()
+    assert_right(model, x)
+    found = Jacobian(model, x).transpose_times(torch.ones(4, 2, dtype=torch.float64))
+    torch.testing.assert_close(found["g.bias"], torch.full((2,), 4.0, dtype=torch.float64))
+    assert set(layer_feature_matrices(model, x)) == {"f", "g"}
+
+
+def test_a_product_in_single_precision_within_is_rounding_not_dependence():
+    single = nn.Parameter(torch.randn(64, 64))
+    model = Model(
+        lambda m, x: m.g((torch.tanh(m.f(x)).float() @ m.w.float()).double()),
+        c=64,
+        g=nn.Linear(64, 2),
+        w=single,
+    )
+    x = inputs(7)
+    features = plain_features(model, x)
+    found = tangent_kernel(model, x).total
+    assert (found - features @ features.T).norm() < 1e-5 * found.norm()
+
+
+def test_lazy_modules_are_told_as_such():
+    with pytest.raises(ValueError, match="has no shape yet; run the model once"):
+        tangent_kernel(nn.LazyLinear(2), torch.ones(2, 3))

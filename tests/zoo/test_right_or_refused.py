@@ -227,7 +227,7 @@ KEPT = ["a dictionary", "a list", "a tuple", "an attribute", "an attribute made 
 
 @pytest.mark.parametrize("before", ["nothing", "no gradients", "gradients", "other parameters"])
 @pytest.mark.parametrize("way", KEPT)
-def test_a_table_kept_from_an_earlier_call_is_made_anew(way, before):
+def test_a_table_kept_from_an_earlier_call_is_made_anew_or_refused(way, before):
     make, x = made(lambda: layer(Cached(way)), sequences)  # where it has been called
     model = make()
     stale = dict(vars(model.layer))
@@ -240,8 +240,13 @@ def test_a_table_kept_from_an_earlier_call_is_made_anew(way, before):
         with torch.set_grad_enabled(before == "gradients"):
             model(x)
     state = fingerprint(model)
-    assert right_or_refused(expected, (), model, x)
-    assert_by_products(expected, model, x)
+    if before == "other parameters":  # it may as well be meant to stay what it was at the start
+        for measure in (tangent_kernel, Jacobian, layer_feature_matrices):
+            with pytest.raises(ValueError, match=r"since modules keep .* of earlier calls"):
+                measure(model, x)
+    else:
+        assert right_or_refused(expected, (), model, x)
+        assert_by_products(expected, model, x)
     assert_unchanged(state, model)
 
 

@@ -84,8 +84,9 @@ class Interpolation:
         left = float((targets - self.times(matrices)).norm())
         if not left <= _INTERPOLATES * float(targets.norm()):
             raise ValueError(
-                f"x: the tangent features of the samples are linearly dependent in "
-                f"{targets.dtype}: of targets of norm {float(targets.norm()):.3g} {left:.3g} is left; "
+                "x: the tangent features of the samples are linearly dependent in "
+                f"{targets.dtype}: of targets of norm {float(targets.norm()):.3g}, {left:.3g} is "
+                "left; "
                 "remove repeated or nearly equal samples, use float64, or a larger network."
             )
 

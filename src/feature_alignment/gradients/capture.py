@@ -46,6 +46,9 @@ def recorded(
     """Run the model forward at `values`, all parameters by name; backward passes belong in here.
 
     `names` are the parameters to differentiate by, whether or not they require a gradient.
+
+    Raises:
+        ValueError: if a gradient reaches a parameter by a backward pass of the model's own.
     """
     with torch.inference_mode(False), torch.no_grad():
         values = function.spared(values)
@@ -68,6 +71,13 @@ def recorded(
                 graph = Graph(f, leaves)
             _refuse_hidden_references(graph, originals)
             yield Recording(f, leaves, values, graph, copies)
+            for name, leaf in leaves.items():
+                if leaf.grad is not None:
+                    raise ValueError(
+                        f"the model's backward pass adds to the gradient of {name!r} by a backward "
+                        "pass of its own, where it cannot be followed; return gradients from the "
+                        "Function, or use torch.utils.checkpoint with use_reentrant=False."
+                    )
 
 
 def _run(run: Callable[..., torch.Tensor], samples: Samples) -> tuple[torch.Tensor, int]:

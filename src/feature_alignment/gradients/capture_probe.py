@@ -40,6 +40,8 @@ from feature_alignment.gradients.samples import Samples
 
 _ROUNDINGS = 1000  # rounding errors of a sum, in units of its terms' last place
 
+_OF_BATCHES = 1e-2  # how far, relatively, a sample's gradient may be off in another batch
+
 _FEW, _MORE = 2, 3
 
 
@@ -88,7 +90,7 @@ class Trial:
     """What a trial on few samples shows."""
 
     function: ModelFunction  # as it must be run
-    signature: object  # of the graph
+    signature: tuple[Sequence[str], object]  # names of operations, and the graph's other facts
     plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
     parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
     numbers: Mapping[int, tuple[int, int, int]]  # per sample: inputs, output, one signal
@@ -126,9 +128,11 @@ def try_rules(
             recorded(function, values, samples[few], names) as recording,
         ):
             signature, shapes = recording.graph.signature, recording.graph.shapes()
+            among_few = _of_first_sample(recording)
     except RuntimeError:  # a model with torch.func inside, which forbids to look at what is saved
         with recorded(function, values, samples[few], names) as recording:
             signature, shapes = recording.graph.signature, recording.graph.shapes()
+            among_few = _of_first_sample(recording)
         sizes = (shape.numel() for outputs in shapes for shape in outputs)
         saved = {0: sum(sizes) * recording.f.element_size()}
     with recorded(function, values, samples[more], names) as recording:
@@ -140,8 +144,9 @@ def try_rules(
                 "the model's outputs differ between two runs on the same samples, so they are not "
                 "a function of the parameters; call model.eval() first."
             )
-        drawn = torch.randn(f.shape[1], generator=torch_stream(0, "tangent_kernel/probe")).to(f)
+        drawn = _drawn(f)
         found = _Border(recording, [row.outer(drawn) for row in torch.eye(_MORE).to(f)])
+        _refuse_gradients_of_batches(among_few, found.expected)
         if graph.signature == signature:
             found.search(shapes)
         else:
@@ -160,6 +165,34 @@ def try_rules(
             cotangent=drawn[None],
             unused=unused,
         )
+
+
+def _drawn(f: torch.Tensor) -> torch.Tensor:
+    """A cotangent of one sample, (c,)."""
+    return torch.randn(f.shape[1], generator=torch_stream(0, "tangent_kernel/probe")).to(f)
+
+
+def _of_first_sample(recording: Recording) -> dict[str, torch.Tensor]:
+    """The first sample's gradients, for the cotangent of the trial."""
+    cotangent = torch.zeros_like(recording.f)
+    cotangent[0] = _drawn(recording.f)
+    return leaf_gradients(recording.f, recording.leaves, cotangent)
+
+
+def _refuse_gradients_of_batches(few: Parameters, more: Parameters) -> None:
+    """Refuse gradients of a sample that are others among two samples than among three.
+
+    Raises:
+        ValueError: if a parameter's are, by more than a hundredth.
+    """
+    largest = max(float(gradient.abs().max()) for gradient in more.values())
+    for name, gradient in more.items():
+        noise = _ROUNDINGS * torch.finfo(gradient.dtype).eps * largest
+        if not close(few[name], gradient, _OF_BATCHES, noise):
+            raise ValueError(
+                f"gradients by parameter {name!r} of one sample depend on how many samples are in "
+                "the batch; look for a hook or a Function that scales them by its size."
+            )
 
 
 def gradients_by_parameter(

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, OutputsShapeError, Parameters
 from feature_alignment.gradients.samples import Samples
 
@@ -44,6 +45,12 @@ def refuse_dependent_samples(model: nn.Module) -> None:
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"model: a {type(model).__name__}; give a torch.nn.Module.")
+    for name, parameter in model.named_parameters():
+        if hasattr(parameter, "device_mesh"):
+            raise ValueError(
+                f"parameter {name!r} is spread over devices ({type(parameter.data).__name__}); "
+                "give the model as it is before it is distributed."
+            )
     for name, module in model.named_modules():
         label = _label(name, module)
         if module.training and isinstance(module, _BatchNorm | _DropoutNd):
@@ -115,6 +122,7 @@ def _checked_outputs(
             relative = _OF_OUTPUTS * rounding(batch, *values.values())
             tolerance = relative * float(batch.abs().max())
             changed = [n for n, value in values.items() if not torch.equal(copies[n], value)]
+            touched = [n for n, copy in copies.items() if copy._version > 0]
             companies = _companies(len(samples))
             suspects = [
                 some for some in companies if _off(f, samples, some, batch).max() > tolerance
@@ -132,7 +140,43 @@ def _checked_outputs(
                 wrong = _off(f, samples, some, batch) > tolerance
             if wrong.any():
                 raise ValueError(_DEPENDENT.format(some[int(wrong.nonzero()[0])]))
-    return replace(function, changed=function.changed.union(changed)), batch, tolerance
+    if not (touched or changed):
+        _refuse_other_outputs(function, values, samples, batch, tolerance)
+    seen = {"changed": function.changed.union(changed), "touched": function.touched.union(touched)}
+    return replace(function, **seen), batch, tolerance
+
+
+def _refuse_other_outputs(
+    function: ModelFunction,
+    values: Parameters,
+    samples: Samples,
+    batch: torch.Tensor,
+    tolerance: float,
+) -> None:
+    """Refuse models that give others themselves, called as they are, where the values are theirs.
+
+    Raises:
+        ValueError: if they do.
+    """
+    own = dict(function.model.named_parameters())
+    for name, value in values.items():
+        if own[name].data_ptr() != value.data_ptr() and not torch.equal(own[name], value):
+            return
+    some = [0, len(samples) - 1]
+    before = _random_state(samples)
+    try:
+        found = function.own_outputs(samples[some])
+    finally:
+        _set_random_state(before, samples)
+    if found.shape == batch[some].shape and (found - batch[some]).abs().max() <= tolerance:
+        return
+    kept = ", ".join(map(repr, function.without))
+    raise ValueError(
+        "the model gives other outputs than a function of its parameters and of each sample does"
+        + (f", since modules keep {kept} of earlier calls" if kept else "")
+        + "; compute such values in forward(), or register what is to stay as buffers, and let "
+        "forward() not ask of what type a parameter is."
+    )
 
 
 def _repeatable_outputs(
@@ -205,7 +249,11 @@ def _widened(
                 "the model's outputs differ between calls on the same samples, by chance or by a "
                 "state that calls change; call model.eval(), or take that out of forward()."
             )
-    relative = _OF_OUTPUTS * rounding(batch, *copied().values())
+    copies = {n: v.requires_grad_(v.is_floating_point()) for n, v in copied().items()}
+    with function.installed(copies, False) as f:  # of which a part may be less precise
+        within = Graph(f(samples[[0, 0]]), copies).dtypes()
+    relative = _OF_OUTPUTS * rounding(batch, *copies.values(), within=within)
+    tolerance = max(tolerance, relative * float(batch.abs().max()))
     changes = (_change(function, copied(), samples, batch, relative, seed) for seed in range(2))
     return max(tolerance, min(changes))
 

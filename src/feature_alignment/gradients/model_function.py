@@ -3,7 +3,7 @@
 import operator
 import sys
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -51,6 +51,7 @@ class ModelFunction:
     output: OutputChoice | None = None  # see `OutputChoice`; None where the model returns a tensor
     flat: bool = True  # False for outputs in the shape that the model gives them
     changed: frozenset[str] = frozenset()  # parameters that the forward pass changes in place
+    touched: frozenset[str] = frozenset()  # and those that it writes to, if what they are already
     without: Mapping[str, _Way] = field(default_factory=dict)  # attributes that it computes anew
 
     @contextmanager
@@ -72,7 +73,10 @@ class ModelFunction:
             stack.enter_context(_put_back(modules))
             _INSTALLED.append(same)
             stack.callback(_INSTALLED.pop)
-            others = _Others(dict(self.model.named_parameters()), values)
+            own = dict(self.model.named_parameters())
+            # Its own parameters themselves stay as they are, down to their types and attributes.
+            theirs = all(values[name] is parameter for name, parameter in own.items())
+            others = _Others({} if theirs else own, values)
             for module in modules:
                 for key, parameter in module._parameters.items():
                     module._parameters[key] = others.of(parameter)
@@ -93,9 +97,17 @@ class ModelFunction:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield self._run
 
+    def own_outputs(self, samples: Samples) -> torch.Tensor:
+        """What the model gives by itself, with its own parameters and all that it has kept."""
+        with torch.inference_mode(False), torch.enable_grad():
+            plain = replace(self, without={})
+            with plain.installed(dict(self.model.named_parameters()), False) as run:
+                return run(samples).detach()
+
     def spared(self, values: Parameters) -> dict[str, torch.Tensor]:
         """The values, copied where the forward pass would change them in place."""
-        return {n: value.clone() if n in self.changed else value for n, value in values.items()}
+        kept = self.changed | self.touched
+        return {n: value.clone() if n in kept else value for n, value in values.items()}
 
     def recomputing(self, values: Parameters, samples: Samples) -> "ModelFunction":
         """The function without what modules keep of earlier calls and compute anew, such as caches.
@@ -216,8 +228,10 @@ class _Others:
             return value if all(map(operator.is_, value, others)) else others
         if isinstance(value, dict | list) and id(value) not in self._seen:
             self._seen.add(id(value))
-            for at in value if isinstance(value, dict) else range(len(value)):
-                value[at] = self.of(value[at])
+            base = _base(value)
+            for at in list(value) if isinstance(value, dict) else range(len(value)):
+                if (other := self.of(value[at])) is not value[at]:
+                    base.__setitem__(value, at, other)
         return value
 
 
@@ -358,11 +372,7 @@ def _put_back(modules: Sequence[nn.Module]) -> Iterator[None]:
             module.__dict__.clear()
             module.__dict__.update(attributes)
         for value, before in contents:
-            if isinstance(value, np.ndarray):
-                value[...] = before
-            else:
-                value.clear()
-                value.update(before) if isinstance(value, dict | set) else value.extend(before)
+            _refill(value, before)
 
 
 def _contents(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[Any, Any]]:
@@ -370,11 +380,42 @@ def _contents(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[Any, Any]
     for value in values:
         if isinstance(value, dict | list | set | deque | tuple) and id(value) not in seen:
             seen.add(id(value))
+            content = list(value.items()) if isinstance(value, dict) else list(value)
             if not isinstance(value, tuple):
-                yield value, value.copy()
-            yield from _contents(value.values() if isinstance(value, dict) else value, seen)
-        elif isinstance(value, np.ndarray):
+                yield value, content
+            held = [entry for _, entry in content] if isinstance(value, dict) else content
+            yield from _contents(held, seen)
+        elif isinstance(value, np.ndarray) and value.flags.writeable:
             yield value, value.copy()
+
+
+def _refill(value: Any, before: Any) -> None:
+    """Give a container or array what it held, if it holds something else.
+
+    By what its base does, since containers of one's own may forbid to be changed.
+    """
+    if isinstance(value, np.ndarray):
+        if value.tobytes() != before.tobytes():
+            value[...] = before
+        return
+    now = [*value.items()] if isinstance(value, dict) else [(0, entry) for entry in value]
+    then = before if isinstance(value, dict) else [(0, entry) for entry in before]
+    same = (a[0] is b[0] and a[1] is b[1] for a, b in zip(now, then, strict=False))
+    if len(now) == len(then) and all(same):
+        return
+    base = _base(value)
+    base.clear(value)
+    if isinstance(value, dict):
+        for key, entry in before:
+            base.__setitem__(value, key, entry)
+    else:
+        (base.update if base is set else base.extend)(value, before)
+
+
+def _base(value: Any) -> Any:
+    """Python's own kind of container that a container is of."""
+    kinds = (OrderedDict, dict, list, set, deque)
+    return next(kind for kind in kinds if isinstance(value, kind))
 
 
 @contextmanager
