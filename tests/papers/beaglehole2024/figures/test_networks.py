@@ -120,10 +120,10 @@ def test_what_an_average_lacks_is_named_for_the_verdicts(runs):
 @pytest.mark.slow
 def test_an_average_says_of_which_datasets_and_epochs_it_is_and_what_is_missing(runs):
     figure = fig2.draw(fig2.table(runs))
-    assert "mean of MNIST, SVHN" in [ax.get_title() for ax in figure.axes]
+    assert "mean of 2 datasets" in [ax.get_title() for ax in figure.axes]
     legends = [ax.get_legend() for ax in figure.axes if ax.get_legend()]
     told = [" ".join(legend.get_title().get_text().split()) for legend in legends]
-    assert told == ["B: without CIFAR-10, CIFAR-100, STL-10, GTSRB"]
+    assert told == ["B: mean of MNIST, SVHN without CIFAR-10, CIFAR-100, STL-10, GTSRB"]
     labels = [text.get_text() for legend in legends for text in legend.get_texts()]
     assert labels[-2:] == ["B, early: epoch 2", "B, late: epoch 6 or 9"]
 

@@ -123,8 +123,7 @@ def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
             style = {**look, "marker": marker, "markersize": 4, "linestyle": line}
             draw_curve(ax, chosen, x="number", **style)
     ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1], xlabel="layer", xticks=list(numbers.values()))
-    names = ", ".join(DATASETS[name].title for name in datasets)
-    ax.set_title(fill(f"mean of {names}", 30), fontsize=7)
+    ax.set_title(f"mean of {len(datasets)} datasets")
 
 
 def _draw_legend(ax: Axes, curves: Axes, frame: pd.DataFrame) -> None:
@@ -139,7 +138,10 @@ def _draw_legend(ax: Axes, curves: Axes, frame: pd.DataFrame) -> None:
         own = {"metric": f"nfc_{when}", "dataset": datasets, "settings": SETTINGS["mlp"]}
         epochs = sorted(rows_where(frame, network="mlp", **own)["step"].unique())
         labels.append(f"B, {when}: epoch {' or '.join(f'{epoch:.0f}' for epoch in epochs)}")
-    ax.legend(handles, labels, loc="center", title=fill(f"B: {missing}", 24) if missing else None)
+    names = ", ".join(DATASETS[name].title for name in datasets)
+    told = [f"B: mean of {names}", missing]
+    title = "\n".join(fill(line, 26) for line in told if line)
+    ax.legend(handles, labels, loc="center", title=title, title_fontsize="small")
 
 
 FIGURES = (
@@ -147,8 +149,8 @@ FIGURES = (
         name="fig2",
         title="The centred correlation is above the uncentred one across architectures",
         caption="UC-NFC and C-NFC (A) in each layer of a ReLU network with five hidden layers on "
-        "the first dataset of the average; (B) in its layers, averaged over the datasets named "
-        "above it, early, at the first measurement after an epoch at the full learning rate, and "
+        "the first dataset of the average; (B) in its layers, averaged over the datasets in "
+        "the legend, early, at the first measurement after an epoch at the full learning rate, and "
         "late, at the last, at the epochs in the legend; (C) in the convolutions of VGG-11 "
         "without batch norm on CIFAR-10; (D) in the query, key and value layers of a transformer "
         "on Shakespeare characters, one block a row. A-C with the settings of the released code, "
