@@ -210,6 +210,8 @@ def test_many_products_put_the_parameters_into_the_model_once(monkeypatch):
 
     seen, model = [], Toy(checkpointed, layer=linear(4, 3))
     own, jacobian = model.layer.weight, Jacobian(model, draw(5, 4))
+    assert seen.pop(0) is not own
+    seen.clear()  # the model itself was called once, too
     direction, u, before = {"layer.weight": draw(3, 4)}, draw(5, 3, seed=1), dict(vars(model.layer))
     alone = jacobian.times(direction), jacobian.transpose_times(u)["layer.weight"]
     put_back, times = model_function._put_back, []

@@ -611,3 +611,34 @@ def test_a_product_in_single_precision_within_is_rounding_not_dependence():
 def test_lazy_modules_are_told_as_such():
     with pytest.raises(ValueError, match="has no shape yet; run the model once"):
         tangent_kernel(nn.LazyLinear(2), torch.ones(2, 3))
+
+
+class Old(torch.autograd.Function):
+    """As Functions were written before they could be differentiated twice."""
+
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(context, gradient):
+        (x,) = context.saved_tensors
+        return gradient.data * (1 - x.data.tanh() ** 2)
+
+
+@pytest.mark.parametrize("strength", [1.0, 1e-2, 1e-5])
+def test_a_weak_branch_without_a_second_derivative_is_not_left_out_of_products(strength):
+    model = Model(lambda m, x: m.g(x + strength * Old.apply(m.f(x))), c=6, g=nn.Linear(6, 2))
+    x, features = inputs(), plain_features(model, inputs())
+    found = Jacobian(model, x).times({"f.bias": torch.ones(6, dtype=torch.float64)}).flatten()
+    torch.testing.assert_close(found, features[:, 36:42].sum(1))
+    single = Jacobian(model.float(), x.float()).times({"f.bias": torch.ones(6)}).flatten()
+    torch.testing.assert_close(single.double(), found, rtol=1e-3, atol=1e-6 * strength)
+
+
+def test_products_are_found_in_inference_mode():
+    model, x = Model(lambda m, x: m.f(x)), inputs()
+    with torch.inference_mode():
+        found = Jacobian(model, x).transpose_times(torch.ones(4, 3, dtype=torch.float64))
+    torch.testing.assert_close(found["f.bias"], torch.full((3,), 4.0, dtype=torch.float64))

@@ -84,7 +84,8 @@ class Jacobian:
     ) -> None:
         refuse_dependent_samples(model)
         # Copies, so that products stay those of now when an optimiser changes the parameters.
-        own = {name: value.clone() for name, value in evaluation_point(model).items()}
+        with torch.inference_mode(False):
+            own = {name: value.clone() for name, value in evaluation_point(model).items()}
         samples = as_samples(x, inputs, input_dtype(model))
         names = select_parameters(model, None)
         self._function, *_ = checked_outputs(ModelFunction(model, output), own, samples)
@@ -167,7 +168,8 @@ class Jacobian:
     def _twice_differentiable(self) -> Direction | None:
         """Jᵀu as a function of u, or None where an operation has no second derivative.
 
-        Some say so and some are silently constant, so ⟨u, Jv⟩ = ⟨Jᵀu, v⟩ is tried.
+        Some say so and some are silently constant, so ⟨u, Jv⟩ = ⟨Jᵀu, v⟩ is tried, with v to which
+        each parameter adds about as much, so that a weak branch counts, too.
         """
         generator = torch_stream(0, "jacobian")
         u = torch.randn(self._outputs.shape, generator=generator).to(self._outputs)
@@ -176,6 +178,13 @@ class Jacobian:
             for name, value in self._values.items()
         }
         expected = self._gradients(u)
+        sizes = {name: float((expected[name] * v[name]).double().sum().abs()) for name in v}
+        least = 1e-9 * max(sizes.values(), default=1.0)
+        shares = (1 + torch.rand(len(v), generator=generator)).tolist()  # no two of which cancel
+        v = {
+            name: value * (share / (max(sizes[name], least) or 1.0))
+            for (name, value), share in zip(v.items(), shares, strict=True)
+        }
         with contextlib.suppress(RuntimeError):
             pulled = self._gradients(self._weights, create_graph=True)
             found = (u * self._derivative(pulled, v)).double().sum()
