@@ -179,6 +179,18 @@ def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(tool, mul
     assert "| 5 | reproduced | quick | 3 of 3 |" in page
 
 
+def test_a_multiverse_stays_beside_a_result_of_the_same_data_that_is_packed_anew(tool, multiverse):
+    folder = pack_both(tool, multiverse)
+    files = [folder / name for name in tool.MULTIVERSE]
+    kept = [file.read_bytes() for file in files]
+    packed(tool, multiverse)
+    assert [file.read_bytes() for file in files] == kept
+    about = json.loads((folder / "about.json").read_text())
+    (folder / "about.json").write_text(json.dumps(about | {"datasets": []}))
+    packed(tool, multiverse)
+    assert not any(file.exists() for file in files)
+
+
 def test_a_multiverse_of_other_data_or_preset_or_none_is_refused(tool, multiverse):
     with pytest.raises(UserError, match="holds no packed result; pack quick first"):
         tool.pack_multiverse("quick", multiverse.at, multiverse.at / "evidence" / "quick")

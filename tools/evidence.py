@@ -2,7 +2,8 @@
 
     python tools/evidence.py pack NAME [--at FOLDER] [--stand-in DATASET ...] [--add]
         packs FOLDER/results/NAME and FOLDER/figures/NAME (default: this checkout) into
-        evidence/NAME; a folder is replaced whole, with --add only the figures that were made
+        evidence/NAME; a folder is replaced whole, but for a multiverse of the same data, with
+        --add only the figures that were made
     python tools/evidence.py multiverse NAME [--at FOLDER]
         packs the multiverse of the same data beside it, with the commits that it was made at
     python tools/evidence.py again NAME [--at FOLDER]
@@ -58,6 +59,7 @@ VISIBLE, VISIBLE_SHARE = 16, 0.005
 WITHHELD = "(a local copy)"
 """In the place of a user's path, which tells nobody else anything."""
 ROBUSTNESS = "robustness.csv"
+MULTIVERSE = (ROBUSTNESS, "multiverse.csv.gz", "multiverse.json")
 AGAIN = "again.json"
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
@@ -112,6 +114,12 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     told["commits"] = sorted({*told["commits"], made["git"]["commit"]})
     told |= {"selected": True} if verdicts.parent.name == "selected" else {}
     _write_json(told, partial / "about.json")
+    if (target / "about.json").exists():  # the multiverse of the same data stays beside it
+        before = Packed(target).about
+        same = all(before[key] == told[key] for key in ("preset", "datasets"))
+        for file in MULTIVERSE if same else ():
+            if (target / file).exists():
+                shutil.copyfile(target / file, partial / file)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
 
