@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from feature_alignment.kernels.jacobian import Jacobian
-from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.kernels.jacobian import Jacobian, top_singular_directions
+from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.layer_features.feature_covariance import (
     layer_feature_matrices,
@@ -642,3 +642,34 @@ def test_products_are_found_in_inference_mode():
     with torch.inference_mode():
         found = Jacobian(model, x).transpose_times(torch.ones(4, 3, dtype=torch.float64))
     torch.testing.assert_close(found["f.bias"], torch.full((3,), 4.0, dtype=torch.float64))
+
+
+def differentiates(m, x):
+    """As MAML's inner step."""
+    loss = m.f(x).square().mean(1).sum()
+    step = torch.autograd.grad(loss, m.f.weight, create_graph=True)[0]
+    return m.g(torch.nn.functional.linear(x, m.f.weight) - 0 * step.sum())
+
+
+@pytest.mark.parametrize("only", [["g"], "trainable"])
+def test_models_that_differentiate_by_parameters_that_are_not_asked_for(only):
+    model, x = Model(differentiates, g=nn.Linear(3, 2)), inputs()
+    rows = plain_features(model, x)[:, -8:]
+    model.f.requires_grad_(False)
+    found = tangent_kernel(model, x, only=only)
+    torch.testing.assert_close(found.total, rows @ rows.T)
+    assert not model.f.weight.requires_grad
+    assert set(layer_feature_matrices(model, x, ["g"])) == {"g"}
+
+
+def test_every_quantity_takes_the_output_of_a_model_that_returns_several():
+    model, x = Model(lambda m, x: {"a": m.f(x), "b": x}), inputs()
+    plain = Model(lambda m, x: m.f(x))
+    assert tangent_trace(model, x, output="a") == pytest.approx(tangent_trace(plain, x))
+    found = tangent_features(model, x, output="a")
+    torch.testing.assert_close(found, tangent_features(plain, x))
+    values = [
+        top_singular_directions(m, x, 2, np.random.default_rng(0), **options).values
+        for m, options in ((model, {"output": "a"}), (plain, {}))
+    ]
+    np.testing.assert_allclose(*values)

@@ -157,6 +157,7 @@ def _refuse_other_outputs(
 
     Raises:
         ValueError: if they do.
+        RuntimeError: what the model itself raises.
     """
     own = dict(function.model.named_parameters())
     for name, value in values.items():
@@ -166,6 +167,10 @@ def _refuse_other_outputs(
     before = _random_state(samples)
     try:
         found = function.own_outputs(samples[some])
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+        return  # it differentiates by parameters that are frozen, and cannot be called as it is
     finally:
         _set_random_state(before, samples)
     if found.shape == batch[some].shape and (found - batch[some]).abs().max() <= tolerance:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg
@@ -233,6 +234,7 @@ def top_singular_directions(
     number: int,
     generator: np.random.Generator,
     tolerance: float | None = None,
+    **options: Any,
 ) -> SingularDirections:
     """Leading singular values and vectors of the Jacobian, by Lanczos iterations on K u = J(Jᵀu).
 
@@ -240,7 +242,7 @@ def top_singular_directions(
     most; their number is less than n·c. Each iteration costs two passes over the graph of all
     samples. Residuals ‖K u_j − σ_j²u_j‖/σ_1² are at most the tolerance, by default 1e-5 in float32
     and 1e-10 in float64; singular values below √tolerance · σ_1 are not resolved. The generator
-    draws the first vector.
+    draws the first vector. Options are those of `Jacobian`.
 
     Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
 
@@ -249,7 +251,7 @@ def top_singular_directions(
             zero to the tolerance, or the residual check fails.
         scipy.sparse.linalg.ArpackNoConvergence: if the iterations do not converge.
     """
-    jacobian = Jacobian(model, x)
+    jacobian = Jacobian(model, x, **options)
     size = jacobian.samples * jacobian.outputs
     if not 1 <= number < size:
         raise ValueError(

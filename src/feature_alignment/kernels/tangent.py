@@ -8,6 +8,7 @@ samples, the passes are repeated for every pair of blocks of samples.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -249,19 +250,19 @@ def tangent_kernel(
 
 
 def tangent_features(
-    model: nn.Module, x: ModelInput, parameters: Parameters | None = None
+    model: nn.Module, x: ModelInput, parameters: Parameters | None = None, **options: Any
 ) -> torch.Tensor:
     """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly: (n, c, p), in units of f per parameter.
 
     n·c·p numbers, parameters in the order of `model.parameters()`: for small networks. The kernel
-    does not need them. Arguments are as for `tangent_kernel`.
+    does not need them. Arguments are as for `tangent_kernel`; so are the options `output`, `only`.
 
     Source: Baratin et al. 2021, eq. 1.
 
     Raises:
         ValueError: if the model is not supported.
     """
-    plan = plan_capture(model, x, parameters)
+    plan = plan_capture(model, x, parameters, **options)
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
     found = by_rules_or_one_by_one(plan, lambda p: add_features(p, samples, {}))
     return torch.cat(list(found.values()), dim=2)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,7 +26,11 @@ from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
 
 def tangent_trace(
-    model: nn.Module, x: ModelInput, memory_budget: float = 2**28, plan: CapturePlan | None = None
+    model: nn.Module,
+    x: ModelInput,
+    memory_budget: float = 2**28,
+    plan: CapturePlan | None = None,
+    **options: Any,
 ) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
@@ -42,6 +47,7 @@ def tangent_trace(
             not change the result.
         plan: from `plan_capture(model, x)`, which takes a while for small models; it stays valid
             while an optimiser changes the parameters in place. None for a new one.
+        options: for a new plan, `output` and `only` of `tangent_kernel`.
 
     Raises:
         ValueError: if the model is not supported, or the budget does not hold one sample.
@@ -50,11 +56,15 @@ def tangent_trace(
         >>> tangent_trace(nn.Linear(2, 3), torch.tensor([[3.0, 4.0]]))  # 3 · (3² + 4² + 1)
         78.0
     """
-    return math.fsum(layer_tangent_traces(model, x, memory_budget, plan).values())
+    return math.fsum(layer_tangent_traces(model, x, memory_budget, plan, **options).values())
 
 
 def layer_tangent_traces(
-    model: nn.Module, x: ModelInput, memory_budget: float = 2**28, plan: CapturePlan | None = None
+    model: nn.Module,
+    x: ModelInput,
+    memory_budget: float = 2**28,
+    plan: CapturePlan | None = None,
+    **options: Any,
 ) -> dict[str, float]:
     """Trace Tr K^ℓ of each module's own tangent kernel by its name; they add up to `tangent_trace`.
 
@@ -66,7 +76,7 @@ def layer_tangent_traces(
     """
     budget = whole_bytes(memory_budget)
     if plan is None:
-        plan = plan_capture(model, x)
+        plan = plan_capture(model, x, **options)
     else:  # the forward pass may change other values in place than those that it was made for
         plan = replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
