@@ -673,3 +673,29 @@ def test_every_quantity_takes_the_output_of_a_model_that_returns_several():
         for m, options in ((model, {"output": "a"}), (plain, {}))
     ]
     np.testing.assert_allclose(*values)
+
+
+def normalised(m, x):
+    h = torch.tanh(m.f(x))
+    h.register_hook(lambda g: g / g.norm().clamp(min=0.1))
+    return m.g(h)
+
+
+def divided(m, x):
+    h = torch.tanh(m.f(x))
+    h.register_hook(lambda g: g / len(g))
+    return m.g(h)
+
+
+def centred(m, x):
+    h = torch.tanh(m.f(x))
+    return m.g(h + h.mean(0) - h.mean(0).detach())
+
+
+@pytest.mark.parametrize("function", [normalised, divided, centred])
+@pytest.mark.parametrize("n", [2, 4, 30])
+def test_samples_that_meet_in_gradients_only_have_no_layer_features(function, n):
+    model = Model(function, g=nn.Linear(3, 2))
+    with pytest.raises(ValueError, match=r"layer 'f': the gradients of a sample depend on"):
+        layer_feature_matrices(model, inputs(n))
+    assert set(layer_feature_matrices(model, inputs(n), ["g"])) == {"g"}

@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import nn
 
+from feature_alignment.determinism import torch_stream
 from feature_alignment.errors import suggestion
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import (
@@ -50,6 +51,7 @@ Gradients = Iterator[dict[int, torch.Tensor]]  # by operations, for one cotangen
 log = logging.getLogger(__name__)
 
 _CHECKED = 8  # samples by which a model is checked
+_NEGLIGIBLE = 1e-6  # share of the largest covariance below which one is rounding
 _UNLIKE = "layer {!r} is used otherwise for some samples than for others; leave it out of `layers`."
 _NOTHING = "no layer to measure, no product with a matrix of parameters."
 
@@ -205,6 +207,7 @@ def layer_feature_matrices(
     values = evaluation_point(model)
     samples = as_samples(x, inputs, input_dtype(model))
     function, *_ = checked_outputs(ModelFunction(model, output), values, _some(samples))
+    _refuse_dependent_gradients(function, values, _some(samples), owners_of_matrices(model, layers))
     signs = output_samples, generator
     found = _Sums(function, [values], layers, *signs)
     covariances = found.means(samples, chunk_size)
@@ -320,6 +323,42 @@ def preactivation_gradients(
     for name in in_other_order(rows, stacked, weights, relative)[:1]:
         raise ValueError(f"layer {name!r} does not see the samples in the order of the inputs.")
     return stacked if layers is None else {name: stacked[name] for name in layers}
+
+
+def _refuse_dependent_gradients(
+    function: ModelFunction, values: Parameters, samples: Samples, owners: Mapping[str, str]
+) -> None:
+    """Refuse layers of which a sample's gradients are others in other company.
+
+    Raises:
+        ValueError: if Σ δᵀδ over a few samples is not that over every other one and over the rest.
+    """
+    u: torch.Tensor | None = None
+    relative = largest = 0.0
+    found: list[dict[str, torch.Tensor]] = []
+    every = range(len(samples))
+    for part in (every, every[::2], every[1::2]) if len(samples) > 1 else ():
+        with recorded(function, values, samples[list(part)], owners) as recording:
+            f, (uses, _) = recording.f, layers_of(recording, owners)
+            if u is None:
+                u = torch.randn(f.shape, generator=torch_stream(0, "covariance/apart")).to(f)
+            numbers = [use.number for use in uses.values()]
+            gradients = next(backpropagate(recording, numbers, iter([u[torch.tensor(part)]])))
+            rows = {name: use.rows(gradients[use.number]).double() for name, use in uses.items()}
+            found.append({name: delta.T @ delta for name, delta in rows.items()})
+            relative = 10 * rounding(f, *values.values(), within=recording.graph.dtypes())
+            largest = max([float(product.norm()) for product in found[0].values()], default=0.0)
+    if not found:
+        return
+    whole, *parts = found
+    for name in [name for name in whole if all(name in part for part in parts)]:
+        left = whole[name] - parts[0][name] - parts[1][name]
+        allowed = relative * (float(whole[name].norm()) + _NEGLIGIBLE * largest)
+        if float(left.norm()) > allowed:
+            raise ValueError(
+                f"layer {name!r}: the gradients of a sample depend on the other samples; f(x_i) "
+                "must depend on x_i only: look for statistics along the batch axis."
+            )
 
 
 def _some(samples: Samples) -> Samples:
