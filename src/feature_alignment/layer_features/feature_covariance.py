@@ -336,6 +336,7 @@ def _refuse_dependent_gradients(
     u: torch.Tensor | None = None
     relative = largest = 0.0
     found: list[dict[str, torch.Tensor]] = []
+    counts: list[dict[str, int]] = []
     every = range(len(samples))
     for part in (every, every[::2], every[1::2]) if len(samples) > 1 else ():
         with recorded(function, values, samples[list(part)], owners) as recording:
@@ -346,12 +347,16 @@ def _refuse_dependent_gradients(
             gradients = next(backpropagate(recording, numbers, iter([u[torch.tensor(part)]])))
             rows = {name: use.rows(gradients[use.number]).double() for name, use in uses.items()}
             found.append({name: delta.T @ delta for name, delta in rows.items()})
+            counts.append({name: len(delta) for name, delta in rows.items()})
             relative = 10 * rounding(f, *values.values(), within=recording.graph.dtypes())
             largest = max([float(product.norm()) for product in found[0].values()], default=0.0)
     if not found:
         return
     whole, *parts = found
-    for name in [name for name in whole if all(name in part for part in parts)]:
+    for name in whole:
+        # Not those on inputs that samples share, or of a sample that is run twice to be seen alone.
+        if counts[0][name] != sum(count.get(name, 0) for count in counts[1:]):
+            continue
         left = whole[name] - parts[0][name] - parts[1][name]
         allowed = relative * (float(whole[name].norm()) + _NEGLIGIBLE * largest)
         if float(left.norm()) > allowed:
