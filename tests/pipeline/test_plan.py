@@ -4,7 +4,7 @@ import pytest
 
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline import papers, plan
-from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.plan import dataset_spec, make_plan
 from feature_alignment.pipeline.spec import dataset_keys
 
@@ -70,6 +70,13 @@ def test_a_figure_tells_its_sizes_that_are_not_the_papers(root):
     assert sizes("example2030_fig2", seeds=2) == []
     assert sizes("example2030_fig2", steps=30) == ["steps 30 (100)"]
     assert sizes("example2030_fig1", steps=30) == []  # which shows another experiment
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_figure_of_every_preset_tells_its_sizes(root, preset):
+    plan = make_plan(resolve_config({}, root / "workflow", preset=preset))
+    told = [plan.figure_spec(figure)["sizes"] for figure in plan.figures]
+    assert any(told) == (preset != "paper")
 
 
 @pytest.mark.parametrize(

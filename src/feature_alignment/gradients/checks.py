@@ -161,7 +161,8 @@ def _refuse_other_outputs(
     """
     own = dict(function.model.named_parameters())
     for name, value in values.items():
-        if own[name].data_ptr() != value.data_ptr() and not torch.equal(own[name], value):
+        same = value.data_ptr() == own[name].data_ptr() != 0  # as tensors without memory have
+        if not same and not torch.equal(own[name], value):
             return
     some = [0, len(samples) - 1]
     before = _random_state(samples)
@@ -173,7 +174,8 @@ def _refuse_other_outputs(
         return  # it differentiates by parameters that are frozen, and cannot be called as it is
     finally:
         _set_random_state(before, samples)
-    if found.shape == batch[some].shape and (found - batch[some]).abs().max() <= tolerance:
+    expected = batch[torch.tensor(some)]
+    if found.shape == expected.shape and float((found - expected).abs().max()) <= tolerance:
         return
     kept = ", ".join(map(repr, function.without))
     raise ValueError(

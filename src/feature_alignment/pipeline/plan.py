@@ -85,7 +85,8 @@ class Plan:
             sizes = [
                 f"{key.replace('_', ' ')} {_told(value)} ({_told(paper[key])})"
                 for key, value in own.items()
-                if value != paper[key] and any(numbers.get(key) == value for numbers in here)
+                if value != paper.get(key, value)  # a section may be this preset's alone
+                and any(numbers.get(key) == value for numbers in here)
             ]
             found += [first + ", ".join(sizes)] if sizes else []
         return found
