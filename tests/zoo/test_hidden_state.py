@@ -699,3 +699,12 @@ def test_samples_that_meet_in_gradients_only_have_no_layer_features(function, n)
     with pytest.raises(ValueError, match=r"layer 'f': the gradients of a sample depend on"):
         layer_feature_matrices(model, inputs(n))
     assert set(layer_feature_matrices(model, inputs(n), ["g"])) == {"g"}
+
+
+def test_dependent_samples_without_gradients_are_one_sentence():
+    def detached(m, x):
+        with torch.no_grad():
+            return m.f(x - x.mean(0))
+
+    with pytest.raises(ValueError, match=r"outputs of sample \d depend on the other samples"):
+        tangent_kernel(Model(detached), inputs())

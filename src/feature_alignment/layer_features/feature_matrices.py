@@ -140,13 +140,13 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
         product = covariance @ gram
         inner = (gram * product).sum()
         squares = (gram**2).sum(), (product * product.T).sum()
-    largest = weight.square().sum() ** 2, weight.square().sum() ** 2 * covariance.square().sum()
-    if not (squares[1] > _FEW * largest[1] and inner > 0):
+    largest = weight.square().sum() ** 2 * covariance.square().sum()
+    if not (squares[1] > _FEW * largest and inner > 0):
         # As products with K's root, sums of squares, of which none cancels another.
         values, vectors = torch.linalg.eigh(covariance)
         image = (values.clamp(min=0).sqrt() * vectors).T @ weight  # K^{1/2} W, up to a rotation
         inner, squares = (image @ weight.T).square().sum(), (squares[0], _gram_square(image))
-        if squares[1] <= _NONE**2 * largest[1]:
+        if squares[1] <= _NONE**2 * largest:
             inner, squares = torch.zeros(()), (torch.zeros(()), torch.zeros(()))
     total = weight.sum(1)  # W1, (k,)
     sums = total @ total, total @ covariance @ total
