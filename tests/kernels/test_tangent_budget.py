@@ -46,9 +46,16 @@ def test_progress_grows_to_one_and_counts_the_blocks():
         assert shares[-1] == pytest.approx(1)
 
 
-def test_a_budget_below_one_sample_is_refused():
-    with pytest.raises(ValueError, match="memory_budget: it leaves 0 bytes"):
-        tangent_kernel(network(), images(3), memory_budget=1000)
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_budget_that_is_too_small_says_which_is_enough(n):
+    def refused(budget):
+        with pytest.raises(ValueError, match="memory_budget: .* the gradients of two sam") as told:
+            tangent_kernel(network(), images(n), memory_budget=budget)
+        return int(str(told.value).split()[-1].rstrip("."))
+
+    needed = refused(1000)
+    assert refused(needed - 1) == needed
+    tangent_kernel(network(), images(n), memory_budget=needed)
 
 
 MEASURE = """

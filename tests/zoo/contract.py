@@ -1,6 +1,7 @@
 """What every quantity of the library must be for every supported model."""
 
 import contextlib
+import re
 
 import numpy as np
 import pytest
@@ -24,16 +25,17 @@ def close(found, expected, tolerance):
     torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance * scale)
 
 
-def tightest(function, start=2**14):
-    """What a function gives for about the least memory budget that it takes."""
-    budget = start
+def tightest(function):
+    """What a function gives for the least memory budget, which it says when it is given less."""
+    budget = 1
     while True:
         try:
             return function(memory_budget=budget)
         except ValueError as error:
-            if "memory_budget" not in str(error) or budget > 2**32:
-                raise
-            budget *= 4
+            said = re.fullmatch(rf"memory_budget: {budget} bytes; .* need (\d+)\.", str(error))
+            assert said, str(error)
+            assert int(said[1]) > budget
+            budget = int(said[1])
 
 
 @contextlib.contextmanager

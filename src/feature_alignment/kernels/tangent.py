@@ -6,6 +6,7 @@ inputs and gradients `position_gram` contracts. Where memory does not hold the s
 samples, the passes are repeated for every pair of blocks of samples.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -295,7 +296,14 @@ def _kernel(
     symmetric = x2 is None
     x2 = x if x2 is None else x2
     workspace = max(int(memory_budget * _WORKSPACE), 2 * plan.passing_bytes)
-    block = _block_size(plan, len(x), None if symmetric else len(x2), memory_budget - workspace)
+    memory = memory_budget - workspace
+    least = plan.held_bytes * (1 if symmetric and len(x) == 1 else 2)  # a sample of each side
+    if memory < least:
+        needed = max(least + 2 * plan.passing_bytes, math.ceil(least / (1 - _WORKSPACE)))
+        raise ValueError(
+            f"memory_budget: {memory_budget} bytes; the gradients of two samples need {needed}."
+        )
+    block = _block_size(plan, len(x), None if symmetric else len(x2), memory)
     rows, columns = list(spans(len(x), block)), list(spans(len(x2), block))
     steps = len(rows) * (len(rows) + 1) // 2 if symmetric else len(rows) * len(columns)
     layers: dict[str, list[str]] = {}
@@ -329,13 +337,7 @@ def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
     # Samples whose gradients to hold at a time, of each of the two sides.
     if n2 is None and n * plan.held_bytes <= memory:
         return n
-    block = memory // max(1, 2 * plan.held_bytes)
-    if block < 1:
-        raise ValueError(
-            f"memory_budget: it leaves {max(0, memory)} bytes for the gradients of two samples, "
-            f"which need {2 * plan.held_bytes}; raise the budget."
-        )
-    return min(block, max(n, n2 or 0))
+    return min(memory // max(1, 2 * plan.held_bytes), max(n, n2 or 0))
 
 
 def _add_layer(
