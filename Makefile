@@ -1,5 +1,5 @@
-# `make figures` makes every figure offline; `make test` runs all tests, in PROCESSES, else in one more
-# than there are cores.
+# `make figures` makes every figure offline; `make test` runs the tests, in PROCESSES, else in one more
+# than there are cores, and `make exhaustive-test` those that it leaves to CI.
 # Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
 # config.yaml), CORES.
 
@@ -12,13 +12,18 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
 UV_VERSION := 0.13.8
 
-.PHONY: figures test fast-test portable-test browser lint docs lock clean
+.PHONY: figures test exhaustive-test fast-test portable-test browser lint docs lock clean
 
 figures: .venv/.ready
 	$(BIN)/snakemake --cores $(CORES) $(if $(PRESET),--config preset=$(PRESET))
 
 test: .venv/.ready
-	$(PYTEST) --durations=40
+	$(PYTEST) -m "not exhaustive" --durations=40
+
+# More of what the other tests show: each published model, 2000 random graphs, 5000 hostile
+# configurations, every experiment killed and on an emulated GPU, and Slurm and conda.
+exhaustive-test: .venv/.ready
+	$(PYTEST) -m exhaustive --durations=40
 
 fast-test: .venv/.ready
 	$(PYTEST) -m "not slow"

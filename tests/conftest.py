@@ -40,8 +40,12 @@ LONG = (
 """Where the tests take longest."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
 def pytest_collection_modifyitems(items):
     """The longest first, so that no process has much to do when the others have nothing left."""
+    for item in items:
+        if item.get_closest_marker("exhaustive"):
+            item.add_marker("slow")
     items.sort(key=lambda item: _place(item.nodeid))
 
 

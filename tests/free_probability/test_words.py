@@ -190,13 +190,16 @@ def test_letters_without_a_family_and_with_two():
         free_trace("AR", {"AR": one, "R": one})
 
 
-@pytest.mark.slow
-def test_random_words_in_large_random_matrices():
-    """Words up to length 8 at N = 2000: sampled traces agree within Monte-Carlo error.
+@pytest.mark.parametrize(
+    "n",
+    [pytest.param(1000, marks=pytest.mark.slow), pytest.param(2000, marks=pytest.mark.exhaustive)],
+)
+def test_random_words_in_large_random_matrices(n):
+    """Words up to length 8 in N × N matrices: sampled traces agree within Monte-Carlo error.
 
     A and B neither commute nor are free of each other; R and S are rotated at random.
     """
-    n, draws = 2000, 3
+    draws = 3
     generator = torch_stream(0, "tests/monte carlo")
     rng = {"generator": generator, "dtype": torch.float32}
     x = torch.randn(n, n, **rng) / n**0.5

@@ -10,11 +10,27 @@ from feature_alignment.pipeline.papers import all_parameters
 from feature_alignment.pipeline.spec import dataset_keys
 from feature_alignment.training.checkpoint import Checkpoints
 
+# They take long, and train as others do.
+EXHAUSTIVE = {
+    "baratin2021_classification",
+    "baratin2021_difficulty",
+    "baratin2021_perturbation",
+    "beaglehole2024_celeba",
+    "beaglehole2024_character_gpt",
+    "beaglehole2024_propositions",
+    "lejeune2024_low_rank",
+    "lejeune2024_theory",
+    "synthesis_runs",
+}
+
 
 def pytest_generate_tests(metafunc):
     """One test for each experiment."""
     if "experiment" in metafunc.fixturenames:
-        metafunc.parametrize("experiment", sorted(all_parameters()))
+        names = sorted(all_parameters())
+        assert {*names} > EXHAUSTIVE
+        marked = [pytest.param(n, marks=pytest.mark.exhaustive) for n in names if n in EXHAUSTIVE]
+        metafunc.parametrize("experiment", [n for n in names if n not in EXHAUSTIVE] + marked)
 
 
 @pytest.fixture

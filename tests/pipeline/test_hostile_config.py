@@ -42,20 +42,20 @@ def check(text, file, root, typed=()):
     return said
 
 
-@settings(SETTINGS, max_examples=100)
+@settings(SETTINGS, max_examples=300)
 @given(text=configurations() | broken())
 def test_any_configuration_is_valid_or_one_sentence(at_work, root, text):
     check(text, at_work, root)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(SETTINGS, max_examples=EXAMPLES * 3 // 5)
 @given(text=configurations())
 def test_any_values_are_valid_or_one_sentence(at_work, root, text):
     check(text, at_work, root)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(SETTINGS, max_examples=EXAMPLES * 2 // 5)
 @given(text=broken())
 def test_any_text_is_valid_or_one_sentence(at_work, root, text):

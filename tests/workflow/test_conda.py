@@ -11,7 +11,7 @@ import pytest
 
 from feature_alignment.pipeline.papers import paper_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 SMOKE = ("--cores", "2", "--use-conda", "--config", "preset=smoke")
 FEW = 3
 

@@ -12,7 +12,7 @@ import pytest
 
 from feature_alignment.pipeline.papers import all_figures
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 OFTEN = ("--slurm-init-seconds-before-status-checks", "3")  # so that the tests need not wait
 SLURM = ("--workflow-profile", "slurm", *OFTEN, "--config", "preset=smoke")
 COIN = "results/smoke/runs/example2030_coin/fair"

@@ -37,7 +37,7 @@ def test_random_graphs_agree_with_the_explicit_jacobian(graph):
     check(graph)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_many_random_graphs_agree_with_the_explicit_jacobian():
     count = 0
 

@@ -6,9 +6,42 @@ from zoo.oracle import Case, prepared
 
 FAST = {"torchvision ViT", "timm ResMLP", "timm gMLP", "GPT-2", "BERT", "T5 encoder"}
 
+# They take long, and others of the same parts do not.
+EXHAUSTIVE = {
+    "torchvision ResNet",
+    "torchvision MobileNetV3",
+    "torchvision EfficientNet",
+    "torchvision RegNet",
+    "torchvision DenseNet",
+    "torchvision GoogLeNet",
+    "torchvision ShuffleNetV2",
+    "torchvision MNASNet",
+    "torchvision Swin",
+    "torchvision Swin V2",
+    "torchvision MaxViT",
+    "timm Swin V2",
+    "timm CoaT",
+    "timm PVT V2",
+    "timm Twins",
+    "timm GhostNet",
+    "Mixtral",
+    "RoBERTa",
+    "DeBERTa",
+    "DistilBERT",
+    "OPT",
+    "GPT-NeoX",
+    "BLOOM",
+    "Mamba",
+    "transformers ViT",
+    "CLIP",
+    "SegFormer",
+}
+assert MODELS.keys() >= FAST | EXHAUSTIVE
+
 
 def marked(name):
-    return pytest.param(name, marks=() if name in FAST else pytest.mark.slow)
+    mark = pytest.mark.exhaustive if name in EXHAUSTIVE else pytest.mark.slow
+    return pytest.param(name, marks=() if name in FAST else mark)
 
 
 @pytest.fixture(scope="module", params=map(marked, MODELS))
