@@ -368,17 +368,14 @@ def _at(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
     Raises:
         UserError: if it has others.
     """
-    own = copy_parameters(model) | _buffers(model)
+    own = dict(chain(model.named_parameters(), model.named_buffers()))
     if {n: v.shape for n, v in own.items()} != {n: v.shape for n, v in values.items()}:
         raise UserError("state: it is the record of a model with other parameters.")
-    held = [
-        (name, tensor, tensor.data)
-        for name, tensor in chain(model.named_parameters(), model.named_buffers())
-    ]
+    before = {name: tensor.data for name, tensor in own.items()}
     try:
-        for name, tensor, _ in held:
+        for name, tensor in own.items():
             tensor.data = values[name].to(tensor.device, tensor.dtype)
         yield
     finally:
-        for _, tensor, before in held:
-            tensor.data = before
+        for name, tensor in own.items():
+            tensor.data = before[name]
