@@ -119,19 +119,12 @@ class VGG(nn.Module):
             features += [new_conv2d(d, k, 3, **options), *norm, nn.ReLU()]
             d = k
         self.features = nn.Sequential(*features)
-        if head == "linear":
-            self.head = nn.Sequential(new_linear(d, output_dim, **options))
-        else:
-            hidden = 64 * base_width
-            self.head = nn.Sequential(
-                new_linear(d, hidden, **options),
-                nn.ReLU(),
-                SeededDropout(dropout, generator),
-                new_linear(hidden, hidden, **options),
-                nn.ReLU(),
-                SeededDropout(dropout, generator),
-                new_linear(hidden, output_dim, **options),
-            )
+        hidden: list[nn.Module] = []
+        for _ in range(2 if head == "two_hidden" else 0):
+            hidden += [new_linear(d, 64 * base_width, **options), nn.ReLU()]
+            hidden.append(SeededDropout(dropout, generator))
+            d = 64 * base_width
+        self.head = nn.Sequential(*hidden, new_linear(d, output_dim, **options))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs f(x): images (n, in_channels, height, width) → (n, c).
