@@ -98,10 +98,11 @@ def sequential_mlp(
 
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 (depth 5, width 128).
     """
-    layers: list[nn.Module] = [nn.Flatten()]
-    for d, k in itertools.pairwise([input_dim, *widths]):
-        layers += [_linear(d, k, generator, init), nn.ReLU()]
-    return nn.Sequential(*layers, _linear([input_dim, *widths][-1], output_dim, generator, init))
+    options = {"bias": True, "scheme": init, "generator": generator, "dtype": torch.float32}
+    sizes, layers = [input_dim, *widths], [nn.Flatten()]
+    for d, k in itertools.pairwise(sizes):
+        layers += [new_linear(d, k, **options), nn.ReLU()]
+    return nn.Sequential(*layers, new_linear(sizes[-1], output_dim, **options))
 
 
 def small_cnn(
@@ -119,15 +120,11 @@ def small_cnn(
     """
     if side < 16:
         raise ValueError(f"side: {side}; four pools need images of at least 16 pixels.")
+    options = {"bias": True, "scheme": init, "generator": generator, "dtype": torch.float32}
     layers: list[nn.Module] = []
     for d, k in itertools.pairwise([in_channels, *(width * 2**i for i in range(4))]):
-        draw = {"bias": True, "scheme": init, "generator": generator, "dtype": torch.float32}
-        layers += [new_conv2d(d, k, 3, **draw), nn.ReLU(), nn.AvgPool2d(2)]
+        layers += [new_conv2d(d, k, 3, **options), nn.ReLU(), nn.AvgPool2d(2)]
     hidden = 8 * width
     for d in (hidden * (side // 16) ** 2, hidden):
-        layers += [nn.Flatten(), _linear(d, hidden, generator, init), nn.ReLU()]
-    return nn.Sequential(*layers, _linear(hidden, output_dim, generator, init))
-
-
-def _linear(d: int, k: int, generator: torch.Generator, init: str) -> nn.Linear:
-    return new_linear(d, k, bias=True, scheme=init, generator=generator, dtype=torch.float32)
+        layers += [nn.Flatten(), new_linear(d, hidden, **options), nn.ReLU()]
+    return nn.Sequential(*layers, new_linear(hidden, output_dim, **options))
