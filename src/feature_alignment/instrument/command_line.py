@@ -47,11 +47,7 @@ def _measure(options: argparse.Namespace) -> None:
     choices = {"measure": options.measure, "output": options.output, "only": only}
     try:
         measure_checkpoints(model, x, y, files, options.out, **choices)
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-    ) as error:  # what does not fit, told by the engine
+    except (ValueError, TypeError, AttributeError) as error:  # what the engine says does not fit
         raise UserError(str(error)) from error
     print(options.out / METRICS)
 

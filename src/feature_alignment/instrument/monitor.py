@@ -318,9 +318,8 @@ def _told(choice: Any) -> Any:
     """A choice as it is in every process: a function's name, a collection's members in order."""
     if callable(choice):
         return getattr(choice, "__qualname__", type(choice))
-    return (
-        sorted(choice) if isinstance(choice, Collection) and not isinstance(choice, str) else choice
-    )
+    several = isinstance(choice, Collection) and not isinstance(choice, str)
+    return sorted(choice) if several else choice
 
 
 def identity(values: Iterable[Any]) -> str:
@@ -332,9 +331,7 @@ def identity(values: Iterable[Any]) -> str:
         elif value is not None:
             value = torch.as_tensor(value)
             digest.update(f"{value.dtype} {tuple(value.shape)} ".encode())
-            digest.update(
-                value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            )
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
