@@ -32,16 +32,16 @@ def import_closure(*modules: str) -> dict[str, Path]:
     Raises:
         ModuleNotFoundError: if a name is not a module of this package.
     """
-    for module in modules:
-        if _module_file(module) is None:
-            raise ModuleNotFoundError(f"{module} is not a module of {PACKAGE}")
-    pending, seen = list(modules), set[str]()
+    pending, found = list(modules), dict[str, Path]()
     while pending:
         module = pending.pop()
-        if module not in seen:
-            seen.add(module)
-            pending.extend(_internal_imports(module))
-    return {name: path for name in sorted(seen) if (path := _module_file(name)) is not None}
+        file = _module_file(module)
+        if file is None:
+            raise ModuleNotFoundError(f"{module} is not a module of {PACKAGE}")
+        if module not in found:
+            found[module] = file
+            pending.extend(_internal_imports(module, file))
+    return dict(sorted(found.items()))
 
 
 def external_imports(*modules: str) -> set[str]:
@@ -123,12 +123,10 @@ def _module_file(module: str) -> Path | None:
 
 
 @cache
-def _internal_imports(module: str) -> frozenset[str]:
-    path = _module_file(module)
-    assert path is not None
+def _internal_imports(module: str, file: Path) -> frozenset[str]:
     found = set[str]()
     # Importing a.b.c runs a/__init__ and a.b/__init__ first, so those count for the module too.
-    for name in [module, *_facts(path)[0]]:
+    for name in [module, *_facts(file)[0]]:
         parts = name.split(".")
         if parts[0] != PACKAGE:
             continue
