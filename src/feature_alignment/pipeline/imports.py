@@ -46,12 +46,8 @@ def import_closure(*modules: str) -> dict[str, Path]:
 
 def external_imports(*modules: str) -> set[str]:
     """Top-level names of the other packages that the closure of the modules imports."""
-    return {
-        name.partition(".")[0]
-        for path in import_closure(*modules).values()
-        for name in _facts(path)[0]
-        if name.partition(".")[0] != PACKAGE
-    }
+    files = import_closure(*modules).values()
+    return {name.partition(".")[0] for file in files for name in _facts(file)[0]} - {PACKAGE}
 
 
 def closure_hash(*modules: str) -> str:
