@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from feature_alignment.pipeline.imports import closure_hash
@@ -27,7 +26,7 @@ def provenance(
     modules: list[str],
     wall_seconds: float,
     cpu_seconds: float,
-    seconds_by_part: Mapping[str, float] = MappingProxyType({}),
+    seconds_by_part: Mapping[str, float],
 ) -> dict[str, Any]:
     """What made a result: spec, code, software, machine, and cost in seconds and MiB."""
     torch = sys.modules.get("torch")  # a figure's environment has none
