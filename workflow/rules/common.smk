@@ -266,6 +266,11 @@ def chosen_data(wildcards):
     return data_files(wildcards, sorted(shown), "provenance.json")
 
 
+def chosen_verdicts(wildcards):
+    """The verdicts on the chosen figures."""
+    return f"results/{wildcards.name}/{getattr(wildcards, 'scope', '')}claims.csv"
+
+
 def robustness_of(wildcards):
     """What the multiverse found: where it is not asked for as it is, which no job makes."""
     file = f"results/{wildcards.name}/robustness.csv"

@@ -10,7 +10,7 @@ rule report:
         provenances=chosen_runs,
         data=chosen_data,
         robustness=robustness_of,
-        claims="results/{name}/claims.csv",
+        claims=chosen_verdicts,
     output:
         page=report("results/{name}/report.html", category="Verdicts"),
         provenance="results/{name}/report.provenance.json",
@@ -39,15 +39,6 @@ rule report:
 
 
 use rule report as selected_report with:
-    input:
-        pngs=chosen_files("figures/{name}/{figure}.png"),
-        pdfs=chosen_files("figures/{name}/{figure}.pdf"),
-        tables=chosen_files("results/{name}/tables/{figure}.csv"),
-        made=chosen_files("figures/{name}/{figure}.provenance.json"),
-        provenances=chosen_runs,
-        data=chosen_data,
-        robustness=robustness_of,
-        claims="results/{name}/{scope}claims.csv",
     output:
         page=report("results/{name}/{scope}report.html", category="Verdicts"),
         provenance="results/{name}/{scope}report.provenance.json",
