@@ -25,7 +25,7 @@ from evidence import EVIDENCE, ROOT, all_packed
 from facts import ASKED, Facts
 
 from feature_alignment.errors import UserError
-from feature_alignment.files import whole_file
+from feature_alignment.files import whole_file, write_whole
 from feature_alignment.pipeline.claims.rules import Outcome
 
 ARTICLE = ROOT / "article"
@@ -138,9 +138,7 @@ def typeset(facts: dict[str, Any], target: Path) -> None:
         raise UserError(
             "typst: the compiler is missing; install the extra article, pip install '.[article]'."
         ) from error
-    with whole_file(ARTICLE / "facts.json") as partial:
-        text = json.dumps(facts, ensure_ascii=False, indent=1)
-        partial.write_text(f"{text}\n", encoding="utf-8")
+    write_whole(ARTICLE / "facts.json", json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
     made = typst.compile(SOURCE, root=ROOT, format="pdf", ignore_system_fonts=True, timestamp=0)
     with whole_file(target) as partial:
         partial.write_bytes(made)

@@ -49,7 +49,7 @@ from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_named, figure_order, paper_of, papers
 from feature_alignment.pipeline.plan import make_plan
 from feature_alignment.pipeline.proof import read_provenance, verdicts_file, verify
-from feature_alignment.pipeline.report.wording import measured_text, number_text
+from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ROOT / "evidence"
@@ -683,8 +683,9 @@ def _source(packed: Packed) -> str:
     data = f"stand-ins of {', '.join(stand_ins)}" if stand_ins else "no stand-in"
     commits = ", ".join(commit[:7] for commit in about["commits"])
     devices = ", ".join(about["devices"])
+    figures = count_text(len(about["figures"]), "figure")
     return (
-        f"- `{about['name']}` (preset `{about['preset']}`): {_number(about)}, {data}; "
+        f"- `{about['name']}` (preset `{about['preset']}`): {figures}, {data}; "
         f"commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
         + "".join(map(_again, packed.again))
     )
@@ -703,12 +704,6 @@ def _again(told: dict[str, Any]) -> str:
         f"differ"
         f"{' (' * bool(words)}{'; '.join(words)}{')' * bool(words)}."
     )
-
-
-def _number(about: dict[str, Any]) -> str:
-    """How many figures a result has."""
-    number = len(about["figures"])
-    return f"{number} figure{'s' * (number > 1)}"
 
 
 def _selection(about: dict[str, Any]) -> str:
@@ -818,6 +813,7 @@ def crate(packed: list[Packed], folder: Path) -> str:
     made.datePublished = max(re.findall(r"^## \S+, (\d{4}-\d\d-\d\d)$", log, re.MULTILINE))
     for one in packed:
         about, name = one.about, one.folder.name
+        figures = count_text(len(about["figures"]), "figure")
         data = [
             f"{told['name']} ({told['source']}{', a stand-in' if told['stand_in'] else ''})"
             for told in about["datasets"]
@@ -826,7 +822,7 @@ def crate(packed: list[Packed], folder: Path) -> str:
             one.folder,
             f"{name}/",
             properties={
-                "name": f"{name}: {_number(about)} at preset {about['preset']}",
+                "name": f"{name}: {figures} at preset {about['preset']}",
                 "description": f"Data: {', '.join(data)}.",
             },
         )
