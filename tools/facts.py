@@ -316,7 +316,7 @@ class Facts:
         """Each result: its preset, figures, runs, hours of runs, peak memory, device, commit."""
         rows = []
         for one in self.packed:
-            about, runs = one.about, pd.read_csv(one.folder / "runs.csv")
+            about, runs = one.about, one.runs
             commits = ", ".join(commit[:7] for commit in about["commits"])
             names = (about["name"], about["preset"], str(len(about["figures"])))
             rows.append([*names, *_cost(runs), ", ".join(about["devices"]), commits])
@@ -339,7 +339,7 @@ class Facts:
         """Runs, hours and peak memory of each paper in each result."""
         rows = []
         for one in self.packed:
-            runs = pd.read_csv(one.folder / "runs.csv")
+            runs = one.runs
             for key, own in runs.groupby(runs["experiment"].str.partition("_")[0]):
                 rows.append([one.folder.name, str(key), *_cost(own)])
         return rows
