@@ -5,6 +5,7 @@ from torch import nn
 
 import feature_alignment as fa
 from feature_alignment.errors import UserError
+from feature_alignment.instrument import callbacks
 
 lightning = pytest.importorskip("lightning")
 transformers = pytest.importorskip("transformers")
@@ -148,6 +149,23 @@ def test_the_trainer_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
     assert anew.monitor.measured == {4, 6}
     ((step, problem),) = anew.monitor.problems
     assert (step, problem.partition(" in ")[0]) == (4, "there is no record")
+
+
+def test_a_checkpoint_that_was_cut_off_has_no_record_or_a_whole_one(tmp_path, monkeypatch):
+    x = {"input_ids": torch.ones(6, 6, dtype=torch.long)}
+    options = {"every": 2, "output": "logits", "measure": ["features"]}
+
+    def cut_off(path, text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(callbacks, "write_whole", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        train_bert(tmp_path, 4, [fa.TrainerMonitor(x, **options)])
+    monkeypatch.undo()
+    anew = fa.TrainerMonitor(x, **options)
+    train_bert(tmp_path, 6, [anew], str(tmp_path / "checkpoint-4"))
+    assert anew.monitor.measured == {4, 6}
+    assert "there is no record" in anew.monitor.problems[0][1]
 
 
 def test_the_record_of_another_training_is_not_continued(tmp_path):

@@ -113,6 +113,20 @@ def test_a_plan_serves_while_parameters_change_in_place():
     assert tangent_trace(model, x, plan=plan) == tangent_trace(model, x)
 
 
+def test_a_plan_that_does_not_fit_is_refused():
+    (model, x), (other, _) = CASES["mlp"](), CASES["mlp"]()
+    plan = plan_capture(model, x)
+    with pytest.raises(ValueError, match="plan: of another model"):
+        tangent_trace(other, x, plan=plan)
+    with pytest.raises(ValueError, match="only: the plan was made with its own"):
+        tangent_trace(model, x, plan=plan, only=["0"])
+    name, weight = next(iter(model.named_parameters()))
+    owner, _, own = name.rpartition(".")
+    setattr(model.get_submodule(owner), own, nn.Parameter(2 * weight.detach()))
+    with pytest.raises(ValueError, match="of parameters that are others"):
+        tangent_trace(model, x, plan=plan)
+
+
 def test_a_plan_serves_where_the_forward_pass_begins_to_change_parameters():
     torch.manual_seed(0)
     table = nn.Embedding(7, 4, max_norm=1.0)

@@ -141,9 +141,9 @@ if TrainerCallback is not None:
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """Save the record beside the checkpoint."""
             if self.monitor is not None:
-                folder = _checkpoint(args, state)
-                self.monitor.save(folder)
+                folder = _checkpoint(args, state)  # with a record, if whole, there are weights
                 write_whole(folder / WEIGHTS, identity(self.monitor.model.parameters()))
+                self.monitor.save(folder)
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
             """Save the record."""

@@ -50,7 +50,8 @@ def tangent_trace(
         options: for a new plan, `output` and `only` of `tangent_kernel`.
 
     Raises:
-        ValueError: if the model is not supported, or the budget does not hold one sample.
+        ValueError: if the model is not supported, the budget does not hold one sample, or the plan
+            is of another model, of parameters that were replaced, or given with options.
 
     Example:
         >>> tangent_trace(nn.Linear(2, 3), torch.tensor([[3.0, 4.0]]))  # 3 · (3² + 4² + 1)
@@ -73,11 +74,22 @@ def layer_tangent_traces(
     ‖Σ_t δ_t a_tᵀ‖², all outputs in one product.
 
     Source: Baratin et al. 2021, Section 3.3 (sum over layers).
+
+    Raises:
+        ValueError: as `tangent_trace`.
     """
     budget = whole_bytes(memory_budget)
     if plan is None:
         plan = plan_capture(model, x, **options)
-    else:  # the forward pass may change other values in place than those that it was made for
+    else:
+        held = {name: value.data_ptr() for name, value in plan.values.items()}
+        if plan.function.model is not model or held != {
+            name: parameter.data_ptr() for name, parameter in model.named_parameters()
+        }:
+            raise ValueError("plan: of another model, or of parameters that are others by now.")
+        if options:
+            raise ValueError(f"{', '.join(options)}: the plan was made with its own; leave it out.")
+        # The forward pass may change other values in place than those that it was made for.
         plan = replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
     return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, budget))
