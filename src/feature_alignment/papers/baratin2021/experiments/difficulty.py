@@ -7,12 +7,12 @@ import torch
 
 from feature_alignment.data.canonical import to_float
 from feature_alignment.data.transforms import random_labels, standardise
-from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.parameters import Difficulty
 from feature_alignment.pipeline.labelled_images import (
     CLASSES,
     Splits,
     check_kernel_samples,
+    image_classifier,
     kernel_batches,
 )
 from feature_alignment.pipeline.run import SeedResult, SeedRun
@@ -32,11 +32,9 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     splits = draw_examples(run)
     check_kernel_samples("baratin2021_difficulty.kernel_samples", p.kernel_samples, splits)
     x, y = (torch.cat(parts) for parts in zip(*splits.values(), strict=True))
-    widths, generator = [p.width] * (p.linear_layers - 1), run.torch_stream("init")
-    model = MLP(x[0].numel(), widths, CLASSES, "relu", True, generator, p.init, dtype=run.dtype)
-    model = model.to(run.device)
+    model = image_classifier(run, "mlp", x[0].shape, p.width, p.linear_layers - 1, init=p.init)
     for i in range(2, p.linear_layers - 1 if p.tied else 2):
-        model.layers[i] = model.layers[1]
+        model.set_submodule(f"layers.{i}", model.get_submodule("layers.1"))
     rate, decay = p.learning_rate, p.weight_decay
     recorder = train(
         model,

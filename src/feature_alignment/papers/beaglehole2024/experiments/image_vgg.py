@@ -5,9 +5,9 @@ Source: beaglehole2024, Figures 2C and 15A, Appendix J.
 
 from torch import nn
 
-from feature_alignment.models.vgg import VGG
 from feature_alignment.papers.beaglehole2024.experiments import image_task
 from feature_alignment.papers.beaglehole2024.parameters import ImageVGG
+from feature_alignment.pipeline.labelled_images import image_classifier
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 
@@ -16,19 +16,9 @@ def run_seed(run: SeedRun[ImageVGG]) -> SeedResult:
 
     Measured are the convolutions ("features.…") and the hidden linear layers ("head.…").
     """
-    task = image_task.draw_samples(run)
-    x, y = task["train"]
-    model = VGG(
-        11,
-        run.parameters.base_width,
-        y.shape[1],
-        run.torch_stream("init"),
-        bias=False,
-        head="two_hidden",
-        dropout=run.parameters.dropout,
-        in_channels=x.shape[1],
-        dtype=run.dtype,
-    ).to(run.device)
+    p, task = run.parameters, image_task.draw_samples(run)
+    shape, options = task["train"][0][0].shape, {"head": "two_hidden", "dropout": p.dropout}
+    model = image_classifier(run, "vgg11", shape, p.base_width, bias=False, **options)
     layers = [
         name for name, module in model.named_modules() if isinstance(module, (nn.Conv2d, nn.Linear))
     ]
