@@ -26,7 +26,7 @@ def points(settings: Settings) -> list[Point]:
 def table(runs: Runs, metric: str) -> FigureTable:
     """Accuracies and alignments of the whole network, and the alignments' gains (metrics.yaml)."""
 
-    def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
+    def numbers(curve: curves.Curve) -> dict[str, float]:
         values = curve(metric)
         first, last = values.iloc[0], values.iloc[-1]
         late = values[values.index >= curves.AXIS_BEGIN].iloc[0]

@@ -53,7 +53,7 @@ def table(runs: Runs) -> FigureTable:
     return curves.with_summary(rows_where(runs.metrics, layer="all"), numbers)
 
 
-def numbers(curve: curves.Curve, split: str) -> dict[str, float]:
+def numbers(curve: curves.Curve) -> dict[str, float]:
     """Numbers that the paper's claims about spectra are about, for one run and split.
 
     They are defined in metrics.yaml. Before the first step eigenvalues are large; they fall within

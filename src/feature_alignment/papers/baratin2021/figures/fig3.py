@@ -21,7 +21,7 @@ def table(runs: Runs) -> FigureTable:
     """Accuracies, alignments of the network and of each layer, and what sums them up."""
     metrics = rows_where(runs.metrics, metric=("accuracy", "label_alignment"))
     names = layers(metrics)
-    return curves.with_summary(metrics, lambda curve, split: _numbers(curve, names))
+    return curves.with_summary(metrics, lambda curve: _numbers(curve, names))
 
 
 def layers(frame: pd.DataFrame) -> list[str]:

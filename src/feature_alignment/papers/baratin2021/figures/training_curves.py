@@ -65,7 +65,7 @@ def _curve(
 
 
 def with_summary(
-    metrics: pd.DataFrame, numbers: Callable[[Curve, str], Mapping[str, float]]
+    metrics: pd.DataFrame, numbers: Callable[[Curve], Mapping[str, float]]
 ) -> FigureTable:
     """The classifiers' metrics, and numbers of each split, whose curves `curve` has by default."""
 
@@ -73,7 +73,7 @@ def with_summary(
         return {
             (split, metric): value
             for split in SPLITS
-            for metric, value in numbers(partial(curve, split=split), split).items()
+            for metric, value in numbers(partial(curve, split=split)).items()
         }
 
     return FigureTable(pd.concat([metrics, summary(metrics, of_both)], ignore_index=True))
