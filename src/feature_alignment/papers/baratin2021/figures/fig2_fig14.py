@@ -33,8 +33,9 @@ ABOVE: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.97)}
 OVERLAID = {"accuracy": "accuracy", "eigenvalues": "largest_eigenvalue"}
 OVERLAID |= {"effective rank": "effective_rank", "trace ratios": "trace_ratio_40"}
 """The rows, and the metric of the usual learning rate behind each row's curves of another."""
-TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
 HIGHLIGHTED = (40, 80, 160)
+TRACE_RATIOS = dict.fromkeys((5, 10, 20), "reference") | dict.fromkeys(HIGHLIGHTED, "paper")
+"""Of the k of each T_k the thing whose colour it has."""
 SMOOTHED = 3
 """Consecutive measurements whose mean says whether a curve rises or falls."""
 FITTED = 0.999
@@ -153,8 +154,7 @@ def _draw_column(column: Sequence[Axes], run: pd.DataFrame) -> None:
             name = label if split == "train" else None
             draw_curve(eigenvalues, rows(metric=metric), thing, name, linestyle=line)
         draw_curve(rank, rows(metric="effective_rank"), split, split)
-        for k in TRACE_RATIOS:
-            thing = _trace_ratio_thing(k)
+        for k, thing in TRACE_RATIOS.items():
             draw_curve(ratios, rows(metric=f"trace_ratio_{k}"), thing, linestyle=line)
     _name_trace_ratios(ratios, run)
     ratios.set(ylim=(0, 1.02), xlabel="iteration")
@@ -181,16 +181,12 @@ def _name_trace_ratios(ax: Axes, run: pd.DataFrame) -> None:
     """Write each T_k where its curve begins, into the gap of the axis, apart from each other."""
     ceiling, begin = 1.0, run["step"].min()
     middle = run.loc[run["step"] > 0, "step"].min() / 2
-    for k in reversed(TRACE_RATIOS):
+    for k, thing in reversed(TRACE_RATIOS.items()):
         rows = rows_where(run, metric=f"trace_ratio_{k}", split="train", step=begin)
         height = min(rows["value"].mean(), ceiling)
         ceiling = height - 0.07
         text = {"fontsize": 6.5, "ha": "center", "va": "center"}
-        ax.text(middle, height, f"$T_{{{k}}}$", color=COLOURS[_trace_ratio_thing(k)], **text)
-
-
-def _trace_ratio_thing(k: int) -> str:
-    return "paper" if k in HIGHLIGHTED else "reference"
+        ax.text(middle, height, f"$T_{{{k}}}$", color=COLOURS[thing], **text)
 
 
 FIGURES = (
