@@ -3,8 +3,8 @@
 Source: baratin2021, Figure 5 and Section 4.1.2.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.schedule import geometric
 
-Columns = dict[str, Any]
+Add = Callable[..., None]
+"""Adds a row of one method at one learning rate to the result."""
 NOTHING_LEFT = 1e-3
 """The share of the noise below which nothing of it is left to learn."""
 
@@ -40,48 +41,46 @@ def run_seed(run: SeedRun[Supernat]) -> SeedResult:
         plain_loss = float(expected_loss(flows["gd"].weights[-1]))
         for method in ("gd", *p.kappas, "gd_decayed"):
             flow = flows[method]
-            columns: Columns = {"learning_rate": learning_rate, "method": method}
+            add = partial(result.add, learning_rate=learning_rate, method=method)
             if learning_rate == p.learning_rates[0]:
-                _add_curves(result, flow, problem, columns)
-            _add_summary(result, flow, problem, columns)
+                _add_curves(add, flow, problem)
+            _add_summary(add, flow, problem)
             if method != "gd":
                 difference = float(expected_loss(flow.weights[-1])) - plain_loss
-                result.add("loss_minus_gd", difference, step=p.steps, split="test", **columns)
+                add("loss_minus_gd", difference, step=p.steps, split="test")
     return result
 
 
-def _add_curves(result: SeedResult, flow: Flow, problem: NoisyRegression, columns: Columns) -> None:
+def _add_curves(add: Add, flow: Flow, problem: NoisyRegression) -> None:
     """Add losses and eigenvalues at the measured steps."""
     test = expected_loss(flow.weights)  # (t + 1,)
     train = np.mean((flow.weights @ problem.features.T - problem.y) ** 2, axis=1)
     spectrum = _log10_eigenvalues(flow)
     for step in geometric(len(test) - 1, first=1, ratio=1.25):
-        result.add("loss", test[step], step=step, split="test", **columns)
-        result.add("loss", train[step], step=step, **columns)
+        add("loss", test[step], step=step, split="test")
+        add("loss", train[step], step=step)
         for name, values in spectrum.items():
-            result.add(f"log10_eigenvalue_{name}", values[step], step=step, **columns)
+            add(f"log10_eigenvalue_{name}", values[step], step=step)
 
 
-def _add_summary(
-    result: SeedResult, flow: Flow, problem: NoisyRegression, columns: Columns
-) -> None:
+def _add_summary(add: Add, flow: Flow, problem: NoisyRegression) -> None:
     """Add losses, the spectrum's stretch at the smallest of them, and what became of the noise."""
     test = expected_loss(flow.weights)
     spectrum = _log10_eigenvalues(flow)
     noise, target = flow.weights[:, 1:], problem.interpolator[1:]
     last, best = len(test) - 1, int(test.argmin())
-    result.add("final_loss", test[last], step=last, split="test", **columns)
-    result.add("smallest_loss", test[best], step=best, split="test", **columns)
-    result.add("smallest_loss_step", best, step=best, split="test", **columns)
+    add("final_loss", test[last], step=last, split="test")
+    add("smallest_loss", test[best], step=best, split="test")
+    add("smallest_loss_step", best, step=best, split="test")
     for name in ("noise_mean", "noise_max"):
         ratio = spectrum["signal"] - spectrum[name]
-        result.add(f"log10_stretch_{name}", ratio[best] - ratio[0], step=best, **columns)
+        add(f"log10_stretch_{name}", ratio[best] - ratio[0], step=best)
     fit = noise @ target / (target @ target)  # (t + 1,)
-    result.add("noise_fit", fit[last], step=last, **columns)
+    add("noise_fit", fit[last], step=last)
     left = 1 - fit[last // 2]
     if left > NOTHING_LEFT:
         share = abs(fit[last] - fit[last // 2]) / left
-        result.add("late_noise_share", share, step=last, **columns)
+        add("late_noise_share", share, step=last)
 
 
 def _log10_eigenvalues(flow: Flow) -> dict[str, np.ndarray]:
