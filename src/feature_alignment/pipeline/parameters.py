@@ -33,10 +33,12 @@ def _not_empty(values: tuple[Any, ...]) -> tuple[Any, ...]:
 Item = TypeVar("Item")
 Count = Annotated[int, Field(ge=1, le=10**9)]
 """A number of things, at least one."""
+SeedNumber = Annotated[int, Field(ge=1, le=10_000)]
+"""A number of seeds that its key describes."""
 Seeds = Annotated[
-    int, Field(ge=1, le=10_000, description="Number of seeds; seed i is the integer i, from 0.")
+    SeedNumber, Field(description="Number of seeds; seed i is the integer i, from 0.")
 ]
-"""A number of seeds, described; what else is to be said of them goes into their Field."""
+"""A number of seeds, described."""
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]

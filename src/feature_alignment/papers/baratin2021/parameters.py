@@ -15,6 +15,7 @@ from feature_alignment.pipeline.parameters import (
     Precision,
     Schedule,
     Section,
+    SeedNumber,
     Seeds,
     Several,
     Share,
@@ -91,10 +92,8 @@ class Classification(Parameters, experiment="classification"):
     step is always measured."""
     precision: Precision = "float32"
     """Floating-point type of training and kernels; eigenvalues are computed in float64."""
-    seeds: Seeds = Field(
-        default=1,
-        description="Number of seeds of VGG19 and ResNet18; seed i is the integer i, from 0.",
-    )
+    seeds: SeedNumber = 1
+    """Number of seeds of VGG19 and ResNet18; seed i is the integer i, from 0."""
     mlp: ClassificationMLP = ClassificationMLP()
     """What differs for the MLP (Figures 11 and 12), whose training costs little."""
     late: ClassificationLate | None = None
@@ -179,7 +178,8 @@ class DepthStudy(Section):
     learning_rate: ClassifierRate = 0.01
     steps: Count = 3000
     """Iterations (updates) of SGD; the text does not say how many."""
-    seeds: Seeds = Field(default=4, description="Number of seeds; the figure's columns.")
+    seeds: SeedNumber = 4
+    """Number of seeds; the figure's columns."""
 
 
 class Difficulty(Parameters, experiment="difficulty"):
@@ -249,11 +249,9 @@ class Disk(Parameters, experiment="disk"):
     """Floating-point type of the training. In float32 its 2000 steps amplify what processors round
     differently until some networks end elsewhere."""
     seeds: Seeds = 10
-    six_hidden_seeds: Seeds = Field(
-        default=10,
-        description="Number of seeds of the network with one linear layer more, the other reading "
-        'of "6-layer deep".',
-    )
+    six_hidden_seeds: SeedNumber = 10
+    """Number of seeds of the network with one linear layer more, the other reading of "6-layer
+    deep"."""
 
 
 class Fourier(Parameters, experiment="fourier"):
@@ -293,11 +291,8 @@ class Interpolators(Parameters, experiment="interpolators"):
     )
     """Feature scaling factors c, from 0 (white features) to below 1 (the features themselves, which
     in float64 have too low a rank to interpolate with)."""
-    seeds: Seeds = Field(
-        default=5,
-        description="Number of seeds, each with its own features and subsets; seed i is the "
-        "integer i, from 0.",
-    )
+    seeds: SeedNumber = 5
+    """Number of seeds, each with its own features and subsets; seed i is the integer i, from 0."""
 
 
 class Perturbation(Parameters, experiment="perturbation"):
@@ -350,7 +345,5 @@ class Supernat(Parameters, experiment="supernat"):
 class Theory(Parameters, experiment="theory"):
     """Numerical checks of propositions and misprints (Section 4.1, Appendices A and B)."""
 
-    seeds: Seeds = Field(
-        default=20,
-        description="Number of random cases for each statement; seed i is the integer i, from 0.",
-    )
+    seeds: SeedNumber = 20
+    """Number of random cases for each statement; seed i is the integer i, from 0."""

@@ -12,6 +12,7 @@ from feature_alignment.pipeline.parameters import (
     Positive,
     Precision,
     Section,
+    SeedNumber,
     Seeds,
     Several,
     Values,
@@ -54,7 +55,7 @@ GradientNorm = Annotated[
     Field(description="SLO divides by each layer's gradient norm, or all's (Appendices J and K)."),
 ]
 DataSeeds = Annotated[
-    Seeds,
+    SeedNumber,
     Field(description="Number of draws of data and networks; seed i is the integer i, from 0."),
 ]
 
@@ -344,11 +345,9 @@ class AlignmentReversing(Parameters, experiment="alignment_reversing"):
     """Networks on which the correlation is observed; the paper shows one, the first."""
     moment_networks: Count = 30
     """Networks over which the moments of R are averaged for the prediction."""
-    seeds: Seeds = Field(
-        default=10,
-        description="Number of draws of the data; seed i is the integer i, from 0. The networks "
-        "are the same for all.",
-    )
+    seeds: SeedNumber = 10
+    """Number of draws of the data; seed i is the integer i, from 0. The networks are the same for
+    all."""
 
 
 class DepthPrediction(Parameters, experiment="depth_prediction"):

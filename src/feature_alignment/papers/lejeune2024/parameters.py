@@ -10,6 +10,7 @@ from feature_alignment.pipeline.parameters import (
     Parameters,
     Positive,
     Precision,
+    SeedNumber,
     Seeds,
     Several,
     by_figure,
@@ -164,7 +165,5 @@ class Theory(Parameters, experiment="theory"):
     """Descents of the generic optimiser and starts of the solver; the best counts."""
     flow_time: Positive = 20.0
     """Duration of gradient flow on the factorised model."""
-    seeds: Seeds = Field(
-        default=5,
-        description="Number of seeds, each one random problem; seed i is the integer i, from 0.",
-    )
+    seeds: SeedNumber = 5
+    """Number of seeds, each one random problem; seed i is the integer i, from 0."""
