@@ -61,10 +61,8 @@ def random_problem(seed: int, p: Theory) -> Problem:
 def _blocks(network: MLP, x: torch.Tensor) -> Blocks:
     layout = matrix_layout(network)
     sizes = [shape.numel() for shape in layout.shapes.values()]
-    rows = []
-    for row in tangent_features(network, x)[:, 0]:
-        parts = zip(layout.shapes.items(), row.split(sizes), strict=True)
-        rows.append(layout.join({name: part.view(shape) for (name, shape), part in parts}))
+    parts = (row.split(sizes) for row in tangent_features(network, x)[:, 0])
+    rows = [layout.join(dict(zip(layout.shapes, part, strict=True))) for part in parts]
     return [torch.stack([row[layer] for row in rows]) for layer in layout.layers]
 
 
