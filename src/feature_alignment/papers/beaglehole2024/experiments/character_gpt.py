@@ -21,6 +21,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 LEAST_RATE = 0.02
 """The learning rate that nanoGPT ends with, 1e-4, over the one here."""
 LARGEST_GRADIENT = 1.0
+MEASURED = ("query", "key", "value")
 CHUNK = 32
 """Texts that are measured at a time: attention over 256 characters takes memory."""
 
@@ -40,11 +41,7 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
     probed, _ = _some(run, "probe", train_texts, p.probe_samples)
     sizes = len(run.dataset.vocabulary), p.blocks, p.heads, p.width, p.context
     model = GPT(*sizes, run.torch_stream("init"), dtype=run.dtype).to(run.device)
-    layers = [
-        f"blocks.{block}.attention.{name}"
-        for block in range(p.blocks)
-        for name in ("query", "key", "value")
-    ]
+    layers = [name for name, _ in model.named_modules() if name.endswith(MEASURED)]
     probe = FeatureProbe(
         model,
         probed,

@@ -3,7 +3,6 @@
 Source: baratin2021, eq. 5, 7 and 18; lejeune2024, Section 3; beaglehole2024, Sections 2.2 to 5.2.
 """
 
-import itertools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -145,12 +144,12 @@ def text_task(run: SeedRun[Runs]) -> Task:
         splits[split] = tuple(torch.tensor(codes, device=run.device) for codes in (x, y))
     sizes = vocabulary, BLOCKS, HEADS, own.width, context
     model = GPT(*sizes, run.torch_stream("init"), dtype=run.dtype).to(run.device)
-    parts = itertools.product(range(BLOCKS), ("query", "key", "value"))
+    parts = (name for name, _ in model.named_modules())
     return Task(
         model,
         splits,
         vocabulary,
-        [f"blocks.{block}.attention.{part}" for block, part in parts],
+        [name for name in parts if name.endswith(("query", "key", "value"))],
         sequence_cross_entropy,
         lambda f, y: accuracy(f.flatten(0, 1), y.flatten()),
         lambda f: f[:, -1],
