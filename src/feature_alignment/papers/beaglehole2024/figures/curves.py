@@ -1,5 +1,8 @@
 """Curves over training, or over a setting: numbers derived from them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 
@@ -11,6 +14,14 @@ def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
 def network_deviations(rows: pd.DataFrame, x: str) -> pd.DataFrame:
     """Standard deviation (n) between networks, seeds down and the values of column x across."""
     return rows.groupby(["seed", x])["value"].std(ddof=0).unstack()
+
+
+def tidy(
+    values: Mapping[str, pd.Series] | pd.DataFrame, layer: str = "all", step: int = 0, **where: Any
+) -> pd.DataFrame:
+    """Tidy rows of values by metric, with their index as columns, and those of `where`."""
+    rows = pd.DataFrame(values).melt(ignore_index=False, var_name="metric").reset_index()
+    return rows.assign(layer=layer, step=step, split="train", **where)
 
 
 def scales_of(frame: pd.DataFrame) -> list[float]:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import last_rows
+from feature_alignment.papers.beaglehole2024.figures.curves import last_rows, tidy
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Settings
@@ -49,8 +49,7 @@ def table(runs: Runs) -> FigureTable:
     layers = last_rows(nfc).groupby(by_run)["value"].agg(["min", "mean", "max"])
     layers["spread"] = layers["max"] - layers["min"]
     layers["highest"] = nfc.groupby(by_run)["value"].max()
-    tidy = layers.add_prefix("nfc_layers_").melt(var_name="metric", ignore_index=False)
-    derived = tidy.reset_index().assign(layer="all", step=nfc["step"].max())
+    derived = tidy(layers.add_prefix("nfc_layers_"), step=nfc["step"].max())
     return FigureTable(pd.concat([rows, derived], ignore_index=True))
 
 

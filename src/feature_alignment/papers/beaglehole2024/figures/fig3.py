@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import network_deviations
+from feature_alignment.papers.beaglehole2024.figures.curves import network_deviations, tidy
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.figures.drawing import THIN, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
@@ -58,7 +58,7 @@ def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
         "draw_over_network_deviation": observed.std(ddof=0).max() / between_networks.mean().max(),
     }
     overall = pd.DataFrame(over_draws, index=pd.Index([0], name="seed"))
-    return [_summary(values, point) for values in (pd.DataFrame(by_draw), overall)]
+    return [tidy(values, point=point) for values in (by_draw, overall)]
 
 
 def _curves(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -70,12 +70,6 @@ def _curves(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
 def _of_first_network(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     chosen = rows_where(rows, metric=metric)
     return chosen[~(chosen["network"] > 0)]
-
-
-def _summary(values: pd.DataFrame, point: str) -> pd.DataFrame:
-    """Tidy rows of values with one column per metric, seeds down."""
-    tidy = values.melt(ignore_index=False, var_name="metric").reset_index()
-    return tidy.assign(point=point, step=0, layer="all", split="train")
 
 
 def draw(table: FigureTable) -> Picture:

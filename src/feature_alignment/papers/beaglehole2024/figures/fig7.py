@@ -5,13 +5,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from feature_alignment.papers.beaglehole2024.figures.curves import network_deviations
+from feature_alignment.papers.beaglehole2024.figures.curves import network_deviations, tidy
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.style import COLOURS, PALETTE, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
+LAYER = "layers.0"
 ACTIVATIONS = ("quadratic", "relu")
 TARGETS = ("low_rank", "high_rank")
 LAST_IN_THE_MIDDLE = 3.0
@@ -49,7 +50,7 @@ def table(runs: Runs) -> FigureTable:
         first_order = _curve(rows_where(rows, metric="predicted"))
         rank = _curve(rows_where(rows, metric="expected_kernel_rank"))
         parts += [
-            _summary(step, "expected_kernel_rank_step", point=str(point), decay_rate=alpha)  # pyright: ignore[reportArgumentType]: a column's name
+            tidy({"expected_kernel_rank_step": step}, LAYER, point=point, decay_rate=alpha)
             for alpha, step in rank.diff(axis=1).iloc[:, 1:].items()
         ]
         for size, width in zip(LINES, rows["width"].agg(["min", "max"]), strict=True):
@@ -74,7 +75,7 @@ def table(runs: Runs) -> FigureTable:
             if size == "larger":  # the prediction is of infinite width
                 values |= _dip(first_order, between_networks, "dip_of_predicted")
             where = {"point": point, "activation": phi, "target": target, "size": size}
-            parts += [_summary(column, name, **where) for name, column in values.items()]
+            parts.append(tidy(values, LAYER, **where))
     frame = pd.concat(parts, ignore_index=True)
     differences = [_relu_against_quadratic(frame, name) for name in ("", "_linearised")]
     return FigureTable(pd.concat([frame, *differences], ignore_index=True))
@@ -93,7 +94,8 @@ def _relu_against_quadratic(frame: pd.DataFrame, prediction: str) -> pd.DataFram
         for phi, metric in (("relu", f"largest_error{prediction}"), ("quadratic", "largest_error"))
     )
     metric = f"relu{prediction}_error_minus_quadratic_error"
-    return _summary(relu.mean() - quadratic.mean(), metric, point="comparison", size="larger")
+    values = {metric: relu.mean() - quadratic.mean()}
+    return tidy(values, LAYER, point="comparison", size="larger")
 
 
 def _curve(rows: pd.DataFrame) -> pd.DataFrame:
@@ -110,12 +112,6 @@ def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str,
     lowest = middle.to_numpy().argmin(axis=1)
     noise = np.take_along_axis(deviations, lowest[:, None], axis=1)[:, 0]
     return {metric: dip, f"{metric}_margin": dip - noise}
-
-
-def _summary(values: pd.Series, metric: str, **where: str | float) -> pd.DataFrame:
-    """Tidy rows of one value for each seed."""
-    rows = values.rename("value").rename_axis("seed").reset_index()
-    return rows.assign(step=0, layer="layers.0", split="train", metric=metric, **where)
 
 
 def draw(table: FigureTable) -> Picture:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from feature_alignment.papers.beaglehole2024.figures.curves import tidy
 from feature_alignment.papers.beaglehole2024.parameters import AspectRatios
 from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
@@ -40,9 +41,7 @@ def table(runs: Runs) -> FigureTable:
     for phi, rows in metrics.groupby("point", sort=False):
         for prediction in sorted(set(rows["metric"]) - {"observed"}):
             error = abs(_map(rows, "observed") - _map(rows, prediction)).max()
-            tidy = error.rename("value").reset_index()
-            fixed = {"point": phi, "seed": 0, "step": 0, "layer": "all", "split": "train"}
-            parts.append(tidy.assign(**fixed, metric=f"largest_error_of_{prediction}"))
+            parts.append(tidy({f"largest_error_of_{prediction}": error}, point=phi, seed=0))
     return FigureTable(pd.concat(parts, ignore_index=True))
 
 
