@@ -5,6 +5,8 @@ that the deviation is nearly of low rank.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,24 +36,24 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     """
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)
-    penalty = run.parameters.penalty
     task = _Task(*(part.to(run.device, torch.float32) for part in parts))
     network = _network(run, "init", task)
     result = SeedResult()
+    solve = partial(_solve, network, result, penalty=run.parameters.penalty)
     noise = torch.randn(len(task.y), 1, generator=run.torch_stream("noise")).to(task.y)
     noisy = replace(task, y=task.y + run.parameters.noise * noise)
     large = [replace(t, y=LARGE * t.y, y_test=LARGE * t.y_test) for t in (task, noisy)]
     fits = [("none", "ridgeless", [task, noisy]), ("layers", "solver", [task, noisy])]
     for structure, model, tasks in fits if digits else [*fits, ("layers", "tail", large)]:
         clean, cost = (
-            _solve(network, t, structure, penalty, m, result)
+            solve(t, m, structure=structure)
             for t, m in zip(tasks, (model, f"{model}-noisy"), strict=True)
         )
         result.add("noise_cost", cost - clean, step=0, split="test", model=model)
     if digits:
         other = _network(run, "targets/init", task)
         for source, model in ((other, "solver-linear"), (network, "solver-own")):
-            _solve(network, _linear_task(task, source), "layers", penalty, model, result)
+            solve(_linear_task(task, source), model, structure="layers")
     for model in ("factorised", "full"):
         _train(run, network, task, model, result)
     return result
@@ -103,15 +105,10 @@ def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
 
 
 def _solve(
-    network: nn.Sequential,
-    task: _Task,
-    structure: str,
-    penalty: str,
-    model: str,
-    result: SeedResult,
+    network: nn.Sequential, result: SeedResult, task: _Task, model: str, **options: Any
 ) -> float:
     """Fit and record; returns the error on the test samples, as `_nmse` has it."""
-    solver = AdaptiveTangentFeatures(network, structure=structure, penalty=penalty)
+    solver = AdaptiveTangentFeatures(network, **options)
     solver.fit(task.x, task.y)
     predictions = torch.as_tensor(solver.predict(task.x_test)).to(task.y_test)
     # The last column of each matrix belongs to the bias.
