@@ -161,6 +161,7 @@ def test_types_and_the_command_come_along(core):
     assert (core.python.parent / "feature-alignment").is_file()
 
 
+@pytest.mark.exhaustive
 def test_the_tutorial_runs_with_the_extras_that_it_names(core):
     core.install("[plots,solver]")
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -168,6 +169,7 @@ def test_the_tutorial_runs_with_the_extras_that_it_names(core):
     core.succeed("-c", RUN_BLOCKS, page=page)
 
 
+@pytest.mark.exhaustive
 def test_the_readme_runs_with_the_extras_that_it_names(core):
     core.install("[plots,solver]")
     page = (ROOT / "README.md").read_text(encoding="utf-8")

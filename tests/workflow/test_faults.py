@@ -54,6 +54,7 @@ def told(done):
     return text
 
 
+@pytest.mark.exhaustive
 def test_after_signals_at_random_moments_the_same_command_goes_on(capsys):
     status = main(["--times", "3", "--seed", "1"])
     printed = capsys.readouterr().out
