@@ -1,6 +1,6 @@
 """One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,9 +12,9 @@ from feature_alignment.gradients.checks import rounding
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import (
     ModelFunction,
-    OutputsShapeError,
     Parameters,
     moved,
+    outputs_of,
 )
 from feature_alignment.gradients.operation_rules import OperationCall
 from feature_alignment.gradients.samples import Samples
@@ -81,7 +81,7 @@ def _recorded(
             function.installed(values) as run,
         ):
             with torch.enable_grad():
-                f, copies = _run(run, samples)
+                f, copies = outputs_of(run, samples)
             if not f.requires_grad:
                 _refuse_constant_outputs(function, values, names, samples)
             graph = Graph(f, leaves)
@@ -102,16 +102,6 @@ def _recorded(
                     )
 
 
-def _run(run: Callable[..., torch.Tensor], samples: Samples) -> tuple[torch.Tensor, int]:
-    """Outputs (n, c), and how often each sample was run: some models squeeze those of one."""
-    if len(samples) > 1:
-        return run(samples), 1
-    try:
-        return run(samples), 1
-    except OutputsShapeError:
-        return run(samples[[0, 0]])[:1], 2
-
-
 def _refuse_constant_outputs(
     function: ModelFunction, values: Parameters, names: Collection[str], samples: Samples
 ) -> None:
@@ -124,7 +114,7 @@ def _refuse_constant_outputs(
     found = []
     for at in (values, {**values, **moved(chosen)}):
         with function.installed(function.spared(at), False) as run:
-            found.append(_run(run, samples)[0])
+            found.append(outputs_of(run, samples)[0])
     if found[0].shape != found[1].shape or (found[0] != found[1]).any():
         raise ValueError(
             "no gradient of the outputs reaches the parameters, though they depend on them; take "

@@ -17,7 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.graph import Graph
-from feature_alignment.gradients.model_function import ModelFunction, OutputsShapeError, Parameters
+from feature_alignment.gradients.model_function import ModelFunction, Parameters, outputs_of
 from feature_alignment.gradients.samples import Samples
 
 # Largest difference that passes for rounding, relative to the largest entry: of gradients, and of
@@ -196,7 +196,7 @@ def _repeatable_outputs(
     """
     before = _random_state(samples)
     try:
-        batch = _outputs(f, samples)
+        batch = outputs_of(f, samples)[0].detach()
         drawn = _have_drawn(before, samples) and _drawing_module(model, f, samples)
     finally:
         _set_random_state(before, samples)
@@ -214,16 +214,6 @@ def _repeatable_outputs(
         i = int((~batch.isfinite()).any(1).nonzero()[0])
         raise ValueError(f"the model's outputs of sample {i} are not finite.")
     return batch
-
-
-def _outputs(f: Callable[..., torch.Tensor], samples: Samples) -> torch.Tensor:
-    """Outputs (n, c), detached, also of models that squeeze those of one sample."""
-    if len(samples) > 1:
-        return f(samples).detach()
-    try:
-        return f(samples).detach()
-    except OutputsShapeError:
-        return f(samples[[0, 0]]).detach()[:1]
 
 
 def _off(
@@ -250,7 +240,7 @@ def _widened(
     """
     for _ in range(_CALLS):
         with function.installed(copied(), False) as f:
-            again = _outputs(f, samples)
+            again = outputs_of(f, samples)[0].detach()
         if again.shape != batch.shape or float((again - batch).abs().max()) > tolerance:
             raise ValueError(
                 "the model's outputs differ between calls on the same samples, by chance or by a "
@@ -294,7 +284,7 @@ def _change(
             signs = 2 * torch.rand(value.shape, generator=generator).round() - 1
             moved[name] = value * (1 + relative / 100 * signs.to(value))
     with function.installed(moved, False) as run:
-        return float((_outputs(run, samples) - f).abs().max())
+        return float((outputs_of(run, samples)[0].detach() - f).abs().max())
 
 
 def _companies(n: int) -> Iterator[list[int]]:

@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import leaf_gradients, one_hot_cotangents, recorded
-from feature_alignment.gradients.model_function import ModelFunction, OutputsShapeError, Parameters
+from feature_alignment.gradients.model_function import ModelFunction, Parameters, outputs_of
 from feature_alignment.gradients.samples import Samples
 
 # Attention by plain operations, whose gradients can be differentiated and batched.
@@ -32,10 +32,7 @@ def batched_gradients(
         own = {key: value[None] for key, value in sample.items()}
         with function.installed({**values, **moving}) as run:
             one = replace(samples, entries={**samples.entries, **own}, n=1)
-            try:
-                return run(one)[0]  # (c,)
-            except OutputsShapeError:  # some models squeeze the outputs of one
-                return run(one[[0, 0]])[0]
+            return outputs_of(run, one)[0][0]  # (c,)
 
     parts: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     jacobian = torch.func.vmap(torch.func.jacrev(f), in_dims=(None, 0))

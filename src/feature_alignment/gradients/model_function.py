@@ -198,6 +198,20 @@ class ModelFunction:
         return found
 
 
+def outputs_of(run: Callable[..., torch.Tensor], samples: Samples) -> tuple[torch.Tensor, int]:
+    """Outputs (n, c), and how often each sample was run: some models squeeze those of one.
+
+    Raises:
+        OutputsShapeError: if the outputs are not those of the samples.
+    """
+    try:
+        return run(samples), 1
+    except OutputsShapeError:
+        if len(samples) > 1:
+            raise
+        return run(samples[[0, 0]])[:1], 2
+
+
 class _Others:
     """What takes the place of tensors in modules: parameters' values, or else copies.
 
