@@ -286,7 +286,8 @@ def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) 
     formed = frozenset(trial.parts) - factors
     holding = c * sum(values[name].numel() for name in (*trial.unexplained, *formed))
     passing = 0
-    for number, (inputs, gradient, signal) in trial.numbers.items():
+    for number, call in trial.plans.items():
+        inputs, gradient, signal = call.numbers
         holding += (inputs + c * signal) * (number in held)
         passing += _PASSING * gradient + inputs + c * signal * (number not in held)
     size = max(values[name].element_size() for name in names)

@@ -68,6 +68,7 @@ class CallPlan:
 
     place: Place  # where its output holds the samples
     operands: Mapping[int, Operand]  # by their number among the operation's inputs
+    numbers: tuple[int, int, int] = (0, 0, 0)  # of a sample's inputs, its output, one signal
 
     def call(self, graph: Graph, number: int, n: int) -> OperationCall:
         """The operation of this number in a recording of n samples.
@@ -93,7 +94,6 @@ class Trial:
     signature: tuple[Sequence[str], object]  # names of operations, and the graph's other facts
     plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
     parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
-    numbers: Mapping[int, tuple[int, int, int]]  # per sample: inputs, output, one signal
     saved: int  # bytes that the graph saves for one sample
     unexplained: tuple[str, ...]  # parameters with other uses
     expected: Parameters  # the first sample's, for one cotangent
@@ -158,7 +158,6 @@ def try_rules(
             signature=signature,
             plans=found.plans,
             parts=found.parts,
-            numbers=found.numbers,
             saved=sum(saved.values()) // _FEW,
             unexplained=tuple(n for n in names if n in found.lost and n not in unused),
             expected=found.expected,
@@ -249,7 +248,8 @@ def can_be_held(parts: Sequence[Part]) -> bool:
 class _Border:
     """The operations that combine parameters with samples, and what their rules give.
 
-    The recording is of three samples, and each cotangent (3, c) of one sample only.
+    The recording is of three samples, and each cotangent (3, c) of one sample only. Calls and
+    signals are kept of the first.
     """
 
     def __init__(self, recording: Recording, cotangents: Sequence[torch.Tensor]) -> None:
@@ -257,7 +257,6 @@ class _Border:
         self.plans: dict[int, CallPlan] = {}
         self.calls: dict[int, OperationCall] = {}
         self.signals: dict[int, torch.Tensor] = {}
-        self.numbers: dict[int, tuple[int, int, int]] = {}  # see `Trial`
         self.parts: dict[str, list[Part]] = {}
         self.lost: set[str] = set()
         self.expected = leaf_gradients(recording.f, recording.leaves, cotangents[0])
@@ -297,10 +296,9 @@ class _Border:
         call = bare.call(self.graph, number, _MORE)
         operands = {i: self._operand(s, call.transposed.get(i)) for i, s in sources.items()}
         signal = call.signal(gradient)
-        self.signals[number], self.calls[number] = signal[:, None], call
-        self.plans[number] = replace(bare, operands=operands)
         held, passed = call.input_numbers() // _MORE, gradient.numel() // _MORE
-        self.numbers[number] = held, passed, signal[0].numel()
+        self.plans[number] = CallPlan(place, operands, (held, passed, signal[0].numel()))
+        self.calls[number], self.signals[number] = first_samples(call, 1), signal[:1, None]
 
     def _operand(self, source: Source, transposed: Sequence[int] | None) -> Operand:
         names, _ = self.graph.leaves_below(source[0])
@@ -326,9 +324,7 @@ class _Border:
 
     def check(self, names: Sequence[str]) -> None:
         """Keep what agrees with automatic differentiation, of parameters with no other uses."""
-        first = {number: first_samples(call, 1) for number, call in self.calls.items()}
-        signals = {number: signal[:1] for number, signal in self.signals.items()}
-        found = gradients_by_parameter(self.recording, self.plans, first, signals, names)
+        found = gradients_by_parameter(self.recording, self.plans, self.calls, self.signals, names)
         tolerance = rounding(self.recording.f, *self.recording.leaves.values())
         for name in names:
             parts = found.get(name, [])
@@ -344,7 +340,7 @@ class _Border:
             }
             self.plans[number] = replace(plan, operands=wanted)
             if not wanted:
-                del self.plans[number], self.numbers[number]
+                del self.plans[number]
 
 
 def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, int] | None:
