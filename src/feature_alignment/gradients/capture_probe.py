@@ -17,6 +17,7 @@ from feature_alignment.gradients.graph import (
     ODD,
     Graph,
     Place,
+    Signature,
     Source,
     is_selection,
     sample_place,
@@ -91,7 +92,7 @@ class Trial:
     """What a trial on few samples shows."""
 
     function: ModelFunction  # as it must be run
-    signature: tuple[Sequence[str], object]  # names of operations, and the graph's other facts
+    signature: Signature  # of the graph that the model leaves
     plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
     parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
     saved: int  # bytes that the graph saves for one sample
@@ -122,19 +123,19 @@ def try_rules(
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()
 
-    try:
-        with (
-            torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor),
-            recorded(function, values, samples[few], names) as recording,
-        ):
-            signature, shapes = recording.graph.signature, recording.graph.shapes()
-            among_few = _of_first_sample(recording)
-    except RuntimeError:  # a model with torch.func inside, which forbids to look at what is saved
+    def of_few() -> tuple[Signature, list[list[torch.Size]], dict[str, torch.Tensor]]:
         with recorded(function, values, samples[few], names) as recording:
-            signature, shapes = recording.graph.signature, recording.graph.shapes()
-            among_few = _of_first_sample(recording)
-        sizes = (shape.numel() for outputs in shapes for shape in outputs)
-        saved = {0: sum(sizes) * recording.f.element_size()}
+            f, graph = recording.f, recording.graph
+            gradients = leaf_gradients(f, recording.leaves, _cotangent(f, 0))
+            return graph.signature, graph.shapes(), gradients
+
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            signature, shapes, among_few = of_few()
+    except RuntimeError:  # a model with torch.func inside, which forbids to look at what is saved
+        signature, shapes, among_few = of_few()
+        sizes = (shape.numel() for made in shapes for shape in made)
+        saved = {0: sum(sizes) * outputs.element_size()}
     with recorded(function, values, samples[more], names) as recording:
         f, graph = recording.f, recording.graph
         if not close(
@@ -144,8 +145,7 @@ def try_rules(
                 "the model's outputs differ between two runs on the same samples, so they are not "
                 "a function of the parameters; call model.eval() first."
             )
-        drawn = _drawn(f)
-        found = _Border(recording, [row.outer(drawn) for row in torch.eye(_MORE).to(f)])
+        found = _Border(recording, [_cotangent(f, i) for i in range(_MORE)])
         _refuse_gradients_of_batches(among_few, found.expected)
         if graph.signature == signature:
             found.search(shapes)
@@ -161,21 +161,16 @@ def try_rules(
             saved=sum(saved.values()) // _FEW,
             unexplained=tuple(n for n in names if n in found.lost and n not in unused),
             expected=found.expected,
-            cotangent=drawn[None],
+            cotangent=found.cotangents[0][:1],
             unused=unused,
         )
 
 
-def _drawn(f: torch.Tensor) -> torch.Tensor:
-    """A cotangent of one sample, (c,)."""
-    return torch.randn(f.shape[1], generator=torch_stream(0, "tangent_kernel/probe")).to(f)
-
-
-def _of_first_sample(recording: Recording) -> dict[str, torch.Tensor]:
-    """The first sample's gradients, for the cotangent of the trial."""
-    cotangent = torch.zeros_like(recording.f)
-    cotangent[0] = _drawn(recording.f)
-    return leaf_gradients(recording.f, recording.leaves, cotangent)
+def _cotangent(f: torch.Tensor, i: int) -> torch.Tensor:
+    """The cotangent (n, c) of the trial for sample i alone: random, but alike for all samples."""
+    cotangent = torch.zeros_like(f)
+    cotangent[i] = torch.randn(f.shape[1], generator=torch_stream(0, "tangent_kernel/probe"))
+    return cotangent
 
 
 def _refuse_gradients_of_batches(few: Parameters, more: Parameters) -> None:

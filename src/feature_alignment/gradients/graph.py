@@ -14,6 +14,7 @@ import torch
 from torch.autograd.graph import GradientEdge
 
 Source = tuple[int, int]  # an output of an operation: the operation's number and the output's
+Signature = tuple[Sequence[str], Sequence[tuple[Source | None, ...]]]  # see `Graph.signature`
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Graph:
         return GradientEdge(self.nodes[source[0]], source[1])
 
     @property
-    def signature(self) -> tuple[Sequence[str], Sequence[tuple[Source | None, ...]]]:
+    def signature(self) -> Signature:
         """What two recordings of one path through a model have in common."""
         return self.names, self.inputs
 
