@@ -263,7 +263,8 @@ def _spaces(
 
 
 def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) -> CapturePlan:
-    c, uses = trial.cotangent.shape[1], _calls_by_parameter(trial)
+    c = trial.cotangent.shape[1]
+    operands = [(number, o) for number, plan in trial.plans.items() for o in plan.operands.values()]
 
     def can_be_held_as(kind: type[Gradients], name: str) -> bool:
         parts = trial.parts[name]
@@ -276,12 +277,11 @@ def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) 
         if can_be_held_as(MatrixGradients, name)
         and _factor_numbers(parts, c) < c * values[name].numel()
     }
-    held = {number for name in factors for number in uses[name]}
+    held = {number for number, o in operands if not factors.isdisjoint(o.names)}
     # The bias of a weight that is held as factors shares them.
+    elsewhere = {name for number, o in operands if number not in held for name in o.names}
     factors |= {
-        name
-        for name in trial.parts
-        if can_be_held_as(BiasGradients, name) and held.issuperset(uses[name])
+        name for name in trial.parts.keys() - elsewhere if can_be_held_as(BiasGradients, name)
     }
     formed = frozenset(trial.parts) - factors
     holding = c * sum(values[name].numel() for name in (*trial.unexplained, *formed))
@@ -305,15 +305,6 @@ def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) 
         held_bytes=size * holding,
         passing_bytes=size * passing + trial.saved,
     )
-
-
-def _calls_by_parameter(trial: Trial) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
-    for number, plan in trial.plans.items():
-        for operand in plan.operands.values():
-            for name in operand.names:
-                found.setdefault(name, set()).add(number)
-    return found
 
 
 def _factor_numbers(parts: Sequence[Part], outputs: int) -> int:
