@@ -97,13 +97,6 @@ class ModelFunction:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             yield self._run
 
-    def own_outputs(self, samples: Samples) -> torch.Tensor:
-        """What the model gives by itself, with its own parameters and all that it has kept."""
-        with torch.inference_mode(False), torch.enable_grad():
-            plain = replace(self, without={})
-            with plain.installed(dict(self.model.named_parameters()), False) as run:
-                return run(samples).detach()
-
     def spared(self, values: Parameters) -> dict[str, torch.Tensor]:
         """The values, copied where the forward pass would change them in place."""
         kept = self.changed | self.touched
