@@ -4,10 +4,9 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from itertools import tee
 from typing import Any
 
 import pandas as pd
@@ -45,8 +44,6 @@ from feature_alignment.layer_features.feature_matrices import (
 )
 from feature_alignment.layer_features.layers import layers_of, owners_of_matrices, reasons
 from feature_alignment.training.evaluation import evaluation_mode
-
-Gradients = Iterator[dict[int, torch.Tensor]]  # by operations, for one cotangent after another
 
 log = logging.getLogger(__name__)
 
@@ -438,18 +435,14 @@ class _Sums:
         )
         products: dict[str, torch.Tensor] = {}
         numbers = [use.number for use in self.uses.values()]
-        shared = tee(cotangents, len(recordings))  # one after the other, in step
-        passes = [
-            backpropagate(recording, numbers, mine)
-            for recording, mine in zip(recordings, shared, strict=True)
-        ]
-        with ExitStack() as stack:
-            if len(recordings) == 1:
-                stack.enter_context(self.function.installed(recordings[0].values))
-            else:
-                passes = map(self._installed, recordings, passes)
-            for at_points in zip(*passes, strict=True):
-                self._add_products(products, at_points, n * recordings[0].copies)
+        only = recordings[0].values if len(recordings) == 1 else None
+        with nullcontext() if only is None else self.function.installed(only):  # for all passes
+            for cotangent in cotangents:
+                found: list[dict[int, torch.Tensor]] = []
+                for recording in recordings:  # whose values checkpoints run again with
+                    with self.function.installed(recording.values):
+                        found += backpropagate(recording, numbers, iter([cotangent]))
+                self._add_products(products, found, n * recordings[0].copies)
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()
 
@@ -471,16 +464,6 @@ class _Sums:
     ) -> Recording:
         with recorded(self.function, point, samples, owners) as recording:
             return recording
-
-    def _installed(self, recording: Recording, passes: Gradients) -> Gradients:
-        """Passes with the values of one of two points in the model: checkpoints run it again."""
-        while True:
-            with self.function.installed(recording.values):
-                found = next(passes, None)
-            if found is None:
-                return
-            yield found
-            del found  # before the next pass makes its own
 
     def _measured(
         self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
