@@ -356,6 +356,19 @@ def test_layers_that_only_some_samples_use_are_refused(function):
         layer_feature_matrices(model, x, chunk_size=4 if function is twice_for_some else 500)
 
 
+def test_a_layer_that_every_other_sample_skips_is_left_out(caplog):
+    def forward(m, x):
+        h, chosen = m.first(x), (x[:, 0] > 0).nonzero()[:, 0]
+        return h.index_add(0, chosen, m.second(x[chosen])) if len(chosen) else h
+
+    x = draw(8, 3)
+    x[::2, 0].abs_()
+    x[1::2, 0].abs_().neg_()
+    model = Toy(forward, first=linear(3, 3), second=linear(3, 3))
+    assert list(layer_feature_matrices(model, x)) == ["first"]
+    assert "layer 'second' is used on inputs that the samples share, or not on all" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [

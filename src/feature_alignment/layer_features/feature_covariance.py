@@ -330,11 +330,8 @@ def _refuse_dependent_gradients(
     Raises:
         ValueError: if Σ δᵀδ over a few samples is not that over every other one and over the rest.
     """
-    u: torch.Tensor | None = None
-    relative = largest = 0.0
-    found: list[dict[str, torch.Tensor]] = []
-    counts: list[dict[str, int]] = []
-    every = range(len(samples))
+    u, relative, every = None, 0.0, range(len(samples))
+    found: list[dict[str, tuple[torch.Tensor, int]]] = []  # δᵀδ by layer, and its number of terms
     for part in (every, every[::2], every[1::2]) if len(samples) > 1 else ():
         with recorded(function, values, samples[list(part)], owners) as recording:
             f, (uses, _) = recording.f, layers_of(recording, owners)
@@ -343,19 +340,19 @@ def _refuse_dependent_gradients(
             numbers = [use.number for use in uses.values()]
             gradients = next(backpropagate(recording, numbers, iter([u[torch.tensor(part)]])))
             rows = {name: use.rows(gradients[use.number]).double() for name, use in uses.items()}
-            found.append({name: delta.T @ delta for name, delta in rows.items()})
-            counts.append({name: len(delta) for name, delta in rows.items()})
+            found.append({name: (delta.T @ delta, len(delta)) for name, delta in rows.items()})
             relative = 10 * rounding(f, *values.values(), within=recording.graph.dtypes())
-            largest = max([float(product.norm()) for product in found[0].values()], default=0.0)
     if not found:
         return
     whole, *parts = found
-    for name in whole:
+    largest = max((float(product.norm()) for product, _ in whole.values()), default=0.0)
+    for name, (product, terms) in whole.items():
+        halves = [part[name] for part in parts if name in part]
         # Not those on inputs that samples share, or of a sample that is run twice to be seen alone.
-        if counts[0][name] != sum(count.get(name, 0) for count in counts[1:]):
+        if terms != sum(number for _, number in halves):
             continue
-        left = whole[name] - parts[0][name] - parts[1][name]
-        allowed = relative * (float(whole[name].norm()) + _NEGLIGIBLE * largest)
+        left = product - sum(half for half, _ in halves)
+        allowed = relative * (float(product.norm()) + _NEGLIGIBLE * largest)
         if float(left.norm()) > allowed:
             raise ValueError(
                 f"layer {name!r}: the gradients of a sample depend on the other samples; f(x_i) "
