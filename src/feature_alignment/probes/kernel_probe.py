@@ -112,28 +112,31 @@ class TangentKernelProbe:
                 forms = [
                     form for form in FORMS if layer == WHOLE_NETWORK or form in FORMS_OF_LAYERS
                 ]
-                try:
-                    with _told(step, layer, split, UndefinedAlignmentError):
-                        alignments = label_alignments(gram, batch.y, forms)
-                except TrainingDivergedError as error:
-                    if not self._partial:
-                        raise
-                    if layer == WHOLE_NETWORK:
-                        problems.append(str(error))
-                    log.info("%s", error)
-                    continue
-                rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
-            try:
-                with _told(step, WHOLE_NETWORK, split, ValueError):
-                    rows += _spectrum(split, kernel) if self._spectrum else []
-                    if self._spectrum and self._uncentred:
-                        rank = kernel.effective_rank(centred=False)
-                        rows.append(Row(WHOLE_NETWORK, split, "effective_rank_uncentred", rank))
-            except TrainingDivergedError as error:
-                if not self._partial:
-                    raise
-                problems.append(str(error))
+                with self._told(problems, step, layer, split, UndefinedAlignmentError):
+                    alignments = label_alignments(gram, batch.y, forms)
+                    rows += [Row(layer, split, FORMS[form], alignments[form]) for form in forms]
+            with self._told(problems, step, WHOLE_NETWORK, split, ValueError):
+                rows += _spectrum(split, kernel) if self._spectrum else []
+                if self._spectrum and self._uncentred:
+                    rank = kernel.effective_rank(centred=False)
+                    rows.append(Row(WHOLE_NETWORK, split, "effective_rank_uncentred", rank))
         return Measurement(rows=rows, problems=problems)
+
+    @contextmanager
+    def _told(
+        self, problems: list[str], step: int, layer: str, split: str, kind: type[ValueError]
+    ) -> Iterator[None]:
+        try:
+            yield
+        except kind as error:
+            dead = " If its units have died, use a smaller learning rate or a wider network."
+            hint = "" if str(error).startswith("the labels") else dead
+            told = f"at step {step}, layer {layer!r} on {split!r}: {error}{hint}"
+            if not self._partial:
+                raise TrainingDivergedError(told) from error
+            if layer == WHOLE_NETWORK:
+                problems.append(told)
+            log.info("%s", told)
 
 
 class AdaptedKernelProbe:
@@ -171,18 +174,6 @@ class AdaptedKernelProbe:
         except UndefinedAlignmentError as error:
             raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
         return Measurement([Row(WHOLE_NETWORK, "train", *pair) for pair in values.items()])
-
-
-@contextmanager
-def _told(step: int, layer: str, split: str, kind: type[ValueError]) -> Iterator[None]:
-    try:
-        yield
-    except kind as error:
-        dead = " If its units have died, use a smaller learning rate or a wider network."
-        hint = "" if str(error).startswith("the labels") else dead
-        raise TrainingDivergedError(
-            f"at step {step}, layer {layer!r} on {split!r}: {error}{hint}"
-        ) from error
 
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:
