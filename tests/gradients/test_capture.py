@@ -15,10 +15,10 @@ from feature_alignment.gradients.capture import (
     refuse_reordered_samples,
 )
 from feature_alignment.gradients.graph import Place
-from feature_alignment.gradients.matrix_uses import matrix_uses
 from feature_alignment.gradients.model_function import ModelFunction, evaluation_point
 from feature_alignment.gradients.operation_rules import ProductCall
 from feature_alignment.gradients.samples import as_samples
+from feature_alignment.layer_features.layers import matrix_uses
 from toys import Toy, linear
 
 X = torch.randn(4, 3, dtype=torch.float64, generator=torch_stream(0, "data"))

@@ -27,7 +27,6 @@ from feature_alignment.gradients.capture import (
 )
 from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
 from feature_alignment.gradients.graph import ODD, sample_place
-from feature_alignment.gradients.matrix_uses import MatrixUse
 from feature_alignment.gradients.model_function import (
     ModelFunction,
     OutputChoice,
@@ -42,7 +41,12 @@ from feature_alignment.layer_features.feature_matrices import (
     feature_pair,
     neural_feature_matrix,
 )
-from feature_alignment.layer_features.layers import layers_of, owners_of_matrices, reasons
+from feature_alignment.layer_features.layers import (
+    MatrixUse,
+    layers_of,
+    owners_of_matrices,
+    reasons,
+)
 from feature_alignment.training.evaluation import evaluation_mode
 
 log = logging.getLogger(__name__)
