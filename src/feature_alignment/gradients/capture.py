@@ -1,7 +1,7 @@
 """One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -45,37 +45,18 @@ def recorded(
 ) -> Iterator[Recording]:
     """Run the model forward at `values`, all parameters by name; backward passes belong in here.
 
-    `names` are the parameters to differentiate by, whether or not they require a gradient. Models
-    that differentiate by others in their forward pass have these require one, too.
+    `names` are the parameters to differentiate by, whether or not they require a gradient.
 
     Raises:
         ValueError: if a gradient reaches a parameter by a backward pass of the model's own.
         RuntimeError: what the model itself raises.
     """
-    with ExitStack() as stack:
-        try:
-            found = stack.enter_context(_recorded(function, values, samples, names))
-        except RuntimeError as error:
-            if "require grad" not in str(error):
-                raise
-            every = [name for name, value in values.items() if value.is_floating_point()]
-            found = stack.enter_context(_recorded(function, values, samples, names, every))
-        yield found
-
-
-@contextmanager
-def _recorded(
-    function: ModelFunction,
-    values: Parameters,
-    samples: Samples,
-    names: Collection[str],
-    requiring: Collection[str] = (),
-) -> Iterator[Recording]:
     with torch.inference_mode(False), torch.no_grad():
         values = function.spared(values)
-        values |= {name: values[name].detach().requires_grad_() for name in requiring}
-        leaves = {name: values[name].detach().requires_grad_() for name in names}
-        values |= leaves
+        every = [name for name, value in values.items() if value.is_floating_point()]
+        for name in every if function.requiring else names:
+            values[name] = values[name].detach().requires_grad_()
+        leaves = {name: values[name] for name in names}
         with (
             function.followed(values, names) as originals,
             function.installed(values) as run,

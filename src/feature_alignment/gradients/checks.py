@@ -99,17 +99,19 @@ def checked_outputs(
         RuntimeError: what the model itself raises.
     """
     try:
-        return _checked_outputs(function, values, samples, False)
+        return _checked_outputs(function, values, samples)
     except RuntimeError as error:
         if "require grad" not in str(error):
             raise
     # Some models differentiate by their own parameters in their forward pass.
-    return _checked_outputs(function, values, samples, True)
+    return _checked_outputs(replace(function, requiring=True), values, samples)
 
 
 def _checked_outputs(
-    function: ModelFunction, values: Parameters, samples: Samples, requiring: bool
+    function: ModelFunction, values: Parameters, samples: Samples
 ) -> tuple[ModelFunction, torch.Tensor, float]:
+    requiring = function.requiring
+
     def copied() -> dict[str, torch.Tensor]:
         copies = {name: value.clone() for name, value in values.items()}
         return {n: v.requires_grad_(requiring and v.is_floating_point()) for n, v in copies.items()}

@@ -53,6 +53,7 @@ class ModelFunction:
     changed: frozenset[str] = frozenset()  # parameters that the forward pass changes in place
     touched: frozenset[str] = frozenset()  # and those that it writes to, if what they are already
     without: Mapping[str, _Way] = field(default_factory=dict)  # attributes that it computes anew
+    requiring: bool = False  # whether it differentiates by parameters: all must require gradients
 
     @contextmanager
     def installed(
