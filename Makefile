@@ -1,29 +1,27 @@
 # `make figures` makes every figure offline; `make test` runs the tests, in PROCESSES, else in one more
-# than there are cores, and `make exhaustive-test` those that it leaves to CI.
+# than there are cores, and `make test MARKS=` all, with those that it leaves to CI.
 # Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
-# config.yaml), CORES.
+# config.yaml), CORES, MARKS (of the tests, as of pytest's -m).
 
 PYTHON ?= python3
 PRESET ?=
 CORES ?= all
+# CI adds more of what the other tests show: each published model, 2000 random graphs, 5000 hostile
+# configurations, the longer experiments killed and on an emulated GPU, Slurm, conda.
+MARKS ?= not exhaustive
 PROCESSES ?= auto
 BIN := .venv/bin
 # The profile tries the same random examples each time; pytest without it searches for new ones.
 PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
 UV_VERSION := 0.13.8
 
-.PHONY: figures test exhaustive-test fast-test portable-test browser lint docs lock clean
+.PHONY: figures test fast-test portable-test browser lint docs lock clean
 
 figures: .venv/.ready
 	$(BIN)/snakemake --cores $(CORES) $(if $(PRESET),--config preset=$(PRESET))
 
 test: .venv/.ready
-	$(PYTEST) -m "not exhaustive" --durations=40
-
-# More of what the other tests show: each published model, 2000 random graphs, 5000 hostile
-# configurations, every experiment killed and on an emulated GPU, and Slurm and conda.
-exhaustive-test: .venv/.ready
-	$(PYTEST) -m exhaustive --durations=40
+	$(PYTEST) -m "$(MARKS)" --durations=40
 
 fast-test: .venv/.ready
 	$(PYTEST) -m "not slow"
