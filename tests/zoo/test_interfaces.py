@@ -9,6 +9,8 @@ import torch
 import transformers as hf
 from torch import nn
 
+from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from zoo.layers import D, T, parameter, sequences, vectors, words
@@ -121,6 +123,66 @@ def test_several_inputs(kind):
     assert_grams(tangent_kernel(prepared(Two), x), grams(rows))
     assert_grams(tangent_kernel(prepared(Two), x, x2), grams(rows, columns))
     assert_grams(tangent_kernel(prepared(Two), x, x2, memory_budget=2**20), grams(rows, columns))
+
+
+class OfDict(nn.Module):
+    """`Two`, of one dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.two = Two()
+
+    def forward(self, batch):
+        return self.two(**batch)
+
+
+class Unpacked(OfDict):
+    """As docs/engine.md has it."""
+
+    def forward(self, **batch):
+        return super().forward(batch)
+
+
+@pytest.mark.parametrize("measure", [tangent_kernel, Jacobian, layer_feature_matrices])
+def test_other_arguments_than_the_models_are_told(measure):
+    x = pairs("dict", 3, 0)
+    for model, data, word in [
+        (OfDict, x, "'batch'"),
+        (Two, {"tokens": x["tokens"]}, "'scale'"),
+        (Two, x["tokens"], "'scale'"),
+    ]:
+        with pytest.raises(ValueError, match=r"^x: the model's forward\(\) takes other") as error:
+            measure(prepared(model), data)
+        assert word in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_a_model_of_one_dict_is_measured_within_another():
+    x = pairs("dict", 3, 0)
+    expected = grams(jacobian(prepared(Unpacked), x, run=run))
+    assert_grams(tangent_kernel(prepared(Unpacked), x), expected)
+
+
+def test_an_error_of_the_models_own_stays_as_it_is():
+    class Broken(nn.Linear):
+        def forward(self, x):
+            return len(3)
+
+    with pytest.raises(TypeError, match="has no len"):
+        tangent_kernel(Broken(D, 2), vectors(3, 0))
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
+def test_nested_tensors_inside_are_refused(layout):
+    class Nested(nn.Linear):
+        def forward(self, x):
+            parts = torch.nested.as_nested_tensor(list(x), layout=layout)
+            return torch.stack([part.mean(0) for part in super().forward(parts).unbind()])
+
+    x = torch.randn(3, 2, D, generator=torch_stream(0, "data"))
+    with pytest.raises(ValueError, match="the model makes nested tensors"):
+        tangent_kernel(Nested(D, 2), x)
 
 
 @pytest.mark.parametrize("kind", ["dict", "tuple"])

@@ -1,5 +1,6 @@
 """Checks that a model's outputs are a function of its parameters and of each sample by itself."""
 
+import inspect
 import math
 import pickle
 import random
@@ -94,12 +95,16 @@ def checked_outputs(
     in the model's own state, which the calls before may have changed.
 
     Raises:
-        ValueError: if the results differ, the model draws random numbers, or the outputs are not
-            finite or of another precision than float32 or float64.
+        ValueError: if the results differ, the model draws random numbers, takes other arguments,
+            or the outputs are not finite or of another precision than float32 or float64.
         RuntimeError: what the model itself raises.
+        TypeError: likewise.
     """
     try:
         return _checked_outputs(function, values, samples)
+    except TypeError:
+        _refuse_other_arguments(function.model, samples)
+        raise
     except RuntimeError as error:
         if "require grad" not in str(error):
             raise
@@ -146,6 +151,19 @@ def _checked_outputs(
         _refuse_other_outputs(function, values, samples, batch, tolerance)
     seen = {"changed": function.changed.union(changed), "touched": function.touched.union(touched)}
     return replace(function, **seen), batch, tolerance
+
+
+def _refuse_other_arguments(model: nn.Module, samples: Samples) -> None:
+    positions = [key for key in samples.entries if isinstance(key, int)]
+    keywords = {key: key for key in samples.entries if isinstance(key, str)}
+    try:
+        inspect.signature(model.forward).bind(*positions, **keywords)
+    except TypeError as error:
+        raise ValueError(
+            f"x: the model's forward() takes other arguments ({error}); give them by position in a "
+            "tuple or by name in a dict, and a model that takes one dict within another, "
+            "whose forward(self, **batch) calls it with the batch."
+        ) from error
 
 
 def _refuse_other_outputs(

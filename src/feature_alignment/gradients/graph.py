@@ -91,7 +91,16 @@ class Graph:
         return torch.Size(self.nodes[source[0]]._input_metadata[source[1]].shape)
 
     def shapes(self) -> list[list[torch.Size]]:
-        """Shapes of all outputs of all operations."""
+        """Shapes of all outputs of all operations.
+
+        Raises:
+            ValueError: if one is a nested tensor.
+        """
+        if any(made.is_nested_tensor for node in self.nodes for made in node._input_metadata):
+            raise ValueError(
+                "the model makes nested tensors, in which no sample's part is found; have it pad "
+                "them, and mask what is not to count."
+            )
         return [[torch.Size(i.shape) for i in node._input_metadata] for node in self.nodes]
 
     def dtypes(self) -> set[torch.dtype]:
