@@ -40,14 +40,16 @@ class Place:
     def sum_to(self, t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
         """Sums over positions, of each sample, to a shape that broadcasts to t's: (n, numbers).
 
-        The shape has t's axes, and 1 where t has the samples.
+        The shape has t's axes, and where t has the samples 1, or all of the `after` positions.
         """
         axes = [i for i in range(t.ndim) if i != self.axis and shape[i] == 1 != t.shape[i]]
         t = t.sum(axes, keepdim=True) if axes else t
         if self.before == self.after == 1:
             t = t.movedim(self.axis, 0)
-        else:
+        elif shape[self.axis] == 1:
             t = self.split(t).sum((self.axis, self.axis + 2)).movedim(self.axis, 0)
+        else:
+            t = self.split(t).movedim(self.axis + 1, 0)
         return t.reshape(len(t), -1)
 
 

@@ -278,12 +278,12 @@ class BroadcastCall(OperationCall):
 
     def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
         self._node, self._place, self._operands = node, place, operands
-        shape = node._input_metadata[0].shape
+        shape = list(node._input_metadata[0].shape)
         self._ndim = len(shape)
+        shape[place.axis] = place.after if place.before == 1 else 1  # which `repeat` may tile
         for operand in operands.values():
-            wide = self._wide(operand)
-            fits = all(size in (1, whole) for size, whole in zip(wide, shape, strict=True))
-            if len(wide) != len(shape) or not fits or wide[place.axis] != 1:
+            fits = zip(self._wide(operand), shape, strict=True)
+            if len(operand) > len(shape) or not all(size in (1, whole) for size, whole in fits):
                 raise UnknownUseError
 
     def _wide(self, operand: Sequence[int]) -> list[int]:
@@ -324,34 +324,11 @@ class ProductByEntryCall(BroadcastCall):
 
 
 class CopyCall(BroadcastCall):
-    """`add` and `expand`: the gradient itself."""
+    """`add`, `expand`, and `repeat` once for each sample: the gradient itself."""
 
     def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
         alpha = getattr(self._node, "_saved_alpha", 1)
         return {i: gradient * alpha if i == 1 and alpha != 1 else gradient for i in self._operands}
-
-
-class RepeatCall(CopyCall):
-    """`repeat` of a tensor once for each sample, as in instance normalisation, or as `CopyCall`."""
-
-    def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
-        shape = node._input_metadata[0].shape
-        self._ndim = len(shape)
-        (first, *others), positions = self._wide(operands[0]), place.before * place.after
-        self._rows = first if first == place.after == positions and place.axis == 0 else 1
-        if self._rows == 1:
-            super().__init__(node, operands, place)
-            return
-        if any(size not in (1, whole) for size, whole in zip(others, shape[1:], strict=True)):
-            raise UnknownUseError
-        self._node, self._place = node, Place(0)
-        self._operands = {0: torch.Size([1, first, *others])}
-        self._ndim += 1
-
-    def signal(self, gradient: torch.Tensor) -> torch.Tensor:
-        """See `OperationCall`: (n, p)."""
-        tiles = gradient if self._rows == 1 else gradient.unflatten(0, (-1, self._rows))
-        return super().signal(tiles)
 
 
 class NormalisationCall(BroadcastCall):
@@ -386,8 +363,7 @@ _KINDS: dict[type[OperationCall], str] = {
     LookupCall: "Embedding Index IndexSelect",
     NormalisationCall: "NativeLayerNorm NativeGroupNorm NativeBatchNorm FusedRmsNorm",
     ProductByEntryCall: "Mul",
-    CopyCall: "Add Expand",
-    RepeatCall: "Repeat",
+    CopyCall: "Add Expand Repeat",
     BroadcastCall: "Addcdiv Addcmul Atan2 Div Maximum Minimum PreluKernel Sub Where",
 }
 _RULES = {f"{kind}Backward0": rule for rule, kinds in _KINDS.items() for kind in kinds.split()}
