@@ -4,9 +4,10 @@ One forward and c backward passes give δ = ∂f_y/∂h_ℓ of all layers; only 
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -209,8 +210,10 @@ def layer_feature_matrices(
     samples = as_samples(x, inputs, input_dtype(model))
     function, *_ = checked_outputs(ModelFunction(model, output), values, _some(samples))
     _refuse_dependent_gradients(function, values, _some(samples), owners_of_matrices(model, layers))
-    signs = output_samples, generator
-    found = _Sums(function, [values], layers, *signs)
+    cotangents = one_hot_cotangents
+    if output_samples is not None and generator is not None:
+        cotangents = partial(random_sign_cotangents, number=output_samples, generator=generator)
+    found = _Sums(function, [values], layers, cotangents)
     covariances = found.means(samples, chunk_size)
     matrices = {}
     for name, use in found.uses.items():
@@ -229,7 +232,7 @@ def layer_feature_matrices(
     if centre_tangents:
         points = [values, evaluation_point(model, initial)]
         function = replace(function, changed=frozenset(values))  # at the start maybe others
-        changes = _Sums(function, points, layers, *signs).means(samples, chunk_size)
+        changes = _Sums(function, points, layers, cotangents).means(samples, chunk_size)
         for name, change in changes.items():
             matrices[name] = replace(matrices[name], tangent_change=change)
     return matrices
@@ -380,8 +383,7 @@ class _Sums:
     function: ModelFunction
     points: Sequence[Parameters]
     layers: Sequence[str] | None
-    output_samples: int | None
-    generator: torch.Generator | None
+    cotangents: Callable[[torch.Tensor], Iterator[torch.Tensor]]  # of outputs (n, c)
     uses: dict[str, MatrixUse] = field(default_factory=dict)  # where each layer is used
     sums: dict[str, torch.Tensor] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # positions of a sample
@@ -428,22 +430,17 @@ class _Sums:
         }
 
     def _add(self, recordings: Sequence[Recording]) -> None:
-        f, n = recordings[0].f, len(recordings[0].f)
-        cotangents = (
-            one_hot_cotangents(f)
-            if self.output_samples is None or self.generator is None
-            else random_sign_cotangents(f, self.output_samples, self.generator)
-        )
+        f, n = recordings[0].f, len(recordings[0].f) * recordings[0].copies
         products: dict[str, torch.Tensor] = {}
         numbers = [use.number for use in self.uses.values()]
         only = recordings[0].values if len(recordings) == 1 else None
         with nullcontext() if only is None else self.function.installed(only):  # for all passes
-            for cotangent in cotangents:
+            for cotangent in self.cotangents(f):
                 found: list[dict[int, torch.Tensor]] = []
                 for recording in recordings:  # whose values checkpoints run again with
                     with self.function.installed(recording.values):
                         found += backpropagate(recording, numbers, iter([cotangent]))
-                self._add_products(products, found, n * recordings[0].copies)
+                self._add_products(products, found, n)
         for name, product in products.items():
             self.sums[name] = self.sums.get(name, 0) + product.double()
 
