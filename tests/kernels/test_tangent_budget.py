@@ -48,8 +48,10 @@ def test_progress_grows_to_one_and_counts_the_blocks():
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_budget_that_is_too_small_says_which_is_enough(n):
+    held = "one sample" if n == 1 else "two samples"
+
     def refused(budget):
-        with pytest.raises(ValueError, match=r"memory_budget: .* need \d+\.$") as told:
+        with pytest.raises(ValueError, match=rf"memory_budget: .* of {held} need \d+\.$") as told:
             tangent_kernel(network(), images(n), memory_budget=budget)
         return int(str(told.value).split()[-1].rstrip("."))
 

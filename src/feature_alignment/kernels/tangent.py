@@ -297,11 +297,13 @@ def _kernel(
     x2 = x if x2 is None else x2
     workspace = max(int(memory_budget * _WORKSPACE), 2 * plan.passing_bytes)
     memory = memory_budget - workspace
-    least = plan.held_bytes * (1 if symmetric and len(x) == 1 else 2)  # a sample of each side
+    alone = symmetric and len(x) == 1  # else a sample of each side is held
+    least = plan.held_bytes * (1 if alone else 2)
     if memory < least:
         needed = max(least + 2 * plan.passing_bytes, math.ceil(least / (1 - _WORKSPACE)))
+        held = "one sample" if alone else "two samples"
         raise ValueError(
-            f"memory_budget: {memory_budget} bytes; the gradients of two samples need {needed}."
+            f"memory_budget: {memory_budget} bytes; the gradients of {held} need {needed}."
         )
     block = _block_size(plan, len(x), None if symmetric else len(x2), memory)
     rows, columns = list(spans(len(x), block)), list(spans(len(x2), block))
