@@ -544,6 +544,24 @@ def test_data_parallel():
     right_or_refused(grams(rows), ("DataParallel",), nn.DataParallel(make()), x)
 
 
+def test_distributed_data_parallel_is_refused_and_its_next_backward_pass_is_whole(tmp_path):
+    make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(make(), find_unused_parameters=True)
+        loss = model(x).square().sum()
+        with pytest.raises(ValueError, match=r"DistributedDataParallel.* give model.module itself"):
+            tangent_kernel(model, x)
+        loss.backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    alone = make()
+    alone(x).square().sum().backward()
+    for name, weight in alone.named_parameters():
+        torch.testing.assert_close(model.module.get_parameter(name).grad, weight.grad)
+
+
 def test_a_compiled_module_is_measured_as_the_module_it_wraps():
     make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
     rows = {f"_orig_mod.{name}": value for name, value in jacobian(make(), x).items()}

@@ -76,6 +76,11 @@ def refuse_dependent_samples(model: nn.Module) -> None:
             )
         if isinstance(module, nn.DataParallel) and module.device_ids:
             raise ValueError(f"{label} copies its module; give {name or 'model'}.module itself.")
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            raise ValueError(
+                f"{label} prepares each call's backward pass, and a call between would spoil it; "
+                f"give {name or 'model'}.module itself."
+            )
     if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         raise ValueError(
             "autocast is on, which rounds in the middle of the network; leave its context, or "
