@@ -544,6 +544,7 @@ def test_data_parallel():
     right_or_refused(grams(rows), ("DataParallel",), nn.DataParallel(make()), x)
 
 
+@pytest.mark.filterwarnings("ignore:Unable to resolve hostname")  # the loopback serves then
 def test_distributed_data_parallel_is_refused_and_its_next_backward_pass_is_whole(tmp_path):
     make, x = made(lambda: layer(nn.Linear(D, D)), sequences)
     store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
