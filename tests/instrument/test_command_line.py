@@ -180,6 +180,14 @@ def test_steps_are_told_by_their_word(tmp_path):
     )
 
 
+def test_a_loss_in_a_name_is_no_step(tmp_path):
+    names = ["epoch=00-loss=0.55.ckpt", "epoch=01-loss=0.32.ckpt", "epoch=02-loss=2.5e-05.ckpt"]
+    for name in names:
+        (tmp_path / name).touch()
+    found = checkpoints.find_checkpoints(str(tmp_path / "*.ckpt"))
+    assert {step: file.name for step, file in found.items()} == dict(enumerate(names))
+
+
 def test_a_modules_own_state_is_loaded(tmp_path):
     class Own(torch.nn.Linear):
         def get_extra_state(self):

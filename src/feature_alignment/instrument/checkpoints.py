@@ -147,7 +147,7 @@ def _read(file: Path) -> Mapping[str, Any]:
 def find_checkpoints(pattern: str) -> dict[int, Path]:
     """The files of a pattern by step: the last number in their name, or in their folder's.
 
-    A number behind "step" comes first; `-v1`, as Lightning writes, is none.
+    A number behind "step" comes first; `-v1`, as Lightning writes, is none, nor is a loss of 0.25.
 
     Raises:
         UserError: if there are none, or their steps cannot be told.
@@ -159,7 +159,7 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
             raise UserError(
                 f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."
             )
-        name = re.sub(r"-v\d+$", "", file.stem)
+        name = re.sub(r"-v\d+$|\d+\.\d+(e-?\d+)?", "", file.stem)
         numbers = re.findall(r"step\D?(\d+)", name) or re.findall(r"\d+", name)
         numbers = numbers or re.findall(r"\d+", file.parent.name)
         if not numbers:
