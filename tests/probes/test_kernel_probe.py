@@ -1,3 +1,5 @@
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
@@ -51,6 +53,13 @@ def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centr
     for metric, value in expected.items():
         assert found["all", "train", metric] == pytest.approx(float(value), rel=1e-9)
     assert ("all", "train", "trace_ratio_40") not in found  # there are 36 eigenvalues
+
+
+def test_a_layer_with_the_name_of_the_whole_network_is_refused(setting):
+    model = nn.Sequential(OrderedDict(all=nn.Linear(4, 3, dtype=torch.float64)))
+    assert measured(TangentKernelProbe({"train": setting[1]}), model)
+    with pytest.raises(ValueError, match=r"layer 'all': .*; rename it"):
+        measured(TangentKernelProbe({"train": setting[1]}, layers=True), model)
 
 
 def test_the_effective_rank_of_raw_features_is_measured_if_asked_for(setting, explicit_jacobian):

@@ -99,12 +99,17 @@ class TangentKernelProbe:
         Raises:
             TrainingDivergedError: if an alignment or the spectrum is not defined, as where all
                 units died.
-            ValueError: if there are not as many labels as the kernel needs, or others.
+            ValueError: if there are not as many labels as the kernel needs, or others; if a layer
+                has the name of the whole network.
         """
         rows: list[Row] = []
         problems: list[str] = []
         for split, batch in self._batches.items():
             kernel = tangent_kernel(model, batch.x, **self._options)
+            if WHOLE_NETWORK in kernel.layers and self._layers:
+                raise ValueError(
+                    f"layer {WHOLE_NETWORK!r}: the table calls the whole network so; rename it."
+                )
             grams = {WHOLE_NETWORK: kernel.total} | (kernel.layers if self._layers else {})
             for layer, gram in grams.items():
                 if batch.y is None:
