@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.kernels.alignment import label_alignment
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.models.mlp import MLP
 
@@ -73,3 +76,14 @@ def test_a_kernel_between_two_sets_has_no_alignment():
     kernel = tangent_kernel(mlp(), inputs(6), inputs(6, seed=1))
     with pytest.raises(ValueError, match="between two sets of samples"):
         kernel.alignment(torch.tensor([0, 1, 0, 1, 0, 1]))
+
+
+@pytest.mark.parametrize("spread", [1e-3, 1e-4])
+def test_an_alignment_that_would_be_of_rounding_is_refused(spread):
+    model, x, y = mlp("erf"), 1 + spread * inputs(12), torch.arange(12) % 2
+    assert 0 < tangent_kernel(model, x).alignment(y) < 1
+    kernel = tangent_kernel(model.float(), x.float())
+    assert kernel.alignment(y, "uncentred") > 0
+    for alignment in (kernel.alignment, partial(label_alignment, kernel.total)):
+        with pytest.raises(ValueError, match=r"zero \(once centred\) to rounding"):
+            alignment(y)

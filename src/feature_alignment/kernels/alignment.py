@@ -78,7 +78,7 @@ def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
         >>> round(centred_kernel_alignment(np.eye(3), np.diag([1.0, 1.0, 0.0])), 6)
         0.894427
     """
-    return kernel_alignment(_centred(_square(a), outputs), _centred(_square(b), outputs))
+    return kernel_alignment(_centred(a, outputs), _centred(b, outputs))
 
 
 def label_alignment(
@@ -129,7 +129,7 @@ def label_alignments(
         LabelAlignmentForm.EQUATION_7_RAW: (1, by_mean, by_mean),
         LabelAlignmentForm.UNCENTRED: (None, labels, labels),
     }
-    norm = functools.cache(lambda outputs: _frobenius_norm(_centred(gram, outputs)))
+    norm = functools.cache(lambda outputs: _frobenius_norm(_centred(kernel, outputs)))
     targets = torch.stack([readings[form][1].flatten() for form in forms], dim=1)
     squares = (targets * (gram @ targets)).sum(dim=0)
     found = {}
@@ -173,12 +173,14 @@ def centre_labels(y: torch.Tensor) -> torch.Tensor:
     return y - y.mean(dim=0, keepdim=True)
 
 
-def _centred(gram: torch.Tensor, outputs: int | None) -> torch.Tensor:
+def _centred(kernel: Matrix, outputs: int | None) -> torch.Tensor:
     """The centred kernel, exactly zero where only rounding would be left; None: as it is."""
+    gram = _square(kernel)
     if outputs is None:
         return gram
     centred = centre_kernel(gram, outputs)
-    negligible = 1e-13 * gram.norm()
+    single = "float32" in str(getattr(kernel, "dtype", None))
+    negligible = (1e-5 if single else 1e-13) * gram.norm()
     return torch.zeros_like(gram) if centred.norm() <= negligible else centred
 
 
@@ -186,7 +188,8 @@ def _frobenius_norm(gram: torch.Tensor) -> torch.Tensor:
     norm = gram.norm()
     if not (norm > 0 and torch.isfinite(norm)):
         raise UndefinedAlignmentError(
-            "the kernel is zero (once centred) or not finite; its alignment is not defined."
+            "the kernel is zero (once centred) to rounding, or not finite; its alignment is not "
+            "defined."
         )
     return norm
 

@@ -158,14 +158,13 @@ class TangentKernel:
             ValueError: if there are not as many labels as samples, or as many columns as outputs;
                 or if it is a kernel between two different sets of samples.
         """
-        total = self._of_one_set()
-        shape, n = np.shape(y), len(total) // self.outputs
+        shape, n = np.shape(y), len(self._of_one_set()) // self.outputs
         if shape[:1] != (n,) or shape[1:] not in ((), (self.outputs,)):
             raise ValueError(
                 f"y: labels of shape {shape} for {n} samples and {self.outputs} outputs; give (n,) "
                 "or (n, c)."
             )
-        return label_alignment(total, y, form)
+        return label_alignment(self.total, y, form)
 
     def by_block(self, depth: int = 1) -> "TangentKernel":
         """Layers summed that share the first `depth` parts of their names.
