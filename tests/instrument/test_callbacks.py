@@ -37,9 +37,12 @@ def samples():
     return x, (x[:, 0] > 0).long()
 
 
+def batches():
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*samples()), 4)
+
+
 def fit(folder, steps, callbacks, resume=None):
     model = Module()
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*samples()), 4)
     trainer = lightning.Trainer(
         max_steps=steps,
         callbacks=callbacks,
@@ -50,7 +53,7 @@ def fit(folder, steps, callbacks, resume=None):
         default_root_dir=folder,
         accumulate_grad_batches=2,
     )
-    trainer.fit(model, loader, ckpt_path=resume)
+    trainer.fit(model, batches(), ckpt_path=resume)
     return model, trainer
 
 
@@ -69,6 +72,19 @@ def test_lightning_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
     assert again.monitor.measured == {0, 2, 4, 6, 8, 10}
     earlier = again.monitor.frame().query("step <= 6").reset_index(drop=True)
     assert earlier.equals(callback.monitor.frame())
+
+    fit(tmp_path, 4, [again])  # of another model, from its start
+    assert again.monitor.measured == {0, 2, 4}
+
+
+def test_lightnings_record_goes_on_where_the_same_model_is_fitted_further(tmp_path):
+    callback = fa.LightningMonitor(*samples(), every=2, measure=["features"])
+    model, trainer = fit(tmp_path, 4, [callback])
+    start = callback.monitor.initial
+    trainer.fit_loop.epoch_loop.max_steps = 8
+    trainer.fit(model, batches())
+    assert callback.monitor.measured == {0, 2, 4, 6, 8}
+    assert callback.monitor.initial is start
 
 
 def test_lightning_saves_the_record_of_a_training_that_fails(tmp_path):

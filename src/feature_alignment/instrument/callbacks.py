@@ -47,6 +47,7 @@ class _Watching:
         self._state: Any = None
 
     def _begin(self, model: nn.Module, step: int) -> None:
+        state, self._state = self._state, None  # a later training is another
         if self._folder is not None:
             try:
                 Path(self._folder).mkdir(parents=True, exist_ok=True)
@@ -56,7 +57,10 @@ class _Watching:
                 ) from error
             if not os.access(self._folder, os.W_OK | os.X_OK):
                 raise UserError(f"folder: {self._folder} must not be written to; give another.")
-        options = {"first": step, **self._options, "state": self._state}
+        told = self.monitor is not None and (self.monitor.model, self.monitor.at)
+        if state is None and step > 0 and told == (model, step):
+            return  # the same training is fitted further
+        options = {"first": step, **self._options, "state": state}
         self.monitor = Monitor(model, self._x, self._y, **options)
 
     def _update(self, step: int) -> None:
@@ -77,7 +81,8 @@ if Callback is not None:
     class LightningMonitor(_Watching, Callback):
         """`Monitor` for `lightning.Trainer(callbacks=[LightningMonitor(x, y, every=100)])`.
 
-        The record is part of Lightning's checkpoints, and goes on where these are resumed.
+        The record is part of Lightning's checkpoints, and goes on where these are resumed, or where
+        `fit` goes on with the same model.
         """
 
         def on_fit_start(self, trainer: Any, pl_module: nn.Module) -> None:
@@ -122,14 +127,14 @@ if TrainerCallback is not None:
                 UserError: if the record is that of another training's checkpoint.
             """
             saved, model = _checkpoint(args, state), kept["model"]
-            self._state = saved if (saved / STATE).exists() else None
-            if self._state and (saved / WEIGHTS).read_text("utf-8") != identity(model.parameters()):
+            found = self._state = saved if (saved / STATE).exists() else None
+            if found and (saved / WEIGHTS).read_text("utf-8") != identity(model.parameters()):
                 raise UserError(
                     f"{saved}: is the record of another training than the one that goes on; "
                     "remove it, or give another output_dir."
                 )
             self._begin(model, state.global_step)
-            if state.global_step > 0 and not self._state and self.monitor is not None:
+            if state.global_step > 0 and not found and self.monitor is not None:
                 self.monitor.note(
                     state.global_step, f"there is no record in {saved}, so it begins here"
                 )
