@@ -179,6 +179,17 @@ def test_numpy_counts_are_whole_numbers(data):
     assert [monitor.step() for _ in range(4)] == [False, True, False, True]
 
 
+def test_arrays_are_taken_for_tensors(data):
+    options = {"loss": nn.functional.cross_entropy, "measure": ["kernel"]}
+    expected = fa.Monitor(network(), *data, every=[1, 3], **options)
+    x, y = data[0].double().numpy(), pd.Series(data[1].numpy(), index=range(24, 48))
+    found = fa.Monitor(network(), x, y, every=np.array([1, 3]), **options)
+    for monitor in (expected, found):
+        assert [monitor.step() for _ in range(3)] == [True, False, True]
+    pd.testing.assert_frame_equal(found.frame(), expected.frame())
+    assert found.problems == []
+
+
 def test_labels_that_cannot_be_are_refused_at_once(data):
     with pytest.raises(ValueError, match="labels from 0 to 23 for a kernel of 2 outputs"):
         fa.Monitor(network(), data[0], torch.arange(24))

@@ -12,13 +12,20 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import write_whole
-from feature_alignment.gradients.model_function import ModelFunction, OutputChoice, Selection
+from feature_alignment.gradients.model_function import (
+    ModelFunction,
+    OutputChoice,
+    Selection,
+    input_dtype,
+)
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
 from feature_alignment.kernels.average_features import copy_parameters
@@ -83,12 +90,13 @@ class Monitor:
     Args:
         model: the network; its present parameters are the start W₀.
         x: inputs (n, …) to measure on, as for `tangent_kernel`, on the model's device.
-        y: class numbers (n,) or labels (n, c); None where no alignment with them is wanted.
+        y: class numbers (n,) or labels (n, c), a tensor or an array; None where no alignment with
+            them is wanted.
         measure: names among "kernel", "features" and "adapted", and probes of one's own.
         every: a number of updates, the steps themselves, or "geometric" for steps that grow by
             15 %.
-        loss: of the outputs as the model gives them and `y`, recorded as the metric "loss"; None
-            for none.
+        loss: of the outputs, in the shape that the model gives them, and `y` as a tensor, recorded
+            as the metric "loss"; None for none.
         inputs: as for `tangent_kernel`; so are `output` and, for the kernels, `only`.
         first: the step at which the record begins.
         state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
@@ -103,7 +111,7 @@ class Monitor:
         self,
         model: nn.Module,
         x: ModelInput,
-        y: torch.Tensor | None = None,
+        y: torch.Tensor | ArrayLike | None = None,
         *,
         measure: str | Sequence[str | Probe] = ("kernel", "features"),
         every: int | str | Iterable[int] = 1,
@@ -116,8 +124,10 @@ class Monitor:
     ) -> None:
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
+        if y is not None and not isinstance(y, torch.Tensor):
+            y = torch.tensor(np.asarray(y))
         self.model, self._y, self._loss = model, y, loss
-        self._samples = as_samples(x, inputs)
+        self._samples = as_samples(x, inputs, input_dtype(model))
         self._function = ModelFunction(model, output, flat=False)
         measure = [measure] if isinstance(measure, str) else measure
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
@@ -301,10 +311,11 @@ class Monitor:
 
 
 def _schedule(every: Any) -> Callable[[int], bool]:
+    every = every.tolist() if isinstance(every, np.ndarray | torch.Tensor) else every
     if every == "geometric":
         return set(geometric(LAST_STEP)).__contains__
     try:
-        if not isinstance(every, Iterable) or isinstance(every, torch.Tensor):
+        if not isinstance(every, Iterable):
             number = index(every)
             if number < 1:
                 raise UserError(f"every: {number} updates; it must be at least 1.")
