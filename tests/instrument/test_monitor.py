@@ -159,6 +159,7 @@ def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
         ({"loss": nn.functional.mse_loss, "y": None}, "loss: it needs `y`"),
         ({"state": "/nowhere"}, "there is no /nowhere/state.pt"),
         ({"every": [1.5]}, "every: .1.5.; give a whole number"),
+        ({"every": [-1]}, "every: step -1; steps count from 0"),
         ({"state": {"initial": {}}}, "not what `Monitor.state_dict` returned"),
     ],
 )
@@ -177,6 +178,16 @@ def test_the_state_of_another_model_is_refused(data):
 def test_numpy_counts_are_whole_numbers(data):
     monitor = fa.Monitor(network(), *data, measure=["features"], every=np.int64(2))
     assert [monitor.step() for _ in range(4)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("every", "measured"), [(5, {0, 6, 10}), ([1, 7, 40], {0, 2, 8}), ("geometric", {0, 6, 8, 10})]
+)
+def test_steps_that_are_told_several_at_a_time_leave_none_out(data, every, measured):
+    monitor = fa.Monitor(network(), *data, measure=[], every=every)
+    assert [step for step in range(2, 12, 2) if monitor.step(step)] == sorted(measured)[1:]
+    assert monitor.measured == measured
+    assert not monitor.step(4)
 
 
 def test_arrays_are_taken_for_tensors(data):

@@ -5,6 +5,7 @@ import json
 import logging
 import platform
 import time
+from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
@@ -43,7 +44,7 @@ from feature_alignment.training.evaluation import undisturbed
 from feature_alignment.training.loop import call_probe
 from feature_alignment.training.losses import Loss
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
-from feature_alignment.training.schedule import explicit, geometric
+from feature_alignment.training.schedule import geometric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -157,9 +158,12 @@ class Monitor:
         return self._recorder.seconds["measuring"]
 
     def step(self, step: int | None = None) -> bool:
-        """Take note of update `step`, None for one more; returns whether it was measured."""
-        self.at = self.at + 1 if step is None else step
-        due = self._due(self.at)
+        """Take note of update `step`, None for one more; returns whether it was measured.
+
+        Where several updates are told at once, the last stands for what was due on the way.
+        """
+        before, self.at = self.at, self.at + 1 if step is None else int(step)
+        due = self._due(before, self.at)
         if due:
             self.measure(self.at)
         return due
@@ -310,19 +314,21 @@ class Monitor:
                 parameter.grad = gradient
 
 
-def _schedule(every: Any) -> Callable[[int], bool]:
+def _schedule(every: Any) -> Callable[[int, int], bool]:
+    # Whether a step is due that is behind one step and not behind another.
     every = every.tolist() if isinstance(every, np.ndarray | torch.Tensor) else every
-    if every == "geometric":
-        return set(geometric(LAST_STEP)).__contains__
     try:
-        if not isinstance(every, Iterable):
-            number = index(every)
-            if number < 1:
-                raise UserError(f"every: {number} updates; it must be at least 1.")
-            return lambda step: step % number == 0
-        return set(explicit(map(index, every), LAST_STEP)).__contains__
+        if isinstance(every, Iterable):
+            steps = geometric(LAST_STEP) if every == "geometric" else sorted(map(index, every))
+            if min(steps, default=0) < 0:
+                raise UserError(f"every: step {steps[0]}; steps count from 0.")
+            return lambda before, now: bisect(steps, now) > bisect(steps, before)
+        number = index(every)
     except TypeError as error:  # what is no whole number
         raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.") from error
+    if number < 1:
+        raise UserError(f"every: {number} updates; it must be at least 1.")
+    return lambda before, now: now // number > before // number
 
 
 def _told(choice: Any) -> Any:
