@@ -77,6 +77,9 @@ def test_accuracy_counts_the_largest_outputs_at_the_class(y):
 def test_accuracy_of_one_output_is_that_of_its_sign():
     f = torch.tensor([[2.0], [-1.0], [0.0], [-3.0]])
     assert float(accuracy(f, torch.tensor([[1.0], [1.0], [1.0], [-1.0]]))) == 0.5
+    for y in (torch.tensor([1, 0, 1, 0]), torch.tensor([[1.0], [0.0], [1.0], [0.0]])):
+        with pytest.raises(ValueError, match="give labels −1 and 1"):
+            accuracy(f, y)
 
 
 @pytest.mark.parametrize("y", [*WRONG, torch.zeros(3, 1)])

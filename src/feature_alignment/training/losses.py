@@ -65,10 +65,11 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Share of samples that are classified correctly: those whose largest output is their class's.
 
     Of outputs f (n, c) and class indices y (n,), int64, or targets y (n, c), largest at the class.
-    For a single output, with labels −1 or 1, its sign is the prediction; zero is wrong for both.
+    For a single output, with labels −1 or 1, its sign is the prediction; an output of zero is wrong
+    for both.
 
     Raises:
-        ValueError: if the targets fit none of these.
+        ValueError: if the targets fit none of these, as labels 0 and 1 for a single output.
     """
     indices = y.dtype == torch.int64
     if f.ndim != 2 or y.shape != (f.shape[:1] if indices else f.shape):
@@ -77,6 +78,8 @@ def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             f"{tuple(f.shape)}; give one int64 class index per sample, or targets (n, c)."
         )
     if f.shape[1] == 1:
+        if not y.all():
+            raise ValueError("accuracy: a label is 0; for a single output give labels −1 and 1.")
         return (f * y.reshape(f.shape) > 0).double().mean()
     return (f.argmax(dim=1) == (y if indices else y.argmax(dim=1))).double().mean()
 
