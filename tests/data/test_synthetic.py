@@ -124,7 +124,7 @@ def test_unit_deviation_keeps_the_mean_ratio(rng):
     assert scaled.std() == pytest.approx(1)
     assert scaled.mean() / y.mean() == pytest.approx(1 / y.std())
     with pytest.raises(UserError, match="all are equal"):
-        synthetic.unit_deviation(np.ones(4))
+        synthetic.unit_deviation(np.full(50, 0.10490011715303971))  # of deviation 1e-17
     with pytest.raises(UserError, match="all are equal"):
         synthetic.unit_deviation(np.array([1.0, np.nan]))
 
