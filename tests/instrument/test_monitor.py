@@ -307,8 +307,11 @@ def test_the_state_of_another_record_is_refused(data):
         fa.Monitor(model, *data, measure=["kernel"], state=state)
     with pytest.raises(UserError, match="other samples"):
         fa.Monitor(model, data[0] + 1, data[1], measure=["features"], state=state)
-    with pytest.raises(UserError, match="of another `output` or `only`"):
-        fa.Monitor(model, *data, measure=["features"], only="trainable", state=state)
+    for option in ({"only": "trainable"}, {"loss": nn.functional.cross_entropy}):
+        with pytest.raises(UserError, match="of another `output`, `only` or `loss`"):
+            fa.Monitor(model, *data, measure=["features"], **option, state=state)
+    del state["loss"]  # as an earlier version wrote it
+    assert fa.Monitor(model, *data, measure=["features"], state=state).at == 0
 
 
 def test_geometric_steps_are_those_of_the_papers(data):

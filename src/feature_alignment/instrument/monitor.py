@@ -132,7 +132,7 @@ class Monitor:
         self._function = ModelFunction(model, output, flat=False)
         measure = [measure] if isinstance(measure, str) else measure
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
-        chosen = repr([_told(output), _told(only)])
+        chosen, self._loss_name = repr([_told(output), _told(only)]), repr(_told(loss))
         self._identity = identity([*self._samples.entries.values(), y, chosen])
         self._due = _schedule(every)
         self.at = self._first = first
@@ -242,6 +242,7 @@ class Monitor:
         return {
             "measure": self._measure,
             "samples": self._identity,
+            "loss": self._loss_name,
             "step": self.at,
             "measured": sorted(self.measured),
             "initial": self.initial,
@@ -260,10 +261,11 @@ class Monitor:
             raise UserError(
                 f"state: it is a record of {', '.join(saved['measure'])}; give the same `measure`."
             )
-        if saved["samples"] != self._identity:
+        same = saved.get("loss", self._loss_name) == self._loss_name  # earlier ones do not tell
+        if saved["samples"] != self._identity or not same:
             raise UserError(
-                "state: it is a record on other samples or labels, or of another `output` or "
-                "`only`; give the same."
+                "state: it is a record on other samples or labels, or of another `output`, `only` "
+                "or `loss`; give the same."
             )
         self._recorder.load_state_dict(
             {
