@@ -31,6 +31,9 @@ def test_convolutions_become_the_matrix_that_acts_on_a_patch():
     assert [tuple(m.shape) for m in matrices[:2]] == [(2, 27), (4, 18)]
     assert len(matrices) == 9
     torch.testing.assert_close(matrices[0], model.features[0].weight.double().flatten(1))
+    others = nn.Sequential(nn.Conv1d(2, 3, 5), nn.Conv3d(3, 4, 2), nn.Linear(6, 1))
+    shapes = [tuple(m.shape) for m in complexity.layer_matrices(others)]
+    assert shapes == [(3, 10), (4, 24), (1, 6)]
 
 
 def test_a_model_without_weights_is_refused():

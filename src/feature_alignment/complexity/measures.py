@@ -31,7 +31,7 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
     matrices = [
         module.weight.detach().double().flatten(1)
         for module in model.modules()
-        if isinstance(module, nn.Linear | nn.Conv2d)
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
     ]
     if not matrices:
         raise ValueError("layer_matrices: the model has no linear or convolutional layer.")
