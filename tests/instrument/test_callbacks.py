@@ -87,6 +87,24 @@ def test_lightnings_record_goes_on_where_the_same_model_is_fitted_further(tmp_pa
     assert callback.monitor.initial is start
 
 
+def test_lightning_keeps_the_records_of_several_apart(tmp_path):
+    def several():
+        x, y = samples()
+        options = {"every": 2, "measure": ["features"]}
+        some = fa.LightningMonitor(x[:9], y[:9], name="some", **options)
+        return [fa.LightningMonitor(x, y, **options), some]
+
+    callbacks = several()
+    _, trainer = fit(tmp_path, 2, [*callbacks])
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    again = several()
+    fit(tmp_path, 4, [*again], resume=tmp_path / "last.ckpt")
+    for before, after in zip(callbacks, again, strict=True):
+        earlier = after.monitor.frame().query("step <= 2").reset_index(drop=True)
+        assert earlier.equals(before.monitor.frame())
+        assert after.monitor.measured == {0, 2, 4}
+
+
 def test_lightning_saves_the_record_of_a_training_that_fails(tmp_path):
     class Failing(lightning.Callback):
         def on_train_batch_start(self, trainer, *_):
@@ -165,6 +183,18 @@ def test_the_trainer_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
     assert anew.monitor.measured == {4, 6}
     ((step, problem),) = anew.monitor.problems
     assert (step, problem.partition(" in ")[0]) == (4, "there is no record")
+
+
+def test_the_trainer_keeps_the_records_of_several_apart(tmp_path):
+    def several():
+        options = {"every": 2, "output": "logits", "measure": ["features"]}
+        parts = {name: torch.full((6, 6), token) for token, name in enumerate(["", "other"])}
+        return [fa.TrainerMonitor({"input_ids": x}, name=n, **options) for n, x in parts.items()]
+
+    train_bert(tmp_path, 4, several())
+    again = several()
+    train_bert(tmp_path, 6, again, str(tmp_path / "checkpoint-4"))
+    assert [callback.monitor.measured for callback in again] == [{0, 2, 4, 6}] * 2
 
 
 def test_a_checkpoint_that_was_cut_off_has_no_record_or_a_whole_one(tmp_path, monkeypatch):

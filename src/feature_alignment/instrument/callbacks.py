@@ -33,18 +33,26 @@ class _Watching:
     """A monitor that is made when training begins, None before, with the options of `Monitor`.
 
     Its record is saved to `folder`, if there is one, at the training's end. What goes wrong then is
-    logged: it must not end what follows the training.
+    logged: it must not end what follows the training. Several that watch one training, as on other
+    samples, each need a `name`, by which the trainer's checkpoints keep their records apart.
 
     Raises:
         UserError: at the training's begin, if `folder` cannot be written to.
     """
 
     def __init__(
-        self, x: Any, y: Any = None, *, folder: str | Path | None = None, **options: Any
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        folder: str | Path | None = None,
+        name: str = "",
+        **options: Any,
     ) -> None:
         self.monitor: Monitor | None = None
         self._x, self._y, self._folder, self._options = x, y, folder, options
         self._state: Any = None
+        self._name = name
 
     def _begin(self, model: nn.Module, step: int) -> None:
         state, self._state = self._state, None  # a later training is another
@@ -84,6 +92,11 @@ if Callback is not None:
         The record is part of Lightning's checkpoints, and goes on where these are resumed, or where
         `fit` goes on with the same model.
         """
+
+        @property
+        def state_key(self) -> str:
+            """Where Lightning's checkpoints hold the record."""
+            return f"{type(self).__qualname__}{self._name}"
 
         def on_fit_start(self, trainer: Any, pl_module: nn.Module) -> None:
             """Measure the start, or go on."""
@@ -126,7 +139,7 @@ if TrainerCallback is not None:
             Raises:
                 UserError: if the record is that of another training's checkpoint.
             """
-            saved, model = _checkpoint(args, state), kept["model"]
+            saved, model = self._checkpoint(args, state), kept["model"]
             found = self._state = saved if (saved / STATE).exists() else None
             if found and (saved / WEIGHTS).read_text("utf-8") != identity(model.parameters()):
                 raise UserError(
@@ -146,13 +159,17 @@ if TrainerCallback is not None:
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """Save the record beside the checkpoint."""
             if self.monitor is not None:
-                folder = _checkpoint(args, state)  # with a record, if whole, there are weights
+                folder = self._checkpoint(args, state)  # with a record, if whole, there are weights
                 write_whole(folder / WEIGHTS, identity(self.monitor.model.parameters()))
                 self.monitor.save(folder)
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
             """Save the record."""
             self._end()
+
+        def _checkpoint(self, args: Any, state: Any) -> Path:
+            folder = FOLDER + (f"-{self._name}" if self._name else "")
+            return Path(args.output_dir) / f"checkpoint-{state.global_step}" / folder
 
 
 def __getattr__(name: str) -> Any:
@@ -166,7 +183,3 @@ def __getattr__(name: str) -> Any:
     if package is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     raise ImportError(f"{name} needs {package}: pip install {package}.")
-
-
-def _checkpoint(args: Any, state: Any) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}" / FOLDER
