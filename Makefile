@@ -1,5 +1,6 @@
 # `make figures` makes every figure offline; `make test` runs the tests, in PROCESSES, else in one more
-# than there are cores, and `make test MARKS=` all, with those that it leaves to CI.
+# than there are cores, and `make test MARKS=` all, with those that it leaves to CI; `make fast-test`
+# those that are not slow, in as many processes as cores.
 # Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
 # config.yaml), CORES, MARKS (of the tests, as of pytest's -m).
 
@@ -12,7 +13,8 @@ MARKS ?= not exhaustive
 PROCESSES ?= auto
 BIN := .venv/bin
 # The profile tries the same random examples each time; pytest without it searches for new ones.
-PYTEST := $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
+# Containers often forbid bytecode, without which each process compiles all tests again.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
 UV_VERSION := 0.13.8
 
 .PHONY: figures test fast-test portable-test browser lint docs lock clean

@@ -55,9 +55,12 @@ def _place(name):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """One more than there are cores, since tests of a scheduler wait most of their time."""
+    """One more than there are cores, since tests of a scheduler wait most of their time.
+
+    The fast ones don't.
+    """
     mine = getattr(os, "sched_getaffinity", None)  # where there is one, the cores of this process
-    return (len(mine(0)) if mine else os.cpu_count()) + 1
+    return (len(mine(0)) if mine else os.cpu_count()) + (config.option.markexpr != "not slow")
 
 
 @pytest.hookimpl(wrapper=True)

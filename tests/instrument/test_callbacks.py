@@ -5,31 +5,41 @@ from torch import nn
 
 import feature_alignment as fa
 from feature_alignment.errors import UserError
-from feature_alignment.instrument import callbacks
 
-lightning = pytest.importorskip("lightning")
-transformers = pytest.importorskip("transformers")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::Warning"),  # of the packages' own
     pytest.mark.slow,
 ]
 
 
-class Module(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.network = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+def lightning():
+    """The package, which takes seconds to import, by the tests that need it alone."""
+    return pytest.importorskip("lightning")
 
-    def forward(self, x):
-        return self.network(x)
 
-    def training_step(self, batch, _):
-        x, y = batch
-        return nn.functional.cross_entropy(self(x), y)
+def transformers():
+    """Likewise."""
+    return pytest.importorskip("transformers")
 
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+def small_network():
+    class Module(lightning().LightningModule):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.network = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2))
+
+        def forward(self, x):
+            return self.network(x)
+
+        def training_step(self, batch, _):
+            x, y = batch
+            return nn.functional.cross_entropy(self(x), y)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Module()
 
 
 def samples():
@@ -42,8 +52,8 @@ def batches():
 
 
 def fit(folder, steps, callbacks, resume=None):
-    model = Module()
-    trainer = lightning.Trainer(
+    model = small_network()
+    trainer = lightning().Trainer(
         max_steps=steps,
         callbacks=callbacks,
         logger=False,
@@ -106,7 +116,7 @@ def test_lightning_keeps_the_records_of_several_apart(tmp_path):
 
 
 def test_lightning_saves_the_record_of_a_training_that_fails(tmp_path):
-    class Failing(lightning.Callback):
+    class Failing(lightning().Callback):
         def on_train_batch_start(self, trainer, *_):
             if trainer.global_step == 3:
                 raise RuntimeError("failed")
@@ -133,7 +143,7 @@ def test_a_record_that_cannot_be_saved_at_the_end_is_logged(tmp_path, caplog):
 
 def tiny_bert():
     torch.manual_seed(0)
-    config = transformers.BertConfig(
+    config = transformers().BertConfig(
         vocab_size=20,
         hidden_size=8,
         num_hidden_layers=1,
@@ -141,14 +151,14 @@ def tiny_bert():
         intermediate_size=16,
         num_labels=2,
     )
-    return transformers.BertForSequenceClassification(config)
+    return transformers().BertForSequenceClassification(config)
 
 
 def train_bert(folder, steps, callbacks, resume=None, seed=0):
     tokens = torch.randint(0, 20, (16, 6), generator=torch.Generator().manual_seed(2))
     rows = [{"input_ids": row, "labels": int(row[0] > 9)} for row in tokens]
     model = tiny_bert()
-    arguments = transformers.TrainingArguments(
+    arguments = transformers().TrainingArguments(
         output_dir=str(folder),
         max_steps=steps,
         per_device_train_batch_size=4,
@@ -158,7 +168,7 @@ def train_bert(folder, steps, callbacks, resume=None, seed=0):
         disable_tqdm=True,
         seed=seed,
     )
-    trainer = transformers.Trainer(model, arguments, train_dataset=rows, callbacks=callbacks)
+    trainer = transformers().Trainer(model, arguments, train_dataset=rows, callbacks=callbacks)
     trainer.train(resume_from_checkpoint=resume)
     return model
 
@@ -204,7 +214,7 @@ def test_a_checkpoint_that_was_cut_off_has_no_record_or_a_whole_one(tmp_path, mo
     def cut_off(path, text):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(callbacks, "write_whole", cut_off)
+    monkeypatch.setattr("feature_alignment.instrument.callbacks.write_whole", cut_off)
     with pytest.raises(KeyboardInterrupt):
         train_bert(tmp_path, 4, [fa.TrainerMonitor(x, **options)])
     monkeypatch.undo()
