@@ -94,6 +94,8 @@ def test_traces_can_be_taken_at_some_updates_only():
         path(step, model)
     # Before updates 1 and 2 it is 1, before 3 and 4 it is 4, before 5 it is 9.
     assert path.complexity == pytest.approx(1 + 1 + 2 + 2 + 3, rel=1e-6)
+    with pytest.raises(ValueError, match="every: 0 updates between two traces"):
+        UpdatePath(model, lambda network: 1.0, every=0)
 
 
 @pytest.mark.parametrize("size", [1e-4, 300.0])

@@ -167,6 +167,8 @@ def test_kernels_that_have_no_alignment_are_refused():
         kernel_alignment(np.eye(2), np.eye(3))
     with pytest.raises(ValueError, match="the kernel is zero"):
         kernel_alignment(np.eye(2), np.zeros((2, 2)))
+    with pytest.raises(ValueError, match="with 0 outputs"):
+        centred_kernel_alignment(np.eye(2), np.eye(2), outputs=0)
 
 
 def test_several_forms_at_once_are_those_one_by_one():

@@ -260,7 +260,8 @@ def test_a_probe_must_not_change_parameters():
 
 
 def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
-    with pytest.raises(ValueError, match=r"measure_at: .* leaves the run's steps 0 to 12"):
-        run(measure_at=[13])
+    for step in (13, -1, 0.5):
+        with pytest.raises(ValueError, match=r"measure_at: .* not all of the steps 0 to 12"):
+            run(measure_at=[0, step])
     with pytest.raises(ValueError, match="batches: mini-batches need a generator"):
         run(batch_size=4, batches=None)

@@ -32,6 +32,8 @@ def test_bce_is_minus_the_log_likelihood_of_the_label():
 def test_bce_stays_finite_for_large_outputs():
     f = torch.tensor([[1e4]])
     assert bce(f, -torch.ones(1, 1)).item() == pytest.approx(1e4)
+    with pytest.raises(ValueError, match="neither −1 nor 1"):
+        bce(f, torch.zeros(1, 1))
 
 
 def test_cross_entropy_is_minus_the_log_probability_of_the_class():

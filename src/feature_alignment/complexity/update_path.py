@@ -28,6 +28,9 @@ class UpdatePath:
         every: updates between two traces; above 1 the last trace stands for those since, and C is
             an estimate.
 
+    Raises:
+        ValueError: if `every` is less than 1.
+
     Example:
         >>> layer = nn.Linear(1, 1, bias=False)
         >>> path = UpdatePath(layer, lambda model: 9.0)
@@ -41,6 +44,8 @@ class UpdatePath:
     def __init__(
         self, model: nn.Module, trace: Callable[[nn.Module], float], every: int = 1
     ) -> None:
+        if every < 1:
+            raise ValueError(f"every: {every} updates between two traces; give 1 or more.")
         self.length, self.complexity = 0.0, 0.0
         self._trace, self._every = trace, every
         self._parameters = _copy(model)

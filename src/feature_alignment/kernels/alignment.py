@@ -157,7 +157,7 @@ def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
         ValueError: if the kernel is not square or its size is not a multiple of c.
     """
     size = kernel.shape[0]
-    if kernel.shape != (size, size) or size % outputs:
+    if kernel.shape != (size, size) or outputs < 1 or size % outputs:
         raise ValueError(
             f"kernel of shape {tuple(kernel.shape)} with {outputs} outputs; "
             "it must be (n·c, n·c) with c outputs."

@@ -84,12 +84,12 @@ def train(
     Raises:
         TrainingDivergedError: if a loss or a parameter is no longer finite, as is checked every
             `CHECK_EVERY` updates, at measured steps and at the end.
-        ValueError: if a measured step lies outside the run, mini-batches come without a
+        ValueError: if a measured step is none of the run, mini-batches come without a
             generator, or a probe changes a parameter.
     """
     measured = set(measure_at)
-    if any(not 0 <= step <= steps for step in measured):
-        raise ValueError(f"measure_at: {sorted(measured)} leaves the run's steps 0 to {steps}.")
+    if any(step not in range(steps + 1) for step in measured):
+        raise ValueError(f"measure_at: {sorted(measured)} are not all of the steps 0 to {steps}.")
     evaluated = {"train": (x, y)} if evaluate_on is None else evaluate_on
     metrics = {"loss": loss, **(metrics or {})}
     recorder, last_time = recorder or Recorder(), time.monotonic()

@@ -24,8 +24,13 @@ def bce(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Binary cross-entropy, mean of log(1 + exp(−y f)) in nats, of log-odds f for y = ±1, (n, c).
 
     Source: Baratin et al. 2021, Appendix C.1 (the disk experiment).
+
+    Raises:
+        ValueError: if f and y have different shapes, or a label is neither −1 nor 1.
     """
     _check_same_shape(f, y)
+    if not (y.abs() == 1).all():
+        raise ValueError("bce: a label is neither −1 nor 1; give these, as 2y − 1 of 0 and 1.")
     return functional.softplus(-y * f).mean()
 
 
