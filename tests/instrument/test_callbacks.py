@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 import torch
@@ -139,6 +141,18 @@ def test_a_record_that_cannot_be_saved_at_the_end_is_logged(tmp_path, caplog):
     (tmp_path / "record" / "metrics.csv" / "in_its_place").mkdir(parents=True)
     fit(tmp_path, 2, [callback])
     assert "the record of the training could not be saved" in caplog.text
+
+
+def test_of_several_processes_the_first_one_saves(tmp_path):
+    options = {"every": 2, "measure": ["features"], "folder": tmp_path / "record"}
+    callback = fa.LightningMonitor(*samples(), **options)
+    _, trainer = fit(tmp_path, 2, [callback])
+    written = (tmp_path / "record" / "metrics.csv").read_bytes()
+    callback.monitor.step(4)
+    for first in (False, True):
+        callback.on_fit_end(SimpleNamespace(is_global_zero=first), trainer.model)
+        same = (tmp_path / "record" / "metrics.csv").read_bytes() == written
+        assert same is not first
 
 
 def tiny_bert():

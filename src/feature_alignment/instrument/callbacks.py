@@ -33,8 +33,9 @@ class _Watching:
     """A monitor that is made when training begins, None before, with the options of `Monitor`.
 
     Its record is saved to `folder`, if there is one, at the training's end. What goes wrong then is
-    logged: it must not end what follows the training. Several that watch one training, as on other
-    samples, each need a `name`, by which the trainer's checkpoints keep their records apart.
+    logged: it must not end what follows the training. Of several processes that train together each
+    measures, and the first one saves. Several monitors of one training, as on other samples, each
+    need a `name`, by which the trainer's checkpoints keep their records apart.
 
     Raises:
         UserError: at the training's begin, if `folder` cannot be written to.
@@ -76,8 +77,8 @@ class _Watching:
         if self.monitor is not None and step > self.monitor.at:
             self.monitor.step(step)
 
-    def _end(self) -> None:
-        if self.monitor is not None and self._folder is not None:
+    def _end(self, writes: bool) -> None:
+        if writes and self.monitor is not None and self._folder is not None:
             try:
                 self.monitor.save(self._folder)
             except Exception:
@@ -108,11 +109,11 @@ if Callback is not None:
 
         def on_fit_end(self, trainer: Any, pl_module: nn.Module) -> None:
             """Save the record."""
-            self._end()
+            self._end(trainer.is_global_zero)
 
         def on_exception(self, trainer: Any, pl_module: nn.Module, exception: Any) -> None:
             """Save the record so far."""
-            self._end()
+            self._end(trainer.is_global_zero)
 
         def state_dict(self) -> dict[str, Any]:
             """The record so far."""
@@ -158,14 +159,14 @@ if TrainerCallback is not None:
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """Save the record beside the checkpoint."""
-            if self.monitor is not None:
+            if self.monitor is not None and state.is_world_process_zero:
                 folder = self._checkpoint(args, state)  # with a record, if whole, there are weights
                 write_whole(folder / WEIGHTS, identity(self.monitor.model.parameters()))
                 self.monitor.save(folder)
 
-        def on_train_end(self, *_: Any, **__: Any) -> None:
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """Save the record."""
-            self._end()
+            self._end(state.is_world_process_zero)
 
         def _checkpoint(self, args: Any, state: Any) -> Path:
             folder = FOLDER + (f"-{self._name}" if self._name else "")
