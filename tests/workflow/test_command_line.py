@@ -333,6 +333,8 @@ def test_one_run_and_the_keys_of_its_configuration_by_hand(fresh):
     assert "Traceback" not in wrong.stderr
     keys = python(fresh, "config-help", "example2030").stdout.splitlines()
     assert "experiments.example2030_descent.samples = 50: Training samples." in keys
+    assert python(fresh, "config-help", "experiments.example2030").stdout.splitlines() == keys
+    assert "did you mean 'threads'" in python(fresh, "config-help", "treads").stderr
     unknown = python(fresh, "config-help", "exampel2030")
     assert unknown.returncode == 1
     assert "no key begins with 'exampel2030'; did you mean 'example2030" in unknown.stderr

@@ -6,6 +6,7 @@ What is run by hand goes to `results/by_hand`, so that it never stands in for a 
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -193,9 +194,9 @@ def _draw(options: argparse.Namespace) -> None:
 
 def _config_help(options: argparse.Namespace) -> None:
     part, lines = options.part.replace("/", "_"), list(describe_keys())
-    found = [line for line in lines if line.removeprefix("experiments.").startswith(part)]
+    found = [line for line in lines if line.startswith((part, f"experiments.{part}"))]
     if not found:
-        names = {line.removeprefix("experiments.").split(".")[0].split(":")[0] for line in lines}
+        names = {re.split(r"[ .:]", line.removeprefix("experiments."))[0] for line in lines}
         raise UserError(f"no key begins with {shortened(part)}; {suggestion(part, names)}.")
     print(*found, sep="\n")
 
