@@ -7,6 +7,7 @@ working directory.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,11 @@ def swallowed(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
             yield (
                 f"{entry}: is taken for a setting, since it follows --config; if it is a target, "
                 "put `--` between the settings and the targets, else write key=value."
+            )
+        elif not re.fullmatch(r"[a-zA-Z_]\w*", entry.partition("=")[0]):
+            yield (
+                f"{entry}: --config takes keys of the first level; write what is in a section as "
+                "experiments='{key2024_disk: {width: 8}}'."
             )
 
 

@@ -172,6 +172,7 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
         ),
         ("--configfile conf.yaml", "conf.yaml: there is no such config file"),
         ("--config preset=smoke example2030", "example2030: is taken for a setting.* put `--`"),
+        ("--config example2030.coin=3", r"^example2030.coin=3: --config takes keys of the first"),
         ("example2031", "example2031: nothing makes this target; did you mean 'example2030'"),
         ("--config preset=smoke -- example2030_fig3", "_fig3: nothing makes.* 'example2030_fig2'"),
         ("run", "run: nothing makes this target; targets are .*all, .*and files such as figures/"),
