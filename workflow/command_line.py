@@ -66,7 +66,8 @@ def find_room_for_caches() -> None:
 if __name__ == "__main__":
     find_room_for_caches()
     arguments, _ = get_argument_parser().parse_known_args()
-    entries, own = arguments.config or [], Path("config.yaml")
-    files = [own] * own.exists() + arguments.configfile
+    entries, places = arguments.config or [], (arguments.directory or "", "")
+    own = [file for place in places if (file := Path(place, "config.yaml")).exists()]
+    files = [*own[:1], *arguments.configfile]
     for sentence in (*swallowed(files, entries), *unreadable(files, entries)):
         sys.exit(sentence)

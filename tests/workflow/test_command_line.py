@@ -77,6 +77,14 @@ def test_a_config_that_is_no_yaml_mapping_stops_without_a_traceback(fresh, tmp_p
     assert re.search(says, printed, re.MULTILINE), printed
 
 
+def test_the_config_of_another_folder_is_read_as_strictly(fresh, tmp_path):
+    (tmp_path / "config.yaml").write_text("preset: smoke\npreset: quick\n")
+    done = fresh.run("-n", "-d", str(tmp_path))
+    assert done.returncode != 0
+    says = f"{tmp_path}/config.yaml: is not valid YAML (the key 'preset' is given twice"
+    assert says in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("preset", ["smoke", "quick", "laptop", "workstation", "paper"])
 def test_every_preset_plans_every_figure(fresh, preset):
     assert fresh.planned("--config", f"preset={preset}")["figure"] == number_of_figures()
