@@ -200,7 +200,9 @@ def test_the_schema_for_editors_is_closed():
     ("name", "says"),
     [
         ("laptop", "name: laptop is the folder of what preset laptop makes; choose another"),
+        ("Quick", "name: Quick is the folder of what preset quick makes; choose another"),
         ("by_hand", "name: by_hand is the folder of other files; choose another"),
+        ("README.md", "name: README.md is the folder of other files; choose another"),
         ("a/b", "name: found 'a/b', which does not fit the pattern"),
         ("", "name: found '', which does not fit the pattern"),
     ],

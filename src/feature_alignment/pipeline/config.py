@@ -30,8 +30,8 @@ from feature_alignment.pipeline.parameters import (
 )
 from feature_alignment.pipeline.spec import PRESETS, Preset
 
-RESERVED_NAMES = ("by_hand", "logs")
-"""Folders in `results` that are no result's."""
+RESERVED_NAMES = ("by_hand", "logs", "readme.md")
+"""What stands in `results` and is no result's, in small letters."""
 _MOST_VALUES, _DEEPEST = 100_000, 40
 Name = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
 
@@ -204,9 +204,10 @@ def resolve_config(
     # geometric schedule, the keys that are not given keep them.
     defaults = model.model_validate({}).plain()
     config = check(model, merge(defaults, merged), source_of)
-    taken = config.name in PRESETS and config.name != config.preset
-    if taken or config.name in RESERVED_NAMES:
-        whose = f"what preset {config.name} makes" if taken else "other files"
+    small = (config.name or "").lower()  # on some disks, as macOS's, names in both cases are one
+    taken = small in PRESETS and config.name != config.preset
+    if taken or small in RESERVED_NAMES:
+        whose = f"what preset {small} makes" if taken else "other files"
         raise UserError(
             f"{source_of(['name'])}: name: {config.name} is the folder of {whose}; choose another."
         )
