@@ -184,6 +184,8 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
         ("example2031", "example2031: nothing makes this target; did you mean 'example2030'"),
         ("--config preset=smoke -- example2030_fig3", "_fig3: nothing makes.* 'example2030_fig2'"),
         ("run", "run: nothing makes this target; targets are .*all, .*and files such as figures/"),
+        ("figures", "figures: nothing makes this target"),
+        ("config.yaml", "config.yaml: nothing makes this target"),
         (
             "figures/smoke/example2030_fig99.pdf",
             "fig99.pdf: nothing makes .* 'figures/smoke/example2030_fig2.pdf'",
@@ -197,6 +199,7 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
             "--config name=wide -- figures/quick/example2030_fig1.pdf",
             "nothing makes .* 'figures/wide/example2030_fig1.pdf'",
         ),
+        ("--config name=v1.0 -- results/v1_0/claims.csv", "nothing makes .* 'results/v1.0/claims"),
         (
             "results/quick/multiverse/example2030_decent/0.zip",
             "multiverse: unknown group .*; did you mean 'example2030_descent'",

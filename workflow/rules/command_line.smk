@@ -56,8 +56,8 @@ def check_targets():
     """Make sure that all that is asked for can be made."""
     named = [known.name for known in workflow.rules if not known.has_wildcards()]
     for target in TARGETS:
-        if target not in named and not os.path.exists(target):
-            path = os.path.relpath(target)
+        if target not in named:
+            path = os.path.normpath(target)
             name = path.split(os.sep)[1] if os.sep in path else PLAN.name
             other = CONFIG.name is None and name in PRESETS
             plan = plan_of(name) if other else PLAN

@@ -4,6 +4,7 @@
 import atexit
 import hashlib
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -318,7 +319,7 @@ def kept_data(wildcards):
 
 
 wildcard_constraints:
-    name=CONFIG.name or "|".join(PRESETS),
+    name="|".join(PRESETS) if CONFIG.name is None else re.escape(CONFIG.name),
     scope="selected/",
     other=r"[\w.-]+",
     figure="|".join(all_figures()),
