@@ -5,11 +5,11 @@ import itertools
 import pandas as pd
 import pytest
 
+from feature_alignment.pipeline.claims.evaluate import evaluate
 from feature_alignment.pipeline.claims.ledger import Criterion
 from feature_alignment.pipeline.multiverse.design import Learnt
 from feature_alignment.pipeline.multiverse.judge import (
     Finished,
-    agreement,
     effects,
     judge_universes,
     summarise,
@@ -94,14 +94,34 @@ def test_too_few_seeds_hold_by_agreement():
     table, one = judged(lambda levels: 1.0, each=True)
     assert set(table["verdict"]) == {"undecided"}
     assert table["holds"].all()
-    assert agreement(one, pd.DataFrame({"seed": [0, 1], "metric": "m", "value": [0.0, 1.0]})) == 0.5
+    half = pd.DataFrame({"seed": [0, 1], "metric": "m", "value": [0.0, 1.0]})
+    assert evaluate(one, half, "paper", True).share == 0.5
+
+
+def test_what_is_said_of_real_data_holds_by_the_agreement_of_real_data_alone():
+    rule = Criterion(comparator="above", low=0.5, each=True, why="x")
+    about = {"kind": "comparison", "reading": "qualitative", "paper_value": None, "data": "real"}
+    one = claim(rule, select={"metric": "m"}, over="dataset", **about)
+
+    def holds(real, stand_in):
+        rows = [
+            {"seed": seed, "metric": "m", "dataset": str(mark), "stand_in": mark, "value": value}
+            for seed in range(2)
+            for mark, value in enumerate((real, stand_in))
+        ]
+        universe = Finished(0, {}, {one.figure: pd.DataFrame(rows)}, {})
+        table = judge_universes([universe], [one], None, "paper", {one.figure: False})
+        return table["holds"].item()
+
+    assert (holds(1.0, 0.0), holds(0.0, 1.0)) == (1, 0)
 
 
 def test_the_bounds_belong_to_what_is_between_them_as_in_the_rules():
     rule = Criterion(comparator="between", low=0.0, high=1.0, each=True, why="x")
     about = {"kind": "comparison", "reading": "qualitative", "paper_value": None}
     one = claim(rule, select={"metric": "m"}, **about)
-    assert agreement(one, pd.DataFrame({"seed": [0, 1], "metric": "m", "value": [0.0, 1.0]})) == 1
+    ends = pd.DataFrame({"seed": [0, 1], "metric": "m", "value": [0.0, 1.0]})
+    assert evaluate(one, ends, "paper", True).share == 1
 
 
 def test_effects_are_shares_and_means_by_value_and_by_pair():

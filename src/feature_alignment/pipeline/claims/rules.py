@@ -64,6 +64,7 @@ class Finding:
         reason: why, in words and numbers.
         agreeing: units that agree, where a sign test was made; `units`: of how many.
         p_value: how often a fair coin would agree as often.
+        share: the share of the values that agree, where a sign test was made.
     """
 
     outcome: Outcome
@@ -71,6 +72,7 @@ class Finding:
     agreeing: int | None = None
     units: int | None = None
     p_value: float | None = None
+    share: float | None = None
 
 
 def sign_test(agreeing: int, units: int) -> float:
@@ -105,7 +107,7 @@ def judge_agreement(holds: pd.Series, demand: str, unit: str) -> Finding:
     What is demanded, and what the units are, is told in words, as "above 0" and "seeds".
     """
     votes = holds.groupby(level=["seed", "unit"], dropna=False).mean() > 0.5
-    agreeing, units = int(votes.sum()), len(votes)
+    agreeing, units, share = int(votes.sum()), len(votes), float(holds.mean())
     p_value = sign_test(agreeing, units)
     reason = (
         f"{holds.sum()} of {len(holds)} values are {demand}, most of them in {agreeing} of {units} "
@@ -120,8 +122,8 @@ def judge_agreement(holds: pd.Series, demand: str, unit: str) -> Finding:
             outcome = Outcome.UNDECIDED
             reason += "; it could be true of 95 % of them, too"
     else:
-        outcome = Outcome.REPRODUCED if holds.mean() >= AGREEMENT else Outcome.PARTLY
-    return Finding(outcome, reason, agreeing, units, p_value)
+        outcome = Outcome.REPRODUCED if share >= AGREEMENT else Outcome.PARTLY
+    return Finding(outcome, reason, agreeing, units, p_value, share)
 
 
 def judge_number(

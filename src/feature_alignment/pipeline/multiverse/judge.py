@@ -23,10 +23,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from feature_alignment.pipeline.claims.evaluate import evaluate, keeps
+from feature_alignment.pipeline.claims.evaluate import evaluate
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome
-from feature_alignment.pipeline.claims.selection import claim_values
 from feature_alignment.pipeline.figures.table import rows_where
 from feature_alignment.pipeline.multiverse.design import Learnt
 
@@ -88,17 +87,12 @@ def judge_universes(
                     continue
                 holds = verdict.outcome in _HOLDS
                 if verdict.outcome is Outcome.UNDECIDED:
-                    holds = agreement(claim, table) >= AGREEMENT
+                    holds = (verdict.share or 0) >= AGREEMENT
                 row |= {"verdict": str(verdict.outcome), "holds": int(holds), "ours": verdict.ours}
             rows.append(row | universe.levels)
     judged = pd.DataFrame(rows, columns=list(columns))
     testable = judged.loc[judged["holds"].notna(), "claim"].unique()
     return judged[judged["claim"].isin(testable)] if len(testable) else judged
-
-
-def agreement(claim: Claim, table: pd.DataFrame) -> float:
-    """The share of a comparison's values that agree."""
-    return float(np.mean([keeps(claim, value) for value in claim_values(claim, table)]))
 
 
 def _status(universe: Finished, learnt: Learnt | None) -> str:
