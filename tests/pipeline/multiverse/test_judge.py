@@ -10,6 +10,7 @@ from feature_alignment.pipeline.claims.ledger import Criterion
 from feature_alignment.pipeline.multiverse.design import Learnt
 from feature_alignment.pipeline.multiverse.judge import (
     Finished,
+    _status,
     effects,
     judge_universes,
     summarise,
@@ -88,6 +89,20 @@ def test_a_task_can_be_learnt_by_a_loss_that_is_small_enough():
     learnt = Learnt(figure="fig1", select={"metric": "accuracy"}, most=0.2, why="x")
     row = summed(lambda levels: float(levels["a"]), learnt=learnt)
     assert (row["universes"], row["not_learnt"], row["word"]) == (8, 8, "robustly not")
+
+
+def test_the_last_step_at_which_a_task_is_learnt_is_each_runs_own():
+    learnt = {"figure": "fig1", "least": 0.8, "why": "x"}
+    select = {"metric": "accuracy", "step": "last"}
+    rows = [
+        {"point": point, "seed": 0, "step": step, "metric": "accuracy", "value": value}
+        for point, steps, value in (("short", (0, 10), 0.1), ("long", (0, 20), 0.9))
+        for step in steps
+    ]
+    universe = Finished(0, {}, {"somebody2020_fig1": pd.DataFrame(rows)}, {})
+    assert _status(universe, Learnt(select=select, **learnt)) == "not learnt"
+    for point, status in (("short", "not learnt"), ("long", "counted")):
+        assert _status(universe, Learnt(select={**select, "point": point}, **learnt)) == status
 
 
 def test_too_few_seeds_hold_by_agreement():

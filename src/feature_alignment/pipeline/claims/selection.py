@@ -10,7 +10,8 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.marks import DIVERGED
 
-_LAST = "last"
+LAST = "last"
+"""What a selection of rows calls the last step of each run."""
 UNIT = ["seed", "unit"]
 INDEX = [*UNIT, "draw"]
 
@@ -74,6 +75,12 @@ def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
     return sorted(set(remarks) - {""})
 
 
+def at_last_step(rows: pd.DataFrame) -> pd.DataFrame:
+    """Of some rows those of each run's own last step."""
+    run = [key for key in ("point", "seed") if key in rows]
+    return rows[rows["step"] == rows.groupby(run)["step"].transform("max")]
+
+
 def _unit_means(values: pd.Series) -> pd.Series:
     means = values.groupby(level=UNIT, dropna=False).mean().reset_index()
     return means.assign(draw=0).set_index(INDEX)["value"]
@@ -93,13 +100,12 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
             )
     rows = table
     # The last step is that of the rows that all the other filters leave, each run's own.
-    for column, wanted in sorted(select.items(), key=lambda item: item[1] == _LAST):
+    for column, wanted in sorted(select.items(), key=lambda item: item[1] == LAST):
         if column in claim.first and isinstance(wanted, list):
             there = (choice for choice in wanted if _matches(table[column], choice).any())
             wanted = next(there, wanted)
-        if column == "step" and wanted == _LAST:
-            run = [key for key in ("point", "seed") if key in rows]
-            rows = rows[rows["step"] == rows.groupby(run)["step"].transform("max")]
+        if column == "step" and wanted == LAST:
+            rows = at_last_step(rows)
         else:
             rows = rows[_matches(rows[column], wanted)]
         if rows.empty:

@@ -26,6 +26,7 @@ from scipy.stats import binomtest
 from feature_alignment.pipeline.claims.evaluate import evaluate
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome
+from feature_alignment.pipeline.claims.selection import LAST, at_last_step
 from feature_alignment.pipeline.figures.table import rows_where
 from feature_alignment.pipeline.multiverse.design import Learnt
 
@@ -101,10 +102,9 @@ def _status(universe: Finished, learnt: Learnt | None) -> str:
     if learnt is None:
         return COUNTED
     table = next(t for name, t in universe.tables.items() if name.endswith(f"_{learnt.figure}"))
-    select = dict(learnt.select)
-    if select.get("step") == "last":
-        select["step"] = table["step"].max()
-    values = rows_where(table, **select).groupby("seed")["value"].mean()
+    last = learnt.select.get("step") == LAST
+    rows = rows_where(table, **{k: v for k, v in learnt.select.items() if k != "step" or not last})
+    values = (at_last_step(rows) if last else rows).groupby("seed")["value"].mean()
     low = -np.inf if learnt.least is None else learnt.least
     high = np.inf if learnt.most is None else learnt.most
     return COUNTED if values.between(low, high).all() else "not learnt"
