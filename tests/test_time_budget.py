@@ -71,6 +71,24 @@ def test_runs_are_merged_beside_the_data_that_they_have_read(tool, smoke_plan, t
     assert (folder / "provenance.json").exists()
 
 
+def test_a_pack_that_was_cut_is_told(tool, smoke_plan, tmp_path, capsys):
+    finish(tool, smoke_plan, RUN, "".join(map(str, range(10_000))))
+    pack = Path(packed(tool, smoke_plan, tmp_path))
+    pack.write_bytes(pack.read_bytes()[: pack.stat().st_size // 2])
+    assert merge(tool, str(pack)) == 1
+    assert capsys.readouterr().err.startswith(f"Error: {pack}: no pack of runs that can be read: ")
+
+
+def test_a_packed_run_that_was_changed_is_told(tool, smoke_plan, tmp_path, capsys):
+    (finish(tool, smoke_plan, RUN) / "metrics.csv").write_text("other")
+    pack = packed(tool, smoke_plan, tmp_path)
+    assert merge(tool, pack) == 1
+    told = (
+        f"Error: {pack}: {'/'.join(RUN)}: is not as its job wrote it; make it and pack it again.\n"
+    )
+    assert capsys.readouterr().err == told
+
+
 def test_what_is_not_as_planned_is_neither_packed_nor_kept(tool, smoke_plan, tmp_path, capsys):
     finish(tool, smoke_plan, RUN, "good")
     finish(tool, smoke_plan, OTHER, library="old")

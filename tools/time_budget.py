@@ -29,7 +29,8 @@ from typing import Any
 
 import psutil
 
-from feature_alignment.errors import UserError
+from feature_alignment.data.archives import DAMAGE
+from feature_alignment.errors import UserError, reason
 from feature_alignment.files import sha256_of, whole_file
 from feature_alignment.pipeline.config import (
     PRESETS,
@@ -249,8 +250,8 @@ def merge_runs(options: argparse.Namespace) -> None:
         try:
             with tarfile.open(options.file) as archive:
                 _unpack(archive, Path(unpacked).resolve())
-        except (OSError, tarfile.TarError) as error:
-            why = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        except (OSError, *DAMAGE) as error:
+            why = getattr(error, "strerror", None) or reason(error).partition(":")[0]
             raise UserError(f"{options.file}: no pack of runs that can be read: {why}.") from error
         folders = sorted({path.parent for path in Path(unpacked).glob("*/*/*")})
         for folder in folders:
@@ -292,7 +293,12 @@ def _check(plan: Plan, folder: Path, file: Path) -> None:
         raise UserError(f"{about}: no run of {plan.name} in this checkout.")
     if (folder / SCRATCH).exists():
         return  # a saved state of another identity is not used
-    check_proof(folder / "provenance.json")
+    try:
+        check_proof(folder / "provenance.json")
+    except UserError as error:  # it names a file of the folder that it is unpacked to
+        raise UserError(
+            f"{about}: is not as its job wrote it; make it and pack it again."
+        ) from error
     other = other_than_planned(plan, run, folder / "provenance.json")
     if other:
         raise UserError(
