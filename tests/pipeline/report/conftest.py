@@ -28,10 +28,10 @@ def result(name, *values):
     spec = {"changed": [f"seeds = {len(values)}"], "points": [point]}
     record = {"outputs": {}, "spec": spec}
     for run, seeds in (("default", len(values)), ("no_longer_shown", 100 * len(values))):
-        file = folders[0] / "runs" / point["experiment"] / run / "spec.json"
+        file = folders[0] / "runs" / point["experiment"] / run / "provenance.json"
         file.parent.mkdir(parents=True)
         told = {"parameters": {"seeds": seeds}, "data": {}, "threads": 1, "device": "cpu"}
-        file.write_text(json.dumps(told))
+        file.write_text(json.dumps({"outputs": {}, "spec": told}))
     (folders[1] / f"{FIGURE}.provenance.json").write_text(json.dumps(record))
 
 

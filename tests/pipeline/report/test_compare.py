@@ -57,6 +57,14 @@ def test_a_result_of_an_older_version_is_named(two_results, compared):
         compared("other")
 
 
+def test_a_run_that_is_no_longer_there_is_named(two_results, compared):
+    run = two_results / "results/other/runs/somebody2020_training/default"
+    for file in run.iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match=r"^results/other/runs/\S*/provenance.json: is missing"):
+        compared("other")
+
+
 def test_the_verdicts_that_were_made_for_it_count_and_not_older_ones_of_all_figures(
     two_results, compared, finished_result
 ):

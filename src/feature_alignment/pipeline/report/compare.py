@@ -132,8 +132,8 @@ def _specs(name: str, figures: Sequence[str]) -> Iterator[tuple[str, dict[str, A
     for made in (Path("figures") / name / f"{figure}.provenance.json" for figure in figures):
         points = read_provenance(made)["spec"]["points"] if made.exists() else []
         for run in (f"{point['experiment']}/{point['name']}" for point in points):
-            file = Path("results") / name / "runs" / run / "spec.json"
-            yield run, json.loads(file.read_text(encoding="utf-8"))
+            record = Path("results") / name / "runs" / run / "provenance.json"
+            yield run, read_provenance(record)["spec"]
 
 
 def _flat(spec: dict[str, Any]) -> dict[str, Any]:
