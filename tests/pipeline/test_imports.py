@@ -105,6 +105,14 @@ def test_the_hash_follows_what_code_means_and_not_its_prose(hash_of):
     assert hash_of(CODE.replace("LIMIT = 3", 'LIMIT = "3"')) != before
 
 
+def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(hash_of, tmp_path):
+    before = hash_of(CODE)
+    for mark, encoding in (("", "utf-8-sig"), ("# coding: latin-1, as in café\n", "latin-1")):
+        (tmp_path / PACKAGE / "b.py").write_text(f"{mark}{CODE}", encoding=encoding)
+        forget()
+        assert closure_hash(f"{PACKAGE}.a") == before
+
+
 def test_what_was_read_is_kept_as_long_as_the_file_is_the_same(hash_of, tmp_path):
     (tmp_path / ".snakemake").mkdir()
     first = hash_of(CODE)

@@ -208,6 +208,11 @@ MISTAKES = {
         ("heads =", "heads = ="),
         r"experiments/coin\.py:\d+: SyntaxError: invalid syntax",
     ),
+    "a relative import": (
+        COIN,
+        (f"from feature_alignment.papers.{KEY}.parameters", "from ..parameters"),
+        r"experiments/coin\.py:\d+: a relative import; write the module's full name",
+    ),
     "no run_seed": (COIN, ("def run_seed", "def run_sed"), r"coin\.py: run_seed: missing"),
     "figure of a claim": (
         LEDGER,

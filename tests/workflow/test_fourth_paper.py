@@ -75,6 +75,22 @@ def test_its_mistakes_are_told_as_all_others_are(with_the_paper, tmp_path):
     assert said in done.stdout + done.stderr
 
 
+def test_a_module_that_cannot_be_read_is_one_sentence(with_the_paper):
+    file = with_the_paper.folder / f"src/feature_alignment/papers/{PAPER}/figures"
+    file /= "shares_and_losses.py"
+    whole = file.read_text()
+    file.write_text(whole.replace(f"feature_alignment.papers.{PAPER}.parameters", "..parameters"))
+    try:
+        done = with_the_paper.run("-n", PAPER, *SMOKE)
+    finally:
+        file.write_text(whole)
+    shown = done.stdout + done.stderr
+    assert done.returncode != 0
+    assert "Traceback" not in shown
+    assert "Error: " in shown.splitlines()[-1]
+    assert "shares_and_losses.py:3: a relative import; write the module's full name" in shown
+
+
 def test_a_figure_that_fails_shows_one_sentence_and_one_traceback(with_the_paper):
     file = with_the_paper.folder / f"src/feature_alignment/papers/{PAPER}/figures"
     file /= "shares_and_losses.py"

@@ -129,7 +129,7 @@ def library(script, *modules):
     by the time of change, and Snakemake looks at every input of every job.
     """
     text = (ROOT / "workflow" / "scripts" / script).read_bytes()
-    return f"{hashlib.sha256(text).hexdigest()} {imports.closure_hash(*modules)}"
+    return f"{hashlib.sha256(text).hexdigest()} {one_sentence(imports.closure_hash, *modules)}"
 
 
 def library_of(script, modules):

@@ -66,7 +66,7 @@ def check_source(path: Path, name: str) -> None:
         UserError: if not.
     """
     _facts(path)
-    if name not in path.read_text(encoding="utf-8"):
+    if name.encode() not in path.read_bytes():
         raise UserError(f"{path}: {name}: missing; define a function of that name.")
 
 
@@ -86,10 +86,12 @@ def _facts(path: Path) -> tuple[list[str], str]:
 
 def _read(path: Path) -> tuple[list[str], str]:
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+        imports = list(_walk_imports(tree))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}.") from error
-    imports = list(_walk_imports(tree))
+    except ImportError as error:
+        raise UserError(f"{path}:{error}.") from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [line for line in node.body if not _is_prose(line)]
@@ -137,7 +139,7 @@ def _walk_imports(node: ast.AST) -> Iterator[str]:
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         if node.level:
-            raise ImportError("relative imports are not used in this package; write the full name")
+            raise ImportError(f"{node.lineno}: a relative import; write the module's full name")
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
     elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
         for child in node.orelse:
