@@ -112,6 +112,10 @@ def test_what_the_user_has_set_counts_more_than_the_size_of_the_group(config, ro
             {"sizes": {"paper": {"universes": 4}}, "why": "It is long."},
             "quick: It is long; allowed: paper",
         ),
+        (
+            {"sizes": {"quick": {"universes": 4, "changes": {"decent": {"seeds": 2}}}}},
+            "quick.changes: unknown experiment 'example2030_decent'; did you mean '.*descent'",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_one_sentence(config, changes, sentence):

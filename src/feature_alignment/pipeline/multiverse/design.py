@@ -163,7 +163,13 @@ def universes(
         )
     size, paper = group.sizes[config.preset], name.partition("_")[0]
     changes = {f"{paper}_{experiment}": keys for experiment, keys in size.changes.items()}
-    plain = merge(config.plain()["experiments"], changes)
+    plain = config.plain()["experiments"]
+    for unknown in changes.keys() - plain.keys():
+        raise UserError(
+            f"multiverse: {name}: sizes.{config.preset}.changes: unknown experiment {unknown!r}; "
+            f"{suggestion(unknown, plain)}."
+        )
+    plain = merge(plain, changes)
     for change in mine:
         *path, last = change.key.split(".")
         if path[:1] == ["experiments"]:
