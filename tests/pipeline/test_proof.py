@@ -26,6 +26,17 @@ def test_what_is_whole_passes(result):
     assert verify("mine") == 2
 
 
+def test_a_folder_that_is_a_link_leads_to_the_outputs_in_others(result, tmp_path):
+    (tmp_path / "disk" / "pictures" / "mine").mkdir(parents=True)
+    (tmp_path / "figures").symlink_to(tmp_path / "disk" / "pictures")
+    name = "../../results/mine/runs/toy2030_thing/one/metrics.csv"
+    written = {name: sha256_of(result / "one" / "metrics.csv")}
+    record = tmp_path / "figures" / "mine" / "fig1.provenance.json"
+    record.write_text(json.dumps({"outputs": written}))
+    check_proof(record)
+    assert verify("mine") == 3
+
+
 def test_lost_rows_lost_files_and_lost_proof_are_told_with_a_cure(result):
     (result / "one" / "metrics.csv").write_text("value\n1\n")
     with pytest.raises(UserError, match=r"one/metrics\.csv: has been changed since it was written"):

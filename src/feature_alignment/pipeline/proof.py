@@ -1,6 +1,7 @@
 """Proof that results are what their jobs wrote: each provenance file holds its outputs' hashes."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ def read_provenance(file: Path) -> dict[str, Any]:
 
 def faults(provenance: Path) -> Iterator[str]:
     """What of a job's outputs is not as the job wrote it, one sentence each."""
-    record = read_provenance(provenance)
-    files = {provenance.parent / name: written for name, written in record["outputs"].items()}
+    outputs, home = read_provenance(provenance)["outputs"], provenance.parent
+    # By name, as they were written: `..` of a folder that is a link leads elsewhere.
+    files = {Path(os.path.normpath(home / name)): written for name, written in outputs.items()}
     for file, written in files.items():
         if not file.exists():
             yield f"{file}: is missing; {_cure(files)}."
