@@ -165,6 +165,15 @@ def test_values_that_are_not_finite_are_an_error(table, bad):
         claim_values(chosen, table)
 
 
+@pytest.mark.parametrize("seed", [None, math.nan, "mean", 0.5])
+def test_a_row_that_is_no_seeds_does_not_count_as_one(table, seed):
+    row = {"seed": seed, "step": 10, "layer": "all", "metric": "number", "value": 110.0}
+    with pytest.raises(UserError, match="whose seed is no whole number"):
+        claim_values(claim(select=LAST), pd.concat([table, pd.DataFrame([row])]))
+    row["metric"] = "their_mean"
+    assert len(claim_values(claim(select=LAST), pd.concat([table, pd.DataFrame([row])]))) == 3
+
+
 def test_seeds_that_do_not_pair_are_an_error(table):
     missing = table[~((table["seed"] == 2) & (table["step"] == 0))]
     chosen = claim(select=LAST, relative_to={"step": 0}, combine="difference")

@@ -119,6 +119,11 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
 
 def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Series:
     rows = _rows(claim, select, table)
+    if (pd.to_numeric(rows["seed"], errors="coerce") % 1 != 0).any():  # means would count as seeds
+        raise UserError(
+            f"claim {claim.id}: select matches a row of the table of {claim.figure} whose seed is "
+            "no whole number; name another column in select, or take the row out of the table."
+        )
     none = pd.Series(0, index=rows.index)
     within = (rows[column] if column else none for column in (claim.independent, claim.over))
     index = pd.MultiIndex.from_arrays([rows["seed"], *within], names=INDEX)
