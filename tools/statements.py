@@ -179,10 +179,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="fail if the page is not current")
     parser.add_argument("--quotes", type=Path, metavar="FOLDER", help="the papers' texts")
-    parser.add_argument("--papers", nargs="*", metavar="KEY", help="only these papers")
     options = parser.parse_args(arguments)
     folders = [file.parent for file in sorted(PAPERS.glob("*/statements.yaml"))]
-    folders = [f for f in folders if not options.papers or f.name in options.papers]
     try:
         if options.quotes:
             amiss = [line for f in folders for line in missing_quotes(f, options.quotes)]
@@ -191,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
             current = PAGE.exists() and PAGE.read_text(encoding="utf-8") == written
             amiss = [f"{PAGE.relative_to(ROOT)}: not current; run python tools/statements.py"]
             amiss = amiss if options.check and not current else []
-            if not options.check and not options.papers:
+            if not options.check:
                 PAGE.write_text(written, encoding="utf-8")
     except UserError as error:
         amiss = [str(error)]
