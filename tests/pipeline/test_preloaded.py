@@ -26,6 +26,14 @@ from feature_alignment.pipeline.preloaded import run_forked
 if (status := run_forked()) is not None:
     sys.exit(status)
 """
+# As Python 3.12 does where there are threads, as BLAS has.
+WARNED = """
+import os, warnings
+def fork(own=os.fork):
+    warnings.warn("This process is multi-threaded", DeprecationWarning, stacklevel=2)
+    return own()
+os.fork = fork
+"""
 
 
 @pytest.fixture
@@ -33,6 +41,7 @@ def server(tmp_path, monkeypatch, request):
     """A server of this process that has imported a module, as slow as it is rarely imported."""
     module = getattr(request, "param", "slow")
     (tmp_path / "slow.py").write_text("print('imported', flush=True)\n")
+    (tmp_path / "warned.py").write_text(WARNED)
     paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -106,6 +115,11 @@ def test_a_script_runs_in_a_fork_as_if_it_had_been_started(server, begin, tmp_pa
     script = str(tmp_path / "script.py")
     own = ["mine", str(tmp_path), str([script]), str(server.pid), "True", "0"]
     assert (printed.splitlines(), aside, running.returncode) == (own, "aside\n", 3)
+
+
+@pytest.mark.parametrize("server", ["warned"], indirect=True)
+def test_a_fork_beside_threads_is_none_to_warn_of(server, begin):
+    assert begin("print(1)").communicate() == ("1\n", "")
 
 
 def test_the_fork_finds_the_library_where_the_script_does(server, begin, tmp_path, root):

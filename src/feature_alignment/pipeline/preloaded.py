@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -154,7 +155,9 @@ def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
         if sys.stdin in ready:
             return
         job, _ = listener.accept()
-        if os.fork() == 0:
+        with warnings.catch_warnings(action="ignore"):  # Python 3.12 warns of BLAS's threads
+            fork = os.fork()
+        if fork == 0:
             listener.close()
             _work(job)
         job.close()
