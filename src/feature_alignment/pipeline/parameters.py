@@ -299,11 +299,13 @@ def kind(value: Any) -> str:
 
 
 def _hint(found: Any, wanted: str) -> str:
-    """What to write for a number that YAML reads as text, such as 1e-3."""
+    """What to write for a number that YAML reads as text, such as 1e-3 or '3'."""
+    numeric = isinstance(found, str) and wanted in ("integer", "number")
     try:
-        number = float(found) if isinstance(found, str) else math.nan
+        number = float(found) if numeric else math.nan
     except ValueError:
         number = math.nan
     shown = int(number) if wanted == "integer" and number.is_integer() else number
-    told = f"; YAML reads {shortened(found)[1:-1]} as text: write {shown!r}"
-    return told if math.isfinite(number) else ""
+    told = f"YAML reads {shortened(found)[1:-1]} as text: write {shown!r}"
+    told = "write it without quotes" if repr(shown) == found else told
+    return f"; {told}" if math.isfinite(number) else ""
