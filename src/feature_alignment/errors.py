@@ -26,6 +26,8 @@ def suggestion(value: object, allowed: Iterable[str]) -> str:
     Example:
         >>> suggestion("quik", ["smoke", "quick"])
         "did you mean 'quick'? Allowed: quick, smoke"
+        >>> suggestion("disk", ["key2024_coin", "key2024_disk"])
+        "did you mean 'key2024_disk'? Allowed: key2024_coin, key2024_disk"
         >>> suggestion("x", ["smoke", "quick"])
         'allowed: quick, smoke'
         >>> suggestion("x", [])
@@ -33,7 +35,9 @@ def suggestion(value: object, allowed: Iterable[str]) -> str:
     """
     names = sorted(allowed)
     listed = textwrap.shorten(", ".join(names), _LONGEST_LIST, placeholder=" …") or "none"
-    near = difflib.get_close_matches(shortened(value, quoted=False), names, n=1, cutoff=0.7)
+    text = shortened(value, quoted=False)
+    near = difflib.get_close_matches(text, names, n=1, cutoff=0.7)
+    near += [name for name in names if name.partition("_")[2] == text]  # without the paper's key
     return f"did you mean {near[0]!r}? Allowed: {listed}" if near else f"allowed: {listed}"
 
 
