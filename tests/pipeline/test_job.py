@@ -282,6 +282,7 @@ def test_a_package_from_outside_the_environment_is_refused(tmp_path):
     )
     assert done.returncode != 0
     assert f"package pydantic comes from {stranger}, outside the environment" in done.stderr
+    assert "install the package there and take its folder out of PYTHONPATH" in done.stderr
 
 
 def test_provenance_records_the_commit(fake, tmp_path, root):

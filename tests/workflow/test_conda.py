@@ -74,5 +74,5 @@ def test_a_package_that_a_file_does_not_list_is_named(through_conda, chosen, env
     assert done.returncode != 0
     said = done.stdout + done.stderr
     assert f"package {package} comes from " in said
-    assert "add it to the rule's file in envs/, or run without --use-conda." in said
+    assert "add it to the rule's file in envs/, or run without --use-conda;" in said
     assert "Traceback" not in said

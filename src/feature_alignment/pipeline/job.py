@@ -254,7 +254,8 @@ def _check_environment(modules: list[str]) -> None:
         if not any(origin.is_relative_to(home) for home in homes):
             raise UserError(
                 f"package {name} comes from {origin.parent}, outside the environment {sys.prefix}; "
-                "add it to the rule's file in envs/, or run without --use-conda."
+                "add it to the rule's file in envs/, or run without --use-conda; without it, "
+                "install the package there and take its folder out of PYTHONPATH."
             )
 
 
