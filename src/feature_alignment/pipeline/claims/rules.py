@@ -22,8 +22,6 @@ of it. A bound of 0 is a direction, and no mean is partly on its other side.
 
 Per cents are of the number or bound, or of its distance from 1 if that is less, where the claim
 says `from_one`: cosines, correlations and shares, which end there, and ratios said to be 1.
-
-What they were before is in docs/deviations.md.
 """
 
 import math
