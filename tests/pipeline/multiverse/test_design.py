@@ -83,6 +83,7 @@ def test_blocks_hold_all_universes_once(config):
     [
         ("- a", r"holds \['a'\] \(list\) where a mapping of keys is needed"),
         ("tosses: {figures: [fig1], settings: 3}", "tosses: settings: found 3"),
+        ("two-tosses: {}", "two-tosses: name a group by letters, digits and _ only"),
     ],
 )
 def test_a_mistake_in_a_papers_file_is_told_once(tmp_path, monkeypatch, text, says):

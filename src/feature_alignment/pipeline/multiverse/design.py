@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -125,6 +126,8 @@ def load_multiverses() -> dict[str, Multiverse]:
         paper = path.parent.name
         for name, entry in read_mapping(path).items():
             where = f"{path}: {name}"
+            if not re.fullmatch(r"\w+", str(name)):  # the workflow's pattern
+                raise UserError(f"{where}: name a group by letters, digits and _ only.")
             group: Multiverse = check(Multiverse, entry, lambda _, where=where: where)
             figures = tuple(f"{paper}_{figure}" for figure in group.figures)
             for figure in figures:
