@@ -69,7 +69,8 @@ class Learnt(Section):
 
     Attributes:
         figure: the figure, of the group's, whose table tells it.
-        select: the rows of which each seed's mean has to lie between `least` and `most`.
+        select: the rows of which each seed's mean has to lie between `least` and `most`; `step`
+            may be last, each run's own.
         least: the least mean; None for any.
         most: the largest mean, as of a loss; None for any.
         why: why this is the task learnt.
