@@ -454,3 +454,9 @@ def test_the_largest_size_that_can_tell_counts(tool, tmp_path):
     row = "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop | – |"
     assert row in page
     assert "evidence/paper/figures/example2030_fig1.png" in tool.gallery_page(found)
+
+
+def test_a_folder_that_is_not_there_is_told(tool, capsys):
+    with pytest.raises(SystemExit):
+        tool.main(["again", "quick", "--at", "nowhere"])
+    assert "argument --at: nowhere is no folder" in capsys.readouterr().err

@@ -881,16 +881,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     commands = parser.add_subparsers(required=True, dest="command")
     packing = commands.add_parser("pack", help="pack a finished result into evidence/")
-    packing.add_argument("name")
-    packing.add_argument("--at", type=Path, default=ROOT)
     packing.add_argument("--stand-in", action="append", default=[], choices=sorted(DATASETS))
     packing.add_argument("--add", action="store_true", help="keep the figures that it has not")
     beside = commands.add_parser("multiverse", help="pack its multiverse beside it")
-    beside.add_argument("name")
-    beside.add_argument("--at", type=Path, default=ROOT)
     confirming = commands.add_parser("again", help="record that it was made again, and differences")
-    confirming.add_argument("name")
-    confirming.add_argument("--at", type=Path, default=ROOT)
+    for command in (packing, beside, confirming):
+        command.add_argument("name")
+        command.add_argument("--at", type=_folder, default=ROOT)
     paging = commands.add_parser("pages", help="write the pages, or --check that they are current")
     paging.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
@@ -917,6 +914,12 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             path.write_text(text, encoding="utf-8")
     return int(given.check and bool(stale))
+
+
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder.")
+    return Path(text)
 
 
 def _read(path: Path) -> str:

@@ -31,3 +31,12 @@ def test_a_held_result_names_its_holder_and_is_free_after_a_kill(tmp_path):
         holder.wait()
     lock_result(folder)
     assert json.loads((folder / ".lock").read_text())["process"] != holder.pid
+
+
+def test_a_lock_of_another_user_is_told_in_a_sentence(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("os.open", refuse)  # whoever runs the tests may be allowed all
+    with pytest.raises(UserError, match=r"\.lock: is another user's .* with -d <folder>"):
+        lock_result(tmp_path)

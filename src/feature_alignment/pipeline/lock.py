@@ -36,10 +36,17 @@ def lock_result(folder: Path) -> int:
         the descriptor that holds it; closed, it lets go.
 
     Raises:
-        UserError: if another process holds it.
+        UserError: if another process holds it, or another user made it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    file = folder / ".lock"
+    try:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError:
+        raise UserError(
+            f"{file}: is another user's and must not be written to; change its permissions, or make"
+            " the result in another folder, with -d <folder>."
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
