@@ -167,6 +167,24 @@ def test_a_path_that_only_some_samples_take_is_followed(signs, explicit_kernel, 
     assert tangent_trace(routed(), x) == pytest.approx(found.total.trace().item())
 
 
+def by_sample(m, x):
+    """Samples one by one, each by one of two layers."""
+    return torch.stack([torch.tanh(m.a(row) if row[0] > 0 else m.b(row)) for row in x])
+
+
+@pytest.mark.parametrize("only", [None, ["b"]])
+def test_a_layer_that_late_samples_alone_use_is_not_left_out(only, explicit_kernel):
+    """Where the trial's samples do not use it, and no rule holds that would tell another path."""
+    model = Toy(by_sample, a=linear(), b=linear())
+    x = increasing(4) * torch.tensor([1, 1, 1, -1])[:, None]
+    expected = explicit_kernel(model, x)
+    found = tangent_kernel(model, x, only=only)
+    for layer, gram in found.layers.items():
+        torch.testing.assert_close(gram, expected[layer])
+    trace = sum(gram.trace().item() for gram in found.layers.values())
+    assert tangent_trace(model, x, only=only) == pytest.approx(trace)
+
+
 def test_gradients_that_the_model_stops_are_zero(explicit_kernel, assert_same_kernel):
     model = Toy(
         lambda m, x: m.second(torch.tanh(m.first(x)).detach()),

@@ -96,7 +96,7 @@ class Trial:
     plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
     parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
     saved: int  # bytes that the graph saves for one sample
-    unexplained: tuple[str, ...]  # parameters with other uses
+    unexplained: tuple[str, ...]  # parameters with other uses, or maybe with some
     expected: Parameters  # the first sample's, for one cotangent
     cotangent: torch.Tensor  # that cotangent, (1, c)
     unused: Sequence[str]  # parameters that the outputs do not depend on
@@ -153,13 +153,15 @@ def try_rules(
             found.lost.update(names)
         found.check(names)
         unused = graph.unused(names)
+        # Where no operation is looked for again, none is missed: other samples may use them.
+        idle = unused if found.plans else ()
         return Trial(
             function=function,
             signature=signature,
             plans=found.plans,
             parts=found.parts,
             saved=sum(saved.values()) // _FEW,
-            unexplained=tuple(n for n in names if n in found.lost and n not in unused),
+            unexplained=tuple(n for n in names if n in found.lost and n not in idle),
             expected=found.expected,
             cotangent=found.cotangents[0][:1],
             unused=unused,
