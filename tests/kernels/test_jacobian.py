@@ -243,3 +243,37 @@ def test_a_constant_second_derivative_is_noticed_among_many_parameters(caplog):
     model.first, model.last = nn.Linear(2000, 2000), nn.Linear(2000, 2)
     Jacobian(model, torch.randn(2, 2000))
     assert "cannot be differentiated twice" in caplog.text
+
+
+@pytest.mark.parametrize("strength", [0.1, 0.01])
+def test_a_weak_branch_with_a_constant_second_derivative_beside_one_without(strength):
+    class Old(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.tanh()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            return gradient.data * (1 - x.data.tanh() ** 2)
+
+    def forward(m, x):
+        h = m.first(x)
+        return m.last(torch.tanh(h) + strength * Old.apply(h))
+
+    model, x = Toy(forward, first=linear(4, 4), last=linear(4, 2)), draw(8, 4)
+    direction = {"first.bias": torch.ones(4, dtype=torch.float64)}
+    expected = Jacobian(model, x).times(direction)
+    found = Jacobian(model.float(), x.float()).times({"first.bias": torch.ones(4)})
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_of_rounding_errors_is_no_lack_of_a_second_derivative(caplog):
+    def attention(m, x):
+        scores = m.queries(x) @ m.keys(x).mT  # the bias of the keys changes nothing
+        return (scores.softmax(-1) @ x).mean(1)
+
+    model = Toy(attention, queries=linear(4, 4), keys=linear(4, 4)).float()
+    Jacobian(model, draw(5, 3, 4).float())
+    assert not caplog.text

@@ -18,6 +18,7 @@ from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture import leaf_gradients, recorded
+from feature_alignment.gradients.capture_probe import close
 from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
 from feature_alignment.gradients.generic_jacobian import differentiable_attention
 from feature_alignment.gradients.model_function import (
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 
 # Relative residual ‖K u − σ²u‖/σ_1² that Lanczos iterations are run to.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+_NOISE = 10  # rounding errors of gradients of nothing, in units of the largest one's last place
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,9 @@ class Jacobian:
             return self._times_by_rows(direction)
         return self._derivative(self._pulled, direction)
 
-    def _derivative(self, pulled: Direction, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _derivative(
+        self, pulled: Direction, direction: Mapping[str, torch.Tensor], create_graph: bool = False
+    ) -> torch.Tensor:
         """Jv as the derivative of Jᵀu by u."""
         used = [name for name in direction if pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
@@ -162,6 +167,7 @@ class Jacobian:
                 self._weights,
                 grad_outputs=[direction[name] for name in used],
                 retain_graph=True,
+                create_graph=create_graph,
                 materialize_grads=True,
             )
         return product
@@ -169,30 +175,25 @@ class Jacobian:
     def _twice_differentiable(self) -> Direction | None:
         """Jᵀu as a function of u, or None where an operation has no second derivative.
 
-        Some say so and some are silently constant, so ⟨u, Jv⟩ = ⟨Jᵀu, v⟩ is tried, with v to which
-        each parameter adds about as much, so that a weak branch counts, too.
+        Some say so and some are silently constant, so the derivative of ⟨u, Jv⟩ by v, which is
+        Jᵀu again, is compared with it, parameter by parameter, so that a weak branch counts, too.
         """
-        generator = torch_stream(0, "jacobian")
-        u = torch.randn(self._outputs.shape, generator=generator).to(self._outputs)
-        v = {
-            name: torch.randn(value.shape, generator=generator).to(value)
-            for name, value in self._values.items()
-        }
+        u = torch.randn(self.f.shape, generator=torch_stream(0, "jacobian")).to(self.f)
         expected = self._gradients(u)
-        sizes = {name: float((expected[name] * v[name]).double().sum().abs()) for name in v}
-        least = 1e-9 * max(sizes.values(), default=1.0)
-        shares = (1 + torch.rand(len(v), generator=generator)).tolist()  # no two of which cancel
-        v = {
-            name: value * (share / (max(sizes[name], least) or 1.0))
-            for (name, value), share in zip(v.items(), shares, strict=True)
-        }
+        v = {name: torch.zeros_like(value) for name, value in self._values.items()}
         with contextlib.suppress(RuntimeError):
             pulled = self._gradients(self._weights, create_graph=True)
-            found = (u * self._derivative(pulled, v)).double().sum()
-            terms = [(expected[name] * v[name]).double() for name in v]
-            scale = 10 * sum(term.square().sum() for term in terms) ** 0.5
-            tolerance = rounding(u, *v.values()) * scale
-            if (found - sum(term.sum() for term in terms)).abs() <= tolerance:
+            for direction in v.values():
+                direction.requires_grad_()
+            product = self._derivative(pulled, v, create_graph=True)
+            with self.many_products():
+                found = leaf_gradients(product, v, u)
+            relative = rounding(u, *v.values(), within=self.graph.dtypes())
+            noise = _NOISE * max(float(g.abs().max()) for g in expected.values())
+            if all(
+                close(found[name], g, relative, noise * torch.finfo(g.dtype).eps)
+                for name, g in expected.items()
+            ):
                 return pulled
         log.warning(
             "an operation of the model cannot be differentiated twice; products with its "
