@@ -357,6 +357,60 @@ def test_squeezed_outputs_with_parameters_without_a_rule(n):
     torch.testing.assert_close(found["f"].covariance, whole["f"].covariance)
 
 
+class ByHand(torch.autograd.Function):
+    """An entrywise product that vmap does not know, of rows or of one."""
+
+    @staticmethod
+    def forward(context, h, w):
+        context.save_for_backward(h, w)
+        return h * w
+
+    @staticmethod
+    def backward(context, gradient):
+        h, w = context.saved_tensors
+        return gradient * w, (gradient * h).reshape(-1, len(w)).sum(0)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_a_model_that_fails_on_one_sample_by_itself(n):
+    def squares(h):
+        return torch.cat([h, h.square()], 1)
+
+    model = Model(lambda m, x: squares(ByHand.apply(m.f(x), m.w).squeeze()))
+    model.w, x = nn.Parameter(torch.ones(3).double()), inputs(n)
+    plain = Model(lambda m, x: squares(m.f(x) * m.w), w=model.w)
+    features = plain_features(plain, x)
+    torch.testing.assert_close(tangent_kernel(model, x).total, features @ features.T)
+    ones = {name: torch.ones_like(p) for name, p in model.named_parameters()}
+    torch.testing.assert_close(Jacobian(model, x).times(ones).flatten(), features.sum(1))
+    found = layer_feature_matrices(model, x, chunk_size=n - 1)
+    torch.testing.assert_close(
+        found["f"].covariance, layer_feature_matrices(plain, x)["f"].covariance
+    )
+
+
+def in_other_places(m, x):
+    """Outputs of one sample come in another order than those of several."""
+    return torch.stack([m.f(x).squeeze(), torch.tanh(m.f(x)).squeeze()], 1).reshape(len(x), -1)
+
+
+def until_the_slowest(m, x):
+    """As many steps for all samples as the one that needs most."""
+    h = m.f(x)
+    for _ in range(int(x[:, 0].max())):
+        h = torch.tanh(h)
+    return h
+
+
+@pytest.mark.parametrize("function", [in_other_places, until_the_slowest])
+@pytest.mark.parametrize("measure", [tangent_kernel, Jacobian])
+def test_samples_that_are_another_thing_by_themselves_are_refused(function, measure):
+    x = inputs(9)
+    x[:, 0] = torch.eye(3).flatten() + 1  # in each row and column of samples is a slow one
+    with pytest.raises(ValueError, match=r"outputs of sample \d depend on the other samples"):
+        measure(Model(function), x)
+
+
 def test_what_containers_hold_is_as_before():
     def function(m, x):
         m.stats["a"].append(1)

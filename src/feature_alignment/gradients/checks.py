@@ -35,7 +35,7 @@ _DEPENDENT = (
 )
 _REAL = "choose others by `output`, such as their real parts (torch.view_as_real)"
 
-_FEW = 4  # fewer samples than these are run one by one
+_FEW = 4  # as many samples are run by themselves
 
 
 def refuse_dependent_samples(model: nn.Module) -> None:
@@ -96,8 +96,8 @@ def checked_outputs(
     It is run on copies, to see which parameters it changes in place: these it must be `spared`.
 
     Every sample is run in other company, too, and must give the same there: in parts of the batch
-    such that each two samples are in different parts once. Where it does not, it is run once more
-    in the model's own state, which the calls before may have changed.
+    such that each two samples are in different parts once, and a few by themselves. Where it does
+    not, it is run once more in the model's own state, which the calls before may have changed.
 
     Raises:
         ValueError: if the results differ, the model draws random numbers, takes other arguments,
@@ -247,10 +247,10 @@ def _off(
     f: Callable[..., torch.Tensor], samples: Samples, some: list[int], batch: torch.Tensor
 ) -> torch.Tensor:
     """How far the outputs of some samples by themselves are from those in the batch."""
-    found = f(samples[some]).detach()
+    found = outputs_of(f, samples[some])[0].detach()
     if found.shape[1] != batch.shape[1]:
         return torch.full((1,), math.inf)
-    return (found - batch[torch.tensor(some)]).abs().amax(1)
+    return (found - batch[torch.tensor(some)]).abs().amax(1).nan_to_num(math.inf)
 
 
 def _widened(
@@ -315,13 +315,15 @@ def _change(
 
 
 def _companies(n: int) -> Iterator[list[int]]:
-    """Parts of n samples: the rows and the columns of a square that holds them.
+    """Parts of n samples: a few by themselves, and rows and columns of a square that holds all.
 
-    Two samples are in different rows or columns. A part of one sample has it twice, since some
-    models squeeze the outputs of one; of few samples each is by itself.
+    Two samples are in different rows or columns. A part of one of these has it twice, since some
+    models squeeze the outputs of one.
     """
+    few = sorted({i * (n - 1) // (_FEW - 1) for i in range(_FEW)})
+    yield from ([i] for i in few)
     if n < _FEW:
-        yield from ([i, i] for i in range(n))
+        yield from ([i, i] for i in few)
         return
     side = math.isqrt(n - 1) + 1
     rows = [range(n)[row] for row in spans(n, side)]

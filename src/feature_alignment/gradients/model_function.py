@@ -193,17 +193,17 @@ class ModelFunction:
 
 
 def outputs_of(run: Callable[..., torch.Tensor], samples: Samples) -> tuple[torch.Tensor, int]:
-    """Outputs (n, c), and how often each sample was run: some models squeeze those of one.
+    """Outputs (n, c), and how often each sample was run: some models squeeze one, or fail on it.
 
     Raises:
         OutputsShapeError: if the outputs are not those of the samples.
+        RuntimeError: what the model itself raises.
     """
-    try:
-        return run(samples), 1
-    except OutputsShapeError:
-        if len(samples) > 1:
-            raise
+    if len(samples) == 1:
+        with suppress(RuntimeError, IndexError, ValueError):
+            return run(samples), 1
         return run(samples[[0, 0]])[:1], 2
+    return run(samples), 1
 
 
 class _Others:
