@@ -185,6 +185,28 @@ def test_a_layer_that_late_samples_alone_use_is_not_left_out(only, explicit_kern
     assert tangent_trace(model, x, only=only) == pytest.approx(trace)
 
 
+def test_a_backward_pass_that_stops_by_the_whole_batch_is_seen_among_few_samples(
+    explicit_kernel, assert_same_kernel
+):
+    """As those that solve the equation of an implicit layer, to some precision."""
+
+    def forward(m, x):
+        def solved(gradient):
+            total = last = gradient
+            while last.norm() > 1e-4 * total.norm():
+                last = last * torch.sigmoid(3 * x[:, :1])
+                total = total + last
+            return total
+
+        h = m.first(x)
+        if h.requires_grad:
+            h.register_hook(solved)
+        return m.second(torch.tanh(h))
+
+    model = Toy(forward, first=linear(3, 4), second=linear(4, 2))
+    assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-10)
+
+
 def test_gradients_that_the_model_stops_are_zero(explicit_kernel, assert_same_kernel):
     model = Toy(
         lambda m, x: m.second(torch.tanh(m.first(x)).detach()),

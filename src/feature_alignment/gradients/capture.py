@@ -195,7 +195,8 @@ def distinct_weights(recording: Recording) -> tuple[torch.Tensor, torch.Tensor]:
     f, generator = recording.f, torch_stream(0, "capture")
     half = torch.float16 in {leaf.dtype for leaf in recording.leaves.values()}
     most = 9 if half else 40  # half precision has few powers of two
-    places = torch.randperm(len(f), generator=generator)[:, None] % (4 * most + 2)
+    places = torch.randperm(4 * most + 2, generator=generator)[:, None]
+    places = places[torch.arange(len(f)) % len(places)]  # far apart where samples are few
     by_sample = (-1.0) ** places * torch.exp2(places // 2 - most)
     by_output = 1 + torch.rand(f.shape[1], generator=generator)
     by_output *= 2 * torch.randint(2, f.shape[1:], generator=generator) - 1
