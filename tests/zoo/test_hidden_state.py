@@ -662,6 +662,16 @@ def test_a_product_in_single_precision_within_is_rounding_not_dependence():
     assert (found - features @ features.T).norm() < 1e-5 * found.norm()
 
 
+@pytest.mark.parametrize("measure", [tangent_kernel, Jacobian, layer_feature_matrices])
+def test_a_default_device_is_refused_and_may_be_left_for_a_while(measure):
+    model, x = Model(lambda m, x: m.f(x)), inputs()
+    with torch.device("meta"):  # as torch.set_default_device("cuda") would
+        with pytest.raises(ValueError, match="the default device is meta"):
+            measure(model, x)
+        with torch.device("cpu"):
+            measure(model, x)
+
+
 def test_lazy_modules_are_told_as_such():
     with pytest.raises(ValueError, match="has no shape yet; run the model once"):
         tangent_kernel(nn.LazyLinear(2), torch.ones(2, 3))

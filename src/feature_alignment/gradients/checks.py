@@ -86,6 +86,11 @@ def refuse_dependent_samples(model: nn.Module) -> None:
             "autocast is on, which rounds in the middle of the network; leave its context, or "
             "disable it around this call by torch.autocast(device_type, enabled=False)."
         )
+    if (device := torch.get_default_device()).type != "cpu":
+        raise ValueError(
+            f"the default device is {device}, and random numbers for checks are drawn on the CPU; "
+            "measure within `with torch.device('cpu'):`, which moves neither model nor inputs."
+        )
 
 
 def checked_outputs(
