@@ -15,6 +15,7 @@ from feature_alignment.kernels.jacobian import Jacobian, top_singular_directions
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_trace
 from feature_alignment.layer_features.feature_covariance import (
+    features,
     layer_feature_matrices,
     preactivation_gradients,
 )
@@ -448,6 +449,12 @@ def test_what_containers_hold_is_as_before():
         (lambda m, x: tangent_kernel(m, x.to_sparse()), "a sparse or nested tensor; give a dense"),
         (lambda m, x: tangent_kernel(m, np.array([[{}]])), "an array of object; give one of numb"),
         (lambda m, x: tangent_kernel(torch.tanh, x), "give a torch.nn.Module"),
+        (lambda m, x: features(m.forward, x), "model: a method; give a torch.nn.Module"),
+        (lambda m, x: features(m, x, m), "initial: a Model; give values by the parameters' names"),
+        (
+            lambda m, x: tangent_kernel(m, x, parameters=list(m.parameters())),
+            "parameters: a list; give values by the parameters' names",
+        ),
         (lambda m, x: Jacobian(nn.LazyLinear(2), x), "'weight' has no shape yet; run the model"),
         (
             lambda m, x: tangent_kernel(m, x, parameters={n: 1 for n, _ in m.named_parameters()}),

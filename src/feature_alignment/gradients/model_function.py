@@ -336,6 +336,11 @@ def evaluation_point(
                 f"parameter {name!r} has no shape yet; run the model once on an input before."
             )
     values = own if parameters is None else parameters
+    if not isinstance(values, Mapping):
+        raise ValueError(
+            f"parameters: a {type(values).__name__}; give values by the parameters' names, as from "
+            "copy_parameters(model)."
+        )
     unmatched = sorted(set(values) ^ set(own))
     if unmatched:
         raise ValueError(

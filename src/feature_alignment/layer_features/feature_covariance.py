@@ -199,6 +199,11 @@ def layer_feature_matrices(
     """
     if centre_tangents and initial is None:
         raise ValueError("centre_tangents: changes of tangents need the start: give `initial`.")
+    if not isinstance(initial, Mapping | None):
+        raise ValueError(
+            f"initial: a {type(initial).__name__}; give values by the parameters' names, as from "
+            "copy_parameters(model)."
+        )
     if chunk_size < 1:
         raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")
     if output_samples is not None and output_samples < 1:
@@ -276,7 +281,7 @@ def features(
         [1.0]
     """
     centred = initial is not None
-    with evaluation_mode(model):
+    with evaluation_mode(model) if isinstance(model, nn.Module) else nullcontext():
         return Features(
             layer_feature_matrices(model, x, initial=initial, centre_tangents=centred, **options)
         )
