@@ -450,7 +450,19 @@ def test_what_containers_hold_is_as_before():
         (lambda m, x: tangent_kernel(m, np.array([[{}]])), "an array of object; give one of numb"),
         (lambda m, x: tangent_kernel(torch.tanh, x), "give a torch.nn.Module"),
         (lambda m, x: features(m.forward, x), "model: a method; give a torch.nn.Module"),
-        (lambda m, x: features(m, x, m), "initial: a Model; give values by the parameters' names"),
+        (lambda m, x: features(m, x, m), "initial: give tensors by the parameters' names"),
+        (
+            lambda m, x: features(m, x, {n: p.detach().numpy() for n, p in m.named_parameters()}),
+            "initial: give tensors by the parameters' names",
+        ),
+        (lambda m, x: features(m, x, layers=[m.f]), "layers: Linear.* is not in the model"),
+        (lambda m, x: features(m, x, layers=[0]), "layers: 0 is not in the model"),
+        (lambda m, x: tangent_kernel(m, x, only=m.f), "only: no Linear"),
+        (lambda m, x: tangent_kernel(m, x, only=list(m.parameters())), "only: no Parameter"),
+        (
+            lambda m, x: Jacobian(Model(m, w=nn.Parameter(torch.eye(6).to_sparse())), x),
+            "parameter 'w' is sparse; hold a dense one",
+        ),
         (
             lambda m, x: tangent_kernel(m, x, parameters=list(m.parameters())),
             "parameters: a list; give values by the parameters' names",

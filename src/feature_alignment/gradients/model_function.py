@@ -16,7 +16,7 @@ from torch.backends import mha
 from torch.nn.parameter import UninitializedTensorMixin  # pyright: ignore[reportAttributeAccessIssue]
 from torch.nn.utils import parametrize
 
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import shortened, suggestion
 from feature_alignment.gradients.samples import Samples
 
 # The entry of what a model returns that is its output: a key, attribute or position, or a function.
@@ -290,10 +290,10 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
     else:
         modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
         chosen = set()
-        for want in [only] if isinstance(only, str) else only:
+        for want in [only] if isinstance(only, str | nn.Module) else only:
             if want not in known and want not in modules:
                 names = ["trainable", *known, *modules]
-                raise ValueError(f"only: no {want!r}; {suggestion(want, names)}.")
+                raise ValueError(f"only: no {shortened(want)}; {suggestion(want, names)}.")
             below = f"{want}." if want else ""
             chosen |= {id(v) for key, v in known.items() if key == want or key.startswith(below)}
         names = [name for name, value in own.items() if id(value) in chosen]
@@ -335,6 +335,8 @@ def evaluation_point(
             raise ValueError(
                 f"parameter {name!r} has no shape yet; run the model once on an input before."
             )
+        if value.layout != torch.strided:
+            raise ValueError(f"parameter {name!r} is sparse; hold a dense one (to_dense).")
     values = own if parameters is None else parameters
     if not isinstance(values, Mapping):
         raise ValueError(

@@ -199,10 +199,10 @@ def layer_feature_matrices(
     """
     if centre_tangents and initial is None:
         raise ValueError("centre_tangents: changes of tangents need the start: give `initial`.")
-    if not isinstance(initial, Mapping | None):
+    values = initial.values() if isinstance(initial, Mapping) else [initial]
+    if initial is not None and not all(isinstance(value, torch.Tensor) for value in values):
         raise ValueError(
-            f"initial: a {type(initial).__name__}; give values by the parameters' names, as from "
-            "copy_parameters(model)."
+            "initial: give tensors by the parameters' names, as from copy_parameters(model)."
         )
     if chunk_size < 1:
         raise ValueError(f"chunk_size: {chunk_size}; it must be at least 1.")

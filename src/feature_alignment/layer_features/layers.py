@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from feature_alignment.errors import suggestion
+from feature_alignment.errors import shortened, suggestion
 from feature_alignment.gradients.capture import Recording
 from feature_alignment.gradients.graph import Graph, Source, selected_entries
 
@@ -71,13 +71,13 @@ def owners_of_matrices(model: nn.Module, layers: Sequence[str] | None) -> dict[s
             owners.setdefault(first[id(parameter)], owner if key == "weight" else name)
     if layers is None:
         return owners
-    wanted = {name.partition("[")[0] for name in layers}
+    wanted = {str(name).partition("[")[0] for name in layers}
     for name in layers:
-        if name.partition("[")[0] not in owners.values():
+        if not isinstance(name, str) or name.partition("[")[0] not in owners.values():
             kind = f"a {type(modules[name]).__name__}" if name in modules else "not in the model"
             raise ValueError(
-                f"layers: {name!r} is {kind}; only products with matrices of parameters and "
-                f"convolutions are measured; {suggestion(name, list(owners.values()))}."
+                f"layers: {shortened(name)} is {kind}; only products with matrices of parameters "
+                f"and convolutions are measured; {suggestion(name, list(owners.values()))}."
             )
     return {parameter: name for parameter, name in owners.items() if name in wanted}
 
