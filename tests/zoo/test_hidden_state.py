@@ -375,6 +375,7 @@ class ByHand(torch.autograd.Function):
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_a_model_that_fails_on_one_sample_by_itself(n):
     def squares(h):
+        assert h.ndim == 2
         return torch.cat([h, h.square()], 1)
 
     model = Model(lambda m, x: squares(ByHand.apply(m.f(x), m.w).squeeze()))
