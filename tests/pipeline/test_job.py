@@ -8,6 +8,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from feature_alignment.errors import UserError
@@ -256,16 +257,19 @@ def test_inputs_from_the_future_are_dated_now(fake, tmp_path):
 
 
 def test_leftovers_of_killed_jobs_go_and_those_of_living_ones_stay(fake, tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    dead = tmp_path / f".{child.pid}.spec.json"
-    alive = tmp_path / f".{os.getppid()}.spec.json"
-    dead.write_text("half")
-    alive.write_text("half")
+    ended, unasked = (subprocess.Popen([sys.executable, "-c", ""]) for _ in range(2))
+    ended.wait()
+    while psutil.Process(unasked.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    dead, zombie, alive = (
+        tmp_path / f".{pid}.spec.json" for pid in (ended.pid, unasked.pid, os.getppid())
+    )
+    for file in (dead, zombie, alive):
+        file.write_text("half")
     with open_job(fake, MODULE) as job:
         write_all(job)
-    assert not dead.exists()
-    assert alive.exists()
+    unasked.wait()
+    assert [file.exists() for file in (dead, zombie, alive)] == [False, False, True]
 
 
 def test_a_package_from_outside_the_environment_is_refused(tmp_path):

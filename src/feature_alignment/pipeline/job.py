@@ -263,8 +263,16 @@ def _remove_leftovers(final: Path) -> None:
     """Remove what jobs that were killed had begun to write; those still alive are left alone."""
     for path in final.parent.glob(f".*.{final.name}"):
         owner = path.name.split(".")[1]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+        if owner.isdigit() and not _lives(int(owner)):
             _remove(path)
+
+
+def _lives(process: int) -> bool:
+    # One that was killed is there until its parent asks, which in containers can be never.
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _remove(path: Path) -> None:
