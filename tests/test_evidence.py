@@ -3,9 +3,12 @@
 import json
 import shutil
 
+import evidence_pages
 import numpy as np
+import packing
 import pandas as pd
 import pytest
+from packed import AGAIN, EVIDENCE, Packed, all_packed, best_verdicts
 from PIL import Image
 
 from feature_alignment.errors import UserError
@@ -103,10 +106,10 @@ def made(tmp_path):
     return Made(tmp_path)
 
 
-def packed(tool, made, *stand_ins):
+def packed(made, *stand_ins):
     """The folder that a result was packed into."""
     target = made.at / "evidence" / made.name
-    tool.pack(made.name, made.at, stand_ins, target)
+    packing.pack(made.name, made.at, stand_ins, target)
     return target
 
 
@@ -114,9 +117,9 @@ def test_the_pages_are_current(tool, capsys):
     assert tool.main(["pages", "--check"]) == 0, capsys.readouterr().out
 
 
-def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(tool, made):
+def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(made):
     made.changes = [["datasets.mnist.path", None, "/home/me/mnist.npz"]]
-    folder = packed(tool, made.finish())
+    folder = packed(made.finish())
     files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     names = {path.relative_to(folder).as_posix() for path in files}
     table, picture = f"tables/{FIGURE}.csv.gz", f"figures/{FIGURE}.png"
@@ -128,7 +131,7 @@ def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(tool, 
     assert about["run_hours"] == 0.5
     assert about["devices"] == ["abacus"]
     assert len(files[folder / picture]) < len(made.picture.read_bytes())
-    assert packed(tool, made) == folder
+    assert packed(made) == folder
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
 
 
@@ -155,22 +158,22 @@ def multiverse(made):
     return made
 
 
-def pack_both(tool, made):
-    folder = packed(tool, made)
-    tool.pack_multiverse(made.name, made.at, folder)
+def pack_both(made):
+    folder = packed(made)
+    packing.pack_multiverse(made.name, made.at, folder)
     return folder
 
 
-def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(tool, multiverse):
-    folder = pack_both(tool, multiverse)
+def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(multiverse):
+    folder = pack_both(multiverse)
     for name in ("robustness.csv", "multiverse.csv.gz"):  # changed settings are left out
         assert pd.read_csv(folder / name)["claim"].tolist() == ["example2030.fig1.a"]
     told = json.loads((folder / "multiverse.json").read_text())
     assert (told["universes"], told["run_hours"], told["devices"]) == (3, 0.5, ["abacus"])
     assert told["commits"] == ["beef0000", "c0ffee00"]  # the second is the data's
     assert json.loads((folder / "about.json").read_text())["commits"] == ["c0ffee00"]
-    found = tool.all_packed(folder.parent)
-    page = tool.verdicts_page(found, tool.best_verdicts(found))
+    found = all_packed(folder.parent)
+    page = evidence_pages.verdicts_page(found, best_verdicts(found))
     assert (
         "- `quick`: 3 universes of 1 claims, in groups example2030_coins; commit beef000," in page
     )
@@ -179,22 +182,22 @@ def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(tool, mul
     assert "| 5 | reproduced | quick | 3 of 3 |" in page
 
 
-def test_a_multiverse_stays_beside_a_result_of_the_same_data_that_is_packed_anew(tool, multiverse):
-    folder = pack_both(tool, multiverse)
-    files = [folder / name for name in tool.MULTIVERSE]
+def test_a_multiverse_stays_beside_a_result_of_the_same_data_that_is_packed_anew(multiverse):
+    folder = pack_both(multiverse)
+    files = [folder / name for name in packing.MULTIVERSE]
     kept = [file.read_bytes() for file in files]
-    packed(tool, multiverse)
+    packed(multiverse)
     assert [file.read_bytes() for file in files] == kept
     about = json.loads((folder / "about.json").read_text())
     (folder / "about.json").write_text(json.dumps(about | {"datasets": []}))
-    packed(tool, multiverse)
+    packed(multiverse)
     assert not any(file.exists() for file in files)
 
 
-def test_a_multiverse_of_other_data_or_preset_or_none_is_refused(tool, multiverse):
+def test_a_multiverse_of_other_data_or_preset_or_none_is_refused(multiverse):
     with pytest.raises(UserError, match="holds no packed result; pack quick first"):
-        tool.pack_multiverse("quick", multiverse.at, multiverse.at / "evidence" / "quick")
-    folder = pack_both(tool, multiverse)
+        packing.pack_multiverse("quick", multiverse.at, multiverse.at / "evidence" / "quick")
+    folder = pack_both(multiverse)
     about = json.loads((folder / "about.json").read_text())
     for key, other, words in (
         ("datasets", [], "give what was made of the same"),
@@ -202,14 +205,14 @@ def test_a_multiverse_of_other_data_or_preset_or_none_is_refused(tool, multivers
     ):
         (folder / "about.json").write_text(json.dumps(about | {key: other}))
         with pytest.raises(UserError, match=words):
-            tool.pack_multiverse("quick", multiverse.at, folder)
+            packing.pack_multiverse("quick", multiverse.at, folder)
 
 
-def test_a_changed_or_dirty_multiverse_is_refused(tool, multiverse):
-    folder = packed(tool, multiverse)
+def test_a_changed_or_dirty_multiverse_is_refused(multiverse):
+    folder = packed(multiverse)
     (multiverse.results / "robustness.csv").write_text("claim,group\na,example2030_coins\n")
     with pytest.raises(UserError, match=r"robustness\.csv: has been changed since"):
-        tool.pack_multiverse("quick", multiverse.at, folder)
+        packing.pack_multiverse("quick", multiverse.at, folder)
     path = multiverse.results / "multiverse" / "example2030_coins" / "0.provenance.json"
     record = json.loads(path.read_text())
     multiverse.record(
@@ -219,10 +222,10 @@ def test_a_changed_or_dirty_multiverse_is_refused(tool, multiverse):
     )
     path.write_text(json.dumps(record | {"git": {"commit": "beef0000", "dirty": True}}))
     with pytest.raises(UserError, match="by a checkout with changes of its own"):
-        tool.pack_multiverse("quick", multiverse.at, folder)
+        packing.pack_multiverse("quick", multiverse.at, folder)
 
 
-def test_a_result_made_again_tells_the_verdicts_that_differ(tool, tmp_path):
+def test_a_result_made_again_tells_the_verdicts_that_differ(tmp_path):
     def made(folder, verdict, **machine):
         found = Made(tmp_path / folder, verdict=verdict)
         record = found.record
@@ -232,58 +235,58 @@ def test_a_result_made_again_tells_the_verdicts_that_differ(tool, tmp_path):
 
     first = made("first", "reproduced")
     with pytest.raises(UserError, match=r"holds no packed result; pack quick first\."):
-        tool.confirm("quick", first.at, first.at / "evidence" / "quick")
-    folder = packed(tool, first)
+        packing.confirm("quick", first.at, first.at / "evidence" / "quick")
+    folder = packed(first)
     same, other = made("same", "reproduced"), made("other", "partly", instructions="AVX2")
-    assert tool.confirm("quick", same.at, folder) == {}
+    assert packing.confirm("quick", same.at, folder) == {}
     differ = {"example2030.fig1.a": ["reproduced", "partly"]}
     for _ in range(2):  # the same machine's is replaced
-        assert tool.confirm("quick", other.at, folder) == differ
-    told = json.loads((folder / tool.AGAIN).read_text())
+        assert packing.confirm("quick", other.at, folder) == differ
+    told = json.loads((folder / AGAIN).read_text())
     assert [one["devices"] for one in told] == [["abacus"], ["abacus (AVX2)"]]
     assert [one["verdicts_that_differ"] for one in told] == [{}, differ]
-    page = tool.verdicts_page([tool.Packed(folder)], tool.best_verdicts([tool.Packed(folder)]))
+    page = evidence_pages.verdicts_page([Packed(folder)], best_verdicts([Packed(folder)]))
     assert "on abacus (AVX2) at commit c0ffee0: 0 of 1 verdicts are the same" in page
     assert "(`example2030.fig1.a`, partly in place of reproduced)" in page
-    elsewhere = shutil.copytree(packed(tool, other), tmp_path / "elsewhere")
-    assert tool.confirm("quick", elsewhere, folder) == differ
-    assert json.loads((folder / tool.AGAIN).read_text()) == told
+    elsewhere = shutil.copytree(packed(other), tmp_path / "elsewhere")
+    assert packing.confirm("quick", elsewhere, folder) == differ
+    assert json.loads((folder / AGAIN).read_text()) == told
 
 
-def test_some_figures_made_again_are_compared_by_themselves(tool, two):
+def test_some_figures_made_again_are_compared_by_themselves(two):
     folder, again = two
     claims = pd.read_csv(again.claims)
     claims = pd.concat([claims, claims.assign(id="example2030.fig1.z", verdict="reproduced")])
     claims.to_csv(again.claims, index=False)
-    differ = tool.confirm("quick", again.finish().at, folder)
+    differ = packing.confirm("quick", again.finish().at, folder)
     assert differ == {"example2030.fig1.a": ["reproduced", "partly"]}
-    (told,) = json.loads((folder / tool.AGAIN).read_text())
+    (told,) = json.loads((folder / AGAIN).read_text())
     assert (told["claims"], told["figures"]) == (2, ["example2030_fig1"])
-    page = tool.verdicts_page([tool.Packed(folder)], tool.best_verdicts([tool.Packed(folder)]))
+    page = evidence_pages.verdicts_page([Packed(folder)], best_verdicts([Packed(folder)]))
     assert "Made again (`example2030_fig1`) on abacus at commit" in page
 
 
-def test_a_result_of_another_preset_or_of_other_claims_is_not_the_same_again(tool, made, tmp_path):
-    folder = packed(tool, made.finish())
+def test_a_result_of_another_preset_or_of_other_claims_is_not_the_same_again(made, tmp_path):
+    folder = packed(made.finish())
     other = Made(tmp_path / "other")
     claims = pd.read_csv(other.claims).assign(id="example2030.fig1.b")
     claims.to_csv(other.claims, index=False)
     with pytest.raises(UserError, match=r"of other claims than .*: preset=quick\."):
-        tool.confirm("quick", other.finish().at, folder)
+        packing.confirm("quick", other.finish().at, folder)
     about = json.loads((folder / "about.json").read_text())
     (folder / "about.json").write_text(json.dumps(about | {"datasets": []}))
     with pytest.raises(UserError, match="is not the data of the packed result quick"):
-        tool.confirm("quick", made.at, folder)
-    assert not (folder / tool.AGAIN).exists()
+        packing.confirm("quick", made.at, folder)
+    assert not (folder / AGAIN).exists()
 
 
 @pytest.fixture
-def two(tool, tmp_path, monkeypatch):
+def two(tmp_path, monkeypatch):
     """A packed result of two figures that share a run; and the first figure, made again."""
     shared = lambda figure, preset: [("example2030_coin", "fair")]  # noqa: E731
-    monkeypatch.setattr(tool, "_runs_of", shared)
+    monkeypatch.setattr(packing, "_runs_of", shared)
     first, again = Made(tmp_path / "first").finish(), Made(tmp_path / "again", verdict="partly")
-    folder = packed(tool, first)
+    folder = packed(first)
     about = json.loads((folder / "about.json").read_text())
     about["figures"]["example2030_fig2"] = []
     (folder / "about.json").write_text(json.dumps(about))
@@ -294,11 +297,11 @@ def two(tool, tmp_path, monkeypatch):
     rows = pd.DataFrame([two | {"id": "example2030.fig2.a"}, claims, one, two])
     rows.to_csv(folder / "claims.csv", index=False)
     (folder / "tables" / "example2030_fig2.csv.gz").write_bytes(b"table")
-    (folder / tool.AGAIN).write_text("[]")
+    (folder / AGAIN).write_text("[]")
     return folder, again
 
 
-def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, two):
+def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(two):
     folder, again = two
     again.table.write_text("step,value\n0,2\n")
     claims = pd.read_csv(again.claims)
@@ -309,8 +312,8 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, 
     record = json.loads((unneeded / "provenance.json").read_text())
     record["git"]["commit"] = "that of no figure"
     (unneeded / "provenance.json").write_text(json.dumps(record))
-    tool.add("quick", again.at, (), folder)
-    found = tool.Packed(folder)
+    packing.add("quick", again.at, (), folder)
+    found = Packed(folder)
     assert found.claims["verdict"].to_dict() == {
         "example2030.fig2.a": "reproduced",
         "example2030.fig1.a": "partly",
@@ -326,19 +329,19 @@ def test_a_figure_takes_the_place_of_the_packed_one_and_leaves_the_others(tool, 
 
 
 @pytest.mark.parametrize(("colours", "kept"), [(40, False), (4000, True)])
-def test_pictures_have_few_colours_unless_it_is_seen(tool, tmp_path, colours, kept):
+def test_pictures_have_few_colours_unless_it_is_seen(tmp_path, colours, kept):
     rng = np.random.default_rng(0)
     shades = rng.integers(256, size=(colours, 3), dtype=np.uint8)
     pixels, file = shades[rng.integers(colours, size=(60, 80))], tmp_path / "a.png"
     Image.fromarray(pixels).save(file)
-    tool._shrink(file, tmp_path / "packed")
+    packing._shrink(file, tmp_path / "packed")
     assert ((tmp_path / "packed" / "a.png").read_bytes() == file.read_bytes()) == kept
     with Image.open(tmp_path / "packed" / "a.png") as packed:
         gap = np.abs(np.subtract(pixels, np.asarray(packed.convert("RGB")), dtype=int))
-    assert (gap.max(axis=2) > tool.VISIBLE).mean() <= tool.VISIBLE_SHARE
+    assert (gap.max(axis=2) > packing.VISIBLE).mean() <= packing.VISIBLE_SHARE
 
 
-def test_what_was_made_again_stays_known_of_the_figures_that_stay(tool, two):
+def test_what_was_made_again_stays_known_of_the_figures_that_stay(two):
     folder, again = two
     common = {"devices": ["abacus"], "commits": ["c0ffee00"], "values_that_differ": 2}
     differ = {"example2030.fig1.a": ["partly", "reproduced"]}
@@ -347,22 +350,22 @@ def test_what_was_made_again_stays_known_of_the_figures_that_stay(tool, two):
         {**common, "claims": 1, "verdicts_that_differ": differ, "figures": [FIGURE]},
         {**common, "claims": 2, "verdicts_that_differ": {}, "figures": ["example2030_fig2"]},
     ]
-    (folder / tool.AGAIN).write_text(json.dumps(records))
-    tool.add("quick", again.finish().at, (), folder)
-    trimmed, whole = tool.Packed(folder).again
+    (folder / AGAIN).write_text(json.dumps(records))
+    packing.add("quick", again.finish().at, (), folder)
+    trimmed, whole = Packed(folder).again
     assert whole == records[2]
     assert trimmed == {**records[2], "values_counted_with_others": True}
-    assert "up to 2 values differ" in tool._again(trimmed)
+    assert "up to 2 values differ" in evidence_pages._again(trimmed)
 
 
-def test_what_another_figure_shows_otherwise_is_not_added(tool, two):
+def test_what_another_figure_shows_otherwise_is_not_added(two):
     folder, again = two
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (again.run / "metrics.csv").write_text("step,value\n0,2\n")
     with pytest.raises(
         UserError, match=r"example2030_coin/fair: is another run .* example2030_fig2"
     ):
-        tool.add("quick", again.finish().at, (), folder)
+        packing.add("quick", again.finish().at, (), folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -375,85 +378,87 @@ def test_what_another_figure_shows_otherwise_is_not_added(tool, two):
         ("changes", [["device", "cpu", "cuda"]], "changed settings: "),
     ],
 )
-def test_figures_of_other_circumstances_are_not_added(tool, two, key, other, words):
+def test_figures_of_other_circumstances_are_not_added(two, key, other, words):
     folder, again = two
     about = json.loads((folder / "about.json").read_text())
     (folder / "about.json").write_text(json.dumps(about | {key: other}))
     with pytest.raises(UserError, match=words):
-        tool.add("quick", again.finish().at, (), folder)
+        packing.add("quick", again.finish().at, (), folder)
 
 
-def test_the_crate_names_every_file_and_what_made_them(tool):
-    text = tool.crate(tool.all_packed(tool.EVIDENCE), tool.EVIDENCE)
+def test_the_crate_names_every_file_and_what_made_them():
+    text = evidence_pages.crate(all_packed(EVIDENCE), EVIDENCE)
     entities = {entity["@id"]: entity for entity in json.loads(text)["@graph"]}
-    files = {path.relative_to(tool.EVIDENCE).as_posix() for path in tool.EVIDENCE.glob("*/**/*.*")}
+    files = {path.relative_to(EVIDENCE).as_posix() for path in EVIDENCE.glob("*/**/*.*")}
     assert {name for name, told in entities.items() if told["@type"] == "File"} == files
     run = entities["#run-quick"]
     assert run["result"] == {"@id": "quick/"}
-    about = json.loads((tool.EVIDENCE / "quick" / "about.json").read_text())
+    about = json.loads((EVIDENCE / "quick" / "about.json").read_text())
     assert entities[run["instrument"]["@id"]]["version"] == ", ".join(about["commits"])
 
 
-def test_the_command_of_selected_figures_names_them(tool, made):
+def test_the_command_of_selected_figures_names_them(made):
     (made.results / "selected").mkdir()
     made.claims = made.claims.rename(made.results / "selected" / "claims.csv")
-    folder = packed(tool, made.finish())
-    found = tool.all_packed(folder.parent)
-    assert f"--config preset=quick figures={FIGURE}" in tool.crate(found, folder.parent)
-    assert "(preset `quick`): 1 figure, no" in tool.verdicts_page(found, tool.best_verdicts(found))
+    folder = packed(made.finish())
+    found = all_packed(folder.parent)
+    assert f"--config preset=quick figures={FIGURE}" in evidence_pages.crate(found, folder.parent)
+    assert "(preset `quick`): 1 figure, no" in evidence_pages.verdicts_page(
+        found, best_verdicts(found)
+    )
 
 
-def test_a_changed_file_is_refused(tool, made):
+def test_a_changed_file_is_refused(made):
     made.finish().claims.write_text("id\n")
     with pytest.raises(UserError, match=r"claims\.csv: has been changed since"):
-        packed(tool, made)
+        packed(made)
 
 
-def test_verdicts_on_other_tables_are_refused(tool, made):
+def test_verdicts_on_other_tables_are_refused(made):
     made.finish().table.write_text("step,value\n0,2\n")
     with pytest.raises(UserError, match=rf"{FIGURE}\.csv: is not what the verdicts were judged on"):
-        packed(tool, made)
+        packed(made)
 
 
-def test_a_dirty_checkout_is_refused(tool, made):
+def test_a_dirty_checkout_is_refused(made):
     made.dirty = True
     with pytest.raises(UserError, match="by a checkout with changes of its own"):
-        packed(tool, made.finish())
+        packed(made.finish())
 
 
-def test_mixed_versions_of_the_library_are_refused(tool, made):
+def test_mixed_versions_of_the_library_are_refused(made):
     with pytest.raises(UserError, match="by another version of the library than"):
-        packed(tool, made.finish(figures_code="other code"))
+        packed(made.finish(figures_code="other code"))
     assert not (made.at / "evidence" / made.name).exists()
 
 
-def test_a_stand_in_has_to_be_named(tool, made):
+def test_a_stand_in_has_to_be_named(made):
     made.changes = [["datasets.mnist.source", "torchvision", "embedded"]]
     made.finish()
     with pytest.raises(UserError, match="mnist: is a stand-in, where preset quick takes torchvis"):
-        packed(tool, made)
-    assert packed(tool, made, "mnist").is_dir()
+        packed(made)
+    assert packed(made, "mnist").is_dir()
 
 
-def test_a_stand_in_that_no_figure_shows_needs_no_name(tool, made):
+def test_a_stand_in_that_no_figure_shows_needs_no_name(made):
     made.changes = [["datasets.celeba.source", "torchvision", "embedded"]]
-    assert packed(tool, made.finish()).is_dir()
+    assert packed(made.finish()).is_dir()
 
 
-def test_the_largest_size_that_can_tell_counts(tool, tmp_path):
+def test_the_largest_size_that_can_tell_counts(tmp_path):
     for name, verdict in (("quick", "partly"), ("laptop", "reproduced"), ("paper", "not testable")):
         word = "not testable here" if verdict == "not testable" else verdict
-        packed(tool, Made(tmp_path, name, word).finish())
-    found = tool.all_packed(tmp_path / "evidence")
+        packed(Made(tmp_path, name, word).finish())
+    found = all_packed(tmp_path / "evidence")
     assert [one.about["preset"] for one in found] == ["paper", "laptop", "quick"]
-    verdicts = tool.best_verdicts(found)
+    verdicts = best_verdicts(found)
     (row,) = verdicts.to_dict("records")
     assert (row["verdict"], row["at"]) == ("reproduced", "laptop")
-    assert "| `example2030` | 1 numbers | 1 | 0 | 0 | 0 | 0 |" in tool.summary(verdicts)
-    page = tool.verdicts_page(found, verdicts)
+    assert "| `example2030` | 1 numbers | 1 | 0 | 0 | 0 | 0 |" in evidence_pages.summary(verdicts)
+    page = evidence_pages.verdicts_page(found, verdicts)
     row = "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop | – |"
     assert row in page
-    assert "evidence/paper/figures/example2030_fig1.png" in tool.gallery_page(found)
+    assert "evidence/paper/figures/example2030_fig1.png" in evidence_pages.gallery_page(found)
 
 
 def test_a_folder_that_is_not_there_is_told(tool, capsys):

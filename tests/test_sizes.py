@@ -1,7 +1,8 @@
-import evidence
+import evidence_pages
 import numpy as np
 import pandas as pd
 import pytest
+from packed import EVIDENCE, all_packed
 
 
 def by_seed(ours, sd, seeds):
@@ -77,7 +78,7 @@ def test_the_table_has_what_was_measured_and_why(tool):
 
 
 def test_what_is_of_the_size_has_a_reason_and_nothing_else_has(tool):
-    packed = evidence.all_packed(evidence.EVIDENCE)
+    packed = all_packed(EVIDENCE)
     found = tool.disagreements({one.folder.name: one.claims for one in packed})
     assert found
     of_size = {
@@ -85,4 +86,4 @@ def test_what_is_of_the_size_has_a_reason_and_nothing_else_has(tool):
         for claim, (largest, *smaller) in found.items()
         if any(tool.of_size(largest, one) for one in smaller)
     }
-    assert of_size == set(evidence.size_reasons(evidence.EVIDENCE))
+    assert of_size == set(evidence_pages.size_reasons(EVIDENCE))

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence import EVIDENCE, ROOT, all_packed
 from facts import ASKED, Facts
+from packed import EVIDENCE, ROOT, all_packed
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file, write_whole

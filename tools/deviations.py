@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 import pandas as pd
-from evidence import EVIDENCE, ROOT, all_packed
 from facts import ASKED, UNITS, Facts, written
+from packed import EVIDENCE, ROOT, all_packed
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.rules import Outcome

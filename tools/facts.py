@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pandas as pd
-from evidence import BAD, GOOD, KINDS, Packed, best_robustness, best_verdicts, counted
+from packed import BAD, GOOD, KINDS, Packed, best_robustness, best_verdicts, counted
 from statements import PAPERS, load_statements
 
 from feature_alignment.data.registry import dataset_info

@@ -1,0 +1,268 @@
+"""The pages that are generated from `evidence/`: verdicts, gallery, README's table, RO-Crate."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import sizes
+import yaml
+from packed import KINDS, ROOT, Packed, all_packed, best_robustness, best_verdicts, counted
+
+from feature_alignment.pipeline.claims.rules import Outcome
+from feature_alignment.pipeline.figures.figure import figure_label
+from feature_alignment.pipeline.papers import figure_named, figure_order, paper_of, papers
+from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
+
+MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
+NO_REASONS: Mapping[str, str] = {}
+SIZES_DIFFER = """\
+Where all networks agree at both sizes, one verdict may want more of them. Where some dissent, or
+means are judged, it may be chance if neither the votes (Fisher's exact test, 5 %) nor the means
+(two standard errors) are shown to differ, which few networks seldom can. The rest goes with the
+size, and the reason given is what the tables of both sizes show; `quick` has stand-ins in the place
+of the data, besides.
+"""
+FORMATS = {
+    ".csv": "text/csv",
+    ".gz": "application/gzip",
+    ".json": "application/json",
+    ".png": "image/png",
+}
+
+
+def summary(verdicts: pd.DataFrame) -> str:
+    """The README's table: of each paper and kind, how many claims came out how."""
+    lines = [
+        "| paper | claims | reproduced or holds | partly | not | undecided | not testable yet |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for key in papers():
+        for kind, words in KINDS.items():
+            own = verdicts[(verdicts["paper"] == key) & (verdicts["kind"] == kind)]
+            if len(own):
+                numbers = " | ".join(map(str, counted(own)))
+                lines.append(f"| `{key}` | {len(own)} {words} | {numbers} |")
+    return "\n".join(lines) + "\n"
+
+
+def verdicts_page(
+    packed: list[Packed], verdicts: pd.DataFrame, reasons: Mapping[str, str] = NO_REASONS
+) -> str:
+    """`docs/verdicts.md`; `reasons` are those of `size_reasons`."""
+    robustness = best_robustness(packed)
+    parts = [
+        "# Verdicts\n\nEach claim at the largest size at which it was judged, from `evidence/`; "
+        "written by `python tools/evidence.py pages`. What the words mean, and why a claim came "
+        "out as it did, is in [deviations](deviations.md). *Readings*: in how many readings of "
+        "the settings that a text leaves open the claim holds, of those that learn their task.\n",
+        "## Where the numbers are from\n",
+        *map(_source, packed),
+        "\n## Where sizes disagree\n",
+        SIZES_DIFFER,
+        sizes.table({one.folder.name: one.claims for one in packed}, reasons),
+        "\n## What hangs on settings that the texts leave open\n",
+        _readings(packed, robustness),
+    ]
+    for key, paper in papers().items():
+        own = verdicts[verdicts["paper"] == key]
+        if len(own):
+            parts.append(f"\n## {paper.title}\n")
+        for figure in sorted(own["figure"].unique(), key=figure_order):
+            rows = _rows(own[own["figure"] == figure], robustness)
+            parts.append(f"\n### {figure_label(figure)}\n\n{rows}")
+    return "\n".join(parts)
+
+
+def _source(packed: Packed) -> str:
+    about = packed.about
+    stand_ins = [data["name"] for data in about["datasets"] if data["stand_in"]]
+    data = f"stand-ins of {', '.join(stand_ins)}" if stand_ins else "no stand-in"
+    commits = ", ".join(commit[:7] for commit in about["commits"])
+    devices = ", ".join(about["devices"])
+    figures = count_text(len(about["figures"]), "figure")
+    return (
+        f"- `{about['name']}` (preset `{about['preset']}`): {figures}, {data}; "
+        f"commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
+        + "".join(map(_again, packed.again))
+    )
+
+
+def _again(told: dict[str, Any]) -> str:
+    differ = told["verdicts_that_differ"]
+    words = [f"`{claim}`, {now} in place of {then}" for claim, (then, now) in differ.items()]
+    some = ", ".join(f"`{figure}`" for figure in told.get("figures", ()))
+    most = "up to " if told.get("values_counted_with_others") else ""
+    return (
+        f" Made again{' (' * bool(some)}{some}{')' * bool(some)} on "
+        f"{', '.join(told['devices'])} at commit "
+        f"{', '.join(commit[:7] for commit in told['commits'])}: {told['claims'] - len(differ)} of "
+        f"{told['claims']} verdicts are the same, though {most}{told['values_that_differ']} values "
+        f"differ"
+        f"{' (' * bool(words)}{'; '.join(words)}{')' * bool(words)}."
+    )
+
+
+def size_reasons(folder: Path) -> dict[str, str]:
+    """What goes with another verdict at another size, by claim: see `sizes.of_size`."""
+    return yaml.safe_load((folder / "sizes.yaml").read_text(encoding="utf-8"))
+
+
+def _readings(packed: list[Packed], robustness: pd.DataFrame) -> str:
+    """How many claims are robust, and the ten that depend most on one open setting."""
+    if robustness.empty:
+        return "No multiverse has been packed.\n"
+    parts = []
+    for one in packed:
+        if one.robustness is not None:
+            told = json.loads((one.folder / "multiverse.json").read_text(encoding="utf-8"))
+            commits = ", ".join(commit[:7] for commit in told["commits"])
+            parts.append(
+                f"- `{one.folder.name}`: {told['universes']} universes of {len(one.robustness)} "
+                f"claims, in groups {', '.join(told['groups'])}; commit {commits}; "
+                f"{told['run_hours']:.1f} hours of runs on {', '.join(told['devices'])}."
+            )
+    depends = robustness["word"].str.startswith("depends on ")
+    words = robustness["word"].mask(depends, "depends on one setting").value_counts()
+    parts += ["", "| word | claims |", "|---|---|"]
+    parts += [f"| {word} | {number} |" for word, number in words.items()]
+    most = robustness[depends].sort_values(["difference", "p_value"], ascending=[False, True])
+    parts += ["", "The ten that depend most on one setting:", ""]
+    parts += ["| claim | holds in | on | differs by | at |", "|" + "---|" * 5]
+    parts += [
+        f"| `{claim}` | {_share(row)} | `{row['setting']}` | {row['difference']:.2f} "
+        f"| {row['at']} |"
+        for claim, row in most.head(10).iterrows()
+    ]
+    everywhere = robustness[robustness["holding"] == robustness["universes"]]
+    parts += ["", f"Those that hold in all readings, {len(everywhere)}:", ""]
+    names = everywhere.index.to_series()
+    for figure, own in names.groupby(names.str.rsplit(".", n=1).str[0], sort=False):
+        short = ", ".join(f"`{claim.rpartition('.')[2]}`" for claim in own)
+        parts.append(f"- {figure}: {short}")
+    return "\n".join(parts) + "\n"
+
+
+def _share(row: pd.Series) -> str:
+    return f"{row['holding']:.0f} of {row['universes']:.0f}"
+
+
+def _rows(claims: pd.DataFrame, robustness: pd.DataFrame) -> str:
+    columns = ("claim", "statement", "paper", "ours", "seeds", "verdict", "at", "readings")
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    for claim, row in claims.iterrows():
+        tested = row["verdict"] != Outcome.NOT_TESTABLE
+        ours = measured_text(row["ours"], row["sd"]) if tested else "–"
+        cells = (
+            f"`{str(claim).partition('.')[2]}`",
+            " ".join(row["statement"].split()).replace("|", "\\|"),
+            number_text(row["paper_value"]),
+            ours,
+            str(row["seeds"]) if tested else "–",
+            f"{row['verdict']}{' (ours)' if row['kind'] == 'ours' else ''}",
+            row["at"] if tested else "–",
+            _share(robustness.loc[claim]) if claim in robustness.index else "–",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def gallery_page(packed: list[Packed]) -> str:
+    """`docs/gallery.md`: every figure at the largest size at which it was made."""
+    largest = {figure: one for one in reversed(packed) for figure in one.about["figures"]}
+    parts = [
+        "# Gallery\n\nEvery figure at the largest size at which it was made; written by "
+        "`python tools/evidence.py pages`.\n"
+    ]
+    for key, paper in papers().items():
+        own = sorted((figure for figure in largest if paper_of(figure) == key), key=figure_order)
+        if own:
+            parts.append(f"## {paper.title}\n")
+        for figure in own:
+            one = largest[figure]
+            about, folder = figure_named(figure), f"../evidence/{one.folder.name}"
+            parts.append(
+                f"### {figure_label(figure)}: {about.title}\n\n"
+                f"![{about.title}]({folder}/figures/{figure}.png)\n\n"
+                f"*Preset `{one.about['preset']}`; [table]({folder}/tables/{figure}.csv.gz).* "
+                f"{about.caption}\n"
+            )
+    return "\n".join(parts)
+
+
+def crate(packed: list[Packed], folder: Path) -> str:
+    """`ro-crate-metadata.json`: each file, and each preset's run with code, data and command."""
+    from rocrate.model.contextentity import ContextEntity
+    from rocrate.rocrate import ROCrate
+
+    made = ROCrate(version="1.1")
+    made.name = "Evidence: the figures, tables and verdicts of three papers' replication"
+    made.description = "Packed by tools/evidence.py from finished runs of the workflow."
+    made.license = "https://spdx.org/licenses/MIT"
+    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    made.datePublished = max(re.findall(r"^## \S+, (\d{4}-\d\d-\d\d)$", log, re.MULTILINE))
+    for one in packed:
+        about, name = one.about, one.folder.name
+        figures = count_text(len(about["figures"]), "figure")
+        data = [
+            f"{told['name']} ({told['source']}{', a stand-in' if told['stand_in'] else ''})"
+            for told in about["datasets"]
+        ]
+        whole = made.add_dataset(
+            one.folder,
+            f"{name}/",
+            properties={
+                "name": f"{name}: {figures} at preset {about['preset']}",
+                "description": f"Data: {', '.join(data)}.",
+            },
+        )
+        files = [path for path in sorted(one.folder.rglob("*")) if path.is_file()]
+        whole["hasPart"] = [
+            made.add_file(
+                path,
+                path.relative_to(folder).as_posix(),
+                properties={"name": path.stem, "encodingFormat": FORMATS[path.suffix]},
+            )
+            for path in files
+        ]
+        code = ContextEntity(
+            made,
+            f"#workflow-{name}",
+            properties={
+                "@type": ["SoftwareSourceCode", "ComputationalWorkflow"],
+                "name": "Snakefile",
+                "programmingLanguage": "Snakemake",
+                "version": ", ".join(about["commits"]),
+                "softwareRequirements": [f"{k} {v}" for k, v in about["versions"].items()],
+            },
+        )
+        run = ContextEntity(
+            made,
+            f"#run-{name}",
+            properties={
+                "@type": "CreateAction",
+                "name": f"snakemake --cores all --config {one.settings}",
+                "description": f"{about['run_hours']} hours of runs on "
+                f"{', '.join(about['devices'])}.",
+            },
+        )
+        run["instrument"], run["result"] = made.add(code), whole
+        made.root_dataset.append_to("mentions", made.add(run))
+    return json.dumps(made.metadata.generate(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def pages(folder: Path) -> dict[Path, str]:
+    """What the generated pages should hold, by file."""
+    packed = all_packed(folder)
+    verdicts = best_verdicts(packed)
+    readme = ROOT / "README.md"
+    before, rest = readme.read_text(encoding="utf-8").split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    return {
+        readme: f"{before}{MARKS[0]}\n{summary(verdicts)}\n{MARKS[1]}{after}",
+        ROOT / "docs" / "verdicts.md": verdicts_page(packed, verdicts, size_reasons(folder)),
+        ROOT / "docs" / "gallery.md": gallery_page(packed),
+        folder / "ro-crate-metadata.json": crate(packed, folder),
+    }

@@ -1,0 +1,117 @@
+"""What is in `evidence/`: finished results, packed small, and the best that is known of a claim."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from feature_alignment.pipeline.claims.rules import Outcome
+from feature_alignment.pipeline.config import PRESETS
+
+ROOT = Path(__file__).resolve().parent.parent
+EVIDENCE = ROOT / "evidence"
+ROBUSTNESS = "robustness.csv"
+AGAIN = "again.json"
+KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
+GOOD = (Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED)
+BAD = (Outcome.NOT_REPRODUCED, Outcome.FAILS)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One folder of `evidence`."""
+
+    folder: Path
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What `about.json` says."""
+        return json.loads((self.folder / "about.json").read_text(encoding="utf-8"))
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """All of `claims.csv` as it is written, by claim."""
+        file = self.folder / "claims.csv"
+        return pd.read_csv(file, dtype=str, keep_default_na=False).set_index("id")
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """The runs as `runs.csv` has them."""
+        return pd.read_csv(self.folder / "runs.csv")
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """The verdicts by claim; of settings that are not the preset's own there are none."""
+        found = pd.read_csv(self.folder / "claims.csv", keep_default_na=True).set_index("id")
+        return found[found["changed"].isna()]
+
+    @cached_property
+    def robustness(self) -> pd.DataFrame | None:
+        """What the multiverse found of each claim, where one was packed."""
+        file = self.folder / ROBUSTNESS
+        return pd.read_csv(file).assign(at=self.folder.name) if file.exists() else None
+
+    @property
+    def again(self) -> list[dict[str, Any]]:
+        """What came out where the result was made again: see `confirm`."""
+        file = self.folder / AGAIN
+        return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+
+    @property
+    def settings(self) -> str:
+        """The settings that make it, but for where its data are."""
+        selected = self.about.get("selected")
+        figures = f" figures={','.join(sorted(self.about['figures']))}" if selected else ""
+        return f"preset={self.about['preset']}{figures}"
+
+    @property
+    def size(self) -> int:
+        """The preset's place from the smallest to the largest."""
+        return list(PRESETS).index(self.about["preset"])
+
+
+def all_packed(folder: Path) -> list[Packed]:
+    """What is in `evidence`, the largest preset first."""
+    found = [Packed(path.parent) for path in folder.glob("*/about.json")]
+    return sorted(found, key=lambda packed: (-packed.size, packed.folder.name))
+
+
+def best_verdicts(packed: list[Packed]) -> pd.DataFrame:
+    """Each claim's verdict at the largest size at which it was judged, or else untested.
+
+    A column `at` names the evidence.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for one in packed:
+        for claim, *values in one.claims.itertuples():
+            row: dict[str, Any] = dict(zip(one.claims.columns, values, strict=True))
+            known = rows.get(claim)
+            if known is None or known["verdict"] == Outcome.NOT_TESTABLE:
+                rows[claim] = row | {"at": one.folder.name}
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def best_robustness(packed: list[Packed]) -> pd.DataFrame:
+    """What the multiverse found of each claim, at the largest size at which some universe counted.
+
+    A column `at` names the evidence.
+    """
+    found = [one.robustness for one in packed if one.robustness is not None]
+    rows = pd.concat(found) if found else pd.DataFrame({"claim": [], "universes": [], "at": []})
+    return rows[rows["universes"] > 0].drop_duplicates("claim").set_index("claim")
+
+
+def counted(claims: pd.DataFrame) -> tuple[int, ...]:
+    """How many claims came out well, partly, badly, undecided, and not at all."""
+    count = Counter(claims["verdict"])
+    return (
+        sum(count[outcome] for outcome in GOOD),
+        count[Outcome.PARTLY],
+        sum(count[outcome] for outcome in BAD),
+        count[Outcome.UNDECIDED],
+        count[Outcome.NOT_TESTABLE],
+    )

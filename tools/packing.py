@@ -1,0 +1,499 @@
+"""Finished results packed small into `evidence/`, joined, and compared with those made again.
+
+What is packed was made by a checkout without changes of its own, with one version of each module;
+a stand-in in the place of data that the preset takes real has to be named.
+"""
+
+import contextlib
+import gzip
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from packed import AGAIN, ROBUSTNESS, ROOT, Packed
+from PIL import Image
+
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
+from feature_alignment.files import sha256_of
+from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.papers import figure_order
+from feature_alignment.pipeline.plan import make_plan
+from feature_alignment.pipeline.proof import read_provenance, verdicts_file, verify
+
+COLOURS = 256
+VISIBLE, VISIBLE_SHARE = 16, 0.005
+"""What a pixel may be off by, of 255, and the share of pixels that may be by more."""
+WITHHELD = "(a local copy)"
+"""In the place of a user's path, which tells nobody else anything."""
+MULTIVERSE = (ROBUSTNESS, "multiverse.csv.gz", "multiverse.json")
+_OTHER_DATA = "is not the data of the packed result {name}; give what was made of the same."
+
+
+def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
+    """Pack a finished result.
+
+    Args:
+        name: the result's name.
+        at: the folder that its `results` and `figures` stand in.
+        stand_ins: datasets that may be a stand-in although the preset takes the real one.
+        target: the folder to write or to replace.
+
+    Raises:
+        UserError: if a file is not as its job wrote it, the code was that of a dirty checkout or of
+            several versions, the verdicts are those of other tables, or a dataset is a stand-in
+            that has not been named.
+    """
+    verdicts, made, records = _checked(name, at)
+    results, figures = (at.resolve() / part / name for part in ("results", "figures"))
+    records = _of_figures(records, made["spec"])
+    _check_data(made["spec"], set(stand_ins))
+    partial = target.with_name(f".{target.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    shutil.copyfile(verdicts, partial / "claims.csv")
+    for figure in made["spec"]["figures"]:
+        table = results / "tables" / f"{figure}.csv"
+        _compress(table.name, table.read_bytes(), partial / "tables")
+        _shrink(figures / f"{figure}.png", partial / "figures")
+    runs = pd.DataFrame(_runs(records)).sort_values(["experiment", "point"])
+    runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
+    told = _about(made["spec"], records, runs)
+    told["commits"] = sorted({*told["commits"], made["git"]["commit"]})
+    told |= {"selected": True} if verdicts.parent.name == "selected" else {}
+    _write_json(told, partial / "about.json")
+    if (target / "about.json").exists():  # the multiverse of the same data stays beside it
+        before = Packed(target).about
+        same = all(before[key] == told[key] for key in ("preset", "datasets"))
+        for file in MULTIVERSE if same else ():
+            if (target / file).exists():
+                shutil.copyfile(target / file, partial / file)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
+    """Pack a result's figures into the packed result of that name, in the place of the same ones.
+
+    What was recorded of making the packed result again stays of the figures that stay.
+
+    Args:
+        name: the result's name.
+        at: the folder that its `results` and `figures` stand in.
+        stand_ins: see `pack`.
+        target: the folder with the packed result.
+
+    Raises:
+        UserError: if there is none; the result could not be packed by itself; its preset, versions,
+            data or changed settings are others; or a run of it is another than the packed one of a
+            figure that it does not have.
+    """
+    packed = _packed(name, target)
+    with tempfile.TemporaryDirectory() as folder:
+        added = Packed(Path(folder) / name)
+        pack(name, at, stand_ins, added.folder)
+        _check_fits(packed, added)
+        partial = target.with_name(f".{target.name}")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(target, partial)
+        _write_json(_of_others(packed, set(added.about["figures"])), partial / AGAIN)
+        for part in ("tables", "figures"):
+            shutil.copytree(added.folder / part, partial / part, dirs_exist_ok=True)
+        claims = _join_claims(packed.rows, added.rows, list(added.about["figures"]))
+        claims.to_csv(partial / "claims.csv", index_label="id", lineterminator="\n")
+        keys = ["experiment", "point"]
+        runs = pd.concat([packed.runs, added.runs]).drop_duplicates(keys, keep="last")
+        runs = runs.sort_values(keys)
+        runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
+        _write_json(_join_about(packed.about, added.about, runs), partial / "about.json")
+    shutil.rmtree(target)
+    partial.rename(target)
+
+
+def _of_others(packed: Packed, replaced: set[str]) -> list[dict[str, Any]]:
+    """What was recorded of making the result again, of figures that are not replaced.
+
+    How many values of these differed is not known: at most as many as of all.
+    """
+    left = []
+    for told in packed.again:
+        before = told.get("figures", list(packed.about["figures"]))
+        figures = [figure for figure in before if figure not in replaced]
+        rows = packed.claims[packed.claims["figure"].isin(figures)]
+        if figures == before:
+            left.append(told)
+        elif figures:
+            differ = {k: v for k, v in told["verdicts_that_differ"].items() if k in rows.index}
+            kept = {**told, "figures": figures, "claims": len(rows), "verdicts_that_differ": differ}
+            left.append({**kept, "values_counted_with_others": True})
+    return left
+
+
+def _join_about(
+    packed: dict[str, Any], added: dict[str, Any], runs: pd.DataFrame
+) -> dict[str, Any]:
+    figures = packed["figures"] | added["figures"]
+    data = {one["name"]: one for one in (*added["datasets"], *packed["datasets"])}
+    new = data.keys() - {one["name"] for one in packed["datasets"]}
+    changed = [change for change in added["changes"] if _dataset_of(change) in new]
+    return {
+        **packed,
+        "changes": packed["changes"] + changed,
+        "figures": {figure: figures[figure] for figure in sorted(figures, key=figure_order)},
+        "datasets": [data[key] for key in sorted(data)],
+        "commits": sorted({*packed["commits"], *added["commits"]}),
+        **_cost(runs),
+    }
+
+
+def _check_fits(packed: Packed, added: Packed) -> None:
+    versions = [one.about["versions"] for one in (packed, added)]
+    both = versions[0].keys() & versions[1].keys()
+    same = all(versions[0][name] == versions[1][name] for name in both)
+    for key, equal in (
+        ("preset", packed.about["preset"] == added.about["preset"]),
+        ("versions", same),
+    ):
+        if not equal:
+            raise UserError(
+                f"{key}: the packed result's is {packed.about[key]}, here {added.about[key]}; pack "
+                "all figures made at one, without --add."
+            )
+    known = {one["name"]: one for one in packed.about["datasets"]}
+    for one in added.about["datasets"]:
+        if known.get(one["name"], one) != one:
+            raise UserError(
+                f"{one['name']}: is other data than in {packed.folder / 'about.json'}; add what "
+                "was made of the same."
+            )
+    changed, here = (
+        [change for change in of.about["changes"] if _dataset_of(change) is None]
+        for of in (packed, added)
+    )
+    if changed != here:
+        raise UserError(
+            f"changed settings: {here}, of the packed result {changed}; add what was made by the "
+            "same."
+        )
+    keys = ["experiment", "point"]
+    both = packed.runs.merge(added.runs, on=keys, suffixes=("", "_here"))
+    other = both[both["metrics_sha256"] != both["metrics_sha256_here"]]
+    replaced = set(zip(other["experiment"], other["point"], strict=True))
+    for figure in packed.about["figures"].keys() - added.about["figures"].keys():
+        shared = replaced.intersection(_runs_of(figure, packed.about["preset"]))
+        if shared:
+            raise UserError(
+                f"{'/'.join(min(shared))}: is another run than the packed one, which "
+                f"{figure} shows, too; make that figure with it."
+            )
+
+
+def _dataset_of(change: Sequence[str]) -> str | None:
+    """The dataset whose setting a change is of, if it is of any's."""
+    section, _, rest = change[0].partition(".")
+    return rest.split(".")[0] if section == "datasets" else None
+
+
+def _runs_of(figure: str, preset: str) -> list[tuple[str, str]]:
+    return make_plan(resolve_config({}, ROOT / "workflow", preset)).runs_of(figure)
+
+
+def _join_claims(packed: pd.DataFrame, added: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
+    """The packed claims, those of the figures replaced where they stand, new ones last."""
+    joined = pd.concat([packed[~packed["figure"].isin(figures)], added])
+    order = [claim for claim in packed.index if claim in joined.index]
+    order += [claim for claim in added.index if claim not in packed.index]
+    return joined.loc[order]
+
+
+def _write_json(told: Any, file: Path) -> None:
+    text = json.dumps(told, indent=1, ensure_ascii=False)
+    file.write_text(f"{text}\n", encoding="utf-8")
+
+
+def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
+    """Record beside the packed result of that name that it was made again, and what came out.
+
+    Of a result with fewer figures these are compared.
+
+    Args:
+        name: the result's name.
+        at: the folder that its `results` and `figures` stand in, or a folder that it was packed to
+            elsewhere.
+        target: the folder with the packed result.
+
+    Returns:
+        the verdicts that differ, by claim: as packed, and as made again.
+
+    Raises:
+        UserError: if there is no packed result, its preset, data or claims are others, or what was
+            made again could not be packed.
+    """
+    packed = _packed(name, target)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Packed(at if (at / "about.json").exists() else Path(folder) / name)
+        if made.folder != at:
+            pack(name, at, DATASETS, made.folder)
+        about, now = made.about, made.claims
+    known = {told["name"]: told for told in packed.about["datasets"]}
+    for data in about["datasets"]:
+        if known.get(data["name"]) != data:
+            raise UserError(f"{at}: {_OTHER_DATA.format(name=name)}")
+    then = packed.claims[packed.claims["figure"].isin(about["figures"])]
+    if about["preset"] != packed.about["preset"] or set(now.index) != set(then.index):
+        raise UserError(
+            f"{at}: is of another preset or of other claims than {target}; make again what was "
+            f"packed: {packed.settings}."
+        )
+    now = now.loc[then.index]
+    other = (then["ours"] != now["ours"]) & ~(then["ours"].isna() & now["ours"].isna())
+    pairs = zip(then.index, then["verdict"], now["verdict"], strict=True)
+    told = {
+        **{key: about[key] for key in ("devices", "commits", "versions")},
+        "claims": len(then),
+        "values_that_differ": int(other.sum()),
+        "verdicts_that_differ": {claim: [a, b] for claim, a, b in pairs if a != b},
+    }
+    if about["figures"].keys() != packed.about["figures"].keys():
+        told["figures"] = sorted(about["figures"], key=figure_order)
+    whole = list(packed.about["figures"])
+    kept = [
+        one
+        for one in packed.again
+        if one["devices"] != told["devices"]
+        or not set(one.get("figures", whole)) <= set(told.get("figures", whole))
+    ]
+    _write_json([*kept, told], target / AGAIN)
+    return told["verdicts_that_differ"]
+
+
+def pack_multiverse(name: str, at: Path, target: Path) -> None:
+    """Pack a finished multiverse beside the packed result of that name.
+
+    Args:
+        name: the result's name.
+        at: the folder that its `results` stand in.
+        target: the folder with the packed result.
+
+    Raises:
+        UserError: if there is none, a file is not as its job wrote it, the code was that of a dirty
+            checkout or of several versions, or data or preset are not those of the packed result.
+    """
+    about, results = _packed(name, target).about, at.resolve() / "results" / name
+    with contextlib.chdir(at):
+        verify(name)
+    gathered = read_provenance(results / "multiverse.provenance.json")
+    groups = sorted(pd.read_csv(results / ROBUSTNESS, usecols=["group"])["group"].unique())
+    folders = [results / "data", *(results / "multiverse" / group for group in groups)]
+    made = [path for folder in folders for path in sorted(folder.glob("*provenance.json"))]
+    records = {path: read_provenance(path) for path in made}
+    _check_code(records)
+    known = {told["name"]: told for told in about["datasets"]}
+    for path, record in records.items():
+        data = _dataset(record["data"]) if "data" in record else None
+        if data is not None and known.get(data["name"]) != data:
+            raise UserError(f"{path}: {_OTHER_DATA.format(name=name)}")
+    if gathered["spec"]["preset"] != about["preset"]:
+        raise UserError(
+            f"preset: the multiverse's is {gathered['spec']['preset']}, the packed result's "
+            f"{about['preset']}; pack what was made at one."
+        )
+    (target / ROBUSTNESS).write_bytes(_unchanged(results / ROBUSTNESS))
+    _compress("multiverse.csv", _unchanged(results / "multiverse.csv"), target)
+    blocks = [record for record in records.values() if "universes" in record["spec"]]
+    told = {
+        "groups": groups,
+        "universes": sum(len(block["spec"]["universes"]) for block in blocks),
+        "commits": sorted({record["git"]["commit"] for record in records.values()}),
+        "versions": blocks[0]["versions"],
+        "devices": sorted({_device(record) for record in blocks}),
+        "run_hours": round(sum(record["wall_seconds"] for record in blocks) / 3600, 2),
+    }
+    _write_json(told, target / "multiverse.json")
+
+
+def _packed(name: str, target: Path) -> Packed:
+    if not (target / "about.json").exists():
+        raise UserError(f"{target}: holds no packed result; pack {name} first.")
+    return Packed(target)
+
+
+def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict[str, Any]]]:
+    """The verdicts of a finished result, what made them, and what made all that they rest on."""
+    with contextlib.chdir(at):
+        verify(name)
+        verdicts = verdicts_file(name).resolve()
+        results, figures = (Path(part).resolve() / name for part in ("results", "figures"))
+    made = read_provenance(verdicts.with_name("claims.provenance.json"))
+    records = {path: read_provenance(path) for path in _records(results, figures)}
+    _check_code({**records, verdicts: made})
+    _check_verdicts(made["inputs"], results)
+    return verdicts, made, records
+
+
+def _records(results: Path, figures: Path) -> Iterator[Path]:
+    """What speaks for the runs, the data and the figures; not for reports and comparisons."""
+    for folder, pattern in ((results, "runs/*/*/"), (results, "data/*"), (figures, "*")):
+        yield from sorted(folder.glob(f"{pattern}provenance.json"))
+
+
+def _of_figures(
+    records: dict[Path, dict[str, Any]], made: dict[str, Any]
+) -> dict[Path, dict[str, Any]]:
+    """Of a result's records those of the figures that were judged, of their runs and their data."""
+    specs = [record["spec"] for record in records.values()]
+    drawn = [spec for spec in specs if spec.get("figure") in made["figures"]]
+    runs = {(point["experiment"], point["name"]) for spec in drawn for point in spec["points"]}
+
+    def counts(path: Path, record: dict[str, Any]) -> bool:
+        if "data" in record:
+            return record["data"]["name"] in _shown(made)
+        if "experiment" in record["spec"]:
+            return path.parts[-3:-1] in runs
+        return record["spec"] in drawn
+
+    return {path: record for path, record in records.items() if counts(path, record)}
+
+
+def _check_code(records: dict[Path, dict[str, Any]]) -> None:
+    hashes: dict[tuple[str, ...], tuple[str, Path]] = {}
+    for path, record in records.items():
+        if record["git"]["dirty"] is not False:
+            raise UserError(
+                f"{path}: was made by a checkout with changes of its own, or by none; commit them, "
+                "remove the result and make it again."
+            )
+        first, other = hashes.setdefault(tuple(record["modules"]), (record["library_sha256"], path))
+        if first != record["library_sha256"]:
+            raise UserError(
+                f"{path}: was made by another version of the library than {other}; start Snakemake "
+                "again at one commit, which makes again what that changes."
+            )
+
+
+def _check_verdicts(inputs: dict[str, str], results: Path) -> None:
+    for name, judged in inputs.items():
+        file = results / name
+        if name.startswith("tables/") and not (file.exists() and sha256_of(file) == judged):
+            raise UserError(
+                f"{file}: is not what the verdicts were judged on; start Snakemake again with the "
+                "result's own settings."
+            )
+
+
+def _shown(spec: dict[str, Any]) -> set[str]:
+    """The datasets that the figures show."""
+    return {dataset for made in spec["figures"].values() for dataset, _ in made["datasets"]}
+
+
+def _check_data(spec: dict[str, Any], named: set[str]) -> None:
+    replaced = {
+        key.split(".")[1]: own
+        for key, own, here in spec["changes"]
+        if key.startswith("datasets.") and key.endswith(".source") and here == "embedded"
+    }
+    for dataset, own in replaced.items():
+        if dataset in _shown(spec) - named:
+            raise UserError(
+                f"{dataset}: is a stand-in, where preset {spec['preset']} takes {own}; say "
+                f"--stand-in {dataset} if that is meant."
+            )
+
+
+def _unchanged(file: Path) -> bytes:
+    """A table of the multiverse without the rows of changed settings."""
+    rows = pd.read_csv(file, dtype=str, keep_default_na=False)
+    if "changed" in rows:
+        rows = rows[rows["changed"] == ""]
+    return rows.to_csv(index=False, lineterminator="\n").encode("utf-8")
+
+
+def _compress(name: str, content: bytes, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    # Without a date the same table gives the same bytes.
+    (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
+
+
+def _shrink(picture: Path, folder: Path) -> None:
+    """A picture with few colours where that is not seen: heat maps would show bands."""
+    folder.mkdir(exist_ok=True)
+    buffer = io.BytesIO()
+    with Image.open(picture) as image:
+        full = image.convert("RGB")
+    fewer = full.quantize(COLOURS, dither=Image.Dither.NONE)
+    fewer.save(buffer, "PNG", optimize=True)
+    gap = np.abs(np.subtract(full, fewer.convert("RGB"), dtype=int)).max(axis=2)
+    found = [picture.read_bytes()]
+    if (gap > VISIBLE).mean() <= VISIBLE_SHARE:
+        found.append(buffer.getvalue())
+    (folder / picture.name).write_bytes(min(found, key=len))
+
+
+def _runs(records: dict[Path, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for path, record in records.items():
+        if "experiment" in record["spec"]:
+            yield {
+                "experiment": path.parts[-3],
+                "point": path.parts[-2],
+                "spec_sha256": record["spec_sha256"],
+                "library_sha256": record["library_sha256"],
+                "commit": record["git"]["commit"],
+                "metrics_sha256": record["outputs"]["metrics.csv"],
+                "arrays_sha256": record["outputs"]["arrays.npz"],
+                "wall_seconds": record["wall_seconds"],
+                "peak_memory_mib": record["peak_memory_mib"],
+                "device": _device(record),
+                "threads": record["threads"],
+            }
+
+
+def _device(record: dict[str, Any]) -> str:
+    machine = record["machine"]
+    if machine["device"] != "cpu":
+        return machine["device"]
+    instructions = machine.get("instructions")  # hypervisors withhold the processor's full name
+    return machine["processor"] + (f" ({instructions})" if instructions else "")
+
+
+def _about(
+    spec: dict[str, Any], records: dict[Path, dict[str, Any]], runs: pd.DataFrame
+) -> dict[str, Any]:
+    every, shown = list(records.values()), _shown(spec)
+    data = [record["data"] for record in every if "data" in record]
+    return {
+        "name": spec["name"],
+        "preset": spec["preset"],
+        "changes": [
+            [key, own, WITHHELD if key.endswith(".path") else here]
+            for key, own, here in spec["changes"]
+        ],
+        "figures": {figure: made["changed"] for figure, made in spec["figures"].items()},
+        "datasets": [_dataset(told) for told in data if told["name"] in shown],
+        "commits": sorted({record["git"]["commit"] for record in every}),
+        "versions": every[0]["versions"],
+        **_cost(runs),
+    }
+
+
+def _cost(runs: pd.DataFrame) -> dict[str, Any]:
+    return {
+        "devices": sorted(set(runs["device"])),
+        "run_hours": round(float(runs["wall_seconds"].sum()) / 3600, 2),
+    }
+
+
+def _dataset(told: dict[str, Any]) -> dict[str, Any]:
+    hidden = {"folder", "file", "path"}
+    origin = [
+        {key: value for key, value in part.items() if key not in hidden}
+        for part in told["origin"]
+        if isinstance(part, dict)
+    ]
+    kept = {key: told[key] for key in ("name", "source", "stand_in", "counts", "notes")}
+    return {**kept, "origin": origin}
