@@ -61,11 +61,6 @@ def test_greek_letters_are_alike_however_written(tool):
     assert tool.plain(r"$\lambda_{1}$ is **larger**") == tool.plain("λ_1 is larger")
 
 
-def test_a_check_of_some_papers_that_would_pass_for_one_that_there_is_not_is_refused(tool):
-    with pytest.raises(SystemExit):
-        tool.main(["--quotes", "nowhere", "--papers", "example2031"])
-
-
 def test_without_the_papers_text_it_says_so(tool, paper, tmp_path):
     with pytest.raises(tool.UserError, match="no file"):
         tool.missing_quotes(paper, tmp_path / "nowhere")

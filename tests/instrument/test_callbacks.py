@@ -1,3 +1,4 @@
+import shutil
 from types import SimpleNamespace
 
 import pandas as pd
@@ -153,6 +154,22 @@ def test_of_several_processes_the_first_one_saves(tmp_path):
         callback.on_fit_end(SimpleNamespace(is_global_zero=first), trainer.model)
         same = (tmp_path / "record" / "metrics.csv").read_bytes() == written
         assert same is not first
+
+
+def test_of_several_processes_of_the_trainer_the_first_one_saves(tmp_path):
+    x = {"input_ids": torch.ones(6, 6, dtype=torch.long)}
+    options = {"every": 2, "output": "logits", "measure": ["features"]}
+    callback = fa.TrainerMonitor(x, folder=tmp_path / "record", **options)
+    train_bert(tmp_path, 2, [callback])
+    arguments = SimpleNamespace(output_dir=tmp_path)
+    for first in (False, True):
+        shutil.rmtree(tmp_path / "record")
+        (tmp_path / "record").mkdir()
+        state = SimpleNamespace(is_world_process_zero=first, global_step=9)
+        callback.on_save(arguments, state, None)
+        callback.on_train_end(arguments, state, None)
+        for folder in (tmp_path / "checkpoint-9" / "alignment", tmp_path / "record"):
+            assert (folder / "metrics.csv").exists() is first
 
 
 def tiny_bert():

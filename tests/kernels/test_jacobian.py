@@ -13,7 +13,7 @@ from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
-from toys import Toy, draw, linear, unused
+from toys import OldTanh, Toy, draw, linear, unused
 
 DOUBLE = torch.float64
 
@@ -247,20 +247,9 @@ def test_a_constant_second_derivative_is_noticed_among_many_parameters(caplog):
 
 @pytest.mark.parametrize("strength", [0.1, 0.01])
 def test_a_weak_branch_with_a_constant_second_derivative_beside_one_without(strength):
-    class Old(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.tanh()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            (x,) = ctx.saved_tensors
-            return gradient.data * (1 - x.data.tanh() ** 2)
-
     def forward(m, x):
         h = m.first(x)
-        return m.last(torch.tanh(h) + strength * Old.apply(h))
+        return m.last(torch.tanh(h) + strength * OldTanh.apply(h))
 
     model, x = Toy(forward, first=linear(4, 4), last=linear(4, 2)), draw(8, 4)
     direction = {"first.bias": torch.ones(4, dtype=torch.float64)}

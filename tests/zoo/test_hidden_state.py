@@ -19,6 +19,7 @@ from feature_alignment.layer_features.feature_covariance import (
     layer_feature_matrices,
     preactivation_gradients,
 )
+from toys import OldTanh
 
 
 def inputs(n=4, d=6):
@@ -697,23 +698,9 @@ def test_lazy_modules_are_told_as_such():
         tangent_kernel(nn.LazyLinear(2), torch.ones(2, 3))
 
 
-class Old(torch.autograd.Function):
-    """As Functions were written before they could be differentiated twice."""
-
-    @staticmethod
-    def forward(context, x):
-        context.save_for_backward(x)
-        return x.tanh()
-
-    @staticmethod
-    def backward(context, gradient):
-        (x,) = context.saved_tensors
-        return gradient.data * (1 - x.data.tanh() ** 2)
-
-
 @pytest.mark.parametrize("strength", [1.0, 1e-2, 1e-5])
 def test_a_weak_branch_without_a_second_derivative_is_not_left_out_of_products(strength):
-    model = Model(lambda m, x: m.g(x + strength * Old.apply(m.f(x))), c=6, g=nn.Linear(6, 2))
+    model = Model(lambda m, x: m.g(x + strength * OldTanh.apply(m.f(x))), c=6, g=nn.Linear(6, 2))
     x, features = inputs(), plain_features(model, inputs())
     found = Jacobian(model, x).times({"f.bias": torch.ones(6, dtype=torch.float64)}).flatten()
     torch.testing.assert_close(found, features[:, 36:42].sum(1))
