@@ -136,8 +136,9 @@ def test_single_precision_is_enough_for_the_leading_directions():
 @pytest.mark.parametrize(
     ("model", "x", "number", "options", "message"),
     [
-        (mlp(), draw(5, 4), 0, {}, "number: 0 .* n·c − 1 = 14"),
-        (mlp(), draw(5, 4), 15, {}, "number: 15 .* n·c − 1 = 14"),
+        (mlp(), draw(5, 4), 0, {}, "number: 0; .* n·c − 1 = 14"),
+        (mlp(), draw(5, 4), 15, {}, "number: 15; .* n·c − 1 = 14"),
+        (mlp(), draw(5, 4), 2.0, {}, "number: 2.0; .* whole number"),
         (nn.Linear(2, 1, False).double(), draw(6, 2), 4, {}, "number: 4; only 2 singular values"),
         (nn.Linear(2, 1, False), torch.zeros(6, 2), 1, {}, "the Jacobian is zero"),
         (

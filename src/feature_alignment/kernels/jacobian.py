@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -254,9 +255,10 @@ def top_singular_directions(
     """
     jacobian = Jacobian(model, x, **options)
     size = jacobian.samples * jacobian.outputs
-    if not 1 <= number < size:
+    if not (isinstance(number, Integral) and 1 <= number < size):
         raise ValueError(
-            f"number: {number} directions; Lanczos iterations give from 1 to n·c − 1 = {size - 1}."
+            f"number: {number!r}; Lanczos iterations give a whole number of directions from 1 to "
+            f"n·c − 1 = {size - 1}."
         )
     tolerance = _TOLERANCE[jacobian.dtype] if tolerance is None else tolerance
 
@@ -278,7 +280,7 @@ def top_singular_directions(
         raise ValueError("the Jacobian is zero, so it has no singular directions.")
     eigenvalues, functions = scipy.sparse.linalg.eigsh(
         operator,
-        number,
+        int(number),
         v0=start,
         tol=tolerance / 10,  # pyright: ignore[reportArgumentType]
     )
