@@ -15,8 +15,9 @@ from feature_alignment.gradients.capture import (
     refuse_reordered_samples,
 )
 from feature_alignment.gradients.graph import Place
-from feature_alignment.gradients.model_function import ModelFunction, evaluation_point
+from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.operation_rules import ProductCall
+from feature_alignment.gradients.parameter_values import evaluation_point
 from feature_alignment.gradients.samples import as_samples
 from feature_alignment.layer_features.layers import matrix_uses
 from toys import Toy, linear

@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from feature_alignment.gradients import checks
-from feature_alignment.gradients.model_function import ModelFunction, evaluation_point
+from feature_alignment.gradients.model_function import ModelFunction
+from feature_alignment.gradients.parameter_values import evaluation_point
 from feature_alignment.gradients.samples import as_samples
 
 

@@ -215,8 +215,8 @@ def test_many_products_put_the_parameters_into_the_model_once(monkeypatch):
     seen.clear()  # the model itself was called once, too
     direction, u, before = {"layer.weight": draw(3, 4)}, draw(5, 3, seed=1), dict(vars(model.layer))
     alone = jacobian.times(direction), jacobian.transpose_times(u)["layer.weight"]
-    put_back, times = model_function._put_back, []
-    monkeypatch.setattr(model_function, "_put_back", lambda m: times.append(m[0]) or put_back(m))
+    put_back, times = model_function.put_back, []
+    monkeypatch.setattr(model_function, "put_back", lambda m: times.append(m[0]) or put_back(m))
     with jacobian.many_products():
         together = jacobian.times(direction), jacobian.transpose_times(u)["layer.weight"]
         with Jacobian(nn.Linear(2, 1), torch.ones(1, 2)).many_products():

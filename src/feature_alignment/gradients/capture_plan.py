@@ -35,14 +35,7 @@ from feature_alignment.gradients.capture_probe import (
 from feature_alignment.gradients.checks import refuse_dependent_samples, rounding
 from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
 from feature_alignment.gradients.layer_inputs import VectorInputs
-from feature_alignment.gradients.model_function import (
-    ModelFunction,
-    OutputChoice,
-    Parameters,
-    Selection,
-    evaluation_point,
-    select_parameters,
-)
+from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.operation_rules import (
     OperationCall,
     UnknownUseError,
@@ -56,6 +49,12 @@ from feature_alignment.gradients.parameter_gradients import (
     Part,
     VectorGradients,
     merged_uses,
+)
+from feature_alignment.gradients.parameter_values import (
+    Parameters,
+    Selection,
+    evaluation_point,
+    select_parameters,
 )
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 

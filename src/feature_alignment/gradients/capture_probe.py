@@ -23,7 +23,7 @@ from feature_alignment.gradients.graph import (
     sample_place,
     selected_entries,
 )
-from feature_alignment.gradients.model_function import ModelFunction, Parameters
+from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.operation_rules import (
     OperationCall,
     UnknownUseError,
@@ -37,6 +37,7 @@ from feature_alignment.gradients.parameter_gradients import (
     VectorGradients,
     of_one_kind,
 )
+from feature_alignment.gradients.parameter_values import Parameters
 from feature_alignment.gradients.samples import Samples
 
 _ROUNDINGS = 1000  # rounding errors of a sum, in units of its terms' last place

@@ -18,7 +18,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.graph import Graph
-from feature_alignment.gradients.model_function import ModelFunction, Parameters, outputs_of
+from feature_alignment.gradients.model_function import ModelFunction, outputs_of
+from feature_alignment.gradients.parameter_values import Parameters
 from feature_alignment.gradients.samples import Samples
 
 # Largest difference that passes for rounding, relative to the largest entry: of gradients, and of

@@ -10,7 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import leaf_gradients, one_hot_cotangents, recorded
-from feature_alignment.gradients.model_function import ModelFunction, Parameters, outputs_of
+from feature_alignment.gradients.model_function import ModelFunction, outputs_of
+from feature_alignment.gradients.parameter_values import Parameters
 from feature_alignment.gradients.samples import Samples
 
 # Attention by plain operations, whose gradients can be differentiated and batched.

@@ -21,12 +21,8 @@ from torch import nn
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import write_whole
-from feature_alignment.gradients.model_function import (
-    ModelFunction,
-    OutputChoice,
-    Selection,
-    input_dtype,
-)
+from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
+from feature_alignment.gradients.parameter_values import Selection, input_dtype
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
 from feature_alignment.kernels.average_features import copy_parameters

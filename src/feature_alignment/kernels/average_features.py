@@ -11,7 +11,8 @@ from feature_alignment.gradients.capture_plan import (
     by_rules_or_one_by_one,
     plan_capture,
 )
-from feature_alignment.gradients.model_function import OutputChoice, Selection, evaluation_point
+from feature_alignment.gradients.model_function import OutputChoice
+from feature_alignment.gradients.parameter_values import Selection, evaluation_point
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.tangent import TangentKernel, add_features
 

@@ -22,9 +22,8 @@ from feature_alignment.gradients.capture import leaf_gradients, recorded
 from feature_alignment.gradients.capture_probe import close
 from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
 from feature_alignment.gradients.generic_jacobian import differentiable_attention
-from feature_alignment.gradients.model_function import (
-    ModelFunction,
-    OutputChoice,
+from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
+from feature_alignment.gradients.parameter_values import (
     Parameters,
     evaluation_point,
     input_dtype,

@@ -24,12 +24,7 @@ from feature_alignment.gradients.capture_plan import (
     summed_in,
 )
 from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples
-from feature_alignment.gradients.model_function import (
-    OutputChoice,
-    Parameters,
-    Selection,
-    input_dtype,
-)
+from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
     MatrixGradients,
@@ -37,6 +32,7 @@ from feature_alignment.gradients.parameter_gradients import (
     all_factors,
     summed_features,
 )
+from feature_alignment.gradients.parameter_values import Parameters, Selection, input_dtype
 from feature_alignment.gradients.position_gram import (
     add_feature_gram,
     add_gradient_gram,

@@ -28,13 +28,8 @@ from feature_alignment.gradients.capture import (
 )
 from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
 from feature_alignment.gradients.graph import ODD, sample_place
-from feature_alignment.gradients.model_function import (
-    ModelFunction,
-    OutputChoice,
-    Parameters,
-    evaluation_point,
-    input_dtype,
-)
+from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
+from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_dtype
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.layer_features.feature_matrices import (
     FeaturePair,

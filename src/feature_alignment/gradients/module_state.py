@@ -1,0 +1,149 @@
+"""What modules hold: other tensors in its place while a model runs, and all of it put back."""
+
+import operator
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from feature_alignment.gradients.parameter_values import Parameters
+
+REGISTRIES = ("_parameters", "_buffers", "_modules")  # a module's own
+
+
+class Others:
+    """What takes the place of tensors in modules: parameters' values, or else copies.
+
+    The same wherever the same tensor is held. Values have what the parameters have as attributes.
+    """
+
+    def __init__(self, parameters: Parameters, values: Parameters) -> None:
+        for name, parameter in parameters.items():
+            plain = type(parameter) is nn.Parameter  # others may keep what they hold as attributes
+            own = vars(parameter) if plain else {}
+            vars(values[name]).update(own, _is_param=True)  # as isinstance looks for it
+        self._of = {id(p): values[name] for name, p in parameters.items()}
+        self._of |= {id(value): value for value in values.values()}
+        self._seen = set[int]()
+
+    def of(self, value: Any, *, constant: bool = False) -> Any:
+        """What takes a value's place; lists and dictionaries are changed, the same where they are.
+
+        A tensor that is `constant` is cut off the graph that it was made by.
+        """
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self._of:  # parameters are found by the graph
+                with torch.set_grad_enabled(value.grad_fn is not None and not constant):
+                    self._of[id(value)] = value.clone()
+            return self._of[id(value)]
+        if isinstance(value, tuple) and type(value) is tuple:
+            others = tuple(map(self.of, value))
+            return value if all(map(operator.is_, value, others)) else others
+        if isinstance(value, dict | list) and id(value) not in self._seen:
+            self._seen.add(id(value))
+            base = _base(value)
+            for at in list(value) if isinstance(value, dict) else range(len(value)):
+                if (other := self.of(value[at])) is not value[at]:
+                    base.__setitem__(value, at, other)
+        return value
+
+
+def equal_tensors(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> bool:
+    """Whether several modules' tensors are the same in two calls."""
+    pairs = [(list(a), list(b)) for a, b in zip(one, other, strict=True)]
+    return all(len(a) == len(b) and all(map(torch.equal, a, b)) for a, b in pairs)
+
+
+def kept_tensors(value: Any) -> list[torch.Tensor]:
+    """Tensors in an attribute that may have been computed from parameters, but are none."""
+    if isinstance(value, dict | list | tuple):
+        entries = value.values() if isinstance(value, dict) else value
+        return [tensor for entry in entries for tensor in kept_tensors(entry)]
+    if not isinstance(value, torch.Tensor) or isinstance(value, nn.Parameter):
+        return []
+    return [value] * (value.is_floating_point() or value.is_complex())
+
+
+@contextmanager
+def put_back(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Undo what happens to the modules' attributes in here, containers and arrays included."""
+    kept = [(module, dict(module.__dict__)) for module in modules]
+    contents = list(_contents((v for _, own in kept for v in own.values()), set()))
+    try:
+        yield
+    finally:
+        for module, attributes in kept:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+        for value, before in contents:
+            _refill(value, before)
+
+
+def _contents(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[Any, Any]]:
+    """What can be changed in place among values, and in it, each with a copy of what it holds."""
+    for value in values:
+        if isinstance(value, dict | list | set | deque | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            content = list(value.items()) if isinstance(value, dict) else list(value)
+            if not isinstance(value, tuple):
+                yield value, content
+            held = [entry for _, entry in content] if isinstance(value, dict) else content
+            yield from _contents(held, seen)
+        elif isinstance(value, np.ndarray) and value.flags.writeable:
+            yield value, value.copy()
+
+
+def _refill(value: Any, before: Any) -> None:
+    """Give a container or array what it held, if it holds something else.
+
+    By what its base does, since containers of one's own may forbid to be changed.
+    """
+    if isinstance(value, np.ndarray):
+        if value.tobytes() != before.tobytes():
+            value[...] = before
+        return
+    now = [*value.items()] if isinstance(value, dict) else [(0, entry) for entry in value]
+    then = before if isinstance(value, dict) else [(0, entry) for entry in before]
+    same = (a[0] is b[0] and a[1] is b[1] for a, b in zip(now, then, strict=False))
+    if len(now) == len(then) and all(same):
+        return
+    base = _base(value)
+    base.clear(value)
+    if isinstance(value, dict):
+        for key, entry in before:
+            base.__setitem__(value, key, entry)
+    else:
+        (base.update if base is set else base.extend)(value, before)
+
+
+def _base(value: Any) -> Any:
+    """Python's own kind of container that a container is of."""
+    kinds = (OrderedDict, dict, list, set, deque)
+    return next(kind for kind in kinds if isinstance(value, kind))
+
+
+@contextmanager
+def without_fused_recurrence(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Recurrent layers step by step, since the fused ones hide how their parameters are used."""
+    recurrent = [module for module in modules if isinstance(module, nn.RNNBase)]
+    if not recurrent:
+        yield
+        return
+    enabled = bool(torch.backends.mkldnn.enabled), bool(torch.backends.cudnn.enabled)
+
+    def switch(mkldnn: bool, cudnn: bool) -> None:
+        torch._C._set_mkldnn_enabled(mkldnn)
+        torch.backends.cudnn.enabled = cudnn
+
+    with ExitStack() as stack:
+        stack.callback(switch, *enabled)
+        for module in recurrent:
+            off = module.register_forward_pre_hook(lambda *_: switch(False, False))
+            on = module.register_forward_hook(lambda *_: switch(*enabled))
+            stack.callback(off.remove)
+            stack.callback(on.remove)
+        yield

@@ -1,0 +1,124 @@
+"""The parameters of a model: those to differentiate by, and the values to do it at."""
+
+import threading
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin  # pyright: ignore[reportAttributeAccessIssue]
+
+from feature_alignment.errors import shortened, suggestion
+
+Selection = str | Collection[str]
+Parameters = Mapping[str, torch.Tensor]  # values by the parameter's name
+
+# Models are changed while they run on other values, so one thread at a time.
+RUNNING = threading.RLock()
+
+
+def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
+    """First names of the parameters to differentiate by, in the model's order.
+
+    `only` is "trainable" for those that require a gradient, names of parameters and modules, or
+    None for all. Integers and empty ones, which have no gradient, are left out.
+
+    Raises:
+        ValueError: if a name is unknown, nothing is selected, or a parameter is complex.
+    """
+    with RUNNING:
+        own = dict(model.named_parameters())
+        known = dict(model.named_parameters(remove_duplicate=False))
+    if not own:
+        raise ValueError("the model has no parameters, so it has no tangent features.")
+    if only is None:
+        names = list(own)
+    elif only == "trainable":
+        names = [name for name, value in own.items() if value.requires_grad]
+    else:
+        modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
+        chosen = set()
+        for want in [only] if isinstance(only, str | nn.Module) else only:
+            if want not in known and want not in modules:
+                names = ["trainable", *known, *modules]
+                raise ValueError(f"only: no {shortened(want)}; {suggestion(want, names)}.")
+            below = f"{want}." if want else ""
+            chosen |= {id(v) for key, v in known.items() if key == want or key.startswith(below)}
+        names = [name for name, value in own.items() if id(value) in chosen]
+    for name in names:
+        if own[name].is_complex():
+            raise ValueError(
+                f"parameter {name!r} is {own[name].dtype}, and the tangent kernel is one of real "
+                "parameters; hold its real and imaginary parts (torch.view_as_complex)."
+            )
+    names = [name for name in names if own[name].is_floating_point() and own[name].numel()]
+    if not names:
+        raise ValueError(
+            f"only: {only!r} selects no parameter that has a gradient; allowed: 'trainable', and "
+            "names of parameters and modules."
+        )
+    return names
+
+
+def input_dtype(model: nn.Module) -> torch.dtype | None:
+    """Precision of the first parameter with a gradient, which arrays of inputs are taken to be of.
+
+    Arrays, not tensors, since NumPy's are float64 unless somebody has thought of it.
+    """
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+
+
+def evaluation_point(
+    model: nn.Module, parameters: Parameters | None = None
+) -> dict[str, torch.Tensor]:
+    """Detached values of all parameters by name: the given ones, or the model's own.
+
+    Raises:
+        ValueError: if the given names are not those of the model's parameters.
+    """
+    with RUNNING:
+        own = dict(model.named_parameters())
+    for name, value in own.items():
+        if isinstance(value, UninitializedTensorMixin):
+            raise ValueError(
+                f"parameter {name!r} has no shape yet; run the model once on an input before."
+            )
+        if value.layout != torch.strided:
+            raise ValueError(f"parameter {name!r} is sparse; hold a dense one (to_dense).")
+    values = own if parameters is None else parameters
+    if not isinstance(values, Mapping):
+        raise ValueError(
+            f"parameters: a {type(values).__name__}; give values by the parameters' names, as from "
+            "copy_parameters(model)."
+        )
+    unmatched = sorted(set(values) ^ set(own))
+    if unmatched:
+        raise ValueError(
+            f"parameters: {unmatched[0]!r} is in only one of the given values and the model; "
+            "give a value for each of the model's parameters."
+        )
+    for name, value in values.items():
+        kind = getattr(value, "dtype", type(value).__name__)
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"parameters: {name!r} is a {kind}; give a tensor.")
+        if value.shape != own[name].shape:
+            raise ValueError(
+                f"parameters: {name!r} has shape {tuple(value.shape)}; "
+                f"the model's is {tuple(own[name].shape)}."
+            )
+        if value.dtype != own[name].dtype:
+            raise ValueError(f"parameters: {name!r} is {kind}; the model's is {own[name].dtype}.")
+    with torch.inference_mode(False):  # autograd cannot work with tensors that were made in it
+        return {
+            name: value.detach().clone() if value.is_inference() else value.detach()
+            for name, value in values.items()
+        }
+
+
+def moved(values: Parameters) -> dict[str, torch.Tensor]:
+    """Other values, of which nothing that is computed from parameters is the same."""
+    generator, others = torch.Generator().manual_seed(0), dict(values)
+    for name, value in values.items():
+        if value.is_floating_point() and value.numel():
+            noise = torch.randn(value.shape, generator=generator).to(value)
+            others[name] = value + noise * (value.square().mean().sqrt() / 4 or 1)
+    return others
