@@ -15,7 +15,8 @@ _PLACES = {
     "l1_infinity_product margin_quantile pac_bayes_spectral path_norm spectral_complexity "
     "spectral_product unit_capacity unit_capacity_bound",
     "complexity.update_path": "UpdatePath",
-    "layer_features.feature_covariance": "FeatureMatrices Features features",
+    "layer_features.feature_covariance": "features",
+    "layer_features.layer_matrices": "FeatureMatrices Features",
     "free_probability.centred_correlation": "data_matrices predicted_correlation "
     "velocity_correlation",
     "free_probability.random_features": "limiting_moments",

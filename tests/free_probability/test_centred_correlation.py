@@ -10,11 +10,11 @@ from feature_alignment.free_probability.centred_correlation import (
 )
 from feature_alignment.free_probability.random_features import matrix_moments, sample_r
 from feature_alignment.free_probability.words import matrix_trace
-from feature_alignment.layer_features.feature_covariance import preactivation_gradients
 from feature_alignment.layer_features.feature_matrices import (
     cosine_similarity,
     preactivation_feature_covariance,
 )
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 
 

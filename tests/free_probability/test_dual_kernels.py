@@ -4,8 +4,8 @@ import torch
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.free_probability.dual_kernels import DUALS, expected_preactivation_kernel
-from feature_alignment.layer_features.feature_covariance import preactivation_gradients
 from feature_alignment.layer_features.feature_matrices import preactivation_tangent_kernel
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 
 ACTIVATIONS = {

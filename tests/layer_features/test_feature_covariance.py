@@ -8,15 +8,12 @@ from torch.utils.checkpoint import checkpoint
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.average_features import copy_parameters
-from feature_alignment.layer_features.feature_covariance import (
-    features,
-    layer_feature_matrices,
-    preactivation_gradients,
-)
+from feature_alignment.layer_features.feature_covariance import features, layer_feature_matrices
 from feature_alignment.layer_features.feature_matrices import (
     cosine_similarity,
     preactivation_feature_covariance,
 )
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_alignment.determinism import stream, torch_stream
-from feature_alignment.layer_features.feature_covariance import preactivation_gradients
 from feature_alignment.layer_features.feature_matrices import (
     average_gradient_outer_product,
     cosine_similarity,
@@ -15,6 +14,7 @@ from feature_alignment.layer_features.feature_matrices import (
     preactivation_tangent_kernel,
     spectrum_preserving_rotation,
 )
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from toys import draw, mlp_inputs
 

@@ -3,11 +3,11 @@ import torch
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.tangent import tangent_kernel
-from feature_alignment.layer_features.feature_covariance import preactivation_gradients
 from feature_alignment.layer_features.feature_matrices import (
     preactivation_feature_covariance,
     preactivation_tangent_kernel,
 )
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from toys import mlp_inputs
 

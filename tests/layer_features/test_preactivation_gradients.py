@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.layer_features.feature_covariance import preactivation_gradients
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from toys import linear, twice, unused
 

@@ -14,11 +14,8 @@ from torch import nn
 from feature_alignment.kernels.jacobian import Jacobian, top_singular_directions
 from feature_alignment.kernels.tangent import tangent_features, tangent_kernel
 from feature_alignment.kernels.tangent_trace import tangent_trace
-from feature_alignment.layer_features.feature_covariance import (
-    features,
-    layer_feature_matrices,
-    preactivation_gradients,
-)
+from feature_alignment.layer_features.feature_covariance import features, layer_feature_matrices
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from toys import OldTanh
 
 

@@ -15,19 +15,10 @@ from torchvision.ops import StochasticDepth
 
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_kernel
-from feature_alignment.layer_features.feature_covariance import (
-    layer_feature_matrices,
-    preactivation_gradients,
-)
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from zoo.layers import LAYERS, USAGES, D, Own, T, layer, parameter, sequences, tokens, vectors
-from zoo.oracle import (
-    assert_grams,
-    assert_unchanged,
-    fingerprint,
-    grams,
-    jacobian,
-    prepared,
-)
+from zoo.oracle import assert_grams, assert_unchanged, fingerprint, grams, jacobian, prepared
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.* is deprecated:FutureWarning"),

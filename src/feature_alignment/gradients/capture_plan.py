@@ -16,6 +16,13 @@ import torch
 from torch import nn
 
 from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.border import (
+    CallPlan,
+    by_entries,
+    can_be_held,
+    close,
+    gradients_by_parameter,
+)
 from feature_alignment.gradients.capture import (
     Recording,
     ReorderedSamplesError,
@@ -23,15 +30,7 @@ from feature_alignment.gradients.capture import (
     recorded,
     refuse_reordered_samples,
 )
-from feature_alignment.gradients.capture_probe import (
-    CallPlan,
-    Trial,
-    by_entries,
-    can_be_held,
-    close,
-    gradients_by_parameter,
-    try_rules,
-)
+from feature_alignment.gradients.capture_probe import Trial, try_rules
 from feature_alignment.gradients.checks import refuse_dependent_samples, rounding
 from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
 from feature_alignment.gradients.layer_inputs import VectorInputs

@@ -3,89 +3,22 @@
 The rules' gradients of one sample are compared with automatic differentiation's.
 """
 
-import functools
-import warnings
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.gradients.capture import Recording, backpropagate, leaf_gradients, recorded
+from feature_alignment.gradients.border import FEW, MORE, ROUNDINGS, Border, CallPlan, close
+from feature_alignment.gradients.capture import leaf_gradients, recorded
 from feature_alignment.gradients.checks import checked_outputs, rounding
-from feature_alignment.gradients.graph import (
-    ODD,
-    Graph,
-    Place,
-    Signature,
-    Source,
-    is_selection,
-    sample_place,
-    selected_entries,
-)
+from feature_alignment.gradients.graph import Signature
 from feature_alignment.gradients.model_function import ModelFunction
-from feature_alignment.gradients.operation_rules import (
-    OperationCall,
-    UnknownUseError,
-    first_samples,
-    rule_of,
-)
-from feature_alignment.gradients.parameter_gradients import (
-    BiasGradients,
-    Gradients,
-    Part,
-    VectorGradients,
-    of_one_kind,
-)
+from feature_alignment.gradients.parameter_gradients import Part
 from feature_alignment.gradients.parameter_values import Parameters
 from feature_alignment.gradients.samples import Samples
 
-_ROUNDINGS = 1000  # rounding errors of a sum, in units of its terms' last place
-
 _OF_BATCHES = 1e-2  # how far, relatively, a sample's gradient may be off in another batch
-
-_FEW, _MORE = 2, 3
-
-
-@dataclass(frozen=True)
-class Operand:
-    """What a rule gives gradients by: made of parameters only."""
-
-    source: Source  # where in the graph it comes from
-    names: tuple[str, ...]  # the parameters that it is made of
-    derived: bool = False  # whether it is no selection of one parameter's entries
-    entries: torch.Tensor | None = None  # the parameter's that it has; None for all in their order
-
-    def holds(self, recording: Recording, transposed: Sequence[int] | None) -> bool:
-        """Whether it has the same entries in another recording."""
-        graph, name = recording.graph, self.names[0]
-        if self.derived or graph.is_parameter(self.source, name, transposed):
-            return True
-        return is_selection(graph, self.source, recording.leaves[name], transposed, self.entries)
-
-
-@dataclass(frozen=True)
-class CallPlan:
-    """An operation that a rule explains."""
-
-    place: Place  # where its output holds the samples
-    operands: Mapping[int, Operand]  # by their number among the operation's inputs
-    numbers: tuple[int, int, int] = (0, 0, 0)  # of a sample's inputs, its output, one signal
-
-    def call(self, graph: Graph, number: int, n: int) -> OperationCall:
-        """The operation of this number in a recording of n samples.
-
-        Raises:
-            UnknownUseError: if the rule does not hold.
-        """
-        positions = self.place.before * self.place.after
-        if graph.shape((number, 0))[self.place.axis] != n * positions:
-            raise UnknownUseError
-        shapes = {i: graph.shape(operand.source) for i, operand in self.operands.items()}
-        rule = rule_of(graph.nodes[number])
-        if rule is None:
-            raise UnknownUseError
-        return rule(graph.nodes[number], shapes, self.place)
 
 
 @dataclass(frozen=True)
@@ -114,7 +47,7 @@ def try_rules(
         ValueError: as `checked_outputs`, or if the model gives other outputs when it is recorded.
     """
     function, outputs, tolerance = checked_outputs(function, values, samples)
-    few, more = ([i % len(samples) for i in range(number)] for number in (_FEW, _MORE))
+    few, more = ([i % len(samples) for i in range(number)] for number in (FEW, MORE))
     saved: dict[int, int] = {}
     known = {value.untyped_storage().data_ptr() for value in values.values()}
 
@@ -146,7 +79,7 @@ def try_rules(
                 "the model's outputs differ between two runs on the same samples, so they are not "
                 "a function of the parameters; call model.eval() first."
             )
-        found = _Border(recording, [_cotangent(f, i) for i in range(_MORE)])
+        found = Border(recording, [_cotangent(f, i) for i in range(MORE)])
         _refuse_gradients_of_batches(among_few, found.expected)
         if graph.signature == signature:
             found.search(shapes)
@@ -161,7 +94,7 @@ def try_rules(
             signature=signature,
             plans=found.plans,
             parts=found.parts,
-            saved=sum(saved.values()) // _FEW,
+            saved=sum(saved.values()) // FEW,
             unexplained=tuple(n for n in names if n in found.lost and n not in idle),
             expected=found.expected,
             cotangent=found.cotangents[0][:1],
@@ -184,241 +117,9 @@ def _refuse_gradients_of_batches(few: Parameters, more: Parameters) -> None:
     """
     largest = max(float(gradient.abs().max()) for gradient in more.values())
     for name, gradient in more.items():
-        noise = _ROUNDINGS * torch.finfo(gradient.dtype).eps * largest
+        noise = ROUNDINGS * torch.finfo(gradient.dtype).eps * largest
         if not close(few[name], gradient, _OF_BATCHES, noise):
             raise ValueError(
                 f"gradients by parameter {name!r} of one sample depend on how many samples are in "
                 "the batch; look for a hook or a Function that scales them by its size."
             )
-
-
-def gradients_by_parameter(
-    recording: Recording | None,
-    plans: Mapping[int, CallPlan],
-    calls: Mapping[int, OperationCall],
-    signals: Mapping[int, torch.Tensor],
-    names: Collection[str],
-) -> dict[str, list[Part]]:
-    """Every use of the named parameters in the calls, each as a part of its own.
-
-    `plans`, `calls` and `signals`, each (n, c, …), are by operation; `recording` is what the calls
-    were found in, needed where an operand is derived.
-    """
-    parts: dict[str, list[Part]] = {}
-    for number, call in calls.items():
-        operands = plans[number].operands
-        for i, gradients in call.gradients(signals[number]).items():
-            operand = operands.get(i)
-            if operand is None or not set(names).intersection(operand.names):
-                continue
-            if not operand.derived:
-                parts.setdefault(operand.names[0], []).append(Part([gradients], operand.entries))
-            elif recording is not None:
-                pulled = _pulled_back(recording, operand, call.transposed.get(i), gradients)
-                for name in [name for name in operand.names if name in names]:
-                    parts.setdefault(name, []).append(Part([VectorGradients(pulled[name])]))
-    return parts
-
-
-def by_entries(parts: Sequence[Part]) -> list[Part]:
-    """The same gradients with one part for each selection of entries."""
-    found: dict[int, list[Part]] = {}
-    for part in parts:
-        found.setdefault(0 if part.entries is None else id(part.entries), []).append(part)
-    return [
-        Part([use for part in same for use in part.uses], same[0].entries)
-        for same in found.values()
-    ]
-
-
-def can_be_held(parts: Sequence[Part]) -> bool:
-    """Whether the parts, one for each selection, are of one kind each and share no entry."""
-    if not all(of_one_kind(part.uses) for part in parts):
-        return False
-    if len(parts) == 1:
-        return True
-    if any(part.entries is None for part in parts):
-        return False
-    together = torch.cat([part.entries for part in parts if part.entries is not None])
-    return len(together.unique()) == len(together)
-
-
-class _Border:
-    """The operations that combine parameters with samples, and what their rules give.
-
-    The recording is of three samples, and each cotangent (3, c) of one sample only. Calls and
-    signals are kept of the first.
-    """
-
-    def __init__(self, recording: Recording, cotangents: Sequence[torch.Tensor]) -> None:
-        self.recording, self.graph, self.cotangents = recording, recording.graph, cotangents
-        self.plans: dict[int, CallPlan] = {}
-        self.calls: dict[int, OperationCall] = {}
-        self.signals: dict[int, torch.Tensor] = {}
-        self.parts: dict[str, list[Part]] = {}
-        self.lost: set[str] = set()
-        self.expected = leaf_gradients(recording.f, recording.leaves, cotangents[0])
-
-    def search(self, few: Sequence[Sequence[torch.Size]]) -> None:
-        """Find the operations by their outputs' shapes here and for two samples."""
-        grown = list(map(_grown, few, self.graph.shapes()))
-        border: dict[int, dict[int, Source]] = {}
-        for number, sources in enumerate(self.graph.inputs):
-            if grown[number] is None:
-                continue
-            for i, source in enumerate(sources):
-                if source is None or grown[source[0]] is not None:
-                    continue
-                names, below = self.graph.leaves_below(source[0])
-                if not names:
-                    continue
-                if any(grown[j] is not None for j in below) or grown[number] == ODD:
-                    self.lost.update(names)
-                else:
-                    border.setdefault(number, {})[i] = source
-        passes = list(backpropagate(self.recording, list(border), iter(self.cotangents)))
-        for number, sources in border.items():
-            gradients = [found[number] for found in passes]
-            try:
-                self._explain(number, sources, _place(grown[number], gradients), gradients[0])
-            except (UnknownUseError, NotImplementedError):  # the latter of sparse tensors
-                for source in sources.values():
-                    self.lost.update(self.graph.leaves_below(source[0])[0])
-
-    def _explain(
-        self, number: int, sources: Mapping[int, Source], place: Place, gradient: torch.Tensor
-    ) -> None:
-        if gradient.is_complex():
-            raise UnknownUseError  # rules do not conjugate
-        bare = CallPlan(place, {i: Operand(source, ()) for i, source in sources.items()})
-        call = bare.call(self.graph, number, _MORE)
-        operands = {i: self._operand(s, call.transposed.get(i)) for i, s in sources.items()}
-        signal = call.signal(gradient)
-        held, passed = call.input_numbers() // _MORE, gradient.numel() // _MORE
-        self.plans[number] = CallPlan(place, operands, (held, passed, signal[0].numel()))
-        self.calls[number], self.signals[number] = first_samples(call, 1), signal[:1, None]
-
-    def _operand(self, source: Source, transposed: Sequence[int] | None) -> Operand:
-        names, _ = self.graph.leaves_below(source[0])
-        operand, leaf = Operand(source, tuple(names)), self.recording.leaves[names[0]]
-        if len(names) > 1:
-            return replace(operand, derived=True)
-        if self.graph.is_parameter(source, names[0], transposed):
-            return operand
-        entries = selected_entries(self.graph, source, leaf, transposed)
-        if entries is None:
-            return replace(operand, derived=True)
-        if torch.equal(entries, torch.arange(leaf.numel(), device=entries.device)):
-            return operand
-        return replace(operand, entries=self._same(entries))
-
-    def _same(self, entries: torch.Tensor) -> torch.Tensor:
-        """One tensor for each selection, so that uses of the same are found by its identity."""
-        for plan in self.plans.values():
-            for operand in plan.operands.values():
-                if operand.entries is not None and torch.equal(operand.entries, entries):
-                    return operand.entries
-        return entries
-
-    def check(self, names: Sequence[str]) -> None:
-        """Keep what agrees with automatic differentiation, of parameters with no other uses."""
-        found = gradients_by_parameter(self.recording, self.plans, self.calls, self.signals, names)
-        tolerance = rounding(self.recording.f, *self.recording.leaves.values())
-        for name in names:
-            parts = found.get(name, [])
-            if name in self.lost or not parts or not _agrees(parts, self.expected[name], tolerance):
-                self.lost.add(name)
-            else:
-                self.parts[name] = by_entries(parts)
-        for number, plan in list(self.plans.items()):
-            wanted = {
-                i: operand
-                for i, operand in plan.operands.items()
-                if not self.lost.issuperset(operand.names)
-            }
-            self.plans[number] = replace(plan, operands=wanted)
-            if not wanted:
-                del self.plans[number]
-
-
-def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, int] | None:
-    """How the first output that grows with the samples does; ODD if any does in no known way."""
-    if len(few) != len(more):
-        return ODD
-    found = [sample_place(a, b, (_FEW, _MORE)) for a, b in zip(few, more, strict=True)]
-    return ODD if ODD in found else next((place for place in found if place is not None), None)
-
-
-def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> Place:
-    """The order of samples and positions in which each sample's gradient is zero for the others.
-
-    Raises:
-        UnknownUseError: if there is none.
-    """
-    axis, positions = grown or ODD
-    for before in range(1, positions + 1):
-        if positions % before:
-            continue
-        place = Place(axis, before, positions // before)
-        others = [place.split(g).movedim(axis + 1, 0) for g in gradients]
-        if not any(o[j].any() for i, o in enumerate(others) for j in range(_MORE) if j != i):
-            return place
-    raise UnknownUseError
-
-
-def _pulled_back(
-    recording: Recording,
-    operand: Operand,
-    transposed: Sequence[int] | None,
-    gradients: Gradients,
-) -> dict[str, torch.Tensor]:
-    """Gradients by the parameters that an operand is made of, from those by it: each (n, c, p)."""
-    shape = recording.graph.shape(operand.source)
-    found = gradients.features()
-    if transposed:
-        *others, d, k = transposed
-        rows = found.view(*found.shape[:2], *others, k, d)
-        found = rows.transpose(-1, -2)
-    by_operand = found.reshape(-1, *shape)
-    edge = recording.graph.edge(operand.source)
-    leaves = [recording.leaves[name] for name in operand.names]
-
-    def pull(values: torch.Tensor, batched: bool) -> Sequence[torch.Tensor]:
-        return torch.autograd.grad(
-            [edge], leaves, [values], retain_graph=True, is_grads_batched=batched
-        )
-
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "There is a performance drop")
-            pulled = pull(by_operand, True)
-    except (RuntimeError, UserWarning):  # operations that vmap does not know
-        pulled = [torch.stack(g) for g in zip(*(pull(v, False) for v in by_operand), strict=True)]
-    return {
-        name: values.reshape(*found.shape[:2], -1)
-        for name, values in zip(operand.names, pulled, strict=True)
-    }
-
-
-def _agrees(parts: Sequence[Part], expected: torch.Tensor, tolerance: float) -> bool:
-    """Whether the gradients of one sample are the expected ones; for the others' see `_place`."""
-    found = functools.reduce(torch.add, (part.features(expected.numel()) for part in parts))
-    # The bias of attention's keys has no gradient but rounding errors of large terms, which differ.
-    biases = [
-        use.deltas.abs().sum(2).max()
-        for part in parts
-        for use in part.uses
-        if isinstance(use, BiasGradients)
-    ]
-    cancelled = _ROUNDINGS * torch.finfo(expected.dtype).eps * float(sum(biases))
-    return close(found[0, 0], expected.flatten(), tolerance, cancelled)
-
-
-def close(
-    found: torch.Tensor, expected: torch.Tensor, relative: float, absolute: float = 0.0
-) -> bool:
-    """Whether a difference passes for rounding."""
-    if found.shape != expected.shape:
-        return False
-    tolerance = relative * expected.abs().max() + absolute
-    return bool(((found - expected).abs() <= tolerance).all())

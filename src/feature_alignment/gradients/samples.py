@@ -9,6 +9,8 @@ import torch
 
 Index = slice | Sequence[int]
 
+_FEW = 8
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -30,6 +32,10 @@ class Samples:
             key: value[at] if key in self.sampled else value for key, value in self.entries.items()
         }
         return replace(self, entries=entries, n=n)
+
+    def few(self) -> "Samples":
+        """At most eight of them, from the first to the last, by which a model is checked."""
+        return self[sorted({i * (self.n - 1) // (_FEW - 1) for i in range(_FEW)})]
 
     def copied(self) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments, tensors as detached copies."""

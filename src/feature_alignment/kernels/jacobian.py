@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from feature_alignment.determinism import torch_stream
+from feature_alignment.gradients.border import close
 from feature_alignment.gradients.capture import leaf_gradients, recorded
-from feature_alignment.gradients.capture_probe import close
 from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
 from feature_alignment.gradients.generic_jacobian import differentiable_attention
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice

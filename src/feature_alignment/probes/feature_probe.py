@@ -8,15 +8,13 @@ from torch import nn
 
 from feature_alignment.gradients.samples import ModelInput
 from feature_alignment.kernels.average_features import copy_parameters
-from feature_alignment.layer_features.feature_covariance import (
-    FeatureMatrices,
-    layer_feature_matrices,
-    preactivation_gradients,
-)
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
 from feature_alignment.layer_features.feature_matrices import (
     cosine_similarity,
     preactivation_feature_covariance,
 )
+from feature_alignment.layer_features.layer_matrices import FeatureMatrices
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import Measurement, Row

@@ -11,7 +11,7 @@ from torch import nn
 
 from feature_alignment.free_probability.centred_correlation import velocity_correlation
 from feature_alignment.layer_features import feature_matrices as matrices
-from feature_alignment.layer_features.feature_covariance import preactivation_gradients
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
 
 Loss = Callable[[Callable[..., torch.Tensor]], torch.Tensor]

@@ -12,8 +12,8 @@ from feature_alignment.free_probability import centred_correlation as correlatio
 from feature_alignment.free_probability import random_features as features
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
 from feature_alignment.free_probability.words import matrix_trace
-from feature_alignment.layer_features.feature_covariance import preactivation_gradients
 from feature_alignment.layer_features.feature_matrices import preactivation_tangent_kernel
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.initialisation import draw_normal
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.parameters import AspectRatios

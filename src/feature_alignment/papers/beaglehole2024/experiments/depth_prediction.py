@@ -11,11 +11,11 @@ import torch
 from feature_alignment.data import synthetic
 from feature_alignment.free_probability.centred_correlation import velocity_correlation
 from feature_alignment.free_probability.dual_kernels import expected_preactivation_kernel
-from feature_alignment.layer_features.feature_covariance import preactivation_gradients
 from feature_alignment.layer_features.feature_matrices import (
     cosine_similarity,
     preactivation_tangent_kernel,
 )
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.parameters import DepthPrediction
 from feature_alignment.pipeline.run import SeedResult, SeedRun

@@ -1,0 +1,142 @@
+"""Sums over samples of the products of gradients at layers, some samples at a time."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+
+from feature_alignment.gradients.blocks import spans
+from feature_alignment.gradients.capture import Recording, backpropagate, recorded
+from feature_alignment.gradients.graph import ODD, sample_place
+from feature_alignment.gradients.model_function import ModelFunction
+from feature_alignment.gradients.parameter_values import Parameters
+from feature_alignment.gradients.samples import Samples
+from feature_alignment.layer_features.layers import (
+    MatrixUse,
+    layers_of,
+    owners_of_matrices,
+    reasons,
+)
+
+log = logging.getLogger(__name__)
+
+_UNLIKE = "layer {!r} is used otherwise for some samples than for others; leave it out of `layers`."
+NOTHING = "no layer to measure, no product with a matrix of parameters."
+
+
+@dataclass
+class CovarianceSums:
+    """Sums over samples, positions and outputs of δᵀδ by layer, upper triangles in float64.
+
+    δ are the gradients at the first point, less those at the second if there are two.
+    """
+
+    function: ModelFunction
+    points: Sequence[Parameters]
+    layers: Sequence[str] | None
+    cotangents: Callable[[torch.Tensor], Iterator[torch.Tensor]]  # of outputs (n, c)
+    uses: dict[str, MatrixUse] = field(default_factory=dict)  # where each layer is used
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # positions of a sample
+
+    def means(self, samples: Samples, chunk_size: int) -> dict[str, torch.Tensor]:
+        """Whole means over samples and positions by layer, some samples at a time.
+
+        Raises:
+            ValueError: if a layer is not used alike for all samples, or outputs are not finite.
+        """
+        owners = owners_of_matrices(self.function.model, self.layers)
+        shared = self._layers_on_shared_inputs(samples, owners)
+        for span in spans(len(samples), chunk_size):
+            recordings = [self._recorded(point, samples[span], owners) for point in self.points]
+            uses = self._measured(recordings[0], owners, shared, tell=span.start == 0)
+            for name in uses.keys() ^ (self.uses or uses).keys():
+                raise ValueError(_UNLIKE.format(name))
+            self.uses = uses
+            if not all(recording.f.isfinite().all() for recording in recordings):
+                raise ValueError("the model's outputs of some samples are not finite.")
+            if not recordings[0].graph.same_path(recordings[-1].graph):
+                raise ValueError(
+                    "centre_tangents: at the initial parameters some samples take another path "
+                    "through the model, so tangents have no change; do without it."
+                )
+            self._add(recordings)
+            recordings.clear()  # frees the graphs
+        means = {name: self.sums[name] / (len(samples) * self.counts[name]) for name in self.uses}
+        return {name: mean.triu() + mean.triu(1).T for name, mean in means.items()}
+
+    def _layers_on_shared_inputs(self, samples: Samples, owners: Mapping[str, str]) -> set[str]:
+        """The layers whose results do not grow with the samples."""
+        shapes: list[dict[str, torch.Size]] = []
+        for n in (2, 3):
+            some = samples[[i % len(samples) for i in range(n)]]
+            with recorded(self.function, self.points[0], some, owners) as recording:
+                uses, _ = layers_of(recording, owners)
+                shape = recording.graph.shape
+                shapes.append({name: shape((use.number, 0)) for name, use in uses.items()})
+        return {
+            name
+            for name, few in shapes[0].items()
+            if name not in shapes[1] or sample_place(few, shapes[1][name], (2, 3)) in (None, ODD)
+        }
+
+    def _add(self, recordings: Sequence[Recording]) -> None:
+        f, n = recordings[0].f, len(recordings[0].f) * recordings[0].copies
+        products: dict[str, torch.Tensor] = {}
+        numbers = [use.number for use in self.uses.values()]
+        only = recordings[0].values if len(recordings) == 1 else None
+        with nullcontext() if only is None else self.function.installed(only):  # for all passes
+            for cotangent in self.cotangents(f):
+                found: list[dict[int, torch.Tensor]] = []
+                for recording in recordings:  # whose values checkpoints run again with
+                    with self.function.installed(recording.values):
+                        found += backpropagate(recording, numbers, iter([cotangent]))
+                self._add_products(products, found, n)
+        for name, product in products.items():
+            self.sums[name] = self.sums.get(name, 0) + product.double()
+
+    def _add_products(
+        self, products: dict[str, torch.Tensor], found: Sequence[dict[int, torch.Tensor]], n: int
+    ) -> None:
+        for name, use in self.uses.items():
+            rows = [use.rows(gradients[use.number]) for gradients in found]
+            delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
+            if name not in products:
+                products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
+                count = len(delta) / n
+                if count != self.counts.setdefault(name, max(1, int(count))):
+                    raise ValueError(_UNLIKE.format(name))
+            _add_upper_triangle(products[name], delta)
+
+    def _recorded(
+        self, point: Parameters, samples: Samples, owners: Mapping[str, str]
+    ) -> Recording:
+        with recorded(self.function, point, samples, owners) as recording:
+            return recording
+
+    def _measured(
+        self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
+    ) -> dict[str, MatrixUse]:
+        layers, problems = layers_of(recording, owners)  # which may differ for n = 1
+        for name in shared & layers.keys():
+            del layers[name]
+            problems[name] = "is used on inputs that the samples share, or not on all of them"
+        told = reasons(problems)
+        if told and self.layers is not None:
+            raise ValueError(f"{told[0]}; leave it out of `layers`.")
+        if not layers:
+            raise ValueError(f"no layer to measure: {'; '.join(told)}." if told else NOTHING)
+        for problem in told if tell else ():
+            log.warning("%s; it is not measured.", problem)
+        return layers if self.layers is None else {name: layers[name] for name in self.layers}
+
+
+def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:
+    """Add δᵀδ to `total` in strips from the diagonal on: half the products of the whole."""
+    k = delta.shape[1]
+    width = max(64, k // 8)  # narrower strips waste the processor, wider ones the symmetry
+    for start in range(0, k, width):
+        strip = delta[:, start : start + width]
+        total[start : start + width, start:].addmm_(strip.T, delta[:, start:])

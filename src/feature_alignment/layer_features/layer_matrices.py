@@ -1,0 +1,124 @@
+"""What the neural feature ansatz compares: NFM, AGOP and their correlations, of each layer."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+
+from feature_alignment.layer_features.feature_matrices import (
+    FeaturePair,
+    average_gradient_outer_product,
+    feature_pair,
+    neural_feature_matrix,
+)
+
+
+@dataclass(frozen=True)
+class FeatureMatrices:
+    """What the neural feature ansatz compares in one layer h = Wa (+ b).
+
+    A convolution is a linear layer on patches: its W is (k, channels · height · width) of the
+    filter and its matrices live on one patch. Attention's query, key and value layers live on
+    one token. `positions` counts a sample's patches or tokens, 1 for a plain linear layer.
+
+    Source: Beaglehole et al. 2024, Section 2.1 (NFM, AGOP), eq. 3 and the note on patches and
+    tokens below it, eq. 4 (centred).
+
+    Attributes:
+        weight_matrix: W, (k, d).
+        covariance: K = 1/(n·P) Σ_i Σ_positions Σ_y δᵀδ, (k, k): the mean over samples and P
+            positions, the sum over outputs. Times `positions` it is the sum over positions.
+        positions: P.
+        initial_weight: W₀, (k, d), or None where it was not given.
+        tangent_change: K̄ = 1/(n·P) Σ_i Σ_positions Σ_y (δ − δ₀)ᵀ(δ − δ₀), (k, k) in float64, with
+            δ₀ at the initial parameters (Appendix D), or None where it was not asked for.
+    """
+
+    weight_matrix: torch.Tensor
+    covariance: torch.Tensor
+    positions: int
+    initial_weight: torch.Tensor | None = None
+    tangent_change: torch.Tensor | None = None
+
+    @property
+    def nfm(self) -> torch.Tensor:
+        """F = WᵀW, (d, d)."""
+        return neural_feature_matrix(self.weight_matrix)
+
+    @property
+    def agop(self) -> torch.Tensor:
+        """Ḡ = WᵀKW, (d, d)."""
+        return average_gradient_outer_product(self.weight_matrix, self.covariance)
+
+    @property
+    def centred_nfm(self) -> torch.Tensor:
+        """W̄ᵀW̄ with W̄ = W − W₀, (d, d)."""
+        return neural_feature_matrix(self._change)
+
+    @property
+    def centred_agop(self) -> torch.Tensor:
+        """W̄ᵀKW̄ with W̄ = W − W₀ and K of the current weights, (d, d)."""
+        return average_gradient_outer_product(self._change, self.covariance)
+
+    def correlations(self) -> dict[str, float]:
+        """All correlations by name, as `FeatureProbe` describes them; those that are defined.
+
+        What is centred needs W₀, and a weight that has moved; what is double-centred needs K̄.
+        """
+        # In float64, since squares of small changes would underflow in float32.
+        weight = self.weight_matrix.double()
+        uncentred = feature_pair(weight, self.covariance)
+        values: dict[str, float] = {}
+
+        def add(name: str, pair: FeaturePair, subtract_mean: bool = False) -> None:
+            with suppress(ValueError):  # a 1 × 1 matrix less its mean, or one of dead units
+                values[name] = pair.correlation(subtract_mean)
+
+        add("nfc", uncentred)
+        add("nfc_mean_subtracted", uncentred, True)
+        if self.initial_weight is None:
+            return values
+        initial = self.initial_weight.double()
+        change = weight - initial
+        centred = feature_pair(change, self.covariance)
+        if uncentred.inner > 0:
+            values["centred_uncentred_ratio"] = centred.inner / uncentred.inner
+        if weight.any():
+            values["weight_change"] = float(change.norm() / weight.norm())
+        add("centred_nfc", centred)
+        add("centred_nfc_mean_subtracted", centred, True)
+        if self.tangent_change is not None and self.tangent_change.any():
+            double_centred = feature_pair(change, self.tangent_change)
+            add("double_centred_nfc", double_centred)
+            if centred.inner > 0:
+                values["double_centred_ratio"] = double_centred.inner / centred.inner
+            add("ptk_centred_nfc", feature_pair(initial, self.tangent_change))
+        return values
+
+    @property
+    def _change(self) -> torch.Tensor:
+        if self.initial_weight is None:
+            raise ValueError("centred matrices need the initial weights: give `initial`.")
+        return self.weight_matrix - self.initial_weight
+
+
+class Features(dict[str, FeatureMatrices]):
+    """NFM, AGOP and their correlations by layer name."""
+
+    def frame(self) -> pd.DataFrame:
+        """One row per layer, one column per correlation; empty where one is not defined."""
+        rows = {name: layer.correlations() for name, layer in self.items()}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("layer")
+
+    def __repr__(self) -> str:
+        lines = []
+        for name, layer in self.items():
+            told = [
+                f"{metric} {value:.3g}"
+                for metric, value in layer.correlations().items()
+                if not metric.endswith("_mean_subtracted")
+            ]
+            k, d = layer.weight_matrix.shape
+            lines.append(f"{name}: W {k} × {d}, {', '.join(told) or 'no correlation is defined'}")
+        return "\n".join([f"Features of {len(self)} layer{'s' * (len(self) > 1)}", *lines])
