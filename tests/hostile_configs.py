@@ -9,16 +9,11 @@ from snakemake.utils import update_config
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
-from feature_alignment.pipeline.config import (
-    PRESETS,
-    config_model,
-    read_entries,
-    read_yaml,
-    resolve_config,
-)
+from feature_alignment.pipeline.config import PRESETS, config_model, resolve_config
 from feature_alignment.pipeline.papers import add_papers, all_figures, papers
 from feature_alignment.pipeline.parameters import Section
 from feature_alignment.pipeline.plan import make_plan
+from feature_alignment.pipeline.yaml_files import read_entries, read_yaml
 
 LONGEST = 300
 

@@ -21,8 +21,8 @@ from pydantic import Field, model_validator
 
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.claims.ledger import Claim, Text, load_ledger
-from feature_alignment.pipeline.config import read_yaml
 from feature_alignment.pipeline.parameters import Section, check
+from feature_alignment.pipeline.yaml_files import read_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPERS = ROOT / "src" / "feature_alignment" / "papers"

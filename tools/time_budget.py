@@ -32,19 +32,14 @@ import psutil
 from feature_alignment.data.archives import DAMAGE
 from feature_alignment.errors import UserError, reason
 from feature_alignment.files import sha256_of, whole_file
-from feature_alignment.pipeline.config import (
-    PRESETS,
-    merge,
-    read_entries,
-    read_mapping,
-    resolve_config,
-)
+from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import add_papers, experiment_module, figure_named
 from feature_alignment.pipeline.plan import Plan, make_plan
 from feature_alignment.pipeline.proof import check_proof, read_provenance
 from feature_alignment.pipeline.spec import spec_hash
+from feature_alignment.pipeline.yaml_files import merge, read_entries, read_mapping
 
 WORKFLOW = Path("workflow")
 FILES = ("spec.json", "metrics.csv", "arrays.npz", "provenance.json")

@@ -43,7 +43,7 @@ def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
     """One sentence for each config file or setting that is not YAML; Snakemake reads JSON, too."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
     from feature_alignment.errors import UserError
-    from feature_alignment.pipeline.config import read_entries, read_yaml
+    from feature_alignment.pipeline.yaml_files import read_entries, read_yaml
 
     try:
         for file in configfiles:

@@ -12,12 +12,11 @@ from feature_alignment.pipeline.config import (
     config_model,
     describe_keys,
     load_preset,
-    read_entries,
-    read_yaml,
     resolve_config,
 )
 from feature_alignment.pipeline.parameters import Geometric, Section, Several, check
 from feature_alignment.pipeline.plan import make_plan
+from feature_alignment.pipeline.yaml_files import read_entries, read_yaml
 from hostile_configs import LAUGHS, planned, told
 
 MALFORMED = yaml.safe_load((Path(__file__).parent / "malformed_configs.yaml").read_text())

@@ -11,7 +11,7 @@ from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.checks import rounding
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, outputs_of
-from feature_alignment.gradients.operation_rules import OperationCall
+from feature_alignment.gradients.operation_calls import OperationCall
 from feature_alignment.gradients.parameter_values import Parameters, moved
 from feature_alignment.gradients.samples import Samples
 

@@ -31,11 +31,11 @@ from feature_alignment.gradients.capture import (
     refuse_reordered_samples,
 )
 from feature_alignment.gradients.capture_probe import Trial, try_rules
-from feature_alignment.gradients.checks import refuse_dependent_samples, rounding
+from feature_alignment.gradients.checks import rounding
 from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
 from feature_alignment.gradients.layer_inputs import VectorInputs
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
-from feature_alignment.gradients.operation_rules import (
+from feature_alignment.gradients.operation_calls import (
     OperationCall,
     UnknownUseError,
     first_samples,
@@ -55,6 +55,7 @@ from feature_alignment.gradients.parameter_values import (
     evaluation_point,
     select_parameters,
 )
+from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
 T = TypeVar("T")

@@ -2,24 +2,22 @@
 
 import inspect
 import math
-import pickle
-import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, outputs_of
 from feature_alignment.gradients.parameter_values import Parameters
+from feature_alignment.gradients.random_state import (
+    drawing_module,
+    have_drawn,
+    random_state,
+    set_random_state,
+)
 from feature_alignment.gradients.samples import Samples
 
 # Largest difference that passes for rounding, relative to the largest entry: of gradients, and of
@@ -37,61 +35,6 @@ _DEPENDENT = (
 _REAL = "choose others by `output`, such as their real parts (torch.view_as_real)"
 
 _FEW = 4  # as many samples are run by themselves
-
-
-def refuse_dependent_samples(model: nn.Module) -> None:
-    """Refuse modules that make samples depend on each other or on chance, or cannot be run.
-
-    Raises:
-        ValueError: if there is one; the message names it and says what to do.
-    """
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model: a {type(model).__name__}; give a torch.nn.Module.")
-    for name, parameter in model.named_parameters():
-        if hasattr(parameter, "device_mesh"):
-            raise ValueError(
-                f"parameter {name!r} is spread over devices ({type(parameter.data).__name__}); "
-                "give the model as it is before it is distributed."
-            )
-    for name, module in model.named_modules():
-        label = _label(name, module)
-        if module.training and isinstance(module, _BatchNorm | _DropoutNd):
-            raise ValueError(
-                f"{label} is in training mode, where samples "
-                "are not independent or not repeatable; call model.eval() first."
-            )
-        if isinstance(module, _BatchNorm) and module.running_mean is None:
-            raise ValueError(
-                f"{label} has no running statistics and normalises over the batch, where samples "
-                "are not independent; give it track_running_stats=True."
-            )
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.scale_grad_by_freq:
-            raise ValueError(
-                f"{label} divides its gradients by the tokens' numbers in the batch, where samples "
-                "are not independent; set scale_grad_by_freq=False."
-            )
-        if isinstance(module, torch.jit.ScriptModule):
-            raise ValueError(
-                f"{label} is compiled by TorchScript, which hides its parameters; give the module "
-                "that it was made from."
-            )
-        if isinstance(module, nn.DataParallel) and module.device_ids:
-            raise ValueError(f"{label} copies its module; give {name or 'model'}.module itself.")
-        if isinstance(module, nn.parallel.DistributedDataParallel):
-            raise ValueError(
-                f"{label} prepares each call's backward pass, and a call between would spoil it; "
-                f"give {name or 'model'}.module itself."
-            )
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise ValueError(
-            "autocast is on, which rounds in the middle of the network; leave its context, or "
-            "disable it around this call by torch.autocast(device_type, enabled=False)."
-        )
-    if (device := torch.get_default_device()).type != "cpu":
-        raise ValueError(
-            f"the default device is {device}, and random numbers for checks are drawn on the CPU; "
-            "measure within `with torch.device('cpu'):`, which moves neither model nor inputs."
-        )
 
 
 def checked_outputs(
@@ -197,7 +140,7 @@ def _refuse_other_outputs(
             return
     plain = replace(function, without={})  # with all that the model has kept
     some = [0, len(samples) - 1]
-    before = _random_state(samples)
+    before = random_state(samples)
     try:
         with torch.inference_mode(False), torch.enable_grad(), plain.installed(own, False) as run:
             found = run(samples[some]).detach()
@@ -206,7 +149,7 @@ def _refuse_other_outputs(
             raise
         return  # it differentiates by parameters that are frozen, and cannot be called as it is
     finally:
-        _set_random_state(before, samples)
+        set_random_state(before, samples)
     expected = batch[torch.tensor(some)]
     if found.shape == expected.shape and float((found - expected).abs().max()) <= tolerance:
         return
@@ -227,12 +170,12 @@ def _repeatable_outputs(
     Raises:
         ValueError: if random numbers are drawn for them, or they are not finite real numbers.
     """
-    before = _random_state(samples)
+    before = random_state(samples)
     try:
         batch = outputs_of(f, samples)[0].detach()
-        drawn = _have_drawn(before, samples) and _drawing_module(model, f, samples)
+        drawn = have_drawn(before, samples) and drawing_module(model, f, samples)
     finally:
-        _set_random_state(before, samples)
+        set_random_state(before, samples)
     if drawn:
         raise ValueError(
             f"{drawn} draws random numbers, so the outputs are not a function of the "
@@ -335,61 +278,3 @@ def _companies(n: int) -> Iterator[list[int]]:
     rows = [range(n)[row] for row in spans(n, side)]
     for part in (*rows, *(range(start, n, side) for start in range(side))):
         yield list(part) * (1 + (len(part) == 1))
-
-
-_Generators = list[tuple[Callable[..., Any], Any]]
-"""What sets the state of each generator, and the state."""
-
-
-def _random_state(samples: Samples) -> _Generators:
-    """The global generators of PyTorch, Python and NumPy."""
-    tensors = [value for value in samples.entries.values() if isinstance(value, torch.Tensor)]
-    devices = sorted({tensor.device for tensor in tensors if tensor.is_cuda}, key=str)
-    set_on = torch.cuda.set_rng_state
-    return [
-        (torch.set_rng_state, torch.get_rng_state()),
-        *((partial(set_on, device=one), torch.cuda.get_rng_state(one)) for one in devices),
-        (random.setstate, random.getstate()),
-        (np.random.set_state, np.random.get_state(legacy=False)),  # noqa: NPY002 (others may use it)
-    ]
-
-
-def _have_drawn(before: _Generators, samples: Samples) -> bool:
-    """Whether the generators are in another state than before."""
-    now = _random_state(samples)
-    return any(_bytes(a) != _bytes(b) for (_, a), (_, b) in zip(before, now, strict=True))
-
-
-def _bytes(state: Any) -> bytes:
-    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else pickle.dumps(state)
-
-
-def _set_random_state(before: _Generators, samples: Samples) -> None:
-    if _have_drawn(before, samples):
-        for put, state in before:
-            put(state)
-
-
-def _drawing_module(model: nn.Module, f: Callable[..., Any], samples: Samples) -> str:
-    """The first module to end its call with another state of the generators than it began with."""
-    labels = {module: _label(name, module) for name, module in model.named_modules()}
-    begun: dict[nn.Module, _Generators] = {}
-    found: list[str] = []
-
-    def begin(module: nn.Module, arguments: Any) -> None:
-        begun[module] = _random_state(samples)
-
-    def end(module: nn.Module, arguments: Any, output: Any) -> None:
-        if _have_drawn(begun[module], samples):
-            found.append(labels[module])
-
-    with ExitStack() as stack:
-        for module in labels:
-            stack.callback(module.register_forward_pre_hook(begin).remove)
-            stack.callback(module.register_forward_hook(end).remove)
-        f(samples)
-    return found[0] if found else "the model"
-
-
-def _label(name: str, module: nn.Module) -> str:
-    return f"module {name or 'the model itself'!r} ({type(module).__name__})"

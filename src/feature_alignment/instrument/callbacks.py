@@ -12,7 +12,8 @@ from torch import nn
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import write_whole
-from feature_alignment.instrument.monitor import STATE, Monitor, identity
+from feature_alignment.instrument.monitor import Monitor
+from feature_alignment.instrument.record_state import STATE, identity
 
 try:
     from lightning.pytorch import Callback

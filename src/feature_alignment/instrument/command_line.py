@@ -38,7 +38,7 @@ def _measure(options: argparse.Namespace) -> None:
         find_checkpoints,
         measure_checkpoints,
     )
-    from feature_alignment.instrument.monitor import METRICS
+    from feature_alignment.instrument.record_state import METRICS
 
     files = find_checkpoints(options.checkpoints)
     model = built(options.model)

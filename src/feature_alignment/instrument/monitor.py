@@ -8,7 +8,6 @@ import time
 from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,16 +24,20 @@ from feature_alignment.gradients.model_function import ModelFunction, OutputChoi
 from feature_alignment.gradients.parameter_values import Selection, input_dtype
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
+from feature_alignment.instrument.record_state import (
+    ABOUT,
+    METRICS,
+    STATE,
+    buffers_of,
+    identity,
+    model_at,
+    saved_state,
+    told,
+)
 from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
-from feature_alignment.training.checkpoint import (
-    Stateful,
-    as_it_was,
-    plain,
-    read_state,
-    write_state,
-)
+from feature_alignment.training.checkpoint import Stateful, as_it_was, plain, write_state
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.evaluation import undisturbed
 from feature_alignment.training.loop import call_probe
@@ -45,11 +48,7 @@ from feature_alignment.training.schedule import geometric
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METRICS, STATE, ABOUT = "metrics.csv", "state.pt", "about.json"
-"""The files that `Monitor.save` writes."""
 LAST_STEP = 10**9
-_KEYS = {"measure", "samples", "step", "measured", "initial", "buffers", "values", "arrays"}
-_KEYS |= {"seconds", "problems", "probes"}
 UNDEFINED = TrainingDivergedError, MetricNotFiniteError
 
 log = logging.getLogger(__name__)
@@ -128,18 +127,18 @@ class Monitor:
         self._function = ModelFunction(model, output, flat=False)
         measure = [measure] if isinstance(measure, str) else measure
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
-        chosen, self._loss_name = repr([_told(output), _told(only)]), repr(_told(loss))
+        chosen, self._loss_name = repr([told(output), told(only)]), repr(told(loss))
         self._identity = identity([*self._samples.entries.values(), y, chosen])
         self._due = _schedule(every)
         self.at = self._first = first
         self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
         self._recorder = Recorder()
-        saved = _state(state)
+        saved = saved_state(state)
         self.initial = copy_parameters(model) if saved is None else dict(saved["initial"])
-        self._buffers = _buffers(model) if saved is None else dict(saved["buffers"])
+        self._buffers = buffers_of(model) if saved is None else dict(saved["buffers"])
         start = self.initial | self._buffers
-        with self._looking(), nullcontext() if saved is None else _at(model, start):
+        with self._looking(), nullcontext() if saved is None else model_at(model, start):
             self._probes = [
                 self._probe(m, output, only) if isinstance(m, str) else m for m in measure
             ]
@@ -327,67 +326,3 @@ def _schedule(every: Any) -> Callable[[int, int], bool]:
     if number < 1:
         raise UserError(f"every: {number} updates; it must be at least 1.")
     return lambda before, now: now // number > before // number
-
-
-def _told(choice: Any) -> Any:
-    """A choice as it is in every process: a function's name, a collection's members in order."""
-    if callable(choice):
-        return getattr(choice, "__qualname__", type(choice))
-    several = isinstance(choice, Collection) and not isinstance(choice, str)
-    return sorted(choice) if several else choice
-
-
-def identity(values: Iterable[Any]) -> str:
-    """A hash of all tensors, arrays and texts among the values."""
-    digest = hashlib.sha256()
-    for value in values:
-        if isinstance(value, str):
-            digest.update(value.encode())
-        elif value is not None:
-            value = torch.as_tensor(value)
-            digest.update(f"{value.dtype} {tuple(value.shape)} ".encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any] | None:
-    if state is None:
-        return None
-    given = "what it is given"
-    if not isinstance(state, Mapping):
-        given = Path(state) / STATE
-        if not given.is_file():
-            raise UserError(f"state: there is no {given}; give a folder that `Monitor.save` wrote.")
-        try:
-            state = read_state(given)
-        except Exception as error:  # a file made by hand can hold anything
-            raise UserError(
-                f"state: {given} is damaged, or no record; remove it to begin anew."
-            ) from error
-    if not isinstance(state, Mapping) or not state.keys() >= _KEYS:
-        raise UserError(f"state: {given} is not what `Monitor.state_dict` returned.")
-    return state
-
-
-def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in model.named_buffers()}
-
-
-@contextmanager
-def _at(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """The model with other parameters and buffers.
-
-    Raises:
-        UserError: if it has others.
-    """
-    own = dict(chain(model.named_parameters(), model.named_buffers()))
-    if {n: v.shape for n, v in own.items()} != {n: v.shape for n, v in values.items()}:
-        raise UserError("state: it is the record of a model with other parameters.")
-    before = {name: tensor.data for name, tensor in own.items()}
-    try:
-        for name, tensor in own.items():
-            tensor.data = values[name].to(tensor.device, tensor.dtype)
-        yield
-    finally:
-        for name, tensor in own.items():
-            tensor.data = before[name]

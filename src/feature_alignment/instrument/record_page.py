@@ -9,8 +9,8 @@ import pandas as pd
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of
-from feature_alignment.instrument.monitor import ABOUT, METRICS
 from feature_alignment.instrument.pictures import PANELS, draw_record
+from feature_alignment.instrument.record_state import ABOUT, METRICS
 from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.wording import duration_text, number_text
 

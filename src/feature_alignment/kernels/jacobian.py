@@ -20,7 +20,7 @@ from torch import nn
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.border import close
 from feature_alignment.gradients.capture import leaf_gradients, recorded
-from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
+from feature_alignment.gradients.checks import checked_outputs, rounding
 from feature_alignment.gradients.generic_jacobian import differentiable_attention
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.parameter_values import (
@@ -29,6 +29,7 @@ from feature_alignment.gradients.parameter_values import (
     input_dtype,
     select_parameters,
 )
+from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.eigenfunctions import fixed_signs
 

@@ -23,7 +23,7 @@ from feature_alignment.gradients.capture_plan import (
     plan_capture,
     summed_in,
 )
-from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples
+from feature_alignment.gradients.checks import checked_outputs
 from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_gradients import (
     BiasGradients,
@@ -39,6 +39,7 @@ from feature_alignment.gradients.position_gram import (
     add_position_gram,
     mirror_lower_triangle,
 )
+from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.alignment import (
     LabelAlignmentForm,

@@ -20,9 +20,10 @@ from feature_alignment.gradients.capture import (
     random_sign_cotangents,
     recorded,
 )
-from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
+from feature_alignment.gradients.checks import checked_outputs, rounding
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_dtype
+from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.layer_features.covariance_sums import CovarianceSums
 from feature_alignment.layer_features.layer_matrices import FeatureMatrices, Features

@@ -12,9 +12,10 @@ from feature_alignment.gradients.capture import (
     one_hot_cotangents,
     recorded,
 )
-from feature_alignment.gradients.checks import checked_outputs, refuse_dependent_samples, rounding
+from feature_alignment.gradients.checks import checked_outputs, rounding
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_dtype
+from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.layer_features.covariance_sums import NOTHING
 from feature_alignment.layer_features.layers import layers_of, owners_of_matrices, reasons

@@ -18,8 +18,6 @@ from feature_alignment.pipeline.config import (
     Config,
     config_model,
     describe_keys,
-    merge,
-    read_mapping,
     resolve_config,
 )
 from feature_alignment.pipeline.dictionary import PAGE, page
@@ -27,6 +25,7 @@ from feature_alignment.pipeline.papers import add_papers, all_figures, all_param
 from feature_alignment.pipeline.plan import Plan, dataset_spec, make_plan, spec_without_figure
 from feature_alignment.pipeline.proof import read_provenance
 from feature_alignment.pipeline.spec import Spec, dataset_keys
+from feature_alignment.pipeline.yaml_files import merge, read_mapping
 
 WORKFLOW = Path("workflow")
 BY_HAND = Path("results") / "by_hand"

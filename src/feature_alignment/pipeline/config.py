@@ -5,7 +5,6 @@ here. Later wins: defaults, preset, config.yaml, --configfile, --config (Snakema
 merged the last three).
 """
 
-import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, create_model
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError, reason, shortened
+from feature_alignment.errors import UserError, shortened
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_parameters, paper_files
 from feature_alignment.pipeline.parameters import (
@@ -29,10 +27,10 @@ from feature_alignment.pipeline.parameters import (
     refuse_what_figures_set,
 )
 from feature_alignment.pipeline.spec import PRESETS, Preset
+from feature_alignment.pipeline.yaml_files import merge, read_mapping, read_yaml
 
 RESERVED_NAMES = ("by_hand", "logs", "readme.md")
 """What stands in `results` and is no result's, in small letters."""
-_MOST_VALUES, _DEEPEST = 100_000, 40
 Name = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
 
 
@@ -262,85 +260,6 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
     return {**settings, "experiments": experiments}, origin
 
 
-def read_entries(entries: Iterable[str]) -> dict[str, Any]:
-    """The settings of `--config key=value`, the values read as in a config file.
-
-    Snakemake reads the numbers inside of a value as texts.
-
-    Example:
-        >>> read_entries(["preset=smoke", "experiments={key2024_disk: {seeds: 3}}"])
-        {'preset': 'smoke', 'experiments': {'key2024_disk': {'seeds': 3}}}
-
-    Raises:
-        UserError: if a value is not YAML.
-    """
-    settings: dict[str, Any] = {}
-    for entry in entries:
-        key, _, text = entry.partition("=")
-        try:
-            value = _parsed(text)
-        except Exception as error:  # what builds values raises what it likes
-            what = f"{shortened(text)} is not valid YAML ({reason(error)})"
-            raise UserError(f"--config: {shortened(key, quoted=False)}: {what}.") from error
-        settings = merge(settings, {key: value})
-    return settings
-
-
-def read_yaml(path: Path) -> Any:
-    """The contents of a YAML file.
-
-    Raises:
-        UserError: if it cannot be read, is not YAML, or gives a key twice.
-    """
-    try:
-        return _parsed(path.read_text(encoding="utf-8")) or {}
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
-    except Exception as error:  # what builds values raises what it likes
-        raise UserError(f"{path}: is not valid YAML ({reason(error)}).") from error
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The contents of a YAML file of keys and values.
-
-    Raises:
-        UserError: if it cannot be read, is not YAML, gives a key twice, or holds something else.
-    """
-    found = read_yaml(path)
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: holds {kind(found)} where a mapping of keys is needed.")
-    return found
-
-
-def _parsed(text: str) -> Any:
-    value = yaml.load(text, _UniqueKeys)
-    pending, seen = [(value, 0)], 0
-    while pending:  # an alias may stand for very much, and for what it stands in
-        inner, depth = pending.pop()
-        seen += 1
-        if seen > _MOST_VALUES or depth > _DEEPEST:
-            what = f"it holds more than {_MOST_VALUES} values, or more than {_DEEPEST} levels"
-            raise yaml.YAMLError(what)
-        inside = inner.values() if isinstance(inner, dict) else inner
-        if isinstance(inner, dict | list | tuple):
-            pending.extend((part, depth + 1) for part in inside)
-    return value
-
-
-class _UniqueKeys(yaml.CSafeLoader):
-    """YAML in which a key that is given twice is an error: the first value would be lost."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
-            if name in seen and key.tag != "tag:yaml.org,2002:merge":
-                what = f"the key {shortened(name)} is given twice"
-                raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
 def _without_empty_sections(user: Any, model: Any) -> Any:
     """Drop sections whose every line is commented out: YAML reads them as null."""
     if not isinstance(user, dict) or model is None:
@@ -352,17 +271,6 @@ def _without_empty_sections(user: Any, model: Any) -> Any:
         if value is not None or inner is None:
             kept[key] = _without_empty_sections(value, inner)
     return kept
-
-
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge as Snakemake merges config files: sections key by key."""
-    merged = dict(base)
-    for key, value in over.items():
-        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
-            merged[key] = merge(merged[key], value)
-        else:
-            merged[key] = copy.deepcopy(value)
-    return merged
 
 
 def _source_of(

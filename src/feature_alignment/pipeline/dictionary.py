@@ -17,10 +17,10 @@ from pydantic import Field, model_validator
 
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of
-from feature_alignment.pipeline.config import read_yaml
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import paper_folder, paper_of, papers
 from feature_alignment.pipeline.parameters import Section, check
+from feature_alignment.pipeline.yaml_files import read_yaml
 
 SHARED = Path(__file__).with_name("metrics.yaml")
 PAGE = Path("docs") / "data-dictionary.md"

@@ -18,10 +18,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.config import Preset, read_yaml
+from feature_alignment.pipeline.config import Preset
 from feature_alignment.pipeline.dictionary import Text, describe, dictionaries, read_dictionary
 from feature_alignment.pipeline.papers import paper_folder
 from feature_alignment.pipeline.parameters import Section, check
+from feature_alignment.pipeline.yaml_files import read_yaml
 
 # What each comparator needs; a key of another comparator is a mistake.
 _NEEDS: dict[str, set[str]] = {

@@ -19,12 +19,13 @@ from pydantic import Field
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
-from feature_alignment.pipeline.config import Change, Config, Preset, merge, read_mapping
+from feature_alignment.pipeline.config import Change, Config, Preset
 from feature_alignment.pipeline.figures.figure import Settings
 from feature_alignment.pipeline.papers import all_figures, paper_files, paper_of, parameters_of
 from feature_alignment.pipeline.parameters import Section, check
 from feature_alignment.pipeline.plan import dataset_specs, make_spec, points_of
 from feature_alignment.pipeline.spec import Spec
+from feature_alignment.pipeline.yaml_files import merge, read_mapping
 
 BLOCK = 4
 """Universes of one job: starting Python costs seconds."""
