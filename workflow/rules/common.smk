@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from feature_alignment.data import identity
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError, suggestion
-from feature_alignment.pipeline.config import PRESETS, read_entries, resolve_config
+from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.dictionary import dictionaries
 from feature_alignment.pipeline import imports
 from feature_alignment.pipeline.job import set_environment
@@ -41,6 +41,7 @@ from feature_alignment.pipeline.preloaded import (
 )
 from feature_alignment.pipeline.proof import verdicts_file
 from feature_alignment.pipeline.spec import dataset_keys, spec_hash
+from feature_alignment.pipeline.yaml_files import read_entries
 
 
 def refuse(sentence):
