@@ -83,6 +83,10 @@ def test_blocks_hold_all_universes_once(config):
     [
         ("- a", r"holds \['a'\] \(list\) where a mapping of keys is needed"),
         ("tosses: {figures: [fig1], settings: 3}", "tosses: settings: found 3"),
+        (
+            "tosses: {figures: [fig1], settings: {a.b: {values: [5, '5'], why: open}}}",
+            "tosses: settings.a.b: 5 twice among the values; give each once, or names to all",
+        ),
         ("two-tosses: {}", "two-tosses: name a group by letters, digits and _ only"),
     ],
 )

@@ -10,12 +10,13 @@ import json
 import math
 import operator
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
@@ -50,7 +51,19 @@ class OpenSetting(Section):
         """The values by their names."""
         if isinstance(self.values, dict):
             return self.values
-        return {v if isinstance(v, str) else json.dumps(v): v for v in self.values}
+        return dict(zip(map(_name, self.values), self.values, strict=True))
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = Counter(map(_name, self.values))
+        twice = [name for name, times in names.items() if times > 1]
+        if twice:
+            raise ValueError(f"{twice[0]} twice among the values; give each once, or names to all")
+        return self
+
+
+def _name(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 class Size(Section):
@@ -196,7 +209,7 @@ def _default(name: str, key: str, values: Sequence[Any], plain: Mapping[str, Any
         if not isinstance(here, Mapping) or part not in here:
             raise UserError(f"multiverse: {name}: settings: {key}: there is no such parameter.")
         here = here[part]
-    alike = [i for i, value in enumerate(values) if json.dumps(value) == json.dumps(here)]
+    alike = [i for i, v in enumerate(values) if json.dumps(v, default=str) == json.dumps(here)]
     alike = alike or [i for i, value in enumerate(values) if value == here]
     if not alike:
         raise UserError(
