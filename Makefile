@@ -7,8 +7,9 @@
 PYTHON ?= python3
 PRESET ?=
 CORES ?= all
-# CI adds more of what the other tests show: each published model, 2000 random graphs, 5000 hostile
-# configurations, the longer experiments killed and on an emulated GPU, Slurm, conda.
+# CI adds more of what the other tests show: each published model and picture, 2000 random graphs,
+# 5000 hostile configurations, the longer experiments killed and on an emulated GPU, awkward places,
+# Slurm, conda.
 MARKS ?= not exhaustive
 PROCESSES ?= auto
 BIN := .venv/bin

@@ -189,6 +189,7 @@ def test_the_floor_passes_backward_once_for_each_output(script):
     assert len(passes) == 4
 
 
+@pytest.mark.slow
 def test_memory_that_was_freed_before_does_not_hide_what_is_measured():
     code = """
 import torch
@@ -203,6 +204,7 @@ print(measured(lambda: torch.ones(2 * 10**7))[1]["peak_growth_mb"])
     assert 70 < float(done.stdout) < 100
 
 
+@pytest.mark.slow
 def test_growth_is_tabled_and_drawn_and_blocks_are_seen(script, monkeypatch, tmp_path):
     module = script("tangent_growth")
     monkeypatch.setattr(module, "FIXED", {"GPT": (2, 3, 4, 1, 4, 50), "MLP": (8, 4, 128, 2, 1, 50)})

@@ -32,6 +32,7 @@ def fill(tool, tmp_path):
     return filled
 
 
+@pytest.mark.slow
 def test_the_texts_are_current(tool, capsys):
     assert tool.main(["--check"]) == 0, capsys.readouterr().err
 

@@ -106,7 +106,11 @@ def generic_minimum(network, x, y, penalty, starts):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "n", "penalty", "starts"),
-    [(mlp, 6, "square", 4), (mlp, 6, "logarithmic", 4), (cnn, 4, "square", 2)],
+    [
+        pytest.param(mlp, 6, "square", 4, marks=pytest.mark.exhaustive),
+        (mlp, 6, "logarithmic", 4),
+        (cnn, 4, "square", 2),
+    ],
 )
 def test_layers_reach_the_minimum_of_a_generic_optimiser(build, n, penalty, starts):
     network, x, y = problem(build, n)
@@ -455,6 +459,7 @@ def test_the_readout_is_the_layer_that_gives_the_outputs():
     torch.testing.assert_close(sides, expected.transformation_.dense("2"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 1e-6])
 def test_samples_that_cannot_all_be_interpolated_are_never_called_converged(gap):
     for seed in range(8):

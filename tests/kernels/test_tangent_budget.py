@@ -87,6 +87,7 @@ for budget in (30, 300):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads Linux's /proc")
 def test_peak_memory_stays_within_the_budget(root):
     result = subprocess.run(

@@ -36,6 +36,7 @@ def loaded_files(module):
     return {Path(line) for line in done.stdout.split()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["feature_alignment.pipeline.run", "feature_alignment.pipeline.figures.make"]
 )

@@ -116,7 +116,9 @@ def test_a_full_disk_is_one_sentence_and_with_room_the_same_command_goes_on(
     assert made == undisturbed.results()
 
 
-@pytest.mark.parametrize("place", ["results/smoke", "figures/smoke"])
+@pytest.mark.parametrize(
+    "place", ["results/smoke", pytest.param("figures/smoke", marks=pytest.mark.exhaustive)]
+)
 def test_a_folder_that_must_not_be_written_to_is_named(undisturbed, tmp_path, restricted, place):
     copy = undisturbed.copy(tmp_path / "copy", restricted)
     (copy.folder / "figures/smoke/example2030_fig1.png").unlink()
@@ -127,7 +129,7 @@ def test_a_folder_that_must_not_be_written_to_is_named(undisturbed, tmp_path, re
     assert copy.results() == undisturbed.results()
 
 
-@pytest.mark.parametrize("days", [-400, 400])
+@pytest.mark.parametrize("days", [-400, pytest.param(400, marks=pytest.mark.exhaustive)])
 def test_a_clock_that_jumps_reruns_nothing_and_loses_nothing(undisturbed, copy, days):
     then = time.time() + days * 86400
     for path in (copy.folder / "results").rglob("*"):
@@ -138,6 +140,7 @@ def test_a_clock_that_jumps_reruns_nothing_and_loses_nothing(undisturbed, copy, 
     assert copy.results() == undisturbed.results()
 
 
+@pytest.mark.exhaustive
 def test_an_awkward_place_gives_the_same_bytes(undisturbed, tmp_path, restricted):
     # Spaces and letters of other scripts, no git, a home that must not be written to.
     tools = tmp_path / "tools"

@@ -45,6 +45,7 @@ def section(text, title):
     return re.search(rf"^## {title}$(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)[1]
 
 
+@pytest.mark.exhaustive
 def test_the_recipes_work_one_after_the_other(readme, walked):
     recipes = section(readme, "Recipes")
     (walked.folder / "wide.yaml").write_text(blocks(recipes, "yaml")[0])

@@ -129,7 +129,7 @@ def test_every_result_has_its_provenance(finished):
 
 
 def test_one_and_two_cores_give_the_same_bytes(finished, pipeline):
-    chosen = FIGURES[1::10]
+    chosen = FIGURES[1::20]
     pictures = [f"figures/smoke/{figure}.{kind}" for figure in chosen for kind in ("pdf", "png")]
     pipeline.succeed("--cores", "1", *SMOKE, "--", *pictures)
     on_one, on_two = pipeline.results(), finished.results()

@@ -41,6 +41,7 @@ def tool(root, pipeline, *arguments, stall=0.0):
     )
 
 
+@pytest.mark.exhaustive
 def test_what_was_cut_off_goes_on_elsewhere_to_the_same_bytes(root, slow, tmp_path):
     elsewhere, undisturbed = (slow.copy(tmp_path / name) for name in ("elsewhere", "undisturbed"))
     pack = tmp_path / "pack.tar.gz"

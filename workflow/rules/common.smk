@@ -96,6 +96,8 @@ onstart:
         # Held by this process until it ends, however it ends.
         one_sentence(lock_result, Path("results") / name)
     identity.MEMORY.keep()  # jobs on a cluster plan again
+    # Containers often forbid bytecode, without which each job compiles all modules again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # CUDA may already be in use after some imports, and does not survive a fork then.
     if may_use_gpu(CONFIG.device):
         refuse_server()

@@ -1,5 +1,6 @@
 """One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -213,13 +214,11 @@ def in_other_order(
     by_sample, by_output = weights
     off, scale = dict[T, torch.Tensor](), dict[T, torch.Tensor]()
     for key, found in weighted.items():
-        rest = found.flatten(1) / by_sample.to(found)
-        scale[key] = rest.new_zeros(len(rest), dtype=torch.float64)
-        for y, factor in enumerate(by_output.tolist()):
-            own = signals[key][:, y].flatten(1)
-            rest.sub_(own, alpha=factor)
-            scale[key] += abs(factor) * own.abs().amax(1)
+        signal = signals[key].flatten(2)  # (n, c, k)
+        rest = found.flatten(1) / by_sample.to(found) - by_output.to(signal) @ signal
         off[key] = rest.abs().amax(1)
+        largest = torch.linalg.vector_norm(signal, math.inf, dim=2)
+        scale[key] = largest.double() @ by_output.abs().double()
     most = torch.stack(list(scale.values())).amax(0) if scale else torch.zeros(())
     tolerance = {key: relative * (own + _CANCELLED * most) for key, own in scale.items()}
     return [key for key in weighted if (off[key] > tolerance[key]).any()]

@@ -13,6 +13,9 @@ from torch import nn
 from feature_alignment.gradients.parameter_values import Parameters
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")  # a module's own
+# Most attributes of a module: they hold nothing, and are looked at before every call of it.
+_PLAIN = frozenset({type(None), bool, int, float, str})
+_CONTAINERS = (dict, list, set, deque, tuple)
 
 
 class Others:
@@ -35,6 +38,8 @@ class Others:
 
         A tensor that is `constant` is cut off the graph that it was made by.
         """
+        if type(value) in _PLAIN:
+            return value
         if isinstance(value, torch.Tensor):
             if id(value) not in self._of:  # parameters are found by the graph
                 with torch.set_grad_enabled(value.grad_fn is not None and not constant):
@@ -43,7 +48,7 @@ class Others:
         if isinstance(value, tuple) and type(value) is tuple:
             others = tuple(map(self.of, value))
             return value if all(map(operator.is_, value, others)) else others
-        if isinstance(value, dict | list) and id(value) not in self._seen:
+        if isinstance(value, dict | list) and value and id(value) not in self._seen:
             self._seen.add(id(value))
             base = _base(value)
             for at in list(value) if isinstance(value, dict) else range(len(value)):
@@ -86,13 +91,16 @@ def put_back(modules: Sequence[nn.Module]) -> Iterator[None]:
 def _contents(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[Any, Any]]:
     """What can be changed in place among values, and in it, each with a copy of what it holds."""
     for value in values:
-        if isinstance(value, dict | list | set | deque | tuple) and id(value) not in seen:
+        if type(value) in _PLAIN:
+            continue
+        if isinstance(value, _CONTAINERS) and id(value) not in seen:
             seen.add(id(value))
             content = list(value.items()) if isinstance(value, dict) else list(value)
             if not isinstance(value, tuple):
                 yield value, content
-            held = [entry for _, entry in content] if isinstance(value, dict) else content
-            yield from _contents(held, seen)
+            if content:
+                held = [entry for _, entry in content] if isinstance(value, dict) else content
+                yield from _contents(held, seen)
         elif isinstance(value, np.ndarray) and value.flags.writeable:
             yield value, value.copy()
 
@@ -105,6 +113,8 @@ def _refill(value: Any, before: Any) -> None:
     if isinstance(value, np.ndarray):
         if value.tobytes() != before.tobytes():
             value[...] = before
+        return
+    if not value and not before:
         return
     now = [*value.items()] if isinstance(value, dict) else [(0, entry) for entry in value]
     then = before if isinstance(value, dict) else [(0, entry) for entry in before]

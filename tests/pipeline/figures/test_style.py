@@ -58,6 +58,7 @@ def small_figure():
     return figure
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_bytes(tmp_path):
     written = []
     for hash_seed in ("1", "2"):
@@ -92,6 +93,7 @@ def test_a_users_settings_do_not_change_the_figure(tmp_path):
     assert (tmp_path / "before.png").read_bytes() == (tmp_path / "after.png").read_bytes()
 
 
+@pytest.mark.slow
 def test_import_is_light_and_no_pyplot_figure_is_left_open():
     program = """
 import sys

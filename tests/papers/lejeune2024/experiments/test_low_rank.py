@@ -65,6 +65,7 @@ def test_linear_targets_are_the_last_layers_least_squares_fit():
     torch.testing.assert_close(z_test @ weights, found.y_test, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_noise_in_the_targets_costs_predictions_and_without_it_nothing_changes(dataset):
     models = ["ridgeless", "solver", "ridgeless-noisy", "solver-noisy"]
     errors = {}
@@ -91,6 +92,7 @@ def test_too_few_digits_are_refused(dataset):
         run(dataset, task="digits", samples=60)
 
 
+@pytest.mark.slow
 def test_the_penalty_is_the_solvers_alone(dataset):
     errors = [
         frame[frame["metric"] == "nmse"].set_index("model")["value"]
@@ -100,6 +102,7 @@ def test_the_penalty_is_the_solvers_alone(dataset):
     assert errors[0]["solver"] != pytest.approx(errors[1]["solver"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_other_initial_weights_make_another_network(dataset):
     first, second = (
         run(dataset, initialisation=name, epochs=1)["value"] for name in ("kaiming", "pytorch")

@@ -67,6 +67,7 @@ def test_a_search_that_ends_elsewhere_is_noticed(monkeypatch):
     assert check.value > 1e-3
 
 
+@pytest.mark.slow
 def test_a_transformation_that_is_not_the_minimum_predicts_something_else():
     one_step = {"maxiter": 1}
     with pytest.MonkeyPatch.context() as patch:
@@ -114,6 +115,7 @@ def test_lemma_5_holds_for_penalties_that_are_convex_in_the_logarithm(seed, name
     assert shared.sum() <= (omega(scales).sum() + np.square(w).sum()) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_what_is_not_random_comes_with_the_first_seed_only(frame):
     second = run(1)
     missing = {"proposition4_increasing", "scale_increasing"}

@@ -5,8 +5,11 @@ Source: beaglehole2024, Figure 12 and Appendix K.
 
 import torch
 
-from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
-from feature_alignment.layer_features.feature_matrices import feature_pair
+from feature_alignment.layer_features.feature_matrices import (
+    feature_pair,
+    preactivation_feature_covariance,
+)
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments import chain_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
@@ -39,12 +42,15 @@ def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optim
     def choose_speeds(optimizer: SpeedLimited, *arguments: object) -> None:
         # The readout of a single output takes part: both of its matrices are multiples of wᵀw, so
         # its UC-NFC is 1 and it never is the least aligned layer.
-        layers = layer_feature_matrices(model, x).values()
-        if not all(layer.covariance.any() for layer in layers):
+        gradients = preactivation_gradients(model, x)
+        if not all(delta.any() for delta in gradients.values()):
             raise TrainingDivergedError("training killed the network: a layer gets no gradient.")
         correlations = [
-            feature_pair(layer.weight_matrix, layer.covariance).correlation(p.subtract_mean)
-            for layer in layers
+            feature_pair(
+                model.get_parameter(f"{name}.weight").detach(),
+                preactivation_feature_covariance(delta),
+            ).correlation(p.subtract_mean)
+            for name, delta in gradients.items()
         ]
         chosen = adaptive_speeds(correlations, p.speed)
         if p.gradient_norm == "global":
