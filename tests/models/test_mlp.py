@@ -64,3 +64,13 @@ def test_without_biases_no_layer_has_one():
 def test_bad_arguments_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         make(**options)
+
+
+def test_preactivations_are_what_the_layers_give():
+    model, given = make(), []
+    x = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for layer in model.layers:
+        layer.register_forward_hook(lambda *arguments: given.append(arguments[-1]))
+    found = model.preactivations(x)
+    assert [h.shape for h in found] == [(3, 6), (3, 5), (3, 2)]
+    torch.testing.assert_close(found, given, rtol=0, atol=0)

@@ -81,11 +81,19 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs f(x): inputs (n, …) with d entries per sample → (n, c)."""
+        return self.preactivations(x)[-1]
+
+    def preactivations(self, x: torch.Tensor) -> list[torch.Tensor]:
+        """What each layer gives, h_ℓ (n, k) from input to readout; the last are the outputs (n, c).
+
+        Source: Beaglehole et al. 2024, eq. 1.
+        """
         phi = ACTIVATIONS[self.activation]
-        h = x.flatten(1)  # (n, d)
-        for layer in self.layers[:-1]:
-            h = phi(layer(h))  # (n, k)
-        return self.layers[-1](h)  # (n, c)
+        first, *others = self.layers
+        found = [first(x.flatten(1))]
+        for layer in others:
+            found.append(layer(phi(found[-1])))
+        return found
 
 
 def sequential_mlp(

@@ -9,7 +9,6 @@ from feature_alignment.layer_features.feature_matrices import (
     feature_pair,
     preactivation_feature_covariance,
 )
-from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments import chain_task, relu_networks
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
@@ -42,15 +41,15 @@ def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optim
     def choose_speeds(optimizer: SpeedLimited, *arguments: object) -> None:
         # The readout of a single output takes part: both of its matrices are multiples of wᵀw, so
         # its UC-NFC is 1 and it never is the least aligned layer.
-        gradients = preactivation_gradients(model, x)
-        if not all(delta.any() for delta in gradients.values()):
+        with torch.enable_grad():  # every step, so without the checks of the probe
+            signals = model.preactivations(x)
+            gradients = torch.autograd.grad(signals[-1].sum(), signals)  # of a single output
+        if not all(delta.any() for delta in gradients):
             raise TrainingDivergedError("training killed the network: a layer gets no gradient.")
+        covariances = [preactivation_feature_covariance(delta[:, None]) for delta in gradients]
         correlations = [
-            feature_pair(
-                model.get_parameter(f"{name}.weight").detach(),
-                preactivation_feature_covariance(delta),
-            ).correlation(p.subtract_mean)
-            for name, delta in gradients.items()
+            feature_pair(weight, covariance).correlation(p.subtract_mean)
+            for weight, covariance in zip(model.parameters(), covariances, strict=True)
         ]
         chosen = adaptive_speeds(correlations, p.speed)
         if p.gradient_norm == "global":
