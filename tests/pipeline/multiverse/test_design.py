@@ -88,6 +88,8 @@ def test_blocks_hold_all_universes_once(config):
             "tosses: settings.a.b: 5 twice among the values; give each once, or names to all",
         ),
         ("two-tosses: {}", "two-tosses: name a group by letters, digits and _ only"),
+        ("2020-01-01: {}", "2020-01-01: name a group by letters, digits and _ only"),
+        ("tosses: {figures: [2020-01-01]}", r"tosses: figures.0: found datetime.date\(2020"),
     ],
 )
 def test_a_mistake_in_a_papers_file_is_told_once(tmp_path, monkeypatch, text, says):
