@@ -16,6 +16,8 @@ BIN := .venv/bin
 # The profile tries the same random examples each time; pytest without it searches for new ones.
 # Containers often forbid bytecode, without which each process compiles all tests again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
+# Where numbers are computed; elsewhere they are only passed on.
+NUMBERS := $(addprefix tests/,adaptive complexity data free_probability gradients kernels layer_features models papers probes training zoo)
 UV_VERSION := 0.13.8
 
 .PHONY: figures test fast-test portable-test browser lint docs lock clean
@@ -33,7 +35,7 @@ fast-test: .venv/.ready
 # of results differ there, which no test may mind.
 portable-test: .venv/.ready
 	ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow"
-	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem $(PYTEST) -m "not slow"
+	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem $(PYTEST) $(NUMBERS) -m "not slow"
 
 # What the tests need to open the report in a headless Chromium, which is not among it; without
 # it they are skipped.
