@@ -128,8 +128,9 @@ def test_every_result_has_its_provenance(finished):
     assert len(others) == len(runs) + len(datasets) + len(FIGURES) + 2
 
 
-def test_one_and_two_cores_give_the_same_bytes(finished, pipeline):
-    chosen = FIGURES[1::20]
+@pytest.mark.parametrize("first", [1, pytest.param(11, marks=pytest.mark.exhaustive)])
+def test_one_and_two_cores_give_the_same_bytes(finished, pipeline, first):
+    chosen = FIGURES[first::20]
     pictures = [f"figures/smoke/{figure}.{kind}" for figure in chosen for kind in ("pdf", "png")]
     pipeline.succeed("--cores", "1", *SMOKE, "--", *pictures)
     on_one, on_two = pipeline.results(), finished.results()

@@ -48,7 +48,7 @@ class Others:
         if isinstance(value, tuple) and type(value) is tuple:
             others = tuple(map(self.of, value))
             return value if all(map(operator.is_, value, others)) else others
-        if isinstance(value, dict | list) and value and id(value) not in self._seen:
+        if isinstance(value, dict | list) and id(value) not in self._seen:
             self._seen.add(id(value))
             base = _base(value)
             for at in list(value) if isinstance(value, dict) else range(len(value)):
@@ -114,7 +114,7 @@ def _refill(value: Any, before: Any) -> None:
         if value.tobytes() != before.tobytes():
             value[...] = before
         return
-    if not value and not before:
+    if not before and not [*value]:  # by its entries: what is true of a class is its own affair
         return
     now = [*value.items()] if isinstance(value, dict) else [(0, entry) for entry in value]
     then = before if isinstance(value, dict) else [(0, entry) for entry in before]

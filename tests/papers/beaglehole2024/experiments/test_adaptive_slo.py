@@ -2,11 +2,14 @@ import pandas as pd
 import pytest
 import torch
 
+from feature_alignment.layer_features.feature_covariance import layer_feature_matrices
+from feature_alignment.layer_features.feature_matrices import feature_pair
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.beaglehole2024.experiments.adaptive_slo import _optimizer, run_seed
 from feature_alignment.papers.beaglehole2024.parameters import AdaptiveSLO
 from feature_alignment.pipeline.run import SeedRun
 from feature_alignment.training.errors import TrainingDivergedError
+from feature_alignment.training.speed_limited import adaptive_speeds
 
 PARAMETERS = AdaptiveSLO(
     samples=64,
@@ -64,6 +67,31 @@ def test_the_first_layer_alone_can_have_the_scale():
     # Ten times the readout, ten times the gradient in the layers below.
     moved = [values(rows, "weight_change", 1)["layers.1"] for rows in (first, ends)]
     assert moved[0] > 5 * moved[1]
+
+
+@pytest.mark.parametrize("subtract_mean", [False, True])
+def test_speeds_are_those_by_what_the_library_measures(subtract_mean):
+    p, chosen = PARAMETERS.but(subtract_mean=subtract_mean), set()
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        scales = [1.0, 1.0 + seed, 1.0, 1.0]
+        model = MLP(8, [12] * 3, 1, "relu", False, generator, "pytorch", scales, torch.float64)
+        x = torch.randn(20, 8, dtype=torch.float64, generator=generator)
+        optimizer = _optimizer(model, x, p)
+        for _ in range(3):
+            expected = adaptive_speeds(
+                [
+                    feature_pair(layer.weight_matrix, layer.covariance).correlation(subtract_mean)
+                    for layer in layer_feature_matrices(model, x).values()
+                ],
+                p.speed,
+            )
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            assert [group["speed"] for group in optimizer.param_groups] == expected
+            chosen.add(expected.index(p.speed))
+    assert len(chosen) > 1
 
 
 def test_steps_can_be_divided_by_the_norm_of_the_whole_gradient():
