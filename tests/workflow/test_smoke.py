@@ -136,7 +136,7 @@ def test_one_and_two_cores_give_the_same_bytes(finished, pipeline, first):
     on_one, on_two = pipeline.results(), finished.results()
     assert set(pictures) <= on_one.keys() <= on_two.keys()
     assert [name for name in on_one if on_one[name] != on_two[name]] == []
-    assert len(on_one) > 20
+    assert len(on_one) > 3 * len(pictures)  # tables and runs, too
 
 
 def test_a_runs_threads_are_its_specs_whatever_the_cores(pipeline_class, tmp_path):
