@@ -188,6 +188,20 @@ def test_a_docstring_describes_its_key_on_one_line():
     assert described == "Units of a layer, the same for all."
 
 
+class Redescribed(Described):
+    width: int = 8
+    depth: int = 2
+    """Layers."""
+    inner: Described = Described()
+    """What differs."""
+
+
+def test_docstrings_are_those_of_the_class_that_defines_the_key_last():
+    schema = Redescribed.model_json_schema()["properties"]
+    about = {key: schema[key].get("description") for key in schema}
+    assert about == {"width": None, "depth": "Layers.", "inner": "What differs."}
+
+
 def test_the_schema_for_editors_is_closed():
     schema = config_model().model_json_schema()
     for name, part in {"": schema, **schema["$defs"]}.items():

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, create_model
+from pydantic import BeforeValidator, Field, create_model
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, shortened
@@ -21,6 +21,7 @@ from feature_alignment.pipeline.papers import all_parameters, paper_files
 from feature_alignment.pipeline.parameters import (
     Section,
     check,
+    description_of,
     keys_of,
     kind,
     path_in,
@@ -100,13 +101,6 @@ class Config(Section):
         return getattr(self.datasets, name).plain()
 
 
-class _Made(Section):
-    """A section made by a function, whose keys have their descriptions in their Fields."""
-
-    # For docstrings Pydantic looks at every frame of the stack, which below a Snakefile takes long.
-    model_config = ConfigDict(use_attribute_docstrings=False)
-
-
 @cache
 def config_model() -> type[Config]:
     """The model of the configuration: every key with its type, bounds, default and description."""
@@ -130,7 +124,7 @@ def config_model() -> type[Config]:
     }
     fields: dict[str, Any] = {}
     for part, (keys, about) in parts.items():
-        model = create_model(part.title(), __base__=_Made, **keys)
+        model = create_model(part.title(), __base__=Section, **keys)
         fields[part] = (model, Field(default=model(), description=about))
     other = "Name of the result that the target `compare` sets beside this one."
     fields["with"] = (Name, Field(default=None, description=other))
@@ -157,7 +151,7 @@ def _dataset_model(name: str) -> type[Section]:
         "source": (Literal[info.sources], Field("embedded", description=_SOURCES[info.kind])),
         "path": (Annotated[str | None, Field(min_length=1)], Field(None, description=path)),
     }
-    return create_model(f"Dataset_{name}", __base__=_Made, **fields)
+    return create_model(f"Dataset_{name}", __base__=Section, **fields)
 
 
 def _first_line(kind: type) -> str:
@@ -292,7 +286,7 @@ def describe_keys(section: type[Section] | None = None, prefix: str = "") -> Ite
     section = section or config_model()
     for key in keys_of(section):
         field = section.model_fields[key]
-        inner, about = field.annotation, " ".join((field.description or "").split())
+        inner, about = field.annotation, description_of(section, key)
         if isinstance(inner, type) and issubclass(inner, Section):
             yield f"{prefix}{key}: {about}"
             yield from describe_keys(inner, f"{prefix}{key}.")

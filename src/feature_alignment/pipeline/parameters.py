@@ -3,10 +3,15 @@
 Light on purpose, since the Snakefile imports every paper's parameters: no torch, no matplotlib.
 """
 
+import ast
+import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -55,11 +60,11 @@ Several = Annotated[
 """A list of different values, at least one: `Several[int]`."""
 
 
-def _unwrapped(schema: dict[str, Any]) -> None:
-    """Put the description of each key, a docstring of several lines, on one."""
-    for key in schema.get("properties", {}).values():
-        if "description" in key:
-            key["description"] = " ".join(key["description"].split())
+def _described(schema: dict[str, Any], section: "type[Section]") -> None:
+    """Put the description of each key into the section's JSON schema."""
+    for key, about in schema.get("properties", {}).items():
+        if text := description_of(section, key):
+            about["description"] = text
 
 
 class Section(BaseModel):
@@ -74,8 +79,7 @@ class Section(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         validate_default=True,
-        use_attribute_docstrings=True,
-        json_schema_extra=_unwrapped,
+        json_schema_extra=_described,
     )
 
     def but(self, **changes: Any) -> Self:
@@ -126,6 +130,41 @@ class Parameters(Section):
 def by_figure(default: Any, description: str) -> Any:
     """A field that figures set for each of their points; users cannot."""
     return Field(default=default, description=description, json_schema_extra=dict(SET_BY_FIGURES))
+
+
+def description_of(section: type[BaseModel], key: str) -> str:
+    """The description of a section's key on one line: its Field's or type's, else its docstring.
+
+    Docstrings are read when they are asked for, since no job needs them and Pydantic, where it
+    reads them for every class that is defined, takes a fifth of a second for those of a paper.
+    """
+    text = section.model_fields[key].description or _docstrings(section).get(key, "")
+    return " ".join(text.split())
+
+
+@cache
+def _docstrings(section: type[BaseModel]) -> dict[str, str]:
+    """The docstrings below the keys of a section and of those that it extends."""
+    found: dict[str, str] = {}
+    for kind in reversed(section.__mro__):
+        lines = _definitions(kind.__module__).get(kind.__name__, [])
+        for line, below in pairwise([*lines, None]):
+            match line, below:
+                case ast.AnnAssign(target=ast.Name(key)), ast.Expr(value=ast.Constant(str(text))):
+                    found[key] = text
+                case ast.AnnAssign(target=ast.Name(key)), _:
+                    found.pop(key, None)
+    return found
+
+
+@cache
+def _definitions(module: str) -> dict[str, list[ast.stmt]]:
+    """The lines of each class that a module's file defines; nothing for one without a file."""
+    source = ""
+    with suppress(OSError, TypeError):
+        source = inspect.getsource(sys.modules[module])
+    nodes = ast.walk(ast.parse(source))
+    return {node.name: node.body for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 @cache

@@ -36,8 +36,8 @@ _OFFER = "FEATURE_ALIGNMENT_PRELOADED"
 _THREADS = "OMP_NUM_THREADS"
 """What Snakemake tells each job by its environment; libraries read it as they are imported."""
 _FOR_ALL = (
-    *("snakemake.iocontainers", "snakemake.logging", "psutil", "scipy.stats"),
-    *("pandas.io.formats.csvs", "pydantic.fields", "pydantic.types"),
+    *("snakemake.script", "psutil", "scipy.stats"),
+    *("pandas.io.formats.csvs", "pydantic.main", "pydantic.types"),
 )
 FOR_RUNS = ("torch", "torch._dynamo", *_FOR_ALL, "threadpoolctl")
 FOR_FIGURES = (*_FOR_ALL, "matplotlib.figure", "seaborn")

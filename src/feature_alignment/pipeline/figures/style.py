@@ -281,7 +281,8 @@ def save(figure: "Figure", *paths: "Path | str") -> None:
         if file.suffix not in _METADATA:
             raise ValueError(f"{file}: a figure is saved as one of {', '.join(_METADATA)}.")
     # Lay out once: a second pass would move things, and the file depend on what was saved before.
-    figure.draw_without_rendering()
+    if (layout := figure.get_layout_engine()) is not None:
+        layout.execute(figure)
     figure.set_layout_engine(None)  # with "none" each file is drawn once more before it is written
     # The layout solver's last bit varies between processes; a PDF's ten digits would show it.
     for ax in figure.axes:
