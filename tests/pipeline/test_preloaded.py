@@ -21,9 +21,10 @@ from feature_alignment.pipeline.preloaded import start_server
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no job is forked")
 OFFER = "FEATURE_ALIGNMENT_PRELOADED"
 ASK = """
-import sys
+import os, signal, sys
 from feature_alignment.pipeline.preloaded import run_forked
-if (status := run_forked()) is not None:
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's are ignored
+if (status := run_forked(float(os.environ.get("PATIENCE", 60)))) is not None:
     sys.exit(status)
 """
 # As Python 3.12 does where there are threads, as BLAS has.
@@ -153,7 +154,6 @@ def test_the_end_of_the_fork_is_that_of_the_script(server, begin, body, status, 
 
 WAIT = """
 import os, signal, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's are ignored
 try:
     print(os.getpid(), flush=True)
     time.sleep(60)
@@ -261,18 +261,51 @@ def test_where_no_job_may_be_forked_no_server_is_found(server, begin):
     assert done.stdout == "None\n"
 
 
-def test_who_comes_before_all_is_imported_starts_by_itself(begin, tmp_path, monkeypatch):
-    (tmp_path / "slow.py").write_text("import time; time.sleep(60)\n")
+@pytest.fixture
+def importing(tmp_path, monkeypatch):
+    """A server that imports until a file is there."""
+    waits = "import pathlib, time\nwhile not pathlib.Path({!r}).exists(): time.sleep(0.01)\n"
+    (tmp_path / "slow.py").write_text(waits.format(str(tmp_path / "go")))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv(OFFER, "{}")
     start_server(["slow"], threads=1)
     server = preloaded._servers.pop()
-    running = begin("import os; print(os.getppid())")
-    assert running.communicate()[0] == f"{os.getpid()}\n"
+    yield server
     server.kill()
     server.wait()
     server.stdin.close()
+
+
+def test_who_comes_before_all_is_imported_waits(importing, begin, tmp_path):
+    running = begin("import os; print(os.getppid())")
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(1)
+    (tmp_path / "go").touch()
+    assert running.communicate()[0] == f"{importing.pid}\n"
+
+
+def test_who_has_little_to_import_does_not_wait_for_long(importing, begin):
+    running = begin("import os; print(os.getppid())", PATIENCE="0.2")
+    assert running.communicate()[0] == f"{os.getpid()}\n"
+
+
+def test_who_waits_starts_by_itself_when_the_server_is_killed(importing, begin):
+    running = begin("import os; print(os.getppid())")
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(1)
+    importing.kill()
+    assert running.communicate()[0] == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_waits_can_be_ended(importing, begin, number):
+    running = begin("print('never')")
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(1)
+    running.send_signal(number)
+    assert running.communicate(timeout=5)[0] == ""
+    assert running.returncode != 0
 
 
 def test_without_room_for_a_socket_jobs_start_by_themselves(tmp_path, monkeypatch):

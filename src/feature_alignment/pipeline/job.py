@@ -163,7 +163,7 @@ class Job:
 
 
 @contextmanager
-def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
+def open_job(snakemake: Any, *modules: str, light: bool = False) -> Iterator[Job]:
     """Run the body of a workflow script as a job, in a fork of a preloaded process if there is one.
 
     Outputs appear together and only if the body ends well; a `UserError` ends the process with
@@ -174,6 +174,8 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
         snakemake: the object that Snakemake puts into scripts; the rule has `params.spec`, a log
             and an output named `provenance`.
         modules: dotted names of the library modules that the script uses.
+        light: whether the job imports so little that it had better not wait for that process while
+            it is itself importing.
 
     Yields:
         The job.
@@ -181,7 +183,11 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     Raises:
         OSError: of another fault than the disk's, which ends the process with one sentence, too.
     """
-    if (status := run_forked()) is not None:
+    try:
+        status = run_forked(patience=0.5) if light else run_forked()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if status is not None:
         sys.exit(status)
     job = Job(snakemake, list(modules))
     try:

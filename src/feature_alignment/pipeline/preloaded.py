@@ -3,7 +3,8 @@
 PyTorch and its compiler cost four seconds of a processor to import, more than many a job works.
 So Snakemake's process starts one server, which imports them once; a job asks it for a fork of
 itself, in which the job's script runs with the job's own environment, output and signals, and
-waits for it. Library code of this project is not imported before, so each job has that of the
+waits for it; one that comes before all is imported, until it is, if it would import the same.
+Library code of this project is not imported before, so each job has that of the
 moment it starts. A job that Snakemake did not start from this process and this environment (on a
 cluster's node, in conda's) starts by itself, as all do on other systems than Linux.
 """
@@ -44,6 +45,8 @@ FOR_FIGURES = (*_FOR_ALL, "matplotlib.figure", "seaborn")
 log = logging.getLogger(__name__)
 _servers: list[subprocess.Popen[bytes]] = []
 _WAITING = 128
+_READY = b"."
+"""What a fork says first."""
 _KILLED = 128 + signal.SIGKILL
 
 
@@ -99,10 +102,13 @@ def _offered(threads: str) -> dict[str, Any]:
     return offer if fits and Path(offer["socket"]).exists() else {}
 
 
-def run_forked() -> int | None:
+def run_forked(patience: float = 60.0) -> int | None:
     """Run this process's script in a fork of the server, from its first line, and wait for it.
 
     Interrupts and requests to end are passed on; if this process is killed, so is the fork.
+
+    Args:
+        patience: seconds to wait for a server that is still importing.
 
     Returns:
         The script's exit status; None where there is no server for this process.
@@ -113,7 +119,11 @@ def run_forked() -> int | None:
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(offer["socket"])
-        except OSError:  # it has not yet begun, or has ended
+            server.settimeout(patience)
+            if server.recv(1) != _READY:
+                return None
+            server.settimeout(None)
+        except OSError:  # it is not ready in time, or has ended
             return None
         environment = {name: text for name, text in os.environ.items() if name != _OFFER}
         asked = {"script": sys.argv[0], "folder": str(Path.cwd()), "environment": environment}
@@ -143,12 +153,12 @@ def run_forked() -> int | None:
 
 
 def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
-    """Import the modules, then fork for each job that asks, until Snakemake's process has ended."""
+    """Import the modules, then fork for each job that asks or waits, until Snakemake's process has ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one waits for the forks here
+    listener.listen(_WAITING)  # who asks from now on may wait
     for module in modules:
         importlib.import_module(module)
     _use_once()
-    listener.listen(_WAITING)  # a job that asks before starts by itself
     gc.freeze()  # memory that no fork touches stays shared
     while True:
         ready, _, _ = select.select([sys.stdin, listener], [], [])
@@ -206,6 +216,7 @@ def _begin(job: socket.socket) -> str:
         SystemExit: If that process has ended meanwhile.
     """
     try:
+        job.sendall(_READY)
         length, files, _, _ = socket.recv_fds(job, 8, 2)
         with job.makefile("rb") as stream:
             text = stream.read(size := int.from_bytes(length))

