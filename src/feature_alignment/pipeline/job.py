@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of, unfinished
 from feature_alignment.pipeline.contracts import DISK_FAULTS, PaperError, short_traceback
@@ -274,6 +272,8 @@ def _remove_leftovers(final: Path) -> None:
 
 
 def _lives(process: int) -> bool:
+    import psutil  # what waits for a fork needs none
+
     # One that was killed is there until its parent asks, which in containers can be never.
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE

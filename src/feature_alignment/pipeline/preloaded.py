@@ -26,7 +26,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -69,6 +69,7 @@ def start_server(modules: Sequence[str], threads: int) -> None:
             folder.rmdir()
             log.info("no job is forked, each starts by itself: %s: %s", folder, error)
             return
+        listener.listen(_WAITING)  # who asks from now on waits
         number = listener.fileno()
         # It ends when its input does, whose other end only this process has.
         server = subprocess.Popen(
@@ -94,12 +95,18 @@ def _home(threads: str) -> dict[str, Any]:
 
 def _offered(threads: str) -> dict[str, Any]:
     """What finds the server of a process above this one, in its environment; else nothing."""
-    import psutil
-
     offer = json.loads(os.environ.get(_OFFER, "{}"))
-    above = {process.pid for process in psutil.Process().parents()}
-    fits = offer and offer["from"] in above and _home(threads).items() <= offer.items()
+    fits = offer and offer["from"] in _above() and _home(threads).items() <= offer.items()
     return offer if fits and Path(offer["socket"]).exists() else {}
+
+
+def _above() -> Iterator[int]:
+    """The processes above this one, from its parent; psutil takes as long to import as all else."""
+    process = os.getppid()
+    while process:
+        yield process
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+        process = int(stat.rpartition(")")[2].split()[1])
 
 
 def run_forked(patience: float = 60.0) -> int | None:
@@ -153,9 +160,8 @@ def run_forked(patience: float = 60.0) -> int | None:
 
 
 def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
-    """Import the modules, then fork for each job that asks or waits, until Snakemake's process has ended."""
+    """Import the modules, then fork for each job that asks, until Snakemake has ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one waits for the forks here
-    listener.listen(_WAITING)  # who asks from now on may wait
     for module in modules:
         importlib.import_module(module)
     _use_once()

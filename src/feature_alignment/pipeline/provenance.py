@@ -1,6 +1,5 @@
 """Provenance: what made a result, recorded beside it."""
 
-import importlib.metadata
 import os
 import platform
 import resource
@@ -77,10 +76,12 @@ def git_state() -> dict[str, Any]:
 @cache
 def package_versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on, of those installed."""
+    from importlib.metadata import PackageNotFoundError, version  # what waits for a fork has none
+
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):  # a figure's environment lacks some
-            found[name] = importlib.metadata.version(name)
+        with suppress(PackageNotFoundError):  # a figure's environment lacks some
+            found[name] = version(name)
     return found
 
 
