@@ -30,6 +30,10 @@ TestImages = Annotated[
 ]
 BaseWidth = Annotated[Count, Field(description="Channels of the first convolution.")]
 Updates = Annotated[Count, Field(description="Iterations (updates) of SGD.")]
+UpdatesFrom10 = Annotated[
+    int,
+    Field(ge=10, le=10**9, description="Iterations (updates) of SGD; figures begin at the tenth."),
+]
 HiddenWidth = Annotated[Count, Field(description="Units of each hidden layer.")]
 LinearLayers = Annotated[int, Field(ge=2, description="Linear layers, the output layer included.")]
 ClassifierRate = Annotated[Positive, Field(description="Step size of SGD on the cross-entropy.")]
@@ -44,7 +48,7 @@ Kappa = Literal["max", "fixed", "literal", "trace", "lambda_max"]
 class ClassificationMLP(Section):
     """What differs for the MLP (Figures 11 and 12), whose training costs little."""
 
-    steps: Updates = 30000
+    steps: UpdatesFrom10 = 30000
     seeds: Seeds = 5
 
 
@@ -54,7 +58,7 @@ class ClassificationLate(Section):
     base_width: BaseWidth = 16
     train_samples: TrainImages = 5000
     test_samples: TestImages = 1000
-    steps: Updates = 6000
+    steps: UpdatesFrom10 = 6000
     seeds: Seeds = 3
 
 
@@ -85,7 +89,7 @@ class Classification(Parameters, experiment="classification"):
     """Batch size of SGD (the released code has 128)."""
     augmentation: bool = False
     """Whether training images are shifted and mirrored at random (only in the released code)."""
-    steps: Updates = 30000
+    steps: UpdatesFrom10 = 30000
     measure_at: Schedule = Geometric()
     """Steps at which the network is measured: a list, or the two numbers of a geometric schedule,
     step 0 and the integer parts of first * ratio^j. Step 0 is before the first update; the last
