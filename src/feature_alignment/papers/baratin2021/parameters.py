@@ -67,8 +67,9 @@ class Classification(Parameters, experiment="classification"):
 
     train_samples: TrainImages = None
     test_samples: TestImages = None
-    kernel_samples: int = Field(default=100, ge=10)
-    """Training images, and test images, on which the tangent kernel is measured."""
+    kernel_samples: int = Field(default=100, ge=16)
+    """Training images, and test images, on which the tangent kernel is measured; with ten outputs
+    16 have the 160 eigenvalues of the largest trace ratio."""
     evaluation_samples: int | None = Field(default=None, ge=10)
     """Training images, and test images, the first of those drawn, on which loss and accuracy are
     computed; null for all, which for CIFAR-10 can cost more than a short training."""

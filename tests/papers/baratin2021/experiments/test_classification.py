@@ -107,9 +107,9 @@ def test_networks_have_batch_norm_where_they_are_asked_to(model, norms):
 
 
 def test_networks_with_batch_norm_are_measured_with_their_running_statistics(dataset):
-    """In training mode a batch of 30 and a batch of 60 would normalise the images differently."""
-    options = {"model": "vgg11", "batch_norm": ["vgg"], "steps": 2, "measure_at": [2]}
-    many, few = (run(dataset, kernel_samples=number, **options) for number in (30, 10))
+    """In training mode a batch of 16 and a batch of 30 would normalise the images differently."""
+    options = {"model": "vgg11", "batch_norm": ["vgg"], "steps": 10, "measure_at": [2]}
+    many, few = (run(dataset, kernel_samples=number, **options) for number in (30, 16))
     assert values(many, "accuracy", "test")[2] == values(few, "accuracy", "test")[2]
     trained = build_network(seed_run(**options), SHAPE)
     assert trained.training  # so it is the measurement that changes the mode, see `undisturbed`
