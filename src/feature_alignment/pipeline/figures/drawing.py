@@ -96,21 +96,26 @@ def draw_curve(
     if ax.get_xscale() == "symlog" and begins.any() and later.any():
         draw_curve(ax, rows[later], colour, label, x=x, y=y, **style)
         rows, label, style = rows[begins], None, {**style, "marker": "o", "markersize": 3.0}
-    labels = ax.get_xlabel(), ax.get_ylabel()
     seeds, single = rows["seed"].nunique(), rows[x].nunique() == 1
     colour = COLOURS.get(colour, colour)
     # Crosses consist of edges alone, and seaborn's are white.
     style = {"color": colour, "markeredgecolor": colour, **style}
-    common = {"data": rows, "x": x, "y": y, "ax": ax, "legend": False}
-    if 1 < seeds < BAND_SEEDS:
+    if seeds >= BAND_SEEDS:
+        labels = ax.get_xlabel(), ax.get_ylabel()
+        common = {"data": rows, "x": x, "y": y, "ax": ax, "legend": False, "errorbar": "sd"}
+        common |= {"err_style": "bars"} if single else {"err_kws": {"linewidth": 0}}
+        seaborn.lineplot(**common, label=label, **style)
+        _restore_labels(ax, *labels)
+        return
+    if seeds > 1:
         # At a single place a line has no length, and only dots can be seen.
         thin = {**style, "linewidth": THIN, "alpha": 0.5, "marker": "." if single else ""}
         for _, one in rows.sort_values(x).groupby("seed"):
             ax.plot(one[x], one[y], **thin)
-    common |= {"errorbar": "sd" if seeds >= BAND_SEEDS else None}
-    common |= {"err_style": "bars"} if single else {"err_kws": {"linewidth": 0}}
-    seaborn.lineplot(**common, label=label, **style)
-    _restore_labels(ax, *labels)
+    scale = ax.yaxis.get_transform()
+    means = rows[y].map(scale.transform).groupby(rows[x]).mean()
+    style = {"markeredgewidth": 0.75, **style}  # as seaborn's
+    ax.plot(means.index, scale.inverted().transform(means), label=label, **style)
 
 
 def draw_points(
