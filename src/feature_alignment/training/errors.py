@@ -7,5 +7,8 @@ class TrainingDivergedError(UserError):
     """The loss or the parameters stopped being finite; the message tells where and what to do."""
 
 
-class MetricNotFiniteError(ArithmeticError):
-    """A probe returned a value that is not finite, which no table should silently carry."""
+class MetricNotFiniteError(UserError, ArithmeticError):
+    """A probe returned a value that is not finite, which no table should silently carry.
+
+    No metric of a network that works is: one that is too small, or that has died, can have such.
+    """

@@ -61,7 +61,8 @@ class Recorder:
         for layer, split, metric, value in measurement.rows:
             if not math.isfinite(value):
                 raise MetricNotFiniteError(
-                    f"metric {metric!r} of layer {layer!r} on {split!r} is {value} at step {step}."
+                    f"metric {metric!r} of layer {layer!r} on {split!r} is {value} at step {step}; "
+                    "it is not defined for this network: make it wider, or its step size smaller."
                 )
             key = (step, layer, split, metric)
             if key in self._values:
@@ -72,7 +73,10 @@ class Recorder:
             self._values[key] = float(value)
         for name, array in measurement.arrays.items():
             if not np.isfinite(array).all():
-                raise MetricNotFiniteError(f"array {name!r} is not finite at step {step}.")
+                raise MetricNotFiniteError(
+                    f"array {name!r} is not finite at step {step}; it is not defined for this "
+                    "network: make it wider, or its step size smaller."
+                )
             key_name = f"{name}/step{step}"
             if key_name in self.arrays:
                 raise ValueError(f"array {name!r} was recorded twice at step {step}.")

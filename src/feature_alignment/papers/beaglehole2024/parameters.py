@@ -1,8 +1,8 @@
 """Parameters of the paper's experiments: its settings are the defaults."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from feature_alignment.pipeline.parameters import (
     Count,
@@ -106,6 +106,8 @@ class Spectra(ChainParameters, experiment="spectra"):
     Figures 5, 6 and 8-10.
     """
 
+    hidden_layers: int = Field(default=2, ge=2)
+    """Number of hidden layers; the figures show the first two."""
     samples: int = Field(default=384, ge=8)
     """Training samples n (not stated; Figure 1's, as are dimension, rank and width)."""
     decay: NotNegative | None = None
@@ -264,6 +266,14 @@ class CharacterGPT(Parameters, experiment="character_gpt"):
     """Random backward passes that estimate its sum over all positions and characters."""
     precision: TrainingPrecision = "float32"
     seeds: Seeds = 1
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(
+                f"a width of {self.width} cannot be shared by {self.heads} heads; use a multiple"
+            )
+        return self
 
 
 class CelebA(Parameters, experiment="celeba"):

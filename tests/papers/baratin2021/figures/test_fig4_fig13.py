@@ -95,6 +95,12 @@ def test_an_alignment_that_never_rises_has_no_rise(metrics):
     assert np.isfinite(found).all()
 
 
+def test_a_run_that_ends_before_an_epoch_has_no_numbers_after_it(metrics):
+    found = summed(metrics[metrics["step"] < 50])
+    assert ("both", "rise_decades") in found
+    assert [metric for _, metric in found.index if metric.endswith("_after_epoch")] == []
+
+
 def test_a_missing_curve_is_named(metrics):
     with pytest.raises(KeyError, match=r"no rows where .*'label_alignment'.*'difficult'"):
         summed(metrics[metrics["split"] == "easy"])

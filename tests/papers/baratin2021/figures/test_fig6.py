@@ -150,6 +150,16 @@ def test_drawing_leaves_out_what_is_not_there(table):
         assert words == ["n/a"] * (len(figure.MEASURES) - len(ax.patches))
 
 
+def test_gaps_of_which_none_is_above_zero_are_drawn_as_they_are(runs):
+    runs.metrics.loc[runs.metrics["metric"] == figure.GAP, "value"] = 0.0
+    first = runs.metrics["x"] == runs.metrics["x"].min()
+    runs.metrics.loc[first & (runs.metrics["metric"] == figure.GAP), "value"] = -0.2
+    drawn = figure.draw(figure.table(runs))
+    lines = (line for ax in drawn.axes[: len(figure.PANELS)] for line in ax.lines)
+    gaps = [line.get_ydata() for line in lines if line.get_label() == "gap"]
+    assert {float(value) for panel in gaps for value in panel} == {-0.2, 0.0}
+
+
 def test_panels_of_too_few_networks_are_hatched_and_called_not_judged(table):
     drawn = figure.draw(table)
     for ax, panel in zip(drawn.axes[len(figure.PANELS) :], figure.PANELS, strict=True):

@@ -28,6 +28,11 @@ PARAMETERS = CharacterGPT(
 )
 
 
+def test_heads_share_the_width():
+    with pytest.raises(UserError, match="width of 8 cannot be shared by 3 heads"):
+        PARAMETERS.but(heads=3)
+
+
 @pytest.fixture
 def alphabet():
     """The same four characters over and over: what follows is certain."""

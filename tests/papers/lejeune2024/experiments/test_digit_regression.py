@@ -5,10 +5,12 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
+from feature_alignment.kernels.tangent import TangentKernel
 from feature_alignment.papers.lejeune2024.experiments.digit_regression import run_seed
+from feature_alignment.papers.lejeune2024.experiments.kernel_measures import compare
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits
 from feature_alignment.papers.lejeune2024.parameters import DigitRegression
-from feature_alignment.pipeline.run import SeedRun
+from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.errors import TrainingDivergedError
 
 PARAMETERS = DigitRegression(
@@ -38,6 +40,13 @@ def dataset():
 def run(dataset, **settings):
     parameters = PARAMETERS.but(**settings)
     return run_seed(SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset}))
+
+
+def test_a_network_that_does_not_learn_is_one_sentence():
+    kernel = TangentKernel({"0": torch.eye(3)}, 1)
+    kernels = dict.fromkeys(("adapted", "initial", "final"), kernel)
+    with pytest.raises(UserError, match="the network does not learn; make it wider"):
+        compare(kernels, torch.ones(3, 3), 1, SeedResult())
 
 
 def values(result):

@@ -52,6 +52,12 @@ def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task
         assert (errors < 0.3).all()
 
 
+def test_a_network_too_narrow_to_interpolate_is_one_sentence(dataset):
+    says = r"^experiments\.lejeune2024_low_rank\.width is too small: x: the tangent features of 24 "
+    with pytest.raises(UserError, match=says):
+        run(dataset, width=2)
+
+
 def test_linear_targets_are_the_last_layers_least_squares_fit():
     generator = torch.Generator().manual_seed(0)
     network = sequential_mlp(4, [6], 1, generator, "kaiming")

@@ -153,8 +153,8 @@ def hierarchy_numbers(curve: curves.Curve, epoch: float) -> curves.Numbers:
         found[split, "half_rise_step"] = _reached(alignment, 0.5)
     easily, hardly = (curve("accuracy", split=split) for split in SPLITS)
     values = _comparison(easy, difficult)
-    late = _rise(easy[easy.index >= epoch])
-    values |= {f"{metric}_after_epoch": value for metric, value in late.items()}
+    if (late := easy[easy.index >= epoch]).size:  # a short run can end before
+        values |= {f"{metric}_after_epoch": value for metric, value in _rise(late).items()}
     values["accuracy_lead"] = (easily - hardly).drop(index=0).mean()
     return found | {("both", metric): value for metric, value in values.items()}
 

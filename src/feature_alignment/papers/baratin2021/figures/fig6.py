@@ -184,7 +184,8 @@ def _colour(measure: str, correlation: float) -> str:
 
 def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, float]) -> None:
     means = _mean(_values(table.frame, panel))
-    means = means / means.max()
+    largest = means.max()
+    means = means / largest.where(largest > 0, 1)  # where nothing is learnt, no gap is above 0
     for measure, correlation in found.items():
         ours, colour = measure == OURS, _colour(measure, correlation)
         label, width = (MEASURES[OURS], 2.2) if ours else (None, 0.8)

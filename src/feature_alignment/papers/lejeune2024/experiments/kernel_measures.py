@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
+from feature_alignment.errors import UserError
 from feature_alignment.kernels.spectrum import effective_rank
 from feature_alignment.kernels.tangent import TangentKernel
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
@@ -30,7 +31,11 @@ def kernel_of(features: Features) -> TangentKernel:
 def compare(
     kernels: Mapping[str, TangentKernel], label: torch.Tensor, step: int, result: SeedResult
 ) -> None:
-    """How alike the kernels are, and which layers bring the change towards the label kernel."""
+    """How alike the kernels are, and which layers bring the change towards the label kernel.
+
+    Raises:
+        UserError: if they do not differ.
+    """
     adapted, initial, final = (kernels[name].total for name in ("adapted", "initial", "final"))
     (_, weight), residual = fit_kernels(adapted, [initial, label])
     for metric, value in {
@@ -44,6 +49,10 @@ def compare(
     }.items():
         result.add(metric, value, step=step)
     total = float(((adapted - initial) * label).sum())
+    if not total:
+        raise UserError(
+            "the adapted kernel is the initial one: the network does not learn; make it wider."
+        )
     for name, gram in kernels["adapted"].layers.items():
         change = gram - kernels["initial"].layers[name]
         share, cosine = float((change * label).sum()) / total, cosine_similarity(change, label)
