@@ -300,6 +300,14 @@ def test_who_waits_can_be_ended(importing, begin, number):
     assert running.returncode != 0
 
 
+def test_processes_that_are_hidden_are_not_those_asked_for(monkeypatch):
+    def hidden(path, **options):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    assert list(preloaded._above()) == [os.getppid()]
+
+
 def test_without_room_for_a_socket_jobs_start_by_themselves(tmp_path, monkeypatch):
     monkeypatch.setenv(OFFER, "{}")
     long = tmp_path / ("long" * 30)

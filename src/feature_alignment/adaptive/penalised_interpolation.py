@@ -15,6 +15,7 @@ from torch import nn
 
 from feature_alignment.adaptive.feature_structures import Structure, Transformation
 from feature_alignment.adaptive.parameter_matrices import Matrices, combine, inner, matrix_layout
+from feature_alignment.errors import UserError
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_kernel
 
@@ -36,7 +37,7 @@ class Interpolation:
     precision is that of all results.
 
     Raises:
-        ValueError: if the tangent features of the samples are linearly dependent, as far as the
+        UserError: if the tangent features of the samples are linearly dependent, as far as the
             factor tells; of what it does not notice `check` does.
     """
 
@@ -45,7 +46,7 @@ class Interpolation:
         kernel = tangent_kernel(model, x).total
         self._factor, failed = torch.linalg.cholesky_ex(kernel)
         if failed:
-            raise ValueError(
+            raise UserError(
                 f"x: the tangent features of {len(x)} samples are linearly dependent (from row "
                 f"{int(failed)} of {len(kernel)} of the kernel), so they cannot interpolate all "
                 "targets; remove repeated samples or use a larger network."
@@ -79,11 +80,11 @@ class Interpolation:
         """Make sure that coefficients interpolate, to `_INTERPOLATES` of the targets' norm.
 
         Raises:
-            ValueError: if they do not, since the features are nearly dependent.
+            UserError: if they do not, since the features are nearly dependent.
         """
         left = float((targets - self.times(matrices)).norm())
         if not left <= _INTERPOLATES * float(targets.norm()):
-            raise ValueError(
+            raise UserError(
                 "x: the tangent features of the samples are linearly dependent in "
                 f"{targets.dtype}: of targets of norm {float(targets.norm()):.3g}, {left:.3g} is "
                 "left; "

@@ -103,10 +103,11 @@ def _offered(threads: str) -> dict[str, Any]:
 def _above() -> Iterator[int]:
     """The processes above this one, from its parent; psutil takes as long to import as all else."""
     process = os.getppid()
-    while process:
-        yield process
-        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-        process = int(stat.rpartition(")")[2].split()[1])
+    with suppress(OSError):  # other users' processes can be hidden
+        while process:
+            yield process
+            stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+            process = int(stat.rpartition(")")[2].split()[1])
 
 
 def run_forked(patience: float = 60.0) -> int | None:

@@ -1,4 +1,4 @@
-"""Curves and points over seeds, drawn by seaborn with one convention for all figures.
+"""Curves and points over seeds, drawn with one convention for all figures.
 
 From `BAND_SEEDS` seeds on, a mean is drawn with one standard deviation (n − 1) either way; of
 fewer, each seed is drawn beside the mean; of one, the seed alone. On a logarithmic axis mean and

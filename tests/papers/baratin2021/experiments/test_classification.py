@@ -106,6 +106,13 @@ def test_networks_have_batch_norm_where_they_are_asked_to(model, norms):
     assert network(torch.ones(2, *SHAPE)).shape == (2, 10)
 
 
+@pytest.mark.parametrize(("key", "least"), [("steps", 10), ("kernel_samples", 16)])
+def test_what_the_figures_need_is_the_least_allowed(key, least):
+    assert Classification().but(**{key: least})
+    with pytest.raises(UserError, match=f"{key}: found {least - 1}, at least {least} is needed"):
+        Classification().but(**{key: least - 1})
+
+
 def test_networks_with_batch_norm_are_measured_with_their_running_statistics(dataset):
     """In training mode a batch of 16 and a batch of 30 would normalise the images differently."""
     options = {"model": "vgg11", "batch_norm": ["vgg"], "steps": 10, "measure_at": [2]}

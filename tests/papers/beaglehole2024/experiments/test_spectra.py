@@ -1,6 +1,8 @@
 import pandas as pd
+import pytest
 import torch
 
+from feature_alignment.errors import UserError
 from feature_alignment.papers.beaglehole2024.experiments.spectra import run_seed
 from feature_alignment.papers.beaglehole2024.parameters import Spectra
 from feature_alignment.pipeline.run import SeedRun
@@ -51,3 +53,8 @@ def test_all_layers_can_be_scaled_and_spectra_begin_at_k_0():
     assert start(1.0, scaled_layers="all") == start(1.0)
     assert start(0.1, scaled_layers="all") != start(0.1)
     assert start(1.0, first_index=0) != start(1.0)
+
+
+def test_both_layers_of_the_figures_are_there():
+    with pytest.raises(UserError, match="hidden_layers: found 1, at least 2 is needed"):
+        Spectra().but(hidden_layers=1)

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from feature_alignment.adaptive.adaptive_features import AdaptiveTangentFeatures
-from feature_alignment.errors import UserError
 from feature_alignment.kernels.spectrum import effective_rank
 from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
@@ -108,16 +107,9 @@ def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
 def _solve(
     network: nn.Sequential, result: SeedResult, task: _Task, model: str, **options: Any
 ) -> float:
-    """Fit and record; returns the error on the test samples, as `_nmse` has it.
-
-    Raises:
-        UserError: if the network is too narrow to interpolate.
-    """
+    """Fit and record; returns the error on the test samples, as `_nmse` has it."""
     solver = AdaptiveTangentFeatures(network, **options)
-    try:
-        solver.fit(task.x, task.y)
-    except ValueError as error:
-        raise UserError(f"experiments.{LowRank.experiment}.width is too small: {error}") from None
+    solver.fit(task.x, task.y)
     predictions = torch.as_tensor(solver.predict(task.x_test)).to(task.y_test)
     # The last column of each matrix belongs to the bias.
     weights = {layer: b[:, :-1] for layer, b in solver.coefficients_.items()}
