@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -15,18 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from feature_alignment.pipeline import preloaded
-from feature_alignment.pipeline.preloaded import start_server
+from feature_alignment.pipeline import forked, preloaded
+from feature_alignment.pipeline.forked import OFFER
+from feature_alignment.pipeline.preloaded import prefix, start_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no job is forked")
-OFFER = "FEATURE_ALIGNMENT_PRELOADED"
-ASK = """
-import os, signal, sys
-from feature_alignment.pipeline.preloaded import run_forked
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's are ignored
-if (status := run_forked(float(os.environ.get("PATIENCE", 60)))) is not None:
-    sys.exit(status)
-"""
 # As Python 3.12 does where there are threads, as BLAS has.
 WARNED = """
 import os, warnings
@@ -35,6 +29,14 @@ def fork(own=os.fork):
     return own()
 os.fork = fork
 """
+
+
+@pytest.fixture(autouse=True)
+def interruptible():
+    """What is started here can be interrupted, which what a background shell starts cannot."""
+    own = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, own)
 
 
 @pytest.fixture
@@ -73,13 +75,13 @@ def stderr_in(path):
 
 @pytest.fixture
 def begin(tmp_path):
-    """Function that starts a script which asks for a fork first."""
+    """Function that starts a script as the shell of a job does."""
 
-    def start(body, **environment):
-        script = tmp_path / "script.py"
-        script.write_text(ASK + textwrap.dedent(body))
+    def start(body, name="script.py", **environment):
+        script = tmp_path / name
+        script.write_text("import sys\n" + textwrap.dedent(body))
         return subprocess.Popen(
-            [sys.executable, str(script)],
+            [*shlex.split(prefix()), sys.executable, str(script)],
             cwd=tmp_path,
             env=os.environ | environment,
             stdout=subprocess.PIPE,
@@ -110,6 +112,22 @@ def test_a_script_runs_in_a_fork_as_if_it_had_been_started(server, begin, tmp_pa
     assert (printed.splitlines(), aside, running.returncode) == (own, "aside\n", 3)
 
 
+def test_a_script_finds_modules_where_it_would_by_itself(server, begin, tmp_path):
+    body = "import json, os; print(os.getppid(), json.dumps(sys.path))"
+    paths = os.pathsep.join([str(tmp_path / "first"), "second"])
+    found = [
+        begin(body, PYTHONPATH=paths, **offer).communicate()[0].partition(" ")
+        for offer in ({}, {OFFER: "{}"})
+    ]
+    assert [int(parent) for parent, _, _ in found] == [server.pid, os.getpid()]
+    assert found[0][2] == found[1][2]
+
+
+def test_the_prefix_is_a_command_wherever_the_library_is(monkeypatch):
+    monkeypatch.setattr(forked, "__file__", "/a {folder} of 'mine'/forked.py")
+    assert shlex.split(prefix().format())[-1] == forked.__file__
+
+
 @pytest.mark.parametrize("server", ["warned"], indirect=True)
 def test_a_fork_beside_threads_is_none_to_warn_of(server, begin):
     assert begin("print(1)").communicate() == ("1\n", "")
@@ -119,9 +137,8 @@ def test_the_fork_finds_the_library_where_the_script_does(server, begin, tmp_pat
     other = tmp_path / "another"
     other.mkdir()
     (other / "feature_alignment").symlink_to(root / "src" / "feature_alignment")
-    running = begin(
-        "import os; print(run_forked.__code__.co_filename, os.getppid())", PYTHONPATH=str(other)
-    )
+    body = "import os, feature_alignment as own; print(own.__file__, os.getppid())"
+    running = begin(body, PYTHONPATH=str(other))
     found, parent = running.communicate()[0].split()
     assert Path(found).is_relative_to(other)
     assert int(parent) == server.pid
@@ -176,7 +193,7 @@ def ask(script, told, sent):
     """Ask for a fork as `run_forked` does, with output to a file; only a share of it is sent."""
     asking = socket.socket(socket.AF_UNIX)
     asking.connect(json.loads(os.environ[OFFER])["socket"])
-    asked = {"script": str(script), "folder": str(script.parent), "path": sys.path}
+    asked = {"script": str(script), "folder": str(script.parent)}
     text = json.dumps(asked | {"environment": dict(os.environ)}).encode()
     if sent is not None:
         socket.send_fds(asking, [len(text).to_bytes(8)], [told.fileno()] * 2)
@@ -205,7 +222,7 @@ def test_who_is_killed_while_it_asks_leaves_nothing(server, begin, tmp_path, sen
 def test_a_server_that_ends_unasked_lets_the_script_start_by_itself(begin, tmp_path, monkeypatch):
     place = tmp_path / "jobs"
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    offer = {"socket": str(place), "from": os.getpid(), **preloaded._home("1")}
+    offer = {"socket": str(place), "from": os.getpid(), **forked.home(sys.executable, "1")}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(place))
         listener.listen()
@@ -215,7 +232,7 @@ def test_a_server_that_ends_unasked_lets_the_script_start_by_itself(begin, tmp_p
     assert running.communicate() == (f"{os.getpid()}\n", "")
 
 
-@pytest.mark.parametrize("other", ["prefix", "threads", "from", "socket"])
+@pytest.mark.parametrize("other", ["executable", "threads", "from", "socket"])
 def test_who_is_of_another_environment_or_process_starts_by_itself(server, begin, other):
     offer = json.loads(os.environ[OFFER])
     offer |= {other: server.pid if other == "from" else "another"}
@@ -229,7 +246,7 @@ def test_a_fork_has_what_is_imported_when_a_picture_is_written(server, begin):
     assert running.communicate()[0] == "True\n"
 
 
-@pytest.mark.parametrize("other", [None, "prefix", "threads", "from", "socket"])
+@pytest.mark.parametrize("other", [None, "executable", "threads", "from", "socket"])
 def test_a_process_takes_the_server_of_one_above_it_if_it_fits(server, other):
     offer = json.loads(os.environ[OFFER])
     offer |= {other: server.pid if other == "from" else "another"} if other else {}
@@ -278,7 +295,7 @@ def test_who_comes_before_all_is_imported_waits(importing, begin, tmp_path):
 
 
 def test_who_has_little_to_import_does_not_wait_for_long(importing, begin):
-    running = begin("import os; print(os.getppid())", PATIENCE="0.2")
+    running = begin("import os; print(os.getppid())", "some.prepare_dataset.py")
     assert running.communicate()[0] == f"{os.getpid()}\n"
 
 
@@ -304,8 +321,8 @@ def test_processes_that_are_hidden_are_not_those_asked_for(monkeypatch):
     def hidden(path, **options):
         raise FileNotFoundError(path)
 
-    monkeypatch.setattr(Path, "read_text", hidden)
-    assert list(preloaded._above()) == [os.getppid()]
+    monkeypatch.setattr("builtins.open", hidden)
+    assert list(forked._above()) == [os.getppid()]
 
 
 def test_without_room_for_a_socket_jobs_start_by_themselves(tmp_path, monkeypatch):

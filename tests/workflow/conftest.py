@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 
 from feature_alignment.pipeline import imports, preloaded
+from feature_alignment.pipeline.forked import OFFER
 from feature_alignment.pipeline.preloaded import FOR_FIGURES, FOR_RUNS, start_server
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,9 +36,9 @@ def job_server():
     Else each starts its own, which takes longer to import PyTorch than the made-up paper's jobs.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(preloaded._OFFER, "{}")
+        patch.setenv(OFFER, "{}")
         start_server((*FOR_RUNS, *FOR_FIGURES), threads=1)
-        return {preloaded._OFFER: os.environ[preloaded._OFFER]}
+        return {OFFER: os.environ[OFFER]}
 
 
 @cache

@@ -36,6 +36,7 @@ from feature_alignment.pipeline.plan import dataset_spec, make_plan
 from feature_alignment.pipeline.preloaded import (
     FOR_FIGURES,
     FOR_RUNS,
+    prefix,
     refuse_server,
     start_server,
 )
@@ -103,6 +104,7 @@ onstart:
         refuse_server()
     else:
         start_server(preloads(), CONFIG.threads)
+        shell.prefix(prefix())
     # For its limit of jobs a second Snakemake 9 looks for more a second after each look, once more
     # for every job that has ended: in a smoke run 15,000 times, some 20 seconds of a core.
     if workflow.local_exec:

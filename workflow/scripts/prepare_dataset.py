@@ -2,7 +2,7 @@
 
 from feature_alignment.pipeline.job import log, open_job
 
-with open_job(snakemake, "feature_alignment.data.prepare", light=True) as job:
+with open_job(snakemake, "feature_alignment.data.prepare") as job:
     # Here, since they take seconds, in which an interrupt is to leave no traceback.
     from feature_alignment.data.canonical import save
     from feature_alignment.data.prepare import prepare_dataset

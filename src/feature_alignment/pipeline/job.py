@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of, unfinished
 from feature_alignment.pipeline.contracts import DISK_FAULTS, PaperError, short_traceback
 from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash, external_imports
-from feature_alignment.pipeline.preloaded import run_forked
 from feature_alignment.pipeline.proof import check_proof, read_provenance
 from feature_alignment.pipeline.provenance import package_versions, provenance
 from feature_alignment.pipeline.spec import Spec, spec_hash
@@ -161,8 +162,8 @@ class Job:
 
 
 @contextmanager
-def open_job(snakemake: Any, *modules: str, light: bool = False) -> Iterator[Job]:
-    """Run the body of a workflow script as a job, in a fork of a preloaded process if there is one.
+def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
+    """Run the body of a workflow script as a job.
 
     Outputs appear together and only if the body ends well; a `UserError` ends the process with
     its one sentence, an interrupt with a line in the log file. A traceback, of other errors and of
@@ -172,8 +173,6 @@ def open_job(snakemake: Any, *modules: str, light: bool = False) -> Iterator[Job
         snakemake: the object that Snakemake puts into scripts; the rule has `params.spec`, a log
             and an output named `provenance`.
         modules: dotted names of the library modules that the script uses.
-        light: whether the job imports so little that it had better not wait for that process while
-            it is itself importing.
 
     Yields:
         The job.
@@ -181,12 +180,6 @@ def open_job(snakemake: Any, *modules: str, light: bool = False) -> Iterator[Job
     Raises:
         OSError: of another fault than the disk's, which ends the process with one sentence, too.
     """
-    try:
-        status = run_forked(patience=0.5) if light else run_forked()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    if status is not None:
-        sys.exit(status)
     job = Job(snakemake, list(modules))
     try:
         _set_up_logging(Path(snakemake.log[0]))
@@ -272,8 +265,6 @@ def _remove_leftovers(final: Path) -> None:
 
 
 def _lives(process: int) -> bool:
-    import psutil  # what waits for a fork needs none
-
     # One that was killed is there until its parent asks, which in containers can be never.
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE

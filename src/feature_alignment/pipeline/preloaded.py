@@ -1,9 +1,10 @@
 """Jobs on this machine are forked from one process that has imported what takes seconds.
 
 PyTorch and its compiler cost four seconds of a processor to import, more than many a job works.
-So Snakemake's process starts one server, which imports them once; a job asks it for a fork of
-itself, in which the job's script runs with the job's own environment, output and signals, and
-waits for it; one that comes before all is imported, until it is, if it would import the same.
+So Snakemake's process starts one server, which imports them once; the shell of a job asks it for a
+fork of itself (`forked`), in which the job's script runs with the job's own environment, output and
+signals, and waits for it; one that comes before all is imported, until it is, if it would import
+the same.
 Library code of this project is not imported before, so each job has that of the
 moment it starts. A job that Snakemake did not start from this process and this environment (on a
 cluster's node, in conda's) starts by itself, as all do on other systems than Linux.
@@ -18,6 +19,7 @@ import logging
 import os
 import runpy
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -26,16 +28,14 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-_OFFER = "FEATURE_ALIGNMENT_PRELOADED"
-"""The environment variable by which jobs find the server."""
-_THREADS = "OMP_NUM_THREADS"
-"""What Snakemake tells each job by its environment; libraries read it as they are imported."""
+from feature_alignment.pipeline import forked
+from feature_alignment.pipeline.forked import KILLED, OFFER, READY, THREADS, home, offered
+
 _FOR_ALL = (
     *("snakemake.script", "psutil", "scipy.stats"),
     *("pandas.io.formats.csvs", "pydantic.main", "pydantic.types"),
@@ -45,9 +45,6 @@ FOR_FIGURES = (*_FOR_ALL, "matplotlib.figure", "seaborn")
 log = logging.getLogger(__name__)
 _servers: list[subprocess.Popen[bytes]] = []
 _WAITING = 128
-_READY = b"."
-"""What a fork says first."""
-_KILLED = 128 + signal.SIGKILL
 
 
 def start_server(modules: Sequence[str], threads: int) -> None:
@@ -59,7 +56,7 @@ def start_server(modules: Sequence[str], threads: int) -> None:
     """
     if sys.platform != "linux" or not modules:  # macOS's own libraries do not survive a fork
         return
-    if _offered(str(threads)):
+    if offered(sys.executable, str(threads)):
         return
     folder = Path(tempfile.mkdtemp(prefix="feature_alignment-"))
     with socket.socket(socket.AF_UNIX) as listener:
@@ -76,88 +73,23 @@ def start_server(modules: Sequence[str], threads: int) -> None:
             [sys.executable, "-P", "-m", __name__, str(number), str(folder), *modules],
             stdin=subprocess.PIPE,
             pass_fds=[number],
-            env={**os.environ, _THREADS: str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
+            env={**os.environ, THREADS: str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
             start_new_session=True,  # a signal to all of Snakemake's group reaches a job once
         )
     _servers.append(server)
-    offer = {"socket": str(folder / "jobs"), "from": os.getpid(), **_home(str(threads))}
-    os.environ[_OFFER] = json.dumps(offer)
+    offer = {"socket": str(folder / "jobs"), "from": os.getpid()}
+    os.environ[OFFER] = json.dumps(offer | home(sys.executable, str(threads)))
+
+
+def prefix() -> str:
+    """What Snakemake's shell is to put before each job's command, which asks for a fork then."""
+    started = shlex.join([sys.executable, "-I", "-S", forked.__file__])
+    return started.replace("{", "{{").replace("}", "}}")  # Snakemake fills in what is in braces
 
 
 def refuse_server() -> None:
     """Have the jobs of this process start by themselves, whoever offers them a server."""
-    os.environ.pop(_OFFER, None)
-
-
-def _home(threads: str) -> dict[str, Any]:
-    return {"prefix": sys.prefix, "threads": threads}
-
-
-def _offered(threads: str) -> dict[str, Any]:
-    """What finds the server of a process above this one, in its environment; else nothing."""
-    offer = json.loads(os.environ.get(_OFFER, "{}"))
-    fits = offer and offer["from"] in _above() and _home(threads).items() <= offer.items()
-    return offer if fits and Path(offer["socket"]).exists() else {}
-
-
-def _above() -> Iterator[int]:
-    """The processes above this one, from its parent; psutil takes as long to import as all else."""
-    process = os.getppid()
-    with suppress(OSError):  # other users' processes can be hidden
-        while process:
-            yield process
-            stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-            process = int(stat.rpartition(")")[2].split()[1])
-
-
-def run_forked(patience: float = 60.0) -> int | None:
-    """Run this process's script in a fork of the server, from its first line, and wait for it.
-
-    Interrupts and requests to end are passed on; if this process is killed, so is the fork.
-
-    Args:
-        patience: seconds to wait for a server that is still importing.
-
-    Returns:
-        The script's exit status; None where there is no server for this process.
-    """
-    offer = _offered(os.environ.get(_THREADS, ""))
-    if not offer:
-        return None
-    with socket.socket(socket.AF_UNIX) as server:
-        try:
-            server.connect(offer["socket"])
-            server.settimeout(patience)
-            if server.recv(1) != _READY:
-                return None
-            server.settimeout(None)
-        except OSError:  # it is not ready in time, or has ended
-            return None
-        environment = {name: text for name, text in os.environ.items() if name != _OFFER}
-        asked = {"script": sys.argv[0], "folder": str(Path.cwd()), "environment": environment}
-        asked["path"] = sys.path
-        text = json.dumps(asked).encode()
-        signals = (signal.SIGINT, signal.SIGTERM)
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until they can be passed on
-        with server.makefile("r") as answers:
-            try:
-                socket.send_fds(server, [len(text).to_bytes(8)], [1, 2])
-                server.sendall(text)
-                forked = answers.readline()
-                if not forked:
-                    return None
-
-                def pass_on(number: int, frame: FrameType | None) -> None:
-                    with suppress(ProcessLookupError):
-                        os.kill(int(forked), number)
-
-                for number in signals:
-                    signal.signal(number, pass_on)
-            except ConnectionError:  # the server has ended before it read all: nothing has begun
-                return None
-            finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-            return int(answers.readline() or _KILLED)
+    os.environ.pop(OFFER, None)
 
 
 def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
@@ -223,14 +155,14 @@ def _begin(job: socket.socket) -> str:
         SystemExit: If that process has ended meanwhile.
     """
     try:
-        job.sendall(_READY)
+        job.sendall(READY)
         length, files, _, _ = socket.recv_fds(job, 8, 2)
         with job.makefile("rb") as stream:
             text = stream.read(size := int.from_bytes(length))
     except ConnectionError as error:
-        raise SystemExit(_KILLED) from error
+        raise SystemExit(KILLED) from error
     if not files or len(text) < size:
-        raise SystemExit(_KILLED)
+        raise SystemExit(KILLED)
     for number, file in enumerate(files, start=1):
         os.dup2(file, number)
         os.close(file)
@@ -239,20 +171,27 @@ def _begin(job: socket.socket) -> str:
     try:
         job.sendall(f"{os.getpid()}\n".encode())
     except ConnectionError as error:
-        raise SystemExit(_KILLED) from error
+        raise SystemExit(KILLED) from error
     return asked["script"]
 
 
 def _become(asked: Mapping[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    own = _python_path()
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
     sys.argv = [asked["script"]]
-    sys.path[:] = asked["path"]
+    everyones = [path for path in sys.path if path not in own]
+    sys.path[:] = [str(Path(asked["script"]).parent), *_python_path(), *everyones]
     for name in [name for name in sys.modules if name.partition(".")[0] == "feature_alignment"]:
         del sys.modules[name]  # this file's packages, which may be of another checkout
+
+
+def _python_path() -> list[str]:
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [str(Path(path).absolute()) for path in given if path]
 
 
 def _end_with(job: socket.socket) -> None:

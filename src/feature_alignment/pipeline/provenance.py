@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,6 @@ def git_state() -> dict[str, Any]:
 @cache
 def package_versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on, of those installed."""
-    from importlib.metadata import PackageNotFoundError, version  # what waits for a fork has none
-
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):  # a figure's environment lacks some

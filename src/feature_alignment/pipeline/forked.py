@@ -1,0 +1,115 @@
+"""Run a command as a fork of a process that has its imports done; else, as it is.
+
+Run as a file by the shell of each job (`preloaded.prefix`), before Python knows any package: the
+script that Snakemake writes imports Snakemake first, which takes longer than all that is done here.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+OFFER = "FEATURE_ALIGNMENT_PRELOADED"
+"""The environment variable by which jobs find the server."""
+THREADS = "OMP_NUM_THREADS"
+"""What Snakemake tells each job by its environment; libraries read it as they are imported."""
+READY = b"."
+"""What a fork says first."""
+KILLED = 128 + signal.SIGKILL
+_LIGHT = ".prepare_dataset.py"
+"""The end of the name of a script that imports so little that it had better start by itself than
+wait for a server that is still importing."""
+
+
+def home(executable: str, threads: str) -> dict[str, str]:
+    """What a command and the server must agree in."""
+    return {"executable": executable, "threads": threads}
+
+
+def offered(executable: str, threads: str) -> dict[str, Any]:
+    """What finds the server of a process above this one, in its environment; else nothing."""
+    offer = json.loads(os.environ.get(OFFER, "{}"))
+    own = home(executable, threads)
+    fits = offer and offer["from"] in _above() and own.items() <= offer.items()
+    return offer if fits and os.path.exists(offer["socket"]) else {}
+
+
+def _above() -> Iterator[int]:
+    """The processes above this one, from its parent."""
+    process = os.getppid()
+    with suppress(OSError):  # other users' processes can be hidden
+        while process:
+            yield process
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as stat:
+                process = int(stat.read().rpartition(")")[2].split()[1])
+
+
+def run_forked(command: list[str], patience: float) -> int | None:
+    """Run a Python and its script in a fork of the server, and wait for it.
+
+    Interrupts and requests to end are passed on; if this process is killed, so is the fork.
+
+    Args:
+        command: the Python and the script's path.
+        patience: seconds to wait for a server that is still importing.
+
+    Returns:
+        The script's exit status; None where there is no server for it.
+    """
+    python, script = command
+    offer = offered(python, os.environ.get(THREADS, ""))
+    if not offer:
+        return None
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(offer["socket"])
+            server.settimeout(patience)
+            if server.recv(1) != READY:
+                return None
+            server.settimeout(None)
+        except OSError:  # it is not ready in time, or has ended
+            return None
+        environment = {name: text for name, text in os.environ.items() if name != OFFER}
+        asked = {"script": script, "folder": os.getcwd(), "environment": environment}
+        text = json.dumps(asked).encode()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until they can be passed on
+        with server.makefile("r") as answers:
+            try:
+                socket.send_fds(server, [len(text).to_bytes(8)], [1, 2])
+                server.sendall(text)
+                forked = answers.readline()
+                if not forked:
+                    return None
+
+                def pass_on(number: int, frame: FrameType | None) -> None:
+                    with suppress(ProcessLookupError):
+                        os.kill(int(forked), number)
+
+                for number in signals:
+                    signal.signal(number, pass_on)
+            except ConnectionError:  # the server has ended before it read all: nothing has begun
+                return None
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            return int(answers.readline() or KILLED)
+
+
+def main(command: list[str]) -> None:
+    """Run the command in a fork or in place of this process, and end with its status."""
+    try:
+        status = run_forked(command, 0.5 if command[-1].endswith(_LIGHT) else 60.0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if status is not None:
+        sys.exit(status)
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
