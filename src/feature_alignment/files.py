@@ -81,4 +81,5 @@ class Memory:
             kept = {
                 path: known for path, known in self._kept.items() if (self.root / path).exists()
             }
-            write_whole(self.file, json.dumps(kept | self._found))
+            self._kept = kept | self._found
+            write_whole(self.file, json.dumps(self._kept))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from feature_alignment.pipeline import imports
 from feature_alignment.pipeline.papers import all_figures, paper_of, papers
 
 pytestmark = pytest.mark.slow
@@ -376,3 +377,11 @@ def test_on_a_terminal_there_are_bars_and_elsewhere_lines(fresh):
     assert done.wait() == 0
     assert "Workflow start" in text.decode()
     assert "Workflow start" not in fresh.succeed("-n")
+
+
+def test_what_snakemake_has_read_of_the_library_is_there_before_the_first_job(pipeline):
+    known = pipeline.folder / imports.MEMORY.file
+    known.unlink()
+    made = "results/smoke/runs/example2030_coin/fair/spec.json"
+    pipeline.succeed(made, "--cores", "1")
+    assert known.stat().st_mtime_ns < (pipeline.folder / made).stat().st_mtime_ns

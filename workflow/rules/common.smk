@@ -96,7 +96,9 @@ onstart:
         one_sentence(check_writable, Path("results") / name, Path("figures") / name)
         # Held by this process until it ends, however it ends.
         one_sentence(lock_result, Path("results") / name)
-    identity.MEMORY.keep()  # jobs on a cluster plan again
+    # Jobs look at the same files, and on a cluster plan again.
+    identity.MEMORY.keep()
+    imports.MEMORY.keep()
     # Containers often forbid bytecode, without which each job compiles all modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # CUDA may already be in use after some imports, and does not survive a fork then.
