@@ -198,11 +198,13 @@ def data_of(wildcards):
 def run_priority(wildcards):
     """Higher for runs that are among the few of a figure, so that figures come out from the first.
 
-    All are below that of a figure, which is made as soon as it can be, and none is negative.
+    Of those that are among as many, the longest by their measured times come first, so that no
+    core waits for one at the end. All are below a figure's, which is made as soon as it can be.
     """
     plan, run = plan_of(wildcards.name), (wildcards.experiment, wildcards.point)
     behind = [plan.runs_of(figure) for figure in plan.points]
-    return 100 / (1 + min(len(runs) for runs in behind if run in runs))
+    fewest = min(len(runs) for runs in behind if run in runs)
+    return 50 / fewest + min(measured_seconds(spec_of(wildcards)) or 0, 100) / 2000
 
 
 def run_modules(wildcards):

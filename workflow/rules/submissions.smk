@@ -28,9 +28,14 @@ def measured():
         }
 
 
+def measured_seconds(spec):
+    """The measured seconds of a run with these parameters; None if there are none."""
+    return measured().get((spec["experiment"], spec_hash(spec["parameters"])[:12]))
+
+
 def small_seconds(spec):
     """The measured seconds of a small point, its start among them; None of any other."""
-    seconds = measured().get((spec["experiment"], spec_hash(spec["parameters"])[:12]))
+    seconds = measured_seconds(spec)
     return START + seconds if seconds is not None and seconds <= FILLED / 2 else None
 
 

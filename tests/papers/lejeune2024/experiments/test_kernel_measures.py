@@ -24,9 +24,15 @@ def flat(features):
     return torch.cat(list(features.values()), dim=1).numpy()
 
 
+def of(average, first):
+    """Kernel and change of the features, of which the transformation is measured."""
+    change = {name: average[name] - phi for name, phi in first.items()}
+    return kernel_of(first).total, change
+
+
 def test_the_smallest_transformation_is_measured_without_forming_it():
     average, first, residual = draw(0), draw(1), torch.arange(8.0)
-    found = transformation(average, first, residual)
+    found = transformation(*of(average, first), residual)
     phi, mean = flat(first), flat(average)
     squares = np.linalg.svd(np.linalg.pinv(phi) @ (mean - phi), compute_uv=False)[:N] ** 2
     shares = squares / squares.sum()
@@ -48,7 +54,7 @@ def test_one_transformation_of_all_images_carries_over_and_repeated_images_lose_
     first["layers.0.bias"][:, 2:] = 0
     first["layers.1.weight"][:, 1:] = 0  # three features in all, fewer than half of the images
     average = {name: 3 * phi for name, phi in first.items()}
-    found = transformation(average, first, torch.ones(N))
+    found = transformation(*of(average, first), torch.ones(N))
     assert found["transferred_share"] == pytest.approx(1)
     assert found["initial_rank_share"] == 3 / N
     assert found["transformation_rank_share"] == pytest.approx(3 / N)

@@ -73,11 +73,13 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     last = [name for name in final if name.startswith(f"layers.{p.hidden_layers}.")]
     parts = [average[name] @ (final[name] - initial[name]).flatten() for name in last]
     double = (totals["adapted"].double(), totals["initial"].double(), target.double())
+    change = {name: average[name] - phi for name, phi in first.items()}
+    residual = (y[shown][order] - start)[:, 0]
     for metric, value in {
         "loss": evaluate(model, x, y, {"loss": mse})["loss"],
         "last_layer_target_cosine": cosine_similarity(torch.stack(parts).sum(dim=0), target),
         **kernel_measures.locate(*double),
-        **kernel_measures.transformation(average, first, (y[shown][order] - start)[:, 0]),
+        **kernel_measures.transformation(totals["initial"], change, residual),
     }.items():
         result.add(metric, value, step=step)
     result.arrays["target"] = target.cpu().numpy()

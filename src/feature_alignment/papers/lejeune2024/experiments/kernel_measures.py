@@ -86,15 +86,16 @@ def locate(adapted: torch.Tensor, initial: torch.Tensor, y: torch.Tensor) -> dic
     return found
 
 
-def transformation(average: Features, first: Features, residual: torch.Tensor) -> dict[str, float]:
-    """Measures of the smallest M with ∇̄f(x) = ∇f_θ₀(x) M at n samples, and of K₀.
+def transformation(
+    kernel: torch.Tensor, change: Features, residual: torch.Tensor
+) -> dict[str, float]:
+    """Measures of the smallest M with ∇̄f(x) = ∇f_θ₀(x) M at n samples, and of K₀, the kernel.
 
     With features as rows, M − I = Φ₀⁺(Φ̄ − Φ₀): its squared singular values are the eigenvalues of
-    K₀⁺G, where G = (Φ̄ − Φ₀)(Φ̄ − Φ₀)ᵀ. `residual` is y − f_θ₀(x), (n,). Source: lejeune2024,
-    Sections 2.2, 3.1 and 4.
+    K₀⁺G, where G = (Φ̄ − Φ₀)(Φ̄ − Φ₀)ᵀ. `change` is Φ̄ − Φ₀, `residual` y − f_θ₀(x), (n,). Source:
+    lejeune2024, Sections 2.2, 3.1 and 4.
     """
-    kernel = kernel_of(first).total.double()
-    gram = kernel_of({name: average[name] - phi for name, phi in first.items()}).total.double()
+    kernel, gram = kernel.double(), kernel_of(change).total.double()
     n, white = len(kernel), _whitening(kernel)
     squares = torch.linalg.eigvalsh(white.T @ gram @ white).clamp(min=0)
     # The M of every other sample, tried on those between them.
