@@ -8,6 +8,7 @@ from torch import nn
 
 from feature_alignment.complexity import measures as complexity
 from feature_alignment.complexity.update_path import UpdatePath
+from feature_alignment.gradients.capture_plan import CapturePlan, plan_capture
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace, tangent_trace
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.baratin2021.parameters import Complexity
@@ -43,9 +44,10 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     initial = complexity.layer_matrices(model)
     batch = x[: own.kernel_samples]
     model.eval()
-    trace_at_start = _trace(model, batch)
+    plan = None if isinstance(model, MLP) else plan_capture(model, batch)
+    trace_at_start = _trace(model, batch, plan)
     model.train()
-    path = UpdatePath(model, lambda network: _trace(network, batch))
+    path = UpdatePath(model, lambda network: _trace(network, batch, plan))
     recorder = train(
         model,
         *splits["train"],
@@ -67,7 +69,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     gap = scores["train", "accuracy"] - scores["test", "accuracy"]
     result.add("generalisation_gap", gap, step=last, split="test")
     result.add("goal_reached", scores["train", "loss"] < p.loss_goal, step=last)
-    result.add("tangent_trace_ratio", _trace(model, batch) / trace_at_start, step=last)
+    result.add("tangent_trace_ratio", _trace(model, batch, plan) / trace_at_start, step=last)
     for metric, value in {
         "path_complexity": path.complexity,
         "path_length": path.length,
@@ -114,11 +116,11 @@ def _scores(model: nn.Module, splits: Splits) -> dict[tuple[str, str], float]:
     return found
 
 
-def _trace(model: nn.Module, batch: torch.Tensor) -> float:
-    """Tr K on a batch; `model` is in evaluation mode."""
+def _trace(model: nn.Module, batch: torch.Tensor, plan: CapturePlan | None) -> float:
+    """Tr K on a batch; `model` is in evaluation mode, and the plan is its own."""
     if isinstance(model, MLP):
         hidden, readout = model.layers
         assert isinstance(hidden, nn.Linear)
         assert isinstance(readout, nn.Linear)
         return one_hidden_layer_trace(hidden, readout, batch)
-    return tangent_trace(model, batch)
+    return tangent_trace(model, batch, plan=plan)
