@@ -5,6 +5,8 @@ from torch.nn.utils import parametrize
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.capture_plan import plan_capture
+from feature_alignment.kernels.average_features import copy_parameters
+from feature_alignment.kernels.tangent import tangent_kernel
 from feature_alignment.kernels.tangent_trace import (
     layer_tangent_traces,
     tangent_trace,
@@ -111,6 +113,9 @@ def test_a_plan_serves_while_parameters_change_in_place():
     plan = plan_capture(model, x)
     jittered(model)
     assert tangent_trace(model, x, plan=plan) == tangent_trace(model, x)
+    for x2 in (None, x[:2]):
+        found, expected = (tangent_kernel(model, x, x2, plan=p).total for p in (plan, None))
+        assert torch.equal(found, expected)
 
 
 def test_a_plan_that_does_not_fit_is_refused():
@@ -120,6 +125,8 @@ def test_a_plan_that_does_not_fit_is_refused():
         tangent_trace(other, x, plan=plan)
     with pytest.raises(ValueError, match="only: the plan was made with its own"):
         tangent_trace(model, x, plan=plan, only=["0"])
+    with pytest.raises(ValueError, match="parameters, only: the plan was made with its own"):
+        tangent_kernel(model, x, parameters=copy_parameters(model), only=["0"], plan=plan)
     name, weight = next(iter(model.named_parameters()))
     owner, _, own = name.rpartition(".")
     setattr(model.get_submodule(owner), own, nn.Parameter(2 * weight.detach()))

@@ -1,3 +1,4 @@
+import copy
 from collections import OrderedDict
 
 import numpy as np
@@ -6,6 +7,7 @@ import torch
 from torch import nn
 
 from feature_alignment.models.mlp import MLP
+from feature_alignment.probes import kernel_probe
 from feature_alignment.probes.kernel_probe import Batch, TangentKernelProbe
 from feature_alignment.training.errors import TrainingDivergedError
 
@@ -53,6 +55,27 @@ def test_spectrum_and_alignment_are_those_of_the_centred_features(setting, centr
     for metric, value in expected.items():
         assert found["all", "train", metric] == pytest.approx(float(value), rel=1e-9)
     assert ("all", "train", "trace_ratio_40") not in found  # there are 36 eigenvalues
+
+
+def test_a_network_can_be_checked_once_as_long_as_it_is_the_same_one(setting, monkeypatch):
+    model, batch = setting
+    planned = []
+
+    def plan_capture(*given, own=kernel_probe.plan_capture, **options):
+        planned.append(given[0])
+        return own(*given, **options)
+
+    monkeypatch.setattr(kernel_probe, "plan_capture", plan_capture)
+    options = {"layers": True, "only": ["layers.1"], "memory_budget": 2**20}
+    always = TangentKernelProbe({"train": batch}, **options)
+    once = TangentKernelProbe({"train": batch}, checked_once=True, **options)
+    other = copy.deepcopy(model)
+    for network in (model, model, other):
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.add_(0.1)
+        assert measured(once, network) == measured(always, network)
+    assert planned == [model, other]
 
 
 def test_a_layer_with_the_name_of_the_whole_network_is_refused(setting):

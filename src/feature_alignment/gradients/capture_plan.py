@@ -120,6 +120,26 @@ def plan_capture(
     return _plan(trial, values, samples, names)
 
 
+def planned_before(plan: CapturePlan, model: nn.Module, **options: object) -> CapturePlan:
+    """A plan that was made before an optimiser changed the model's parameters in place.
+
+    Another path through the model, or another order of samples, is still seen; that a sample's
+    outputs come to depend on others, or on chance, is not.
+
+    Raises:
+        ValueError: if it is of another model, of parameters that were replaced, or if there are
+            options other than None, since it was made with its own.
+    """
+    held = {name: value.data_ptr() for name, value in plan.values.items()}
+    now = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
+    if plan.function.model is not model or held != now:
+        raise ValueError("plan: of another model, or of parameters that are others by now.")
+    if given := [name for name, value in options.items() if value is not None]:
+        raise ValueError(f"{', '.join(given)}: the plan was made with its own; leave it out.")
+    # The forward pass may change other values in place than those that it was made for.
+    return replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
+
+
 def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T]) -> T:
     """Compute by the plan, or, where the model takes several paths, by one for any path."""
     with torch.no_grad():

@@ -21,6 +21,7 @@ from feature_alignment.gradients.capture_plan import (
     by_rules_or_one_by_one,
     capture_gradients,
     plan_capture,
+    planned_before,
     summed_in,
 )
 from feature_alignment.gradients.checks import checked_outputs
@@ -195,6 +196,7 @@ def tangent_kernel(
     only: Selection | None = None,
     memory_budget: float = DEFAULT_BUDGET,
     progress: Callable[[float], None] | None = None,
+    plan: CapturePlan | None = None,
 ) -> TangentKernel:
     """Tangent kernel k_w(x_i, y; x_j, y') = ⟨∇_w f_y(x_i), ∇_w f_y'(x_j)⟩ of every layer, exact.
 
@@ -222,9 +224,11 @@ def tangent_kernel(
         memory_budget: bytes for gradients and intermediate results, beyond the model, the inputs
             and the result. Checking the rules beforehand takes as much as the model's parameters.
         progress: called with the share of the work that is done, from 0 to 1.
+        plan: as for `tangent_trace`.
 
     Raises:
-        ValueError: if the model is not of that kind, or the budget does not hold one sample.
+        ValueError: if the model is not of that kind, the budget does not hold one sample, or the
+            plan is of another model or of parameters that were replaced, or given with options.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -235,7 +239,10 @@ def tangent_kernel(
     budget, dtype = whole_bytes(memory_budget), input_dtype(model)
     rows = as_samples(x, inputs, dtype)
     columns = None if x2 is None else as_samples(x2, inputs, dtype)
-    plan = plan_capture(model, rows, parameters, output=output, only=only)
+    if plan is None:
+        plan = plan_capture(model, rows, parameters, output=output, only=only)
+    else:
+        plan = planned_before(plan, model, parameters=parameters, output=output, only=only)
     if columns is not None:
         function, f, _ = checked_outputs(plan.function, plan.values, columns)
         plan = replace(plan, function=function)

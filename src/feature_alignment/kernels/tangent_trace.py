@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from feature_alignment.gradients.capture_plan import (
     by_rules_or_one_by_one,
     capture_gradients,
     plan_capture,
+    planned_before,
 )
 from feature_alignment.gradients.layer_inputs import TokenInputs
 from feature_alignment.gradients.parameter_gradients import (
@@ -82,15 +82,7 @@ def layer_tangent_traces(
     if plan is None:
         plan = plan_capture(model, x, **options)
     else:
-        held = {name: value.data_ptr() for name, value in plan.values.items()}
-        if plan.function.model is not model or held != {
-            name: parameter.data_ptr() for name, parameter in model.named_parameters()
-        }:
-            raise ValueError("plan: of another model, or of parameters that are others by now.")
-        if options:
-            raise ValueError(f"{', '.join(options)}: the plan was made with its own; leave it out.")
-        # The forward pass may change other values in place than those that it was made for.
-        plan = replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
+        plan = planned_before(plan, model, **options)
     samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
     return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, budget))
 

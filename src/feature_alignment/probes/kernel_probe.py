@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from feature_alignment.gradients.capture_plan import CapturePlan, plan_capture
+from feature_alignment.gradients.parameter_values import input_dtype
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.alignment import (
     LabelAlignmentForm,
@@ -76,6 +78,8 @@ class TangentKernelProbe:
         uncentred: whether `effective_rank_uncentred`, the raw kernel's, is wanted, too.
         partial: whether what is not defined is left out: a layer's alignment, as of one that is
             not used, is logged, what is the whole network's told as a problem.
+        checked_once: whether a network, as long as it is the same one, is checked at its first
+            measurement only, which is a third of a small one's time; see `tangent_trace`.
         options: further arguments of `tangent_kernel`, such as `output`.
     """
 
@@ -87,11 +91,13 @@ class TangentKernelProbe:
         layers: bool = False,
         uncentred: bool = False,
         partial: bool = False,
+        checked_once: bool = False,
         **options: Any,
     ) -> None:
         self._batches, self._options = dict(batches), options
         self._spectrum, self._layers, self._uncentred = spectrum, layers, uncentred
-        self._partial = partial
+        self._partial, self._checked_once = partial, checked_once
+        self._plans: dict[str, CapturePlan] = {}
 
     def __call__(self, step: int, model: nn.Module) -> Measurement:
         """Measure every batch, one after the other.
@@ -105,7 +111,7 @@ class TangentKernelProbe:
         rows: list[Row] = []
         problems: list[str] = []
         for split, batch in self._batches.items():
-            kernel = tangent_kernel(model, batch.x, **self._options)
+            kernel = self._kernel(model, split, batch.x)
             if WHOLE_NETWORK in kernel.layers and self._layers:
                 raise ValueError(
                     f"layer {WHOLE_NETWORK!r}: the table calls the whole network so; rename it."
@@ -126,6 +132,17 @@ class TangentKernelProbe:
                     rank = kernel.effective_rank(centred=False)
                     rows.append(Row(WHOLE_NETWORK, split, "effective_rank_uncentred", rank))
         return Measurement(rows=rows, problems=problems)
+
+    def _kernel(self, model: nn.Module, split: str, x: ModelInput) -> TangentKernel:
+        if not self._checked_once:
+            return tangent_kernel(model, x, **self._options)
+        others = dict(self._options)
+        planned = {name: others.pop(name, None) for name in ("output", "only")}
+        plan = self._plans.get(split)
+        if plan is None or plan.function.model is not model:
+            samples = as_samples(x, others.get("inputs"), input_dtype(model))
+            plan = self._plans[split] = plan_capture(model, samples, **planned)
+        return tangent_kernel(model, x, plan=plan, **others)
 
     @contextmanager
     def _told(

@@ -49,7 +49,7 @@ def run_seed(run: SeedRun[Classification]) -> SeedResult:
         measure_at={*measured, p.steps},
         evaluate_on=evaluated,
         metrics={"accuracy": accuracy},
-        probes=[TangentKernelProbe(batches, layers=True, uncentred=True)],
+        probes=[TangentKernelProbe(batches, layers=True, uncentred=True, checked_once=True)],
     )
     result = SeedResult()
     result.add("wrong_label_share", wrong, step=0)

@@ -36,6 +36,7 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     for i in range(2, p.linear_layers - 1 if p.tied else 2):
         model.set_submodule(f"layers.{i}", model.get_submodule("layers.1"))
     rate, decay = p.learning_rate, p.weight_decay
+    batches = kernel_batches(splits, p.kernel_samples)
     recorder = train(
         model,
         x,
@@ -47,7 +48,7 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
         measure_at={*geometric(p.steps, p.measure_at.first, p.measure_at.ratio), p.steps},
         evaluate_on=splits,
         metrics={"accuracy": accuracy},
-        probes=[TangentKernelProbe(kernel_batches(splits, p.kernel_samples), spectrum=False)],
+        probes=[TangentKernelProbe(batches, spectrum=False, checked_once=True)],
     )
     result = SeedResult().extend(recorder)
     swapped = {p.alignment: "label_alignment", "label_alignment": p.alignment}

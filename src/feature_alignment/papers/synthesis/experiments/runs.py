@@ -77,7 +77,7 @@ def run_seed(run: SeedRun[Runs]) -> SeedResult:
     plan = plan_capture(model, traced, output=output)
     path = UpdatePath(model, lambda m: tangent_trace(m, traced, plan=plan), TRACE_EVERY[p.network])
     probes = [
-        TangentKernelProbe({"train": batch}, output=output),
+        TangentKernelProbe({"train": batch}, checked_once=True, output=output),
         AdaptedKernelProbe(model, batch, points=p.path_points, output=output),
         FeatureProbe(model, x, layers=task.layers, **task.feature_options),
         lambda *_: Measurement([Row(WHOLE_NETWORK, "train", "path_complexity", path.complexity)]),
