@@ -41,14 +41,18 @@ MEASURES = {
 }
 
 
-@pytest.fixture
-def runs():
+def falling():
     return Runs(lambda x: 0.5 - 0.01 * x, MEASURES)
 
 
 @pytest.fixture
-def table(runs):
-    return figure.table(runs)
+def runs():
+    return falling()
+
+
+@pytest.fixture(scope="module")
+def table():
+    return figure.table(falling())
 
 
 def test_points_are_the_settings_of_each_panel():
