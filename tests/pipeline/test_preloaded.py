@@ -114,13 +114,15 @@ def test_a_script_runs_in_a_fork_as_if_it_had_been_started(server, begin, tmp_pa
 
 def test_a_script_finds_modules_where_it_would_by_itself(server, begin, tmp_path):
     body = "import json, os; print(os.getppid(), json.dumps(sys.path))"
+    own = os.environ["PYTHONPATH"].split(os.pathsep)  # where an installed package may be, too
     paths = os.pathsep.join([str(tmp_path / "first"), "second"])
-    found = [
-        begin(body, PYTHONPATH=paths, **offer).communicate()[0].partition(" ")
+    (above, forked), (without, alone) = (
+        begin(body, PYTHONPATH=paths, **offer).communicate()[0].split(maxsplit=1)
         for offer in ({}, {OFFER: "{}"})
-    ]
-    assert [int(parent) for parent, _, _ in found] == [server.pid, os.getpid()]
-    assert found[0][2] == found[1][2]
+    )
+    assert (int(above), int(without)) == (server.pid, os.getpid())
+    assert json.loads(forked) == [path for path in json.loads(alone) if path not in own]
+    assert json.loads(forked)[1:3] == [str(tmp_path / "first"), str(tmp_path / "second")]
 
 
 def test_the_prefix_is_a_command_wherever_the_library_is(monkeypatch):
