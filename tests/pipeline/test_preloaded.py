@@ -121,8 +121,11 @@ def test_a_script_finds_modules_where_it_would_by_itself(server, begin, tmp_path
         for offer in ({}, {OFFER: "{}"})
     )
     assert (int(above), int(without)) == (server.pid, os.getpid())
-    assert json.loads(forked) == [path for path in json.loads(alone) if path not in own]
-    assert json.loads(forked)[1:3] == [str(tmp_path / "first"), str(tmp_path / "second")]
+    found, expected = (
+        [path for path in json.loads(paths) if path not in own] for paths in (forked, alone)
+    )
+    assert found == expected
+    assert json.loads(forked)[:3] == [str(tmp_path / name) for name in ("", "first", "second")]
 
 
 def test_the_prefix_is_a_command_wherever_the_library_is(monkeypatch):

@@ -183,7 +183,7 @@ def _become(asked: Mapping[str, Any]) -> None:
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
     sys.argv = [asked["script"]]
-    # Without what is installed where the server's PYTHONPATH has it, too: the job's has its library.
+    # Not those of both, the server's PYTHONPATH and a .pth file: the job's own has its library.
     everyones = [path for path in sys.path if path not in own]
     sys.path[:] = [str(Path(asked["script"]).parent), *_python_path(), *everyones]
     for name in [name for name in sys.modules if name.partition(".")[0] == "feature_alignment"]:
