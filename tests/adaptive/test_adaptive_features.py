@@ -318,7 +318,7 @@ def test_iterations_that_do_not_suffice_are_told():
 
 def test_inputs_of_another_width_are_refused():
     network, x, y = problem()
-    model = AdaptiveTangentFeatures(network)
+    model = AdaptiveTangentFeatures(network, structure="none")
     message = r"{}: the network does not take inputs of shape \(6, 2\), samples first: "
     with pytest.raises(ValueError, match=message.format("X")):
         model.fit(x[:, :2], y)
@@ -329,7 +329,7 @@ def test_inputs_of_another_width_are_refused():
         model.adapted_kernel(x, x[:, :2])
     network, x, y = problem(cnn)
     with pytest.raises(ValueError, match=r"X: the network does not take inputs of shape \(6, 2, 5"):
-        AdaptiveTangentFeatures(network).fit(x, y).predict(x[:, :, :, :2])
+        AdaptiveTangentFeatures(network, structure="none").fit(x, y).predict(x[:, :, :, :2])
 
 
 REPEATED = "a flower is measured twice: with dependent features no targets are interpolated"
@@ -386,11 +386,10 @@ def test_which_effective_penalties_are_convex(penalty, convex):
 def test_columns_of_a_table_are_checked_by_name():
     x, y = data(mlp())
     table = pd.DataFrame(x.numpy(), columns=["a", "b", "c"])
-    model = AdaptiveTangentFeatures(mlp()).fit(table, pd.DataFrame(y.numpy()))
+    model = AdaptiveTangentFeatures(mlp(), structure="none").fit(table, pd.DataFrame(y.numpy()))
     assert list(model.feature_names_in_) == ["a", "b", "c"]
-    np.testing.assert_array_equal(
-        model.predict(table), AdaptiveTangentFeatures(mlp()).fit(x, y).predict(x.numpy())
-    )
+    expected = AdaptiveTangentFeatures(mlp(), structure="none").fit(x, y).predict(x.numpy())
+    np.testing.assert_array_equal(model.predict(table), expected)
     with pytest.raises(ValueError, match="feature names should match"):
         model.predict(table[["b", "a", "c"]])
 

@@ -185,6 +185,7 @@ def test_a_layer_that_late_samples_alone_use_is_not_left_out(only, explicit_kern
     assert tangent_trace(model, x, only=only) == pytest.approx(trace)
 
 
+@pytest.mark.slow
 def test_a_backward_pass_that_stops_by_the_whole_batch_is_seen_among_few_samples(
     explicit_kernel, assert_same_kernel
 ):

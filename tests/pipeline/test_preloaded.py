@@ -294,7 +294,7 @@ def importing(tmp_path, monkeypatch):
 def test_who_comes_before_all_is_imported_waits(importing, begin, tmp_path):
     running = begin("import os; print(os.getppid())")
     with pytest.raises(subprocess.TimeoutExpired):
-        running.wait(1)
+        running.wait(0.4)
     (tmp_path / "go").touch()
     assert running.communicate()[0] == f"{importing.pid}\n"
 
@@ -307,7 +307,7 @@ def test_who_has_little_to_import_does_not_wait_for_long(importing, begin):
 def test_who_waits_starts_by_itself_when_the_server_is_killed(importing, begin):
     running = begin("import os; print(os.getppid())")
     with pytest.raises(subprocess.TimeoutExpired):
-        running.wait(1)
+        running.wait(0.4)
     importing.kill()
     assert running.communicate()[0] == f"{os.getpid()}\n"
 
@@ -316,7 +316,7 @@ def test_who_waits_starts_by_itself_when_the_server_is_killed(importing, begin):
 def test_who_waits_can_be_ended(importing, begin, number):
     running = begin("print('never')")
     with pytest.raises(subprocess.TimeoutExpired):
-        running.wait(1)
+        running.wait(0.4)
     running.send_signal(number)
     assert running.communicate(timeout=5)[0] == ""
     assert running.returncode != 0

@@ -346,6 +346,7 @@ def test_an_image_and_text_model_with_both_inputs():
     assert_grams(tangent_kernel(prepared(lambda: hf.CLIPModel(config)), x, output=pick), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::Warning")  # of the compiler's own
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_compiled_model_is_measured_as_the_one_it_was_made_from(whole):

@@ -34,6 +34,7 @@ def run(dataset, **settings):
     return pd.DataFrame(result.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["single-index", "digits"])
 def test_the_solver_has_the_lower_rank_and_every_model_is_measured(dataset, task):
     frame = run(dataset, task=task)

@@ -9,6 +9,7 @@ def made():
     return table({})
 
 
+@pytest.mark.slow
 def test_tails_have_the_exponents_of_the_closed_forms(made):
     found = made.frame[made.frame["metric"].str.contains("tail_exponent")]
     exponents = found.pivot(index="penalty", columns="metric", values="value").loc[list(PENALTIES)]
