@@ -185,6 +185,14 @@ def test_an_interrupt_is_passed_on(server, begin):
     assert running.returncode == 130
 
 
+def test_an_interrupt_that_the_script_does_not_handle_yet_is_no_traceback(server, begin):
+    with begin("import os, time; print(os.getpid(), flush=True); time.sleep(60)") as running:
+        running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        assert (running.stdout.read(), running.stderr.read()) == ("", "")
+    assert running.returncode == 130
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_what_ends_the_script_ends_its_fork(server, begin, number):
     with begin(WAIT) as running:
@@ -318,8 +326,8 @@ def test_who_waits_can_be_ended(importing, begin, number):
     with pytest.raises(subprocess.TimeoutExpired):
         running.wait(0.4)
     running.send_signal(number)
-    assert running.communicate(timeout=5)[0] == ""
-    assert running.returncode != 0
+    assert running.communicate(timeout=5) == ("", "")
+    assert running.returncode == -number
 
 
 def test_processes_that_are_hidden_are_not_those_asked_for(monkeypatch):

@@ -4,9 +4,13 @@ Run as a file by the shell of each job (`preloaded.prefix`), before Python knows
 script that Snakemake writes imports Snakemake first, which takes longer than all that is done here.
 """
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # interrupted, it ends without a traceback
+
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -102,10 +106,7 @@ def run_forked(command: list[str], patience: float) -> int | None:
 
 def main(command: list[str]) -> None:
     """Run the command in a fork or in place of this process, and end with its status."""
-    try:
-        status = run_forked(command, 0.5 if command[-1].endswith(_LIGHT) else 60.0)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    status = run_forked(command, 0.5 if command[-1].endswith(_LIGHT) else 60.0)
     if status is not None:
         sys.exit(status)
     os.execvp(command[0], command)

@@ -135,6 +135,8 @@ def _work(job: socket.socket) -> None:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
+    except KeyboardInterrupt:  # before the script handles it
+        status = 128 + signal.SIGINT
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
