@@ -128,6 +128,13 @@ def test_a_script_finds_modules_where_it_would_by_itself(server, begin, tmp_path
     assert json.loads(forked)[:3] == [str(tmp_path / name) for name in ("", "first", "second")]
 
 
+def test_another_command_is_run_as_it_is(server):
+    """As Snakemake asks the Python of a conda environment for its version."""
+    asked = [*shlex.split(prefix()), sys.executable, "-c", "import os; print(os.getppid())"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"{os.getpid()}\n", "")
+
+
 def test_the_prefix_is_a_command_wherever_the_library_is(monkeypatch):
     monkeypatch.setattr(forked, "__file__", "/a {folder} of 'mine'/forked.py")
     assert shlex.split(prefix().format())[-1] == forked.__file__

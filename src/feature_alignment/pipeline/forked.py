@@ -59,14 +59,13 @@ def run_forked(command: list[str], patience: float) -> int | None:
     Interrupts and requests to end are passed on; if this process is killed, so is the fork.
 
     Args:
-        command: the Python and the script's path.
+        command: the Python and the script's path; any other is not for the server.
         patience: seconds to wait for a server that is still importing.
 
     Returns:
         The script's exit status; None where there is no server for it.
     """
-    python, script = command
-    offer = offered(python, os.environ.get(THREADS, ""))
+    offer = offered(command[0], os.environ.get(THREADS, "")) if len(command) == 2 else {}
     if not offer:
         return None
     with socket.socket(socket.AF_UNIX) as server:
@@ -79,7 +78,7 @@ def run_forked(command: list[str], patience: float) -> int | None:
         except OSError:  # it is not ready in time, or has ended
             return None
         environment = {name: text for name, text in os.environ.items() if name != OFFER}
-        asked = {"script": script, "folder": os.getcwd(), "environment": environment}
+        asked = {"script": command[1], "folder": os.getcwd(), "environment": environment}
         text = json.dumps(asked).encode()
         signals = (signal.SIGINT, signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until they can be passed on
