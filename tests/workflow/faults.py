@@ -39,7 +39,7 @@ def scripts(running: subprocess.Popen[str]) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(running.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if re.search(r"/(scripts/|tmp)\S*\.py$", " ".join(child.cmdline()[1:2])):
+                if re.search(r"/(scripts/|tmp)\S*\.py$", " ".join(child.cmdline()[-1:])):
                     found.append(child)
     return found
 
@@ -121,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             faults += bool(found)
             where = f"{kind} {seconds:.1f} s after {jobs} of {JOBS} jobs, {done} done in the end"
             remark = ", a traceback of the interrupt" if "KeyboardInterrupt" in printed else ""
+            if kind == "job killed" and running.returncode == 0:
+                remark += ", no job was killed"
             print(f"{where}: {found or 'the same bytes'}{remark}", flush=True)
             shutil.rmtree(copy.folder)
     return min(faults, 1)

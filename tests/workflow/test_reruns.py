@@ -155,6 +155,6 @@ def job_in_training(snakemake, log):
         assert time.monotonic() < deadline, "the job did not begin"
         time.sleep(0.02)
     for child in psutil.Process(snakemake).children(recursive=True):
-        if any("run_experiment.py" in word for word in child.cmdline()[1:2]):
+        if any("run_experiment.py" in word for word in child.cmdline()[-1:]):
             return child
     raise AssertionError("the job ended before it could be killed")
