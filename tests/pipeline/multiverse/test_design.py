@@ -27,6 +27,7 @@ def config(root):
     return resolve_config({"preset": "quick"}, root / "workflow")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=6), st.integers(8, 40))
 def test_rows_differ_fit_in_and_begin_with_the_default(sizes, room):

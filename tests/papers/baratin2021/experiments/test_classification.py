@@ -113,6 +113,7 @@ def test_what_the_figures_need_is_the_least_allowed(key, least):
         Classification().but(**{key: least - 1})
 
 
+@pytest.mark.slow
 def test_networks_with_batch_norm_are_measured_with_their_running_statistics(dataset):
     """In training mode a batch of 16 and a batch of 30 would normalise the images differently."""
     options = {"model": "vgg11", "batch_norm": ["vgg"], "steps": 10, "measure_at": [2]}

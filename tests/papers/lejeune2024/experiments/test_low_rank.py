@@ -86,6 +86,7 @@ def test_noise_in_the_targets_costs_predictions_and_without_it_nothing_changes(d
     assert (noisy[2:] > clean[2:]).all()
 
 
+@pytest.mark.slow
 def test_the_solver_fits_linear_targets_by_the_first_layer(dataset):
     """Though the last one alone could fit them, against Section 3.2."""
     frame = run(dataset, task="digits")

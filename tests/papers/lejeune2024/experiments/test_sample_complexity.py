@@ -50,6 +50,7 @@ def run(dataset, checkpoints=None, **settings):
     return rows.pivot(index="n", columns="metric", values="value")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["mlp", "cnn"])
 @pytest.mark.parametrize("model", MODES)
 def test_every_model_learns_to_tell_halves_apart(dataset, network, model):

@@ -29,6 +29,7 @@ def frame():
     return run(0).fillna("")
 
 
+@pytest.mark.slow
 def test_every_statement_holds_but_the_printed_forms(frame):
     deviations = frame[frame["metric"] == "relative_deviation"]
     printed = deviations["form"] == "printed"
@@ -38,6 +39,7 @@ def test_every_statement_holds_but_the_printed_forms(frame):
     assert (deviations.loc[printed, "value"] > 0.01).all()
 
 
+@pytest.mark.slow
 def test_whether_a_harder_target_has_the_larger_coefficient_depends_on_the_penalty(frame):
     rows = frame[frame["metric"] == "coefficient_hard_minus_easy"].set_index("penalty")["value"]
     assert -1 <= rows["square"] < 0
@@ -56,6 +58,7 @@ def test_whether_a_harder_target_has_the_larger_coefficient_depends_on_the_penal
         assert (rises == ((name == "absolute") & (s[1:] <= np.sqrt(3)))).all()
 
 
+@pytest.mark.slow
 def test_a_larger_multiple_of_a_target_has_the_higher_alignment(frame):
     rows = frame[frame["metric"] == "alignment_rise"].set_index("penalty")["value"]
     assert (rows[["square", "absolute", "logarithmic"]] > 1e-3).all()
@@ -81,12 +84,14 @@ def test_a_transformation_that_is_not_the_minimum_predicts_something_else():
     assert found["theorem1_predictions"] > 1e-3
 
 
+@pytest.mark.slow
 def test_flow_misses_the_minimum_and_aligned_bases_cost_more(frame):
     values = frame.set_index("metric")["value"]
     assert values["flow_excess_penalty"] > 1e-3
     assert values["aligned_over_swapped"] == pytest.approx(2.125)
 
 
+@pytest.mark.slow
 def test_lemma_5_fails_for_a_penalty_that_is_not_convex_in_the_logarithm(frame):
     ratio = frame.set_index("metric")["value"]["shared_over_mirrored"]
     b, (c, d) = np.diag([3.0, 2.0]), (np.cos(0.66), np.sin(0.66))

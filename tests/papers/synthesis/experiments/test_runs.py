@@ -58,6 +58,7 @@ def value(frame, metric, step, split="train", layer="all"):
     return chosen[(chosen["split"] == split) & (chosen["layer"] == layer)]["value"].item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["mlp", "gpt"])
 @pytest.mark.parametrize("optimizer", ["gd", "slo"])
 def test_all_quantities_stand_at_the_same_steps(network, optimizer):
