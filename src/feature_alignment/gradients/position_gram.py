@@ -70,7 +70,8 @@ def add_position_gram(
     elif form == "gradients":
         add_gradient_gram(out, [first], [second], symmetric=symmetric, workspace=workspace)
         if bias:
-            add_feature_gram(out, first.deltas.sum(2), second.deltas.sum(2), symmetric)
+            found = first.deltas.sum(2)
+            add_feature_gram(out, found, found if symmetric else second.deltas.sum(2), symmetric)
     else:
         raise ValueError(f"form: {form!r}; it must be one of {', '.join(FORMS)}.")
 

@@ -360,7 +360,9 @@ def _add_layer(
         for part, part2 in zip(first[name], second[name], strict=True):
             rows, columns = part.to(out.dtype).uses, part2.to(out.dtype).uses
             if not (all_factors(rows) and all_factors(columns)):
-                add_feature_gram(out, summed_features(rows), summed_features(columns), symmetric)
+                found = summed_features(rows)
+                other = found if symmetric else summed_features(columns)
+                add_feature_gram(out, found, other, symmetric)
             elif len(rows) > 1:
                 add_gradient_gram(out, rows, columns, symmetric=symmetric, workspace=workspace)
             else:
