@@ -16,6 +16,7 @@ from feature_alignment.gradients.module_state import (
     REGISTRIES,
     Others,
     equal_tensors,
+    held_by,
     kept_tensors,
     put_back,
     without_fused_recurrence,
@@ -81,10 +82,10 @@ class ModelFunction:
                     module._parameters[key] = others.of(parameter)
                 for key, buffer in module._buffers.items():
                     module._buffers[key] = others.of(buffer, constant=True)
-                for key, value in list(module.__dict__.items()):
+                for key, value in held_by(module):
                     if key in self.without and kept_tensors(value):
                         self.without[key](module.__dict__, key)
-                    elif key not in REGISTRIES:
+                    else:
                         module.__dict__[key] = others.of(value)
             if differentiable:
                 stack.enter_context(without_fused_recurrence(modules))

@@ -57,6 +57,17 @@ class Others:
         return value
 
 
+def held_by(module: nn.Module) -> list[tuple[str, Any]]:
+    """A module's attributes beside its registries, but for those that hold nothing."""
+    return [
+        (key, value)
+        for key, value in module.__dict__.items()
+        if (kind := type(value)) not in _PLAIN
+        and key not in REGISTRIES
+        and (kind not in (dict, OrderedDict, list) or value)
+    ]
+
+
 def equal_tensors(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> bool:
     """Whether several modules' tensors are the same in two calls."""
     pairs = [(list(a), list(b)) for a, b in zip(one, other, strict=True)]
