@@ -339,7 +339,7 @@ class Supernat(Parameters, experiment="supernat"):
     loss_factor: Positive = 0.5
     """The factor c of the loss c |f - y|^2/n."""
     kappas: Several[Kappa] = ("max", "fixed", "literal", "trace", "lambda_max")
-    """Choices of Proposition 3's constant; the control's steps shrink as with the first."""
+    """Choices of Proposition 3's constant; the figure's control shrinks its steps as the first."""
     learning_rates: Several[Positive] = (0.5, 0.2, 0.1)
     """Step sizes, which the paper does not give; the figure's curves are at the first."""
     steps: int = Field(default=300, ge=2)

@@ -10,7 +10,9 @@ from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedRun
 
 STEPS = 120
-METHODS = {"gd", "max", "fixed", "literal", "trace", "lambda_max", "gd_decayed"}
+KAPPAS = ("max", "fixed", "literal", "trace", "lambda_max")
+DRAWN = {"gd", *KAPPAS, "gd_decayed"}
+METHODS = {*DRAWN, *(f"gd_decayed_{kappa}" for kappa in KAPPAS[1:])}
 
 
 def run(steps=STEPS):
@@ -40,17 +42,19 @@ def test_shrinking_features_keep_the_noise_out_and_growing_ones_do_not(frame):
     assert value(frame, "noise_fit", "max") < 0.6
 
 
-def test_the_control_shrinks_its_steps_as_the_kernel_of_supernat_shrinks():
+@pytest.mark.parametrize("kappa", ["max", "fixed", "literal"])
+def test_the_control_shrinks_its_steps_as_the_kernel_of_supernat_shrinks(frame, kappa):
     """Written out with plain gradient descent and the trace of the kernel from the eigenvalues."""
     problem = noisy_regression(
         50, 10, 0.1, SeedRun(0, Supernat(), torch.device("cpu")).stream("data")
     )
     features, y = problem.features, problem.y
-    trace = np.exp(supernat(features, y, 0.5, STEPS, "max").log_eigenvalues).sum(axis=1)
+    trace = np.exp(supernat(features, y, 0.5, STEPS, kappa).log_eigenvalues).sum(axis=1)
     w = np.zeros(11)
     for size in trace[:-1] / trace[0]:
         w = w - 0.5 * size * features.T @ (features @ w - y) / 50
-    found = value(pd.DataFrame(run()), "final_loss", "gd_decayed")
+    control = "gd_decayed" if kappa == "max" else f"gd_decayed_{kappa}"
+    found = value(frame, "final_loss", control)
     assert found == pytest.approx((w[0] - 1) ** 2 + (w[1:] ** 2).sum() / 10)
     assert trace[-1] < 0.5 * trace[0]
 
@@ -71,7 +75,7 @@ def test_where_all_noise_is_learnt_there_is_no_share_of_what_is_left():
     assert set(rows.loc[rows["metric"] == "noise_fit", "method"]) == METHODS
     with_share = set(rows.loc[rows["metric"] == "late_noise_share", "method"])
     assert "max" in with_share
-    assert not with_share & {"gd", "trace"}
+    assert not with_share & {"gd", "trace", "gd_decayed_trace"}
 
 
 def test_gradient_descent_leaves_the_features_alone(frame):
@@ -82,7 +86,7 @@ def test_gradient_descent_leaves_the_features_alone(frame):
 def test_curves_begin_at_the_untrained_model_and_are_at_the_first_rate(frame):
     curves = frame[(frame["metric"] == "loss") & (frame["split"] == "test")]
     assert set(curves["learning_rate"]) == {0.5}
-    assert set(curves["method"]) == METHODS
+    assert set(curves["method"]) == DRAWN
     assert curves.loc[curves["step"] == 0, "value"].to_numpy() == pytest.approx(1)
 
 

@@ -43,7 +43,9 @@ def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
             result.add(name, value, step=0, split="all", scale=scale)
         centred = measured[:, 3:] - measured[:, 3:].mean(axis=0)
         spread = centred.std(axis=0)
-        result.add("norm_bound_over_error", means[1] / means[0], step=0, split="all", scale=scale)
+        for name, bound in zip(("norm_bound", "optimal_bound"), means[1:], strict=True):
+            over = bound / means[0]
+            result.add(f"{name}_over_error", over, step=0, split="all", scale=scale)
         result.add("spread_ratio", spread[1] / spread[0], step=0, split="all", scale=scale)
         result.arrays[f"solutions/{scale}"] = centred
     agreement = spearmanr(curves["norm_bound"], curves["error"]).statistic  # pyright: ignore[reportAttributeAccessIssue]: as in fourier.py

@@ -23,8 +23,9 @@ NOTHING_LEFT = 1e-3
 def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     """Draw one problem and train on it by every method at every learning rate, in NumPy.
 
-    The methods are gd, a choice of κ, and gd_decayed. `late_noise_share` is left out where nothing
-    of the noise is left to learn (`NOTHING_LEFT`): what has fitted it has no more to freeze.
+    The methods are gd, a choice of κ, and gd_decayed, the control of the first κ; the others' are
+    gd_decayed_κ. `late_noise_share` is left out where nothing of the noise is left to learn
+    (`NOTHING_LEFT`): what has fitted it has no more to freeze.
     """
     p = run.parameters
     sizes = p.samples, p.noise_features, p.noise_variance
@@ -32,17 +33,17 @@ def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     result = SeedResult()
     for learning_rate in p.learning_rates:
         train = partial(supernat, problem.features, problem.y, steps=p.steps, factor=p.loss_factor)
-        flows = {kappa: train(learning_rate, kappa=kappa) for kappa in p.kappas}
-        # What SuperNat would be if it rescaled all features by the same factor: a control.
-        trace = np.exp(flows[p.kappas[0]].log_eigenvalues).sum(axis=1)
-        decayed = learning_rate * trace[:-1] / trace[0]
-        flows["gd"] = train(learning_rate, kappa=None)
-        flows["gd_decayed"] = train(decayed, kappa=None)
+        flows = {"gd": train(learning_rate, kappa=None)}
+        flows |= {kappa: train(learning_rate, kappa=kappa) for kappa in p.kappas}
+        for kappa in p.kappas:
+            # What SuperNat would be if it rescaled all features by the same factor: a control.
+            trace = np.exp(flows[kappa].log_eigenvalues).sum(axis=1)
+            control = "gd_decayed" if kappa == p.kappas[0] else f"gd_decayed_{kappa}"
+            flows[control] = train(learning_rate * trace[:-1] / trace[0], kappa=None)
         plain_loss = float(expected_loss(flows["gd"].weights[-1]))
-        for method in ("gd", *p.kappas, "gd_decayed"):
-            flow = flows[method]
+        for method, flow in flows.items():
             add = partial(result.add, learning_rate=learning_rate, method=method)
-            if learning_rate == p.learning_rates[0]:
+            if learning_rate == p.learning_rates[0] and not method.startswith("gd_decayed_"):
                 _add_curves(add, flow, problem)
             _add_summary(add, flow, problem)
             if method != "gd":
