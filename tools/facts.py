@@ -328,11 +328,12 @@ class Facts:
         told = next((one.again for one in self.packed if one.folder.name == result), [])
         if not told:
             _refuse(f"{result}: evidence/ has no record that it was made again.")
-        return " and ".join(
-            f"{one['claims'] - len(one['verdicts_that_differ'])} of {one['claims']} on "
-            f"{', '.join(one['devices'])}"
-            for one in told
-        )
+        places: dict[str, list[int]] = {}  # equal verdicts, and all
+        for one in told:
+            found = places.setdefault(", ".join(one["devices"]), [0, 0])
+            found[0] += one["claims"] - len(one["verdicts_that_differ"])
+            found[1] += one["claims"]
+        return " and ".join(f"{same} of {every} on {at}" for at, (same, every) in places.items())
 
     @asked
     def costs(self) -> list[list[str]]:
