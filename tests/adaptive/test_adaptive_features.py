@@ -328,8 +328,27 @@ def test_inputs_of_another_width_are_refused():
     with pytest.raises(ValueError, match=r"^X2: X has 2 features"):
         model.adapted_kernel(x, x[:, :2])
     network, x, y = problem(cnn)
-    with pytest.raises(ValueError, match=r"X: the network does not take inputs of shape \(6, 2, 5"):
+    with pytest.raises(
+        ValueError, match=r"X: samples of shape \(2, 5, 2\); `fit` was given \(2, 5, 5"
+    ):
         AdaptiveTangentFeatures(network, structure="none").fit(x, y).predict(x[:, :, :, :2])
+
+
+def test_samples_with_an_axis_more_are_refused():
+    """Of which a linear network would predict several outputs each."""
+    network, x, y = problem()
+    model = AdaptiveTangentFeatures(network, structure="none").fit(x, y)
+    with pytest.raises(ValueError, match=r"X: samples of shape \(3, 3\); `fit` was given \(3,\)"):
+        model.predict(np.ones((2, 3, 3)))
+    with pytest.raises(ValueError, match=r"X2: X: samples of shape \(3, 3\)"):
+        model.adapted_kernel(x, np.ones((2, 3, 3)))
+
+
+def test_networks_that_return_no_tensor_are_refused():
+    _, x, y = problem()
+    model = AdaptiveTangentFeatures(nn.LSTM(3, 1), structure="none")
+    with pytest.raises(ValueError, match="network: it returns a tuple; let it return a tensor"):
+        model.fit(x, y)
 
 
 REPEATED = "a flower is measured twice: with dependent features no targets are interpolated"

@@ -494,3 +494,90 @@ def test_rounds_of_passes_are_of_equal_size(monkeypatch):
     plan = plan_capture(linear(), x)
     capture_gradients(plan, x, 4 * plan.passing_bytes)  # four at a time would leave one alone
     assert taken == [3, 3, 3]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_transposed_convolution_that_is_used_twice_is_held(
+    stride, explicit_kernel, assert_same_kernel
+):
+    """Its signals have no axis of positions, by which those of a matrix are put side by side."""
+
+    def twice(m, x):
+        one, other = m.up(x[:, 0]), F.conv_transpose1d(x[:, 1], m.up.weight, stride=stride)
+        return torch.tanh(one).mean(2) * torch.tanh(other).mean(2)
+
+    model = Toy(twice, up=nn.ConvTranspose1d(16, 4, 3).double())
+    x = torch.randn(4, 2, 16, 2, dtype=X.dtype, generator=torch_stream(0, "data"))
+    assert "up.weight" not in plan_capture(model, x).formed
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+    assert tangent_trace(model, x) == pytest.approx(explicit_trace(explicit_kernel(model, x)))
+
+
+def explicit_trace(grams):
+    return sum(float(gram.trace()) for gram in grams.values())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: m.head(torch.tanh(m.table(x[:, :2])).sum(1) + m.table(x[:, 2:]).sum(1)),
+        lambda m, x: m.head(m.table.weight[x].sum(1) + m.table.weight[x[:, 2:]].sum(1)),
+    ],
+)
+def test_lookups_of_nothing_add_nothing(function, explicit_kernel, assert_same_kernel):
+    model = Toy(function, table=nn.Embedding(7, 5).double(), head=linear(5, 3))
+    x = torch.randint(7, (4, 2), generator=torch_stream(0, "data"))
+    assert_same_kernel(tangent_kernel(model, x), explicit_kernel(model, x), 1e-10)
+    assert tangent_trace(model, x) == pytest.approx(explicit_trace(explicit_kernel(model, x)))
+
+
+def bilinear_outputs(m, x):
+    return (m.layer(x) + m.pair(x, x))[..., 0]
+
+
+@pytest.mark.parametrize("function", [lambda m, x: m.layer(x)[..., 0], bilinear_outputs])
+def test_a_plan_for_other_outputs_is_refused(function):
+    model = Toy(function, layer=linear(3, 1), pair=nn.Bilinear(3, 3, 1).double())
+    plan = plan_capture(model, lengths(3, 4))
+    for length in (8, 2):
+        x = lengths(3, length)
+        for call in (tangent_kernel, tangent_trace):
+            with pytest.raises(ValueError, match=f"{length} outputs for it, the plan is for 4;"):
+                call(model, x, plan=plan)
+
+
+class Tabled(nn.Module):
+    """Keeps a table of a parameter from its first call on."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.t, self.table = linear(3, 3), nn.Parameter(torch.ones(3).double()), None
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = torch.exp(self.t)
+        return torch.tanh(self.layer(x)) * self.table
+
+
+def test_a_table_that_is_filled_after_the_plan_is_seen(explicit_kernel):
+    model = Tabled()
+    expected = explicit_trace(explicit_kernel(model, X))
+    model.table = None
+    plan = plan_capture(model, X)
+    with torch.no_grad():
+        model(X)
+    assert tangent_trace(model, X, plan=plan) == pytest.approx(expected)
+    assert tangent_kernel(model, X, plan=plan).total.trace() == pytest.approx(expected)
+    with torch.no_grad():
+        model.t += 1
+    with pytest.raises(ValueError, match="since modules keep 'table'"):
+        tangent_trace(model, X, plan=plan)
+
+
+def test_a_plan_does_not_let_samples_depend_on_each_other():
+    model = nn.Sequential(linear(3, 3), nn.BatchNorm1d(3), linear(3, 2)).double().eval()
+    plan = plan_capture(model, X)
+    model.train()
+    for call in (tangent_kernel, tangent_trace):
+        with pytest.raises(ValueError, match="BatchNorm1d"):
+            call(model, X, plan=plan)

@@ -10,6 +10,7 @@ name = snakemake.params.name
 try:
     found = f"{name}: the outputs of {verify(name)} jobs are as they were written."
 except UserError as error:
+    Path(snakemake.log[0]).write_text(f"{error}\n", encoding="utf-8")
     sys.exit(str(error))
 print(found, flush=True)
 Path(snakemake.log[0]).write_text(f"{found}\n", encoding="utf-8")

@@ -153,7 +153,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self._flat, self.network_ = flat, network
+        self._flat, self._sample_shape, self.network_ = flat, samples.shape[1:], network
         self.coefficients_, self.transformation_ = best.coefficients, best.transformation
         self.objectives_, self.objective_ = best.objectives, best.objectives[-1]
         self.n_iter_, self.converged_ = len(best.objectives) - 1, best.converged
@@ -217,9 +217,17 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return copy.deepcopy(network).double().eval()
 
     def _samples(self, values: Samples) -> torch.Tensor:
-        """Inputs of the fitted network, if they are of the kind that `fit` was given."""
+        """Inputs of the fitted network.
+
+        Raises:
+            ValueError: if they are not of the kind that `fit` was given.
+        """
         check_is_fitted(self, "network_")
         samples = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
+        if samples.shape[1:] != self._sample_shape:
+            raise ValueError(
+                f"X: samples of shape {samples.shape[1:]}; `fit` was given {self._sample_shape}."
+            )
         return _inputs(self.network_, np.ascontiguousarray(samples))
 
     def _check_numbers(self) -> None:
@@ -276,11 +284,13 @@ def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
         x = torch.tensor(samples, dtype=dtype, device=device)
         try:
             with torch.no_grad():
-                network(x if dtype == torch.int64 else x[:1])
+                f = network(x if dtype == torch.int64 else x[:1])
         except (RuntimeError, IndexError) as error:
             refused.append(str(error))
-        else:
-            return x
+            continue
+        if not isinstance(f, torch.Tensor):
+            raise ValueError(f"network: it returns a {type(f).__name__}; let it return a tensor.")
+        return x
     raise ValueError(
         f"X: the network does not take inputs of shape {samples.shape}, samples "
         f"first: {'; as tokens: '.join(refused)}"

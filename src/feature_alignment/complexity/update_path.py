@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ class UpdatePath:
             an estimate.
 
     Raises:
-        ValueError: if `every` is less than 1.
+        ValueError: if `every` is no whole number from 1 on, or the trace is none of a kernel.
 
     Example:
         >>> layer = nn.Linear(1, 1, bias=False)
@@ -44,7 +45,7 @@ class UpdatePath:
     def __init__(
         self, model: nn.Module, trace: Callable[[nn.Module], float], every: int = 1
     ) -> None:
-        if every < 1:
+        if not isinstance(every, Integral) or every < 1:
             raise ValueError(f"every: {every} updates between two traces; give 1 or more.")
         self.length, self.complexity = 0.0, 0.0
         self._trace, self._every = trace, every
@@ -77,7 +78,10 @@ class UpdatePath:
 
     def _feature_norm(self, model: nn.Module) -> float:
         with evaluation_mode(model):
-            return math.sqrt(self._trace(model))
+            trace = self._trace(model)
+        if not 0 <= trace < math.inf:
+            raise ValueError(f"trace: {trace}; that of a kernel is finite and not negative.")
+        return math.sqrt(trace)
 
 
 def _copy(model: nn.Module) -> list[torch.Tensor]:

@@ -122,6 +122,11 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             f"{where}.path: found {shortened(path)}, where a path such as 'data' or null is needed."
         )
     downloads = source in ("torchvision", "download")
+    if source == "embedded" and path not in (None, DOWNLOAD_FOLDER):
+        raise UserError(
+            f"{where}.path: found {shortened(path)}, but source 'embedded' reads no files; set "
+            f"{where}.source to {' or '.join(s for s in info.sources if s != 'embedded')}."
+        )
     if source == "embedded" or (downloads and path in (None, DOWNLOAD_FOLDER)):
         return
     if path is None:

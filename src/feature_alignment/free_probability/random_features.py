@@ -4,10 +4,11 @@ W is (k, d) with independent N(0, 1/k) entries, a is (k,) with independent entri
 """
 
 from collections.abc import Sequence
-from fractions import Fraction
 from math import prod
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 
 from feature_alignment.errors import UserError
@@ -35,7 +36,7 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
         >>> limiting_moments(1, gaussian_even_moments(4))
         [1, 4, 25, 202]
     """
-    if isinstance(ratio, int | float | Fraction) and not ratio > 0:
+    if isinstance(ratio, Real | np.ndarray | torch.Tensor) and not ratio > 0:
         raise UserError(f"ratio d/k: found {ratio}; it must be positive.")
     return moments_from_cumulants([ratio**n * moment for n, moment in enumerate(even_moments)])
 

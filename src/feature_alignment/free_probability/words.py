@@ -100,11 +100,19 @@ def moments_from_cumulants(cumulants: Sequence[Any]) -> list[Any]:
 def moment_trace(moments: Sequence[Any]) -> Trace:
     """Traces of the powers of a single letter, from its moments m_1, m_2 and so on.
 
+    The trace raises a ValueError for a word that is longer than there are moments.
+
     Example:
         >>> moment_trace([1, 4])("RR")
         4
     """
-    return lambda word: moments[len(word) - 1]
+
+    def trace(word: str) -> Any:
+        if len(word) > len(moments):
+            raise ValueError(f"moments: {len(moments)} given, where that of {len(word)} is needed.")
+        return moments[len(word) - 1]
+
+    return trace
 
 
 def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:

@@ -35,6 +35,7 @@ from feature_alignment.gradients.checks import rounding
 from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
 from feature_alignment.gradients.layer_inputs import VectorInputs
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
+from feature_alignment.gradients.module_state import keeping
 from feature_alignment.gradients.operation_calls import (
     OperationCall,
     UnknownUseError,
@@ -82,6 +83,7 @@ class CapturePlan:
     names: Sequence[str]  # the parameters to differentiate by
     outputs: int  # c
     signature: object  # of the graph that the model leaves
+    keeping: frozenset[tuple[int, str]]  # what modules kept of earlier calls, see `module_state`
     calls: Mapping[int, CallPlan]  # operations that rules explain, by their number in the graph
     held: frozenset[int]  # those whose inputs and signals are held
     formed: frozenset[str]  # captured by rule, with gradients held and not their factors
@@ -120,22 +122,29 @@ def plan_capture(
     return _plan(trial, values, samples, names)
 
 
-def planned_before(plan: CapturePlan, model: nn.Module, **options: object) -> CapturePlan:
+def planned_before(
+    plan: CapturePlan, model: nn.Module, x: ModelInput, **options: object
+) -> CapturePlan:
     """A plan that was made before an optimiser changed the model's parameters in place.
 
     Another path through the model, or another order of samples, is still seen; that a sample's
-    outputs come to depend on others, or on chance, is not.
+    outputs come to depend on others, or on chance, only where a module's mode tells. Where modules
+    have come to keep tensors that they did not keep before, such as tables, there is a new plan for
+    the samples.
 
     Raises:
         ValueError: if it is of another model, of parameters that were replaced, or if there are
-            options other than None, since it was made with its own.
+            options other than None, since it was made with its own; or as `plan_capture`.
     """
+    refuse_dependent_samples(model)
     held = {name: value.data_ptr() for name, value in plan.values.items()}
     now = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
     if plan.function.model is not model or held != now:
         raise ValueError("plan: of another model, or of parameters that are others by now.")
     if given := [name for name, value in options.items() if value is not None]:
         raise ValueError(f"{', '.join(given)}: the plan was made with its own; leave it out.")
+    if not keeping(model.modules()) <= plan.keeping:
+        return plan_capture(model, x, output=plan.function.output, only=plan.names)
     # The forward pass may change other values in place than those that it was made for.
     return replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
 
@@ -179,6 +188,7 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
     Raises:
         OtherPathError: if these samples take another path through the model than the trial did.
         ReorderedSamplesError: if the samples are not met in their order.
+        ValueError: if the model has another number of outputs for them than the plan.
     """
     n, c = len(samples), plan.outputs
     spaces: dict[int, torch.Tensor] = {}
@@ -224,6 +234,8 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
         formed |= batched_gradients(plan.function, plan.values, samples, plan.generic, chunk)
     elif plan.generic:
         formed |= looped_gradients(plan.function, plan.values, samples, plan.generic)
+    for values in formed.values():
+        _refuse_other_outputs(plan, values.shape[1])
     return gradients | {name: [Part([VectorGradients(v)])] for name, v in formed.items()}
 
 
@@ -238,6 +250,7 @@ def _recorded_as_planned(
     """
     some = samples[list(range(span.start, span.stop)) * (1 + (span.stop - span.start == 1))]
     with recorded(plan.function, plan.values, some, plan.names) as r:
+        _refuse_other_outputs(plan, r.f.shape[1])
         if r.graph.signature != plan.signature:
             raise OtherPathError
         try:
@@ -249,6 +262,14 @@ def _recorded_as_planned(
                 if not operand.holds(r, calls[number].transposed.get(i)):
                     raise OtherPathError
         yield r, calls
+
+
+def _refuse_other_outputs(plan: CapturePlan, outputs: int) -> None:
+    if outputs != plan.outputs:
+        raise ValueError(
+            f"x: the model has {outputs} outputs for it, the plan is for {plan.outputs}; leave "
+            "`plan` out."
+        )
 
 
 def _spaces(
@@ -265,10 +286,14 @@ def _spaces(
         metadata, call = recording.graph.nodes[number]._input_metadata[0], calls[number]
         zero = recording.f.new_zeros((), dtype=metadata.dtype)
         signals[number] = call.signal(zero.expand(metadata.shape))
-        matrix = isinstance(call.inputs, VectorInputs) and (
-            tuple((o.names, id(o.entries)) for o in plan.calls[number].operands.values()),
-            signals[number].shape[2:],
-            signals[number].dtype,
+        matrix = (
+            isinstance(call.inputs, VectorInputs)
+            and signals[number].ndim == 3
+            and (
+                tuple((o.names, id(o.entries)) for o in plan.calls[number].operands.values()),
+                signals[number].shape[2:],
+                signals[number].dtype,
+            )
         )
         together.setdefault(matrix or number, []).append(number)
     spaces: dict[int, torch.Tensor] = {}
@@ -316,6 +341,7 @@ def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) 
         names=names,
         outputs=c,
         signature=trial.signature,
+        keeping=keeping(trial.function.model.modules()),
         calls=trial.plans,
         held=frozenset(held),
         formed=formed,

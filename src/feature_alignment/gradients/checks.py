@@ -60,6 +60,7 @@ def checked_outputs(
         _refuse_other_arguments(function.model, samples)
         raise
     except RuntimeError as error:
+        _refuse_other_precision(values, samples, error)
         if "require grad" not in str(error):
             raise
     # Some models differentiate by their own parameters in their forward pass.
@@ -117,6 +118,17 @@ def _refuse_other_arguments(model: nn.Module, samples: Samples) -> None:
             f"x: the model's forward() takes other arguments ({error}); give them by position in a "
             "tuple or by name in a dict, and a model that takes one dict within another, "
             "whose forward(self, **batch) calls it with the batch."
+        ) from error
+
+
+def _refuse_other_precision(values: Parameters, samples: Samples, error: RuntimeError) -> None:
+    entries = [samples.entries[key] for key in samples.sampled]
+    given = {entry.dtype for entry in entries if entry.is_floating_point()}
+    own = {value.dtype for value in values.values() if value.is_floating_point()}
+    if "dtype" in str(error) and len(given) == len(own) == 1 and given != own:
+        (x,), (model,) = given, own
+        raise ValueError(
+            f"x: {x}, where the model's parameters are {model}; give x.to({model})."
         ) from error
 
 

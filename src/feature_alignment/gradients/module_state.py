@@ -68,6 +68,16 @@ def held_by(module: nn.Module) -> list[tuple[str, Any]]:
     ]
 
 
+def keeping(modules: Iterable[nn.Module]) -> frozenset[tuple[int, str]]:
+    """The attributes, by the module's number and their name, that `kept_tensors` finds some in."""
+    return frozenset(
+        (number, key)
+        for number, module in enumerate(modules)
+        for key, value in held_by(module)
+        if kept_tensors(value)
+    )
+
+
 def equal_tensors(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> bool:
     """Whether several modules' tensors are the same in two calls."""
     pairs = [(list(a), list(b)) for a, b in zip(one, other, strict=True)]

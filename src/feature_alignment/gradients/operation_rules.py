@@ -184,7 +184,7 @@ class LookupCall(OperationCall):
             if others or tokens is None or tokens.dtype == torch.bool:
                 raise UnknownUseError
             tokens = tokens % vocabulary
-        if place.axis >= tokens.ndim:
+        if place.axis >= tokens.ndim or not tokens.numel():
             raise UnknownUseError
         self._place = place
         self._width = torch.Size(rest).numel()

@@ -38,8 +38,11 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
         modules = {name for name, _ in model.named_modules(remove_duplicate=False)}
         chosen = set()
         for want in [only] if isinstance(only, str | nn.Module) else only:
+            if want == "trainable":
+                chosen |= {id(value) for value in own.values() if value.requires_grad}
+                continue
             if want not in known and want not in modules:
-                names = ["trainable", *known, *modules]
+                names = ["trainable", *known, *filter(None, modules)]
                 raise ValueError(f"only: no {shortened(want)}; {suggestion(want, names)}.")
             below = f"{want}." if want else ""
             chosen |= {id(v) for key, v in known.items() if key == want or key.startswith(below)}

@@ -39,7 +39,7 @@ class _Watching:
     need a `name`, by which the trainer's checkpoints keep their records apart.
 
     Raises:
-        UserError: at the training's begin, if `folder` cannot be written to.
+        UserError: if there is a `state`; at the training's begin, if `folder` cannot be written to.
     """
 
     def __init__(
@@ -51,6 +51,8 @@ class _Watching:
         name: str = "",
         **options: Any,
     ) -> None:
+        if "state" in options:
+            raise UserError("state: a callback goes on by itself from the trainer's checkpoints.")
         self.monitor: Monitor | None = None
         self._x, self._y, self._folder, self._options = x, y, folder, options
         self._state: Any = None
@@ -143,7 +145,9 @@ if TrainerCallback is not None:
             """
             saved, model = self._checkpoint(args, state), kept["model"]
             found = self._state = saved if (saved / STATE).exists() else None
-            if found and (saved / WEIGHTS).read_text("utf-8") != identity(model.parameters()):
+            known = saved / WEIGHTS
+            of_these = known.is_file() and known.read_text("utf-8") == identity(model.parameters())
+            if found and not of_these:
                 raise UserError(
                     f"{saved}: is the record of another training than the one that goes on; "
                     "remove it, or give another output_dir."

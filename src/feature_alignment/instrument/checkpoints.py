@@ -17,7 +17,7 @@ from torch import nn
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import sha256_of, write_whole
 from feature_alignment.instrument.monitor import Monitor
-from feature_alignment.instrument.record_state import STATE
+from feature_alignment.instrument.record_state import METRICS, STATE
 from feature_alignment.kernels.average_features import copy_parameters
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model")
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def measure_checkpoints(
     model: nn.Module,
     x: Any,
-    y: torch.Tensor | None,
+    y: Any,
     files: Mapping[int, Path],
     out: Path,
     **options: Any,
@@ -155,7 +155,15 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
     """
     found: dict[int, Path] = {}
     root = Path(Path(pattern).anchor)
-    for file in sorted(root.glob(str(Path(pattern).relative_to(root)))):
+    try:
+        files = sorted(root.glob(str(Path(pattern).relative_to(root))))
+    except (ValueError, IndexError) as error:
+        raise UserError(
+            f"--checkpoints: {pattern!r} is no pattern of files; give one as 'ckpt/*.pt'."
+        ) from error
+    for file in files:
+        if file.name == STATE and (file.parent / METRICS).exists():
+            continue  # a record's own
         if file.suffix not in SUFFIXES:
             raise UserError(
                 f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."
@@ -187,14 +195,14 @@ def imported(target: str, option: str) -> Callable[..., Any]:
         ModuleNotFoundError: if the module imports one that is not there.
     """
     module_name, _, name = target.partition(":")
-    if not name:
+    if not name or not re.fullmatch(r"\w+(\.\w+)*", module_name):
         raise UserError(f"{option}: {target!r} is not of the form module:function.")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name != module_name:
+        if not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise UserError(
             f"{option}: there is no module {module_name!r} here or among the installed ones."
@@ -220,7 +228,7 @@ def built(target: str) -> nn.Module:
     return model
 
 
-def batch(target: str) -> tuple[Any, torch.Tensor | None]:
+def batch(target: str) -> tuple[Any, Any]:
     """Inputs and labels that a function gives: x, or a pair (x, y), or a mapping with "labels".
 
     Raises:
@@ -228,7 +236,7 @@ def batch(target: str) -> tuple[Any, torch.Tensor | None]:
     """
     found = imported(target, "--data")()
     if isinstance(found, tuple) and len(found) == 2:
-        return found[0], None if found[1] is None else torch.as_tensor(found[1])
+        return found[0], found[1]
     if isinstance(found, Mapping):
         rest = {key: value for key, value in found.items() if key != "labels"}
         return rest, found.get("labels")

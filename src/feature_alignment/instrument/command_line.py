@@ -47,7 +47,8 @@ def _measure(options: argparse.Namespace) -> None:
     choices = {"measure": options.measure, "output": options.output, "only": only}
     try:
         measure_checkpoints(model, x, y, files, options.out, **choices)
-    except (ValueError, TypeError, AttributeError) as error:  # what the engine says does not fit
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        # What the engine, or the model itself, says does not fit.
         raise UserError(str(error)) from error
     print(options.out / METRICS)
 

@@ -98,8 +98,8 @@ class Monitor:
         state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
 
     Raises:
-        UserError: if a name is unknown, or the state is that of another model, of other samples or
-            of another measurement.
+        UserError: if a name is unknown, the labels are no numbers, `first` is no whole number, or
+            the state is that of another model, of other samples or of another measurement.
         ValueError: if the model cannot be measured.
     """
 
@@ -120,8 +120,7 @@ class Monitor:
     ) -> None:
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
-        if y is not None and not isinstance(y, torch.Tensor):
-            y = torch.tensor(np.asarray(y))
+        y = None if y is None else _labels(y)
         self.model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs, input_dtype(model))
         self._function = ModelFunction(model, output, flat=False)
@@ -130,7 +129,7 @@ class Monitor:
         chosen, self._loss_name = repr([told(output), told(only)]), repr(told(loss))
         self._identity = identity([*self._samples.entries.values(), y, chosen])
         self._due = _schedule(every)
-        self.at = self._first = first
+        self.at = self._first = first = _whole("first", first)
         self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
         self._recorder = Recorder()
@@ -156,8 +155,11 @@ class Monitor:
         """Take note of update `step`, None for one more; returns whether it was measured.
 
         Where several updates are told at once, the last stands for what was due on the way.
+
+        Raises:
+            UserError: if it is no whole number.
         """
-        before, self.at = self.at, self.at + 1 if step is None else int(step)
+        before, self.at = self.at, self.at + 1 if step is None else _whole("step", step)
         due = self._due(before, self.at)
         if due:
             self.measure(self.at)
@@ -167,8 +169,10 @@ class Monitor:
         """Measure the model as it is, as that after `step` updates, unless that has been done.
 
         Raises:
+            UserError: if it is no whole number.
             ValueError: at the first step, if the model cannot be measured.
         """
+        step = _whole("step", step)
         if step in self.measured:
             return
         start, found = time.monotonic(), []
@@ -214,8 +218,13 @@ class Monitor:
         """Write the record to a folder: `metrics.csv`, `about.json`, and the state to go on from.
 
         Each file appears whole or not at all. `feature-alignment report` makes a page of it.
+
+        Raises:
+            UserError: if it is a file.
         """
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"folder: {folder} is a file; give another.")
         write_state(folder / STATE, self.state_dict())
         table = self.frame().to_csv(index=False)
         write_whole(folder / METRICS, table)
@@ -309,6 +318,27 @@ class Monitor:
         finally:
             for parameter, gradient in gradients:
                 parameter.grad = gradient
+
+
+def _whole(name: str, number: Any) -> int:
+    try:
+        return index(number)
+    except TypeError as error:
+        raise UserError(f"{name}: {number!r}; give a whole number.") from error
+
+
+def _labels(y: torch.Tensor | ArrayLike) -> torch.Tensor:
+    try:
+        if not isinstance(y, torch.Tensor):
+            array = np.asarray(y)
+            y = torch.tensor(array.astype(array.dtype.newbyteorder("=")))
+    except (TypeError, ValueError) as error:  # texts, objects, rows of several lengths
+        raise UserError(
+            f"y: a {type(y).__name__} that is no array of numbers; give class numbers or targets."
+        ) from error
+    if y.ndim == 0:
+        raise UserError("y: a single number; give one, or a row, for each sample.")
+    return y
 
 
 def _schedule(every: Any) -> Callable[[int, int], bool]:

@@ -1,6 +1,7 @@
 """What a monitor keeps to go on from, and by what it knows that it is its own."""
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -28,13 +29,17 @@ def told(choice: Any) -> Any:
 
 
 def identity(values: Iterable[Any]) -> str:
-    """A hash of all tensors, arrays and texts among the values."""
+    """A hash of all values: tensors and arrays by their content, others by how they print."""
     digest = hashlib.sha256()
     for value in values:
         if isinstance(value, str):
             digest.update(value.encode())
         elif value is not None:
-            value = torch.as_tensor(value)
+            try:
+                value = torch.as_tensor(value)
+            except (TypeError, ValueError, RuntimeError):  # an argument that is passed on as it is
+                digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(value)).encode())
+                continue
             digest.update(f"{value.dtype} {tuple(value.shape)} ".encode())
             digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

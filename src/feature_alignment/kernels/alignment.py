@@ -11,6 +11,8 @@ from enum import StrEnum
 import numpy as np
 import torch
 
+from feature_alignment.errors import suggestion
+
 Matrix = torch.Tensor | np.ndarray
 
 
@@ -100,7 +102,13 @@ def label_alignment(
         >>> round(label_alignment(np.outer(y, y), y), 6)
         1.0
     """
-    return label_alignments(kernel, y, [form])[LabelAlignmentForm(form)]
+    return label_alignments(kernel, y, [form])[_form(form)]
+
+
+def _form(form: LabelAlignmentForm | str) -> LabelAlignmentForm:
+    if form not in list(LabelAlignmentForm):
+        raise ValueError(f"form: no {form!r}; {suggestion(str(form), list(LabelAlignmentForm))}.")
+    return LabelAlignmentForm(form)
 
 
 def label_alignments(
@@ -119,7 +127,7 @@ def label_alignments(
             f"labels of shape {tuple(labels.shape)} for a kernel of {len(gram)} rows; "
             "labels must be (n, c), or class numbers (n,), and the kernel (n·c, n·c)."
         )
-    forms = [LabelAlignmentForm(form) for form in forms]
+    forms = [_form(form) for form in forms]
     by_class, by_mean = centre_labels(labels), labels - labels.mean()
     # Centring is a projection: YᵀK_cY is (CY)ᵀK(CY), and centred kernels are formed for their
     # norms only. Of each form: the kernel's centring, the labels' in YᵀKY and in ‖Y‖².

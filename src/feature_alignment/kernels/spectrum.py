@@ -1,5 +1,7 @@
 """How a kernel's eigenvalues are spread: effective rank and trace ratios."""
 
+from numbers import Integral
+
 import numpy as np
 import scipy.linalg
 import scipy.special
@@ -40,9 +42,7 @@ def symmetric_gram(kernel: torch.Tensor | np.ndarray, tolerance: float) -> np.nd
         ValueError: if it is not square, finite, and symmetric to the tolerance times its largest
             entry.
     """
-    if isinstance(kernel, torch.Tensor):
-        kernel = kernel.detach().cpu().numpy()
-    gram = np.asarray(kernel, dtype=np.float64)
+    gram = real_array("kernel", kernel)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not gram.size:
         raise ValueError(f"kernel of shape {gram.shape}; it must be square.")
     if not np.isfinite(gram).all():
@@ -50,6 +50,20 @@ def symmetric_gram(kernel: torch.Tensor | np.ndarray, tolerance: float) -> np.nd
     if np.abs(gram - gram.T).max() > tolerance * np.abs(gram).max():
         raise ValueError("the kernel is not symmetric; its eigenvalues need not be real.")
     return (gram + gram.T) / 2
+
+
+def real_array(name: str, values: torch.Tensor | np.ndarray) -> np.ndarray:
+    """Real numbers in float64, of a tensor without its graph.
+
+    Raises:
+        ValueError: if they are complex, under this name.
+    """
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = values.numpy() if values.is_complex() else values.double().numpy()
+    if np.iscomplexobj(values):
+        raise ValueError(f"{name}: it is complex; give real numbers.")
+    return np.asarray(values, dtype=np.float64)
 
 
 def effective_rank(eigenvalues: np.ndarray) -> float:
@@ -89,14 +103,14 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
         0.75
     """
     shares = _shares(eigenvalues)
-    if not 1 <= k <= len(shares):
-        raise ValueError(f"k: {k} eigenvalues of {len(shares)} given.")
+    if not isinstance(k, Integral) or not 1 <= k <= len(shares):
+        raise ValueError(f"k: {k} eigenvalues of {len(shares)} given; k is a whole number of them.")
     # Partial sums of one sum, so that rounding never makes T_k fall with k.
     return float(min(1.0, np.cumsum(np.sort(shares)[::-1])[k - 1]))
 
 
 def _shares(eigenvalues: np.ndarray) -> np.ndarray:
-    values = np.asarray(eigenvalues, dtype=np.float64)
+    values = real_array("eigenvalues", eigenvalues)
     if values.ndim != 1 or not np.isfinite(values).all():
         raise ValueError("eigenvalues: they must be a vector of finite numbers.")
     largest = values.max(initial=0)

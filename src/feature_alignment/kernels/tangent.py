@@ -242,7 +242,7 @@ def tangent_kernel(
     if plan is None:
         plan = plan_capture(model, rows, parameters, output=output, only=only)
     else:
-        plan = planned_before(plan, model, parameters=parameters, output=output, only=only)
+        plan = planned_before(plan, model, rows, parameters=parameters, output=output, only=only)
     if columns is not None:
         function, f, _ = checked_outputs(plan.function, plan.values, columns)
         plan = replace(plan, function=function)

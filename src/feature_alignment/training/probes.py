@@ -104,6 +104,7 @@ class Recorder:
         return self._values[step, layer, split, metric]
 
     def frame(self) -> pd.DataFrame:
-        """Tidy table with the columns step, layer, split, metric, value, one row per number."""
-        rows = [(*key, value) for key, value in self._values.items()]
+        """Tidy table by step, of columns step, layer, split, metric, value: a row per number."""
+        values = sorted(self._values.items(), key=lambda item: item[0][0])  # by step
+        rows = [(*key, value) for key, value in values]
         return pd.DataFrame(rows, columns=COLUMNS).astype({"step": "int64", "value": "float64"})

@@ -200,8 +200,8 @@ def _check(group: dict[str, Any]) -> None:
     if not 0 <= group["speed"] < math.inf:
         raise ValueError(f"speed: {group['speed']} is out of range; it must be finite and ≥ 0.")
     epsilon = group["epsilon"]
-    if not (epsilon > 0 or (epsilon == 0 and form == "additive")):
+    if not (0 < epsilon < math.inf or (epsilon == 0 and form == "additive")):
         raise ValueError(
-            f"epsilon: {epsilon} is out of range; it must be at least 0 for the additive form "
-            "and above 0 for the multiplicative one."
+            f"epsilon: {epsilon} is out of range; it must be finite, at least 0 for the additive "
+            "form and above 0 for the multiplicative one."
         )

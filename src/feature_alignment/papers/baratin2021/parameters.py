@@ -1,8 +1,8 @@
 """Parameters of the paper's experiments: its settings are the defaults."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from feature_alignment.pipeline.parameters import (
     Count,
@@ -285,7 +285,7 @@ class Interpolators(Parameters, experiment="interpolators"):
     gamma: Positive = 1.0
     """Parameter of the RBF kernel exp(-gamma |x - x'|^2) that the random features approximate."""
     samples: int = Field(default=50, ge=2)
-    """Size n of each training subset."""
+    """Size n of each training subset; fewer than points."""
     subsets: int = Field(default=100, ge=2)
     """Training subsets at each scale."""
     scaled: Literal["eigenvalues", "singular_values"] = "eigenvalues"
@@ -298,6 +298,12 @@ class Interpolators(Parameters, experiment="interpolators"):
     in float64 have too low a rank to interpolate with)."""
     seeds: SeedNumber = 5
     """Number of seeds, each with its own features and subsets; seed i is the integer i, from 0."""
+
+    @model_validator(mode="after")
+    def _check_samples(self) -> Self:
+        if self.samples >= self.points:
+            raise ValueError(f"samples: {self.samples} of {self.points} points; lower it")
+        return self
 
 
 class Perturbation(Parameters, experiment="perturbation"):
@@ -323,6 +329,15 @@ class Perturbation(Parameters, experiment="perturbation"):
     precision: Precision = "float32"
     """Floating-point type of training and Jacobian; output changes are measured in float64."""
     seeds: Seeds = 3
+
+    @model_validator(mode="after")
+    def _check_directions(self) -> Self:
+        if self.directions >= 10 * self.test_samples:
+            raise ValueError(
+                f"directions: {self.directions}, where {self.test_samples} test_samples with ten "
+                "outputs have fewer; lower it, or raise test_samples"
+            )
+        return self
 
 
 class Supernat(Parameters, experiment="supernat"):

@@ -43,7 +43,10 @@ class OpenSetting(Section):
         why: the reason: the text is silent, text and released code differ, two readings.
     """
 
-    values: Annotated[tuple[Any, ...], Field(strict=False, min_length=2)] | dict[str, Any]
+    values: (
+        Annotated[tuple[Any, ...], Field(strict=False, min_length=2)]
+        | Annotated[dict[str, Any], Field(min_length=2)]
+    )
     why: Text
 
     @property
@@ -59,6 +62,9 @@ class OpenSetting(Section):
         twice = [name for name, times in names.items() if times > 1]
         if twice:
             raise ValueError(f"{twice[0]} twice among the values; give each once, or names to all")
+        told = Counter(json.dumps(value, default=str) for value in self.levels.values())
+        if same := [value for value, times in told.items() if times > 1]:
+            raise ValueError(f"{same[0]} under two names among the values; give each once")
         return self
 
 
@@ -95,6 +101,14 @@ class Learnt(Section):
     least: float | None = None
     most: float | None = None
     why: Text
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.least is None and self.most is None:
+            raise ValueError("it has neither least nor most; give one, or both")
+        if self.least is not None and self.most is not None and self.least > self.most:
+            raise ValueError(f"least {self.least} is above most {self.most}; no mean is between")
+        return self
 
 
 class Multiverse(Section):
@@ -144,7 +158,7 @@ def load_multiverses() -> dict[str, Multiverse]:
             if not re.fullmatch(r"\w+", str(name)):  # the workflow's pattern
                 raise UserError(f"{where}: name a group by letters, digits and _ only.")
             group: Multiverse = check(Multiverse, entry, lambda _, where=where: where)
-            figures = tuple(f"{paper}_{figure}" for figure in group.figures)
+            figures = tuple(dict.fromkeys(f"{paper}_{figure}" for figure in group.figures))
             for figure in figures:
                 if figure not in all_figures():
                     raise UserError(
@@ -195,6 +209,8 @@ def universes(
     own = {key: section for key, section in plain.items() if paper_of(key) == paper}
     levels = {key: setting.levels for key, setting in group.settings.items()}
     default = tuple(_default(name, key, list(named.values()), own) for key, named in levels.items())
+    for key, named in levels.items():
+        _refuse_idle(name, key, named, group.figures, own)
     found = []
     for row in design([len(named) for named in levels.values()], size.universes, default):
         taken = {key: list(levels[key])[i] for key, i in zip(levels, row, strict=True)}
@@ -217,6 +233,26 @@ def _default(name: str, key: str, values: Sequence[Any], plain: Mapping[str, Any
             "among the values; add it."
         )
     return alike[0]
+
+
+def _refuse_idle(
+    name: str, key: str, named: Mapping[str, Any], figures: Sequence[str], plain: Mapping[str, Any]
+) -> None:
+    """Refuse a setting that changes no run of the figures: its universes would count twice.
+
+    Raises:
+        UserError: if it changes none.
+    """
+    runs = []
+    for value in named.values():
+        settings = _settings(name, {key: value}, plain)
+        points = [point for figure in figures for point in points_of(figure, settings)]
+        runs.append([(point.plain, point.parameters.plain()) for point in points])
+    if all(run == runs[0] for run in runs):
+        raise UserError(
+            f"multiverse: {name}: settings: {key}: no run of {', '.join(figures)} hangs on it; "
+            "take it out."
+        )
 
 
 def _settings(name: str, changed: Mapping[str, Any], plain: Mapping[str, Any]) -> Settings:

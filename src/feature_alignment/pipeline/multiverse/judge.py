@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline.claims.evaluate import evaluate
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome
@@ -69,6 +70,9 @@ def judge_universes(
 
     `real` says of each figure whether it shows real data.
 
+    Raises:
+        UserError: if `learnt` selects no rows.
+
     Returns:
         Columns `claim`, `universe`, `status` (counted, not learnt, failed), `verdict`, `holds`
         (1, 0, or none where it is not judged), `ours`, and one for each setting. Claims that are
@@ -103,7 +107,16 @@ def _status(universe: Finished, learnt: Learnt | None) -> str:
         return COUNTED
     table = next(t for name, t in universe.tables.items() if name.endswith(f"_{learnt.figure}"))
     last = learnt.select.get("step") == LAST
-    rows = rows_where(table, **{k: v for k, v in learnt.select.items() if k != "step" or not last})
+    select = {k: v for k, v in learnt.select.items() if k != "step" or not last}
+    try:
+        rows = rows_where(table, **select)
+    except KeyError as error:
+        what = next((key for key in select if key not in table), None)
+        found = "there are no such rows" if what is None else f"there is no column {what!r}"
+        raise UserError(
+            f"multiverse: learnt: select: {found} in the table of {learnt.figure}; its columns are "
+            f"{', '.join(table)}."
+        ) from error
     values = (at_last_step(rows) if last else rows).groupby("seed")["value"].mean()
     low = -np.inf if learnt.least is None else learnt.least
     high = np.inf if learnt.most is None else learnt.most
