@@ -130,6 +130,12 @@ def test_lightning_saves_the_record_of_a_training_that_fails(tmp_path):
     assert set(pd.read_csv(tmp_path / "record" / "metrics.csv")["step"]) == {0, 2}
 
 
+@pytest.mark.parametrize("name", ["LightningMonitor", "TrainerMonitor"])
+def test_a_state_of_ones_own_is_refused(name):
+    with pytest.raises(UserError, match=r"^state: a callback goes on by itself"):
+        getattr(fa, name)(*samples(), state="somewhere")
+
+
 def test_a_folder_that_cannot_be_written_to_is_told_before_the_training(tmp_path):
     (tmp_path / "file").touch()
     callback = fa.LightningMonitor(*samples(), folder=tmp_path / "file" / "record")

@@ -26,6 +26,17 @@ def batch():
 def few():
     return torch.ones(10, 4), torch.arange(2)
 
+def words():
+    return torch.ones(10, 4), ["a"] * 10
+
+def labels_with_an_index():
+    import pandas as pd
+    x, y = batch()
+    return x, pd.Series(y.numpy(), index=range(3, 13))
+
+def doubles():
+    return torch.ones(10, 4, dtype=torch.float64), None
+
 def lists():
     return [[1.0, 2.0, 3.0, 4.0]], None
 
@@ -125,6 +136,11 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"pattern": "nameless.pt"}, "has no number in its name"),
         ({"pattern": "twice*/step7.pt"}, "are both of step 7"),
         ({"data": "few"}, "2 labels for 10 samples"),
+        ({"data": "words"}, "y: a list that is no array of numbers; give class numbers"),
+        ({"data": "doubles"}, "x: torch.float64, where the model's parameters are torch.float32"),
+        ({"pattern": ""}, "--checkpoints: '' is no pattern of files"),
+        ({"pattern": "/"}, "--checkpoints: '/' is no pattern of files"),
+        ({"pattern": "ckpt/**.pt"}, r"--checkpoints: 'ckpt/\*\*.pt' is no pattern of files"),
         ({"data": "lists"}, "x: there is no tensor"),
         ({"options": ["--output", "logits"]}, "logits"),
         ({"options": ["--only", "layer9"]}, "layer9"),
@@ -168,6 +184,44 @@ def test_a_damaged_record_is_not_continued(study, tmp_path, name):
     (tmp_path / "out" / name).write_bytes(b"\xff")
     with pytest.raises(SystemExit, match="is damaged"):
         measure()
+
+
+def test_a_record_beside_the_checkpoints_goes_on(study):
+    measure(out="ckpt", pattern="ckpt/*.pt")
+    before = pd.read_csv("ckpt/metrics.csv")
+    measure(out="ckpt", pattern="ckpt/*.pt")
+    assert pd.read_csv("ckpt/metrics.csv").equals(before)
+
+
+def test_a_checkpoint_that_comes_later_stands_in_its_place(study, tmp_path):
+    measure(out="whole")
+    (tmp_path / "ckpt" / "step_5.pt").rename("step_5.pt")
+    measure()
+    (tmp_path / "step_5.pt").rename("ckpt/step_5.pt")
+    measure()
+    assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("whole/metrics.csv"))
+
+
+def test_labels_may_have_an_index(study):
+    measure(out="plain")
+    measure(data="labels_with_an_index")
+    assert pd.read_csv("out/metrics.csv").equals(pd.read_csv("plain/metrics.csv"))
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("my_study", "model: 'my_study' is not of the form module:function"),
+        (":build", "model: ':build' is not of the form module:function"),
+        (".my_study:build", "model: '.my_study:build' is not of the form module:function"),
+        ("nosuch:f", "model: there is no module 'nosuch' here"),
+        ("nosuch.more:f", "model: there is no module 'nosuch.more' here"),
+    ],
+)
+def test_what_names_no_function_is_one_sentence(study, target, message):
+    options = ["--data", "my_study:batch", "--checkpoints", "ckpt/*.pt", "--out", "out"]
+    with pytest.raises(SystemExit, match=message):
+        main(["measure", target, *options])
 
 
 def test_steps_are_told_by_their_word(tmp_path):

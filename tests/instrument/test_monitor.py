@@ -169,6 +169,45 @@ def test_mistakes_are_one_sentence(data, options, message):
         fa.Monitor(network(), **arguments)
 
 
+def test_arguments_that_are_no_tensors_are_passed_on(data):
+    class Moded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(36, 2)
+
+        def forward(self, x, mode, words):
+            return self.layer(x.flatten(1))
+
+    x, y = data
+    given = {"x": x, "mode": object(), "words": ["a", "b"]}
+    model = Moded()
+    monitor = fa.Monitor(model, given, y)
+    again = fa.Monitor(model, given | {"mode": object()}, y, state=monitor.state_dict())
+    assert again.frame().equals(monitor.frame())
+    with pytest.raises(UserError, match="other samples"):
+        fa.Monitor(model, given | {"words": ["c"]}, y, state=monitor.state_dict())
+
+
+@pytest.mark.parametrize("y", [["a"] * 24, [[1], [1, 2]], [object()] * 24, 1])
+def test_labels_that_are_no_numbers_are_refused(data, y):
+    with pytest.raises(UserError, match=r"^y: "):
+        fa.Monitor(network(), data[0], y)
+
+
+def test_steps_are_whole_numbers_and_a_record_is_by_step(data):
+    monitor = fa.Monitor(network(), *data, measure="features")
+    for step in (20, 10):
+        monitor.measure(step)
+    assert monitor.frame()["step"].is_monotonic_increasing
+    (line, *_) = monitor.plot().axes[0].lines
+    assert list(line.get_xdata()) == [0, 10, 20]
+    for wrong in (lambda: monitor.measure(1.5), lambda: monitor.step(2.7)):
+        with pytest.raises(UserError, match=r"^step: .* give a whole number"):
+            wrong()
+    with pytest.raises(UserError, match=r"^first: 2\.5; give a whole number"):
+        fa.Monitor(network(), *data, first=2.5)
+
+
 def test_the_state_of_another_model_is_refused(data):
     state = fa.Monitor(nn.Sequential(nn.Flatten(), nn.Linear(36, 2)), *data).state_dict()
     with pytest.raises(UserError, match="other parameters"):

@@ -88,6 +88,23 @@ def test_blocks_hold_all_universes_once(config):
             "tosses: {figures: [fig1], settings: {a.b: {values: [5, '5'], why: open}}}",
             "tosses: settings.a.b: 5 twice among the values; give each once, or names to all",
         ),
+        (
+            "tosses: {figures: [fig1], settings: {a.b: {values: {x: 5, y: 5}, why: open}}}",
+            "tosses: settings.a.b: 5 under two names among the values; give each once",
+        ),
+        (
+            "tosses: {figures: [fig1], settings: {a.b: {values: {x: 5}, why: open}}}",
+            "tosses: settings.a.b.values",
+        ),
+        (
+            "tosses: {figures: [fig1], learnt: {figure: fig1, select: {metric: a}, why: open}}",
+            "tosses: learnt: it has neither least nor most",
+        ),
+        (
+            "tosses: {figures: [fig1], learnt: {figure: fig1, select: {metric: a}, least: 2,"
+            " most: 1, why: open}}",
+            "tosses: learnt: least 2.0 is above most 1.0",
+        ),
         ("two-tosses: {}", "two-tosses: name a group by letters, digits and _ only"),
         ("2020-01-01: {}", "2020-01-01: name a group by letters, digits and _ only"),
         ("tosses: {figures: [2020-01-01]}", r"tosses: figures.0: found datetime.date\(2020"),
@@ -115,6 +132,10 @@ def test_what_the_user_has_set_counts_more_than_the_size_of_the_group(config, ro
         (
             {"settings": {"descent.steps": {"values": [100, 0], "why": "x"}}},
             f"^multiverse: {GROUP}: {GROUP}: steps: f",
+        ),
+        (
+            {"settings": {"coin.throws": {"values": [50, 10000], "why": "x"}}},
+            "settings: example2030_coin.throws: no run of example2030_fig2 hangs on it; take it",
         ),
         (
             {"sizes": {"paper": {"universes": 4}}, "why": "It is long."},
