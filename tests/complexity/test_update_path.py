@@ -94,8 +94,18 @@ def test_traces_can_be_taken_at_some_updates_only():
         path(step, model)
     # Before updates 1 and 2 it is 1, before 3 and 4 it is 4, before 5 it is 9.
     assert path.complexity == pytest.approx(1 + 1 + 2 + 2 + 3, rel=1e-6)
-    with pytest.raises(ValueError, match="every: 0 updates between two traces"):
-        UpdatePath(model, lambda network: 1.0, every=0)
+
+
+@pytest.mark.parametrize("every", [0, 1.5])
+def test_updates_between_traces_are_counted(every):
+    with pytest.raises(ValueError, match=f"every: {every} updates between two traces"):
+        UpdatePath(nn.Linear(1, 1), lambda network: 1.0, every=every)
+
+
+@pytest.mark.parametrize("trace", [-1.0, float("nan"), float("inf")])
+def test_what_is_no_trace_of_a_kernel_is_refused(trace):
+    with pytest.raises(ValueError, match=f"trace: {trace}; that of a kernel is finite"):
+        UpdatePath(nn.Linear(1, 1), lambda network: trace)
 
 
 @pytest.mark.parametrize("size", [1e-4, 300.0])

@@ -222,3 +222,8 @@ def test_random_words_in_large_random_matrices(n):
         # Traces of N × N matrices fluctuate, and differ from their limit, by O(1/N).
         assert ratio.std() < 20 / n, word
         assert abs(ratio.mean() - 1) < 4 * ratio.std() / draws**0.5 + 5 / n, word
+
+
+def test_a_word_longer_than_the_moments_is_refused():
+    with pytest.raises(ValueError, match="moments: 2 given, where that of 3 is needed"):
+        moment_trace([1, 4])("RRR")

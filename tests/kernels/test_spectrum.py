@@ -64,6 +64,8 @@ def test_large_eigenvalues_do_not_overflow():
         (np.array([[1.0, 2.0], [0.0, 1.0]]), "not symmetric"),
         (np.diag([1.0, -0.1]), "not positive semidefinite: eigenvalues from -0.1 to 1"),
         (-np.eye(2), "not positive semidefinite"),
+        (1j * np.eye(2), "kernel: it is complex"),
+        (torch.eye(2, dtype=torch.complex64), "kernel: it is complex"),
     ],
 )
 def test_what_is_no_kernel_is_refused(kernel, message):
@@ -136,7 +138,15 @@ def test_trace_ratios_rise_to_one_at_or_above_the_uniform_share(values):
     assert (np.array(ratios) >= uniform - 1e-12).all()
 
 
-@pytest.mark.parametrize("k", [0, 4])
+def test_tensors_of_any_kind_have_a_spectrum():
+    values = torch.tensor([3.0, 1.0], requires_grad=True)
+    assert trace_ratio(values, np.int64(1)) == 0.75
+    assert effective_rank(values) == effective_rank(values.detach().numpy())
+    kernel = torch.eye(2, dtype=torch.bfloat16)
+    assert kernel_eigenvalues(kernel).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("k", [0, 4, 1.5])
 def test_trace_ratios_out_of_range_are_refused(k):
     with pytest.raises(ValueError, match=f"k: {k} eigenvalues of 3"):
         trace_ratio(np.ones(3), k)

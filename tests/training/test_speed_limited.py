@@ -155,6 +155,7 @@ def test_every_layer_of_a_network_moves_at_its_own_speed():
         ({"lr": 0.1, "speed": None}, "speed: None is not a number"),
         ({"lr": 0.1, "speed": -1.0}, "speed: -1.0"),
         ({"lr": 0.1, "epsilon": -1.0}, "epsilon: -1.0"),
+        ({"lr": 0.1, "epsilon": float("inf")}, "epsilon: inf"),
         ({"lr": 0.1, "relaxation": "multiplicative"}, "epsilon: 0.0"),
         ({"lr": 0.1, "relaxation": "aditive"}, "'aditive' is unknown; did you mean 'add"),
     ],
