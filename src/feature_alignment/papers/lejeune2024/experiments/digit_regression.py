@@ -72,12 +72,14 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     kernel_measures.compare(kernels, label, step, result)
     last = [name for name in final if name.startswith(f"layers.{p.hidden_layers}.")]
     parts = [average[name] @ (final[name] - initial[name]).flatten() for name in last]
+    of_last = torch.stack(parts).sum(dim=0)
     double = (totals["adapted"].double(), totals["initial"].double(), target.double())
     change = {name: average[name] - phi for name, phi in first.items()}
     residual = (y[shown][order] - start)[:, 0]
     for metric, value in {
         "loss": evaluate(model, x, y, {"loss": mse})["loss"],
-        "last_layer_target_cosine": cosine_similarity(torch.stack(parts).sum(dim=0), target),
+        "last_layer_target_cosine": cosine_similarity(of_last, target),
+        "last_layer_sign_cosine": cosine_similarity(of_last, torch.sign(target)),
         **kernel_measures.locate(*double),
         **kernel_measures.transformation(totals["initial"], change, residual),
     }.items():
