@@ -8,6 +8,7 @@ import numpy as np
 import packing
 import pandas as pd
 import pytest
+import redraw
 from packed import AGAIN, EVIDENCE, Packed, all_packed, best_verdicts
 from PIL import Image
 
@@ -334,7 +335,7 @@ def test_pictures_have_few_colours_unless_it_is_seen(tmp_path, colours, kept):
     shades = rng.integers(256, size=(colours, 3), dtype=np.uint8)
     pixels, file = shades[rng.integers(colours, size=(60, 80))], tmp_path / "a.png"
     Image.fromarray(pixels).save(file)
-    packing._shrink(file, tmp_path / "packed")
+    packing.shrink(file, tmp_path / "packed")
     assert ((tmp_path / "packed" / "a.png").read_bytes() == file.read_bytes()) == kept
     with Image.open(tmp_path / "packed" / "a.png") as packed:
         gap = np.abs(np.subtract(pixels, np.asarray(packed.convert("RGB")), dtype=int))
@@ -465,3 +466,22 @@ def test_a_folder_that_is_not_there_is_told(tool, capsys):
     with pytest.raises(SystemExit):
         tool.main(["again", "quick", "--at", "nowhere"])
     assert "argument --at: nowhere is no folder" in capsys.readouterr().err
+
+
+def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):
+    folder, figure, of_arrays = tmp_path / "workstation", "baratin2021_fig3", "beaglehole2024_fig17"
+    shutil.copytree(EVIDENCE / "workstation", folder)
+    pictures = {name: folder / "figures" / f"{name}.png" for name in (figure, of_arrays)}
+    kept = pictures[of_arrays].read_bytes()
+    pictures[figure].unlink()
+    monkeypatch.setattr(redraw, "git_state", lambda: {"commit": "c" * 40, "dirty": False})
+    assert redraw.redraw(Packed(folder), [figure, of_arrays]) == [figure]
+    with Image.open(pictures[figure]) as drawn:
+        assert drawn.size[0] > 1000
+    assert pictures[of_arrays].read_bytes() == kept
+    assert Packed(folder).about["pictures"][figure] == "c" * 40
+    with pytest.raises(UserError, match="baratin2021_fig1: did you mean"):
+        redraw.redraw(Packed(folder), ["baratin2021_fig1"])
+    monkeypatch.setattr(redraw, "git_state", lambda: {"commit": "c" * 40, "dirty": True})
+    with pytest.raises(UserError, match="has changes of its own"):
+        redraw.redraw(Packed(folder), [])

@@ -83,9 +83,11 @@ def _source(packed: Packed) -> str:
     commits = ", ".join(commit[:7] for commit in about["commits"])
     devices = ", ".join(about["devices"])
     figures = count_text(len(about["figures"]), "figure")
+    later = sorted({commit[:7] for commit in about.get("pictures", {}).values()})
     return (
         f"- `{about['name']}` (preset `{about['preset']}`): {figures}, {data}; "
         f"commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
+        + f" Pictures were drawn again from its tables at {', '.join(later)}." * bool(later)
         + "".join(map(_again, packed.again))
     )
 

@@ -61,7 +61,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     for figure in made["spec"]["figures"]:
         table = results / "tables" / f"{figure}.csv"
         _compress(table.name, table.read_bytes(), partial / "tables")
-        _shrink(figures / f"{figure}.png", partial / "figures")
+        shrink(figures / f"{figure}.png", partial / "figures")
     runs = pd.DataFrame(_runs(records)).sort_values(["experiment", "point"])
     runs.to_csv(partial / "runs.csv", index=False, lineterminator="\n")
     told = _about(made["spec"], records, runs)
@@ -142,10 +142,12 @@ def _join_about(
     data = {one["name"]: one for one in (*added["datasets"], *packed["datasets"])}
     new = data.keys() - {one["name"] for one in packed["datasets"]}
     changed = [change for change in added["changes"] if _dataset_of(change) in new]
+    pictures = {f: at for f, at in packed.get("pictures", {}).items() if f not in added["figures"]}
     return {
-        **packed,
+        **{key: value for key, value in packed.items() if key != "pictures"},
         "changes": packed["changes"] + changed,
         "figures": {figure: figures[figure] for figure in sorted(figures, key=figure_order)},
+        **({"pictures": pictures} if pictures else {}),
         "datasets": [data[key] for key in sorted(data)],
         "commits": sorted({*packed["commits"], *added["commits"]}),
         **_cost(runs),
@@ -420,7 +422,7 @@ def _compress(name: str, content: bytes, folder: Path) -> None:
     (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
 
 
-def _shrink(picture: Path, folder: Path) -> None:
+def shrink(picture: Path, folder: Path) -> None:
     """A picture with few colours where that is not seen: heat maps would show bands."""
     folder.mkdir(exist_ok=True)
     buffer = io.BytesIO()
