@@ -178,13 +178,13 @@ def _draw_paper(
 
 
 def _name_trace_ratios(ax: Axes, run: pd.DataFrame) -> None:
-    """Write each T_k where its curve begins, into the gap of the axis, apart from each other."""
-    ceiling, begin = 1.0, run["step"].min()
+    """Write each T_k where its curve begins, apart from each other and above the axis's break."""
+    begin, lowest = run["step"].min(), 0.06
     middle = run.loc[run["step"] > 0, "step"].min() / 2
-    for k, thing in reversed(TRACE_RATIOS.items()):
+    for k, thing in TRACE_RATIOS.items():
         rows = rows_where(run, metric=f"trace_ratio_{k}", split="train", step=begin)
-        height = min(rows["value"].mean(), ceiling)
-        ceiling = height - 0.07
+        height = max(rows["value"].mean(), lowest)
+        lowest = height + 0.07
         text = {"fontsize": 6.5, "ha": "center", "va": "center"}
         ax.text(middle, height, f"$T_{{{k}}}$", color=COLOURS[thing], **text)
 
