@@ -356,7 +356,7 @@ def test_what_was_made_again_stays_known_of_the_figures_that_stay(two):
     trimmed, whole = Packed(folder).again
     assert whole == records[2]
     assert trimmed == {**records[2], "values_counted_with_others": True}
-    assert "up to 2 values differ" in evidence_pages._again(trimmed)
+    assert "up to 2 values differ" in evidence_pages._again(trimmed, list(trimmed["figures"]))
 
 
 def test_what_another_figure_shows_otherwise_is_not_added(two):
@@ -485,3 +485,14 @@ def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):
     monkeypatch.setattr(redraw, "git_state", lambda: {"commit": "c" * 40, "dirty": True})
     with pytest.raises(UserError, match="has changes of its own"):
         redraw.redraw(Packed(folder), [])
+
+
+def test_figures_made_again_are_named_by_the_shorter_list():
+    told = {"verdicts_that_differ": {}, "devices": ["a"], "commits": ["c" * 40], "claims": 3}
+    told |= {"values_that_differ": 0}
+    every = ["fig1", "fig2", "fig3", "fig4"]
+    assert "Made again on a" in evidence_pages._again(told, every)
+    most = {**told, "figures": every[:3]}
+    assert "Made again (all figures but `fig4`) on a" in evidence_pages._again(most, every)
+    few = {**told, "figures": every[:1]}
+    assert "Made again (`fig1`) on a" in evidence_pages._again(few, every)

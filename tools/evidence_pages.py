@@ -55,8 +55,11 @@ def verdicts_page(
     robustness = best_robustness(packed)
     parts = [
         "# Verdicts\n\nEach claim at the largest size at which it was judged, from `evidence/`; "
-        "written by `python tools/evidence.py pages`. What the words mean, and why a claim came "
-        "out as it did, is in [deviations](deviations.md). *Readings*: in how many readings of "
+        "written by `python tools/evidence.py pages`. The [README](../README.md#what-comes-out) says "
+        "what the words mean, [deviations](deviations.md) why a claim came out as it did. *Ours* "
+        "is what the criterion in `claims.yaml` bounds, mean and standard deviation over seeds: a "
+        "value, a ratio, a difference, a correlation, a logarithm. Behind a verdict, *(ours)*: a "
+        "control or a question of our own, counted apart. *Readings*: in how many readings of "
         "the settings that a text leaves open the claim holds, of those that learn their task.\n",
         "## Where the numbers are from\n",
         *map(_source, packed),
@@ -88,14 +91,18 @@ def _source(packed: Packed) -> str:
         f"- `{about['name']}` (preset `{about['preset']}`): {figures}, {data}; "
         f"commit {commits}; {about['run_hours']:.1f} hours of runs on {devices}."
         + f" Pictures were drawn again from its tables at {', '.join(later)}." * bool(later)
-        + "".join(map(_again, packed.again))
+        + "".join(_again(told, list(about["figures"])) for told in packed.again)
     )
 
 
-def _again(told: dict[str, Any]) -> str:
+def _again(told: dict[str, Any], every: list[str]) -> str:
     differ = told["verdicts_that_differ"]
     words = [f"`{claim}`, {now} in place of {then}" for claim, (then, now) in differ.items()]
-    some = ", ".join(f"`{figure}`" for figure in told.get("figures", ()))
+    figures = told.get("figures", every)
+    left = [figure for figure in every if figure not in figures]
+    named = left if len(left) < len(figures) else figures
+    some = ("all figures but " if named is left else "") + ", ".join(f"`{one}`" for one in named)
+    some = some if left else ""
     most = "up to " if told.get("values_counted_with_others") else ""
     return (
         f" Made again{' (' * bool(some)}{some}{')' * bool(some)} on "
