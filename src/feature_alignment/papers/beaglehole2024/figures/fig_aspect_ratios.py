@@ -98,7 +98,7 @@ FIGURES = (
         "at initialisation of one hidden layer on the high-rank task of Figure 7 with isotropic "
         "data, over ψ₁ = n/d and ψ₂ = k/d, means over networks and draws. Left: observed. Middle: "
         "predicted, for the quadratic activation by free probability with the limiting moments of "
-        "R, for ReLU and erf to first order, from the expected PTK, which does not depend on ψ₂. "
+        "R = Wᵀdiag(a²)W, the traces of its powers, for ReLU and erf to first order, from the expected PTK, which does not depend on ψ₂. "
         "Right: observed against predicted, dark to light by growing ψ₂. For the quadratic also: "
         "plus signs, free probability with each network's own moments of R; crosses, first order. "
         "The first layer's pre-activations have standard deviation 10 for erf, which would be "
