@@ -135,8 +135,8 @@ FIGURES = (
         "standard deviation either way. Right: mean observed against mean predicted, one point for "
         "each γ; dotted: how far the two may differ; R²: what the prediction explains of the "
         "variation over γ, flat where there is none; error: the largest difference. A-E: readings "
-        "of the data set's construction, whose text cannot be followed to the letter: tempered with δ = 10⁻³ and 10⁻², square, "
-        "compact, and rounded, with the Gram matrix in float32.",
+        "of the data set's construction, whose text cannot be followed to the letter: tempered "
+        "with δ = 10⁻³ and 10⁻², square, compact, and rounded, with the Gram matrix in float32.",
         points=points,
         table=table,
         draw=draw,
