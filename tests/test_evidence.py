@@ -4,11 +4,11 @@ import json
 import shutil
 
 import evidence_pages
+import from_tables
 import numpy as np
 import packing
 import pandas as pd
 import pytest
-import redraw
 from packed import AGAIN, EVIDENCE, Packed, all_packed, best_verdicts
 from PIL import Image
 
@@ -468,23 +468,35 @@ def test_a_folder_that_is_not_there_is_told(tool, capsys):
     assert "argument --at: nowhere is no folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["workstation", "laptop", "quick"])
+def test_the_packed_verdicts_are_those_of_the_packed_tables(tmp_path, monkeypatch, name):
+    """By the present ledger, so that no edit of it leaves them behind."""
+    packed = Packed(shutil.copytree(EVIDENCE / name, tmp_path / name))
+    before = packed.rows
+    monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": False})
+    assert from_tables.judge(packed) == []
+    assert Packed(packed.folder).rows.equals(before.loc[Packed(packed.folder).rows.index])
+    assert Packed(packed.folder).about["judged"] == "c" * 40
+
+
 def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):
     folder, figure, of_arrays = tmp_path / "workstation", "baratin2021_fig3", "beaglehole2024_fig17"
     shutil.copytree(EVIDENCE / "workstation", folder)
     pictures = {name: folder / "figures" / f"{name}.png" for name in (figure, of_arrays)}
     kept = pictures[of_arrays].read_bytes()
     pictures[figure].unlink()
-    monkeypatch.setattr(redraw, "git_state", lambda: {"commit": "c" * 40, "dirty": False})
-    assert redraw.redraw(Packed(folder), [figure, of_arrays]) == [figure]
+    monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": False})
+    assert from_tables.redraw(Packed(folder), [figure, of_arrays]) == [figure]
     with Image.open(pictures[figure]) as drawn:
         assert drawn.size[0] > 1000
     assert pictures[of_arrays].read_bytes() == kept
     assert Packed(folder).about["pictures"][figure] == "c" * 40
     with pytest.raises(UserError, match="baratin2021_fig1: did you mean"):
-        redraw.redraw(Packed(folder), ["baratin2021_fig1"])
-    monkeypatch.setattr(redraw, "git_state", lambda: {"commit": "c" * 40, "dirty": True})
+        from_tables.redraw(Packed(folder), ["baratin2021_fig1"])
+    monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": True})
     with pytest.raises(UserError, match="has changes of its own"):
-        redraw.redraw(Packed(folder), [])
+        from_tables.redraw(Packed(folder), [])
 
 
 def test_figures_made_again_are_named_by_the_shorter_list():

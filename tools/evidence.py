@@ -10,11 +10,16 @@
         records beside it that the result, or some of its figures, were made again, as on another
         processor, and which verdicts differ; fails if any does; FOLDER may also be what was packed
         elsewhere
+    python tools/evidence.py judge NAME
+        judges the packed tables by the present claims, as after an edit of a ledger
+    python tools/evidence.py redraw NAME [FIGURE ...]
+        draws pictures again from the packed tables, but for those of arrays, which are not packed
     python tools/evidence.py pages [--check]
         writes docs/verdicts.md, docs/gallery.md, the table of the README and evidence's RO-Crate
         metadata from evidence/, or fails if they are not what would be written
 
-`packing.py` does the first three, `evidence_pages.py` the last; `packed.py` reads what is there.
+`packing.py` does the first three, `from_tables.py` the next two, `evidence_pages.py` the last;
+`packed.py` reads what is there.
 """
 
 import argparse
@@ -22,7 +27,8 @@ import sys
 from pathlib import Path
 
 from evidence_pages import pages
-from packed import EVIDENCE, ROOT
+from from_tables import judge, redraw
+from packed import EVIDENCE, ROOT, Packed, all_packed
 from packing import add, confirm, pack, pack_multiverse
 
 from feature_alignment.data.registry import DATASETS
@@ -41,6 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     for command in (packing, beside, confirming):
         command.add_argument("name")
         command.add_argument("--at", type=_folder, default=ROOT)
+    judging = commands.add_parser("judge", help="judge the packed tables by the present claims")
+    drawing = commands.add_parser("redraw", help="draw pictures again from the packed tables")
+    for command in (judging, drawing):
+        command.add_argument(
+            "name", choices=sorted(one.folder.name for one in all_packed(EVIDENCE))
+        )
+    drawing.add_argument("figures", nargs="*", metavar="FIGURE")
     paging = commands.add_parser("pages", help="write the pages, or --check that they are current")
     paging.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
@@ -57,6 +70,11 @@ def main(arguments: list[str] | None = None) -> int:
             for claim, (then, now) in differ.items():
                 print(f"{claim}: {now}, where evidence/{given.name} has {then}.")
             return int(bool(differ))
+        if given.command in ("judge", "redraw"):
+            at = Packed(EVIDENCE / given.name)
+            told = judge(at) if given.command == "judge" else redraw(at, given.figures)
+            print("\n".join(told))
+            return 0
     except UserError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,0 +1,113 @@
+"""What can be made again of a packed result's tables, by the present code: verdicts and pictures.
+
+`evidence/NAME/about.json` tells the commit at which they were, where it is not that of the runs.
+"""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from packed import ROOT, Packed
+from packing import shrink
+
+from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError, suggestion
+from feature_alignment.pipeline.claims.evaluate import evaluate_all, write_verdicts
+from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.figures.make import draw_figure
+from feature_alignment.pipeline.plan import Plan, make_plan
+from feature_alignment.pipeline.provenance import git_state
+
+
+def judge(packed: Packed) -> list[str]:
+    """Judge all claims by the present ledger; what came out otherwise than packed, in words.
+
+    Raises:
+        UserError: if the checkout has changes of its own.
+    """
+    commit, plan = _commit(), _plan(packed)
+    figures = {
+        figure: {"changed": changed, "datasets": _datasets(packed, plan, figure)}
+        for figure, changed in packed.about["figures"].items()
+    }
+    spec = {"name": packed.about["name"], "preset": packed.about["preset"], "figures": figures}
+    tables = {figure: pd.read_csv(_table(packed, figure), low_memory=False) for figure in figures}
+    before = packed.rows
+    write_verdicts(evaluate_all(plan.claims, tables, spec), packed.folder / "claims.csv")
+    now = packed.rows
+    told = [f"{claim}: no longer a claim" for claim in before.index.difference(now.index)]
+    for claim, row in now.iterrows():
+        then = before.loc[claim] if claim in before.index else None
+        if then is None or (then["verdict"], then["ours"]) != (row["verdict"], row["ours"]):
+            was = "new" if then is None else f"{then['verdict']} ({then['ours']})"
+            told.append(f"{claim}: {was}, now {row['verdict']} ({row['ours']})")
+    _tell(packed, {"judged": commit})
+    return told
+
+
+def redraw(packed: Packed, figures: Sequence[str]) -> list[str]:
+    """Draw these pictures, or all; those that were drawn.
+
+    Pictures of arrays, which are not packed, stay as they are.
+
+    Raises:
+        UserError: if the checkout has changes of its own, or there is no such figure.
+    """
+    for figure in figures:
+        if figure not in packed.about["figures"]:
+            raise UserError(f"{figure}: {suggestion(figure, packed.about['figures'])}.")
+    commit, plan, drawn = _commit(), _plan(packed), []
+    with tempfile.TemporaryDirectory() as folder:
+        arrays = Path(folder) / "arrays.npz"
+        np.savez(arrays)
+        for figure in figures or packed.about["figures"]:
+            spec = {
+                **plan.figure_spec(figure),
+                "name": packed.about["name"],
+                "changed": packed.about["figures"][figure],
+                "datasets": _datasets(packed, plan, figure),
+            }
+            picture = Path(folder) / f"{figure}.png"
+            try:
+                draw_figure(spec, _table(packed, figure), arrays, [picture])
+            except UserError as error:
+                if not isinstance(error.__cause__, KeyError):  # an array that is not there
+                    raise
+                continue
+            shrink(picture, packed.folder / "figures")
+            drawn.append(figure)
+    known = packed.about.get("pictures", {})
+    _tell(packed, {"pictures": {**known, **dict.fromkeys(drawn, commit)}})
+    return drawn
+
+
+def _commit() -> str:
+    state = git_state()
+    if state["dirty"] is not False:
+        raise UserError("the checkout has changes of its own; commit them first.")
+    return state["commit"]
+
+
+def _plan(packed: Packed) -> Plan:
+    unread = {name: {"source": "embedded"} for name in DATASETS}  # whatever was read then
+    return make_plan(
+        resolve_config({"preset": packed.about["preset"], "datasets": unread}, ROOT / "workflow")
+    )
+
+
+def _datasets(packed: Packed, plan: Plan, figure: str) -> list[list[str]]:
+    sources = {one["name"]: one["source"] for one in packed.about["datasets"]}
+    return [[name, sources.get(name, own)] for name, own in plan.datasets_of(figure)]
+
+
+def _table(packed: Packed, figure: str) -> Path:
+    return packed.folder / "tables" / f"{figure}.csv.gz"
+
+
+def _tell(packed: Packed, told: dict[str, Any]) -> None:
+    about = {**packed.about, **told}
+    (packed.folder / "about.json").write_text(f"{json.dumps(about, indent=1)}\n", "utf-8")
