@@ -58,9 +58,10 @@ def verdicts_page(
         "written by `python tools/evidence.py pages`. The [README](../README.md#what-comes-out) "
         "says what the words mean, [deviations](deviations.md) why a claim came out as it did. "
         "*Ours* is what the criterion in `claims.yaml` bounds, mean and standard deviation over "
-        "seeds: a value, a ratio, a difference, a correlation, a logarithm. Behind a verdict, *(ours)*: a "
-        "control or a question of our own, counted apart. *Readings*: in how many readings of "
-        "the settings that a text leaves open the claim holds, of those that learn their task.\n",
+        "seeds: a value, a ratio, a difference, a correlation, a logarithm. Behind a verdict, "
+        "*(ours)*: a control or a question of our own, counted apart. *Readings*: in how many "
+        "readings of the settings that a text leaves open the claim holds, of those that learn "
+        "their task.\n",
         "## Where the numbers are from\n",
         *map(_source, packed),
         "\n## Where sizes disagree\n",

@@ -223,12 +223,13 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
             ValueError: if they are not of the kind that `fit` was given.
         """
         check_is_fitted(self, "network_")
-        samples = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
+        checked = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
+        samples = np.ascontiguousarray(checked)
         if samples.shape[1:] != self._sample_shape:
             raise ValueError(
                 f"X: samples of shape {samples.shape[1:]}; `fit` was given {self._sample_shape}."
             )
-        return _inputs(self.network_, np.ascontiguousarray(samples))
+        return _inputs(self.network_, samples)
 
     def _check_numbers(self) -> None:
         for name, least in (("starts", 1), ("max_iter", 1), ("seed", 0), ("tolerance", 0)):

@@ -36,7 +36,8 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
         >>> limiting_moments(1, gaussian_even_moments(4))
         [1, 4, 25, 202]
     """
-    if isinstance(ratio, Real | np.ndarray | torch.Tensor) and not ratio > 0:
+    number = isinstance(ratio, Real | np.ndarray | torch.Tensor)
+    if number and not float(ratio) > 0:
         raise UserError(f"ratio d/k: found {ratio}; it must be positive.")
     return moments_from_cumulants([ratio**n * moment for n, moment in enumerate(even_moments)])
 

@@ -115,7 +115,7 @@ def _status(universe: Finished, learnt: Learnt | None) -> str:
         found = "there are no such rows" if what is None else f"there is no column {what!r}"
         raise UserError(
             f"multiverse: learnt: select: {found} in the table of {learnt.figure}; its columns are "
-            f"{', '.join(table)}."
+            f"{', '.join(map(str, table))}."
         ) from error
     values = (at_last_step(rows) if last else rows).groupby("seed")["value"].mean()
     low = -np.inf if learnt.least is None else learnt.least
