@@ -1,3 +1,4 @@
+import json
 import sys
 
 import pandas as pd
@@ -176,6 +177,17 @@ def test_no_page_is_made_of_a_damaged_record(study, tmp_path, name, content, mes
     with pytest.raises(SystemExit, match=message):
         main(["report", "out"])
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize("change", [{"seconds": None}, {"problems": 3}, {"versions": "x"}, None])
+def test_no_page_is_made_of_a_record_that_was_edited(study, tmp_path, change):
+    measure()
+    file = tmp_path / "out" / "about.json"
+    about = json.loads(file.read_text())
+    about = {**about, **change} if change else {"table_sha256": about["table_sha256"]}
+    file.write_text(json.dumps(about))
+    with pytest.raises(SystemExit, match=r"about\.json: is damaged; save the record again"):
+        main(["report", "out"])
 
 
 @pytest.mark.parametrize("name", ["checkpoints.json", "state.pt"])

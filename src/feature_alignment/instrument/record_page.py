@@ -15,6 +15,8 @@ from feature_alignment.pipeline.report.rendering import render
 from feature_alignment.pipeline.report.wording import duration_text, number_text
 
 TEMPLATE = Path(__file__).with_name("record.html.jinja")
+_TOLD = {"model": str, "parameters": int, "samples": int, "measure": list, "seconds": int | float}
+_TOLD |= {"problems": list, "versions": dict}
 _CURE = "save the record again, by Monitor.save or `feature-alignment measure`"
 
 
@@ -33,6 +35,8 @@ def record_page(folder: Path) -> str:
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         whole = about["table_sha256"] == sha256_of(folder / METRICS)
+        if not all(isinstance(about[key], kind) for key, kind in _TOLD.items()):
+            raise TypeError
         text = (folder / METRICS).read_text(encoding="utf-8") if whole else ""
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / ABOUT}: is damaged; {_CURE}.") from error
