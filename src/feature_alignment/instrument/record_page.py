@@ -35,8 +35,8 @@ def record_page(folder: Path) -> str:
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         whole = about["table_sha256"] == sha256_of(folder / METRICS)
-        if not all(isinstance(about[key], kind) for key, kind in _TOLD.items()):
-            raise TypeError
+        if wrong := [key for key, kind in _TOLD.items() if not isinstance(about[key], kind)]:
+            raise UserError(f"{folder / ABOUT}: {wrong[0]}: is damaged; {_CURE}.")
         text = (folder / METRICS).read_text(encoding="utf-8") if whole else ""
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / ABOUT}: is damaged; {_CURE}.") from error
