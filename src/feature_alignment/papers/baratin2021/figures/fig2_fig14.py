@@ -181,12 +181,14 @@ def _name_trace_ratios(ax: Axes, run: pd.DataFrame) -> None:
     """Write each T_k where its curve begins, apart from each other and above the axis's break."""
     begin, lowest = run["step"].min(), 0.06
     middle = run.loc[run["step"] > 0, "step"].min() / 2
-    for k, thing in TRACE_RATIOS.items():
+    heights = {}
+    for k in TRACE_RATIOS:
         rows = rows_where(run, metric=f"trace_ratio_{k}", split="train", step=begin)
-        height = max(rows["value"].mean(), lowest)
-        lowest = height + 0.07
-        text = {"fontsize": 6.5, "ha": "center", "va": "center"}
-        ax.text(middle, height, f"$T_{{{k}}}$", color=COLOURS[thing], **text)
+        heights[k] = max(rows["value"].mean(), lowest)
+        lowest = heights[k] + 0.07
+    for k, height in reversed(heights.items()):
+        text = {"fontsize": 6.5, "ha": "center", "va": "center", "color": COLOURS[TRACE_RATIOS[k]]}
+        ax.text(middle, height, f"$T_{{{k}}}$", **text)
 
 
 FIGURES = (
