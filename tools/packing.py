@@ -144,7 +144,7 @@ def _join_about(
     changed = [change for change in added["changes"] if _dataset_of(change) in new]
     pictures = {f: at for f, at in packed.get("pictures", {}).items() if f not in added["figures"]}
     return {
-        **{key: value for key, value in packed.items() if key != "pictures"},
+        **{key: value for key, value in packed.items() if key not in ("pictures", "judged")},
         "changes": packed["changes"] + changed,
         "figures": {figure: figures[figure] for figure in sorted(figures, key=figure_order)},
         **({"pictures": pictures} if pictures else {}),

@@ -9,6 +9,7 @@ from feature_alignment.complexity.update_path import UpdatePath
 from feature_alignment.determinism import torch_stream
 from feature_alignment.kernels.tangent_trace import one_hidden_layer_trace
 from feature_alignment.models.mlp import MLP
+from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import mse
 
@@ -102,9 +103,14 @@ def test_updates_between_traces_are_counted(every):
         UpdatePath(nn.Linear(1, 1), lambda network: 1.0, every=every)
 
 
-@pytest.mark.parametrize("trace", [-1.0, float("nan"), float("inf")])
-def test_what_is_no_trace_of_a_kernel_is_refused(trace):
-    with pytest.raises(ValueError, match=f"trace: {trace}; that of a kernel is finite"):
+def test_what_is_no_trace_of_a_kernel_is_refused():
+    with pytest.raises(ValueError, match=r"trace: -1\.0; that of a kernel is not negative"):
+        UpdatePath(nn.Linear(1, 1), lambda network: -1.0)
+
+
+@pytest.mark.parametrize("trace", [float("nan"), float("inf")])
+def test_a_trace_that_is_not_finite_is_a_training_that_diverged(trace):
+    with pytest.raises(TrainingDivergedError, match=f"the tangent kernel is {trace}"):
         UpdatePath(nn.Linear(1, 1), lambda network: trace)
 
 

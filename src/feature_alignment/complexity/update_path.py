@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.evaluation import evaluation_mode
 
 
@@ -30,7 +31,8 @@ class UpdatePath:
             an estimate.
 
     Raises:
-        ValueError: if `every` is no whole number from 1 on, or the trace is none of a kernel.
+        ValueError: if `every` is no whole number from 1 on, or the trace is negative.
+        TrainingDivergedError: if the trace is not finite.
 
     Example:
         >>> layer = nn.Linear(1, 1, bias=False)
@@ -79,8 +81,12 @@ class UpdatePath:
     def _feature_norm(self, model: nn.Module) -> float:
         with evaluation_mode(model):
             trace = self._trace(model)
-        if not 0 <= trace < math.inf:
-            raise ValueError(f"trace: {trace}; that of a kernel is finite and not negative.")
+        if not math.isfinite(trace):
+            raise TrainingDivergedError(
+                f"training diverged: the trace of the tangent kernel is {trace}."
+            )
+        if trace < 0:
+            raise ValueError(f"trace: {trace}; that of a kernel is not negative.")
         return math.sqrt(trace)
 
 
