@@ -16,6 +16,7 @@ REGISTRIES = ("_parameters", "_buffers", "_modules")  # a module's own
 # Most attributes of a module: they hold nothing, and are looked at before every call of it.
 _PLAIN = frozenset({type(None), bool, int, float, str})
 _CONTAINERS = (dict, list, set, deque, tuple)
+_OWN_KINDS = frozenset({OrderedDict, dict, list, set, deque})  # Python's: true if they hold any
 
 
 class Others:
@@ -98,13 +99,17 @@ def kept_tensors(value: Any) -> list[torch.Tensor]:
 def put_back(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Undo what happens to the modules' attributes in here, containers and arrays included."""
     kept = [(module, dict(module.__dict__)) for module in modules]
-    contents = list(_contents((v for _, own in kept for v in own.values()), set()))
+    values = [v for _, own in kept for v in own.values() if type(v) not in _PLAIN]
+    empty = [v for v in values if type(v) in _OWN_KINDS and not v]  # most: every module has a dozen
+    contents = list(_contents((v for v in values if type(v) not in _OWN_KINDS or v), set()))
     try:
         yield
     finally:
         for module, attributes in kept:
             module.__dict__.clear()
             module.__dict__.update(attributes)
+        for value in filter(None, empty):
+            value.clear()
         for value, before in contents:
             _refill(value, before)
 

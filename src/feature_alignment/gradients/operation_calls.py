@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from feature_alignment.gradients.blocks import large_empty
 from feature_alignment.gradients.graph import Place
 from feature_alignment.gradients.layer_inputs import Inputs
 from feature_alignment.gradients.parameter_gradients import Gradients
@@ -42,7 +43,7 @@ class OperationCall(ABC):
         """Space for signals like this one of n samples and all outputs: (n, c, …)."""
         shape = [n, *signal.shape[1:]]
         axis = self.outputs_before % len(shape)
-        return signal.new_empty([*shape[:axis], outputs, *shape[axis:]]).movedim(axis, 1)
+        return large_empty(signal, [*shape[:axis], outputs, *shape[axis:]]).movedim(axis, 1)
 
     @abstractmethod
     def signal(self, gradient: torch.Tensor) -> torch.Tensor:

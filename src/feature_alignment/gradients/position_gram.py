@@ -30,7 +30,9 @@ _MOVE = 40
 _NARROW = 4
 _ROUND = 3e6
 
-_SLICE = 2**22  # numbers in one slice of gradients: memory of this size is soon used again
+# Numbers in one slice of gradients: memory of this size is soon used again. Products are fastest
+# with some 4096 columns, but every slice costs as much as many numbers.
+_SLICE, _LEAST_SLICE, _COLUMNS = 2**22, 2**19, 2**12
 
 _FEW_PAIRS = 16  # pairs of positions that are added one by one
 
@@ -137,7 +139,7 @@ def add_gradient_gram(
     columns, rows, groups = first[0].inputs.columns, first[0].rows, first[0].inputs.groups
     held = out.shape[0] if symmetric else sum(out.shape)
     sides = [first] if symmetric else [first, second]
-    room = min(workspace // 2, _SLICE)
+    room = min(workspace // 2, _SLICE, max(_LEAST_SLICE, _COLUMNS * held))
     if groups > 1 and 2 * rows * held * columns <= room:
         for span in spans(groups, room // (rows * held * columns)):
             found = [
