@@ -155,6 +155,15 @@ def test_directions_that_cannot_be_found_are_refused(model, x, number, options, 
         top_singular_directions(model, x, number, stream(0, "lanczos"), **options)
 
 
+def test_products_take_arrays_in_any_precision():
+    jacobian, u = Jacobian(mlp(), draw(5, 4)), draw(5, 3)
+    pulled = jacobian.transpose_times(u)
+    again = jacobian.transpose_times(u.double().numpy())
+    torch.testing.assert_close(again, pulled, rtol=0, atol=0)
+    arrays = {name: v.double().numpy() for name, v in pulled.items()}
+    assert torch.equal(jacobian.times(arrays), jacobian.times(pulled))
+
+
 def test_what_does_not_fit_is_refused():
     model, x = mlp(), draw(5, 4)
     with pytest.raises(ValueError, match=r"'bias' of shape .* is not a parameter"):

@@ -31,6 +31,7 @@ from feature_alignment.gradients.parameter_values import (
 )
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
+from feature_alignment.kernels.alignment import Matrix
 from feature_alignment.kernels.eigenfunctions import fixed_signs
 
 Direction = dict[str, torch.Tensor]
@@ -138,19 +139,21 @@ class Jacobian:
         with self._function.installed(self._all), differentiable_attention():
             yield
 
-    def times(self, direction: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Jv: (n, c); names of parameters that are left out stand for zero.
+    def times(self, direction: Mapping[str, Matrix]) -> torch.Tensor:
+        """Jv: (n, c), for tensors or arrays; parameters that are left out stand for zero.
 
         Raises:
             ValueError: if the direction does not fit the parameters.
         """
         for name, v in direction.items():
-            shape = tuple(v.shape) if isinstance(v, torch.Tensor) else type(v).__name__
-            if name not in self._values or shape != tuple(self._values[name].shape):
+            if name not in self._values or np.shape(v) != tuple(self._values[name].shape):
                 raise ValueError(
-                    f"direction: {name!r} of shape {shape} is not a parameter of the model; use "
-                    "the names and shapes of model.named_parameters()."
+                    f"direction: {name!r} of shape {tuple(np.shape(v))} is not a parameter of the "
+                    "model; use the names and shapes of model.named_parameters()."
                 )
+        direction = {
+            name: torch.as_tensor(v).to(self._values[name]) for name, v in direction.items()
+        }
         if self._pulled is None:
             return self._times_by_rows(direction)
         return self._derivative(self._pulled, direction)
@@ -212,18 +215,18 @@ class Jacobian:
                 product[entry] += (gradients[name] * v).sum()
         return product
 
-    def transpose_times(self, weights: torch.Tensor) -> Direction:
-        """Jᵀu for u (n, c).
+    def transpose_times(self, weights: Matrix) -> Direction:
+        """Jᵀu for u (n, c), a tensor or array.
 
         Raises:
             ValueError: if u does not fit the outputs.
         """
-        if weights.shape != (self.samples, self.outputs):
+        if np.shape(weights) != (self.samples, self.outputs):
             raise ValueError(
-                f"weights of shape {tuple(weights.shape)}; the model's outputs have "
+                f"weights of shape {tuple(np.shape(weights))}; the model's outputs have "
                 f"{(self.samples, self.outputs)}."
             )
-        return self._gradients(weights)
+        return self._gradients(torch.as_tensor(weights).to(self.f))
 
     def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
         with self.many_products():
