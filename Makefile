@@ -50,7 +50,7 @@ lint: .venv/.ready
 	PYTHONPATH=src $(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/basedpyright
 
-# The documentation, in site/: the tutorial is run, and a link that leads nowhere is an error.
+# The documentation, in site/; a link that leads nowhere is an error.
 docs: .venv/.ready
 	MPLBACKEND=agg NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 

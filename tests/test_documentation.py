@@ -39,13 +39,6 @@ def test_a_link_to_nothing_is_told(tool, caplog):
     assert "docs/engine.md: links ../src/nothing.py, which does not exist" in caplog.text
 
 
-def test_blocks_are_run_one_after_the_other_and_what_they_print_and_save_is_kept(tool):
-    page = "```python\na = 2\n```\nThen:\n```python\nprint(a + 1)\nopen('x.png', 'w').close()\n```"
-    text, pictures = tool.executed(page)
-    assert text == page + "\n\n```text\n3\n```"
-    assert pictures == {"x.png": b""}
-
-
 def test_every_module_of_the_library_is_in_the_reference(tool):
     pages = "".join(tool.api_pages().values())
     for module in ("kernels.tangent", "pipeline.claims.evaluate", "errors", "instrument.monitor"):

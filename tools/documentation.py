@@ -1,16 +1,13 @@
-"""Hooks of MkDocs: pages that stand outside of docs/, the API's pages, and the tutorial, executed.
+"""Hooks of MkDocs: pages that stand outside of docs/, and the API's.
 
 Links are written for the repository. Here those to a file that is on the site lead to its page,
 and of the others only the text is kept.
 """
 
 import ast
-import contextlib
-import io
 import logging
 import posixpath
 import re
-import tempfile
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -22,7 +19,6 @@ import feature_alignment
 log = logging.getLogger("mkdocs.plugins.documentation")
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "src" / "feature_alignment"
-TUTORIAL = "tutorial.md"
 SINGLE_MODULES = "modules"
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
@@ -92,33 +88,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what does not stand in docs/, and put what the tutorial prints and draws into it."""
+    """Add what does not stand in docs/."""
     for address, path in outside().items():
         files.append(File.generated(config, address, abs_src_path=str(ROOT / path)))
-    text, pictures = executed((ROOT / "docs" / TUTORIAL).read_text(encoding="utf-8"))
-    files.remove(files.src_uris[TUTORIAL])
-    for address, content in {TUTORIAL: text, **pictures, **api_pages()}.items():
+    for address, content in api_pages().items():
         files.append(File.generated(config, address, content=content))
     return files
-
-
-def executed(markdown: str) -> tuple[str, dict[str, bytes]]:
-    """A page with what each of its Python blocks prints below it, and the pictures that they save.
-
-    Args:
-        markdown: the page; each block goes on from those before it.
-    """
-    parts, names = FENCED.split(markdown), {}
-    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
-        for i, part in enumerate(parts):
-            if part.startswith("```python\n"):
-                printed = io.StringIO()
-                with contextlib.redirect_stdout(printed):
-                    exec(part.removeprefix("```python\n").removesuffix("```"), names)
-                if printed.getvalue():
-                    parts[i] += f"\n\n```text\n{printed.getvalue().rstrip()}\n```"
-        pictures = {picture.name: picture.read_bytes() for picture in Path().glob("*.png")}
-    return "".join(parts), pictures
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -79,7 +79,8 @@ class TangentKernel:
         rows, columns = (size // self.outputs for size in self._shape)
         grams = self.layers.values()
         parts = [
-            f"{rows}{'' if rows == columns else f' by {columns}'} samples, {self.outputs} outputs",
+            f"{rows}{'' if rows == columns else f' by {columns}'} samples, "
+            f"{self.outputs} output{'s' * (self.outputs > 1)}",
             f"{self._shape[0]} × {self._shape[1]}, {str(next(iter(grams)).dtype)[6:]}",
             f"{len(grams)} layer{'s' * (len(grams) > 1)}",
         ]
