@@ -12,6 +12,7 @@ import yaml
 from packed import KINDS, ROOT, Packed, all_packed, best_robustness, best_verdicts, counted
 
 from feature_alignment.pipeline.claims.rules import Outcome
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS
 from feature_alignment.pipeline.figures.figure import figure_label
 from feature_alignment.pipeline.papers import figure_named, figure_order, paper_of, papers
 from feature_alignment.pipeline.report.wording import count_text, measured_text, number_text
@@ -182,9 +183,10 @@ def _rows(claims: pd.DataFrame, robustness: pd.DataFrame) -> str:
 def gallery_page(packed: list[Packed]) -> str:
     """`docs/gallery.md`: every figure at the largest size at which it was made."""
     largest = {figure: one for one in reversed(packed) for figure in one.about["figures"]}
+    over_seeds = OVER_SEEDS[0].lower() + OVER_SEEDS[1:]
     parts = [
         "# Gallery\n\nEvery figure at the largest size at which it was made; written by "
-        "`python tools/evidence.py pages`.\n"
+        f"`python tools/evidence.py pages`. Where no caption says otherwise: {over_seeds}\n"
     ]
     for key, paper in papers().items():
         own = sorted((figure for figure in largest if paper_of(figure) == key), key=figure_order)
@@ -193,11 +195,12 @@ def gallery_page(packed: list[Packed]) -> str:
         for figure in own:
             one = largest[figure]
             about, folder = figure_named(figure), f"../evidence/{one.folder.name}"
+            caption = " ".join(about.caption.replace(OVER_SEEDS, "").split())
             parts.append(
                 f"### {figure_label(figure)}: {about.title}\n\n"
                 f"![{about.title}]({folder}/figures/{figure}.png)\n\n"
                 f"*Preset `{one.about['preset']}`; [table]({folder}/tables/{figure}.csv.gz).* "
-                f"{about.caption}\n"
+                f"{caption}\n"
             )
     return "\n".join(parts)
 
