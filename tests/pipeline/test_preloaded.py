@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -37,6 +38,15 @@ def interruptible():
     own = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, own)
+
+
+@pytest.fixture(autouse=True)
+def swept(monkeypatch, tmp_path):  # which pytest makes before, in the old place
+    """What servers that are killed leave goes with the test; a short path, as sockets need."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield
 
 
 @pytest.fixture
