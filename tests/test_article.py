@@ -108,6 +108,7 @@ def test_facts_are_those_of_the_largest_size_at_which_a_claim_was_judged(ask, ev
         ('#count(paper: "example2031")', "did you mean 'example2030'"),
         ("#ours(name)", "takes names in quotes and nothing else"),
         ('#ours("example2030.a", "pints")', "wrong arguments"),
+        ('#cell("example2030_fig1", "value", "point")', "found 'point'; write column=value"),
         ('#erratum("example2030.a")[a][b][c]', "is tied to 'holds as corrected'"),
         ("It is 0.51.", "'0.5' is typed by hand"),
         ("It is 51 % of all.", "'1 %' is typed by hand"),

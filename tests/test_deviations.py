@@ -81,6 +81,10 @@ def test_a_mark_has_what_the_evidence_says(fill, before, after):
         ("<!--cell coins_fig1 share-->5<!---->", "a seed has several values"),
         ("<!--cell coins_fig1 share depth=3-->5<!---->", "depth: found '3'"),
         ("<!--cell coins_fig1 share deep=3-->5<!---->", "deep: no such column"),
+        ("<!--cell coins_fig1 share deep-->5<!---->", "found 'deep'; write column=value"),
+        ("<!--cell coins_fig1 share take=lastest-->5<!---->", "did you mean 'last'"),
+        ("<!--ours fig1.head's-->5<!---->", "line 1: wrong arguments, \"<!--ours fig1.head's-->"),
+        ("<!--ours -->5<!---->", "line 1: wrong arguments"),
     ],
 )
 def test_what_is_wrong_with_a_mark_is_one_sentence(fill, text, fault):

@@ -66,6 +66,7 @@ class Made:
             "threads": 1,
             "wall_seconds": 1800.0,
             "peak_memory_mib": 100.0,
+            "inputs": {},
             "outputs": {file.name: sha256_of(file) for file in outputs},
             **facts,
         }
@@ -134,6 +135,28 @@ def test_a_result_is_packed_with_what_made_it_and_twice_to_the_same_bytes(made):
     assert len(files[folder / picture]) < len(made.picture.read_bytes())
     assert packed(made) == folder
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == files
+
+
+def test_figures_of_other_runs_than_are_there_are_refused(made):
+    drawn = made.figures / f"{FIGURE}.provenance.json"
+    run = made.run.relative_to(made.results).as_posix()
+    made.finish()
+    record = json.loads(drawn.read_text())
+    inputs = {f"{run}/{name}": sha256_of(made.run / name) for name in ("metrics.csv", "arrays.npz")}
+    drawn.write_text(json.dumps(record | {"inputs": inputs}))
+    packed(made)
+    drawn.write_text(json.dumps(record | {"inputs": inputs | {f"{run}/metrics.csv": "other"}}))
+    with pytest.raises(UserError, match=r"was made from another .*metrics\.csv than is there now"):
+        packed(made)
+
+
+def test_packages_of_several_versions_are_refused(made):
+    made.finish()
+    drawn = made.figures / f"{FIGURE}.provenance.json"
+    record = json.loads(drawn.read_text())
+    drawn.write_text(json.dumps(record | {"versions": {"python": "2"}}))
+    with pytest.raises(UserError, match=r"was made with python 2, .* with 3; remove what the old"):
+        packed(made)
 
 
 @pytest.fixture

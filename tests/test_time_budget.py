@@ -9,7 +9,9 @@ import pytest
 from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.papers import experiment_module
-from feature_alignment.pipeline.spec import spec_hash
+from feature_alignment.pipeline.provenance import package_versions
+from feature_alignment.pipeline.spec import canonical_json, spec_hash
+from feature_alignment.training.checkpoint import Checkpoints
 
 RUN, OTHER = ("example2030_coin", "fair"), ("example2030_descent", "default")
 SMOKE = ("--config", "preset=smoke")
@@ -33,6 +35,7 @@ def finish(tool, plan, run, text="", library=None, **inputs):
     record = {
         "spec_sha256": spec_hash(plan.specs[run]),
         "library_sha256": library or code,
+        "versions": package_versions(),
         "inputs": inputs,
         "outputs": {name: sha256_of(folder / name) for name in tool.FILES[:-1]},
     }
@@ -100,6 +103,61 @@ def test_what_is_not_as_planned_is_neither_packed_nor_kept(tool, smoke_plan, tmp
     assert tool.is_finished(smoke_plan, RUN)
     (stale / "metrics.csv").unlink()
     assert not tool.is_finished(smoke_plan, RUN)
+
+
+def save(tool, plan, run, seconds, **other):
+    """What a run that was told to end leaves; the file."""
+    code = closure_hash("feature_alignment.pipeline.run", experiment_module(run[0]))
+    identity = {
+        "spec_sha256": spec_hash(plan.specs[run]),
+        "library_sha256": code,
+        "versions": package_versions(),
+        "device": "cpu",
+        "inputs": {},
+    }
+    folder = tool.folder_of(plan, run) / tool.SCRATCH
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoints = Checkpoints(folder, canonical_json(identity | other))
+    checkpoints.earlier = (seconds, seconds)
+    checkpoints.save("training", {"seconds": seconds})
+    return folder / "training.pt"
+
+
+@pytest.mark.parametrize(
+    ("own", "kept"),
+    [
+        ({"seconds": 9.0}, "the state that is here"),
+        ({"seconds": 1.0}, "its saved state"),
+        ({"seconds": 1.0, "device": "a GPU"}, "the state that is here"),
+        ({"seconds": 9.0, "library_sha256": "old"}, "its saved state"),
+        (None, "its saved state"),
+    ],
+)
+def test_the_later_state_of_the_same_run_goes_on(tool, smoke_plan, tmp_path, capsys, own, kept):
+    state = save(tool, smoke_plan, RUN, 5.0)
+    pack = packed(tool, smoke_plan, tmp_path)
+    if own:
+        save(tool, smoke_plan, RUN, **own)
+    assert merge(tool, pack) == 0
+    assert capsys.readouterr().out == f"example2030_coin/fair: goes on from {kept}\n"
+    seconds = own["seconds"] if own and kept == "the state that is here" else 5.0
+    assert tool.read_state(state)["content"]["seconds"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"library_sha256": "old"}, "made from other code than are planned here"),
+        ({"versions": {"torch": "1.0"}}, "made with torch 1.0, where "),
+    ],
+)
+def test_a_state_of_other_code_or_packages_is_refused(
+    tool, smoke_plan, tmp_path, capsys, other, says
+):
+    save(tool, smoke_plan, RUN, 5.0, **other)
+    pack = packed(tool, smoke_plan, tmp_path)
+    assert merge(tool, pack) == 1
+    assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def answers(source: str, facts: Facts) -> tuple[dict[str, Any], list[str]]:
             continue
         try:
             found[call.key] = ASKED[call.name](facts, *call.arguments, **dict(call.options))
-        except (UserError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             said = error if isinstance(error, UserError) else f"{call.name}: wrong arguments"
             faults.append(f"line {call.line}: {said}")
     return found, faults + _unnamed(source, facts) + _typed(source) + _loose(source)

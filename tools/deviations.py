@@ -61,7 +61,9 @@ class Filler:
                 return answer(found)
             except UserError as error:
                 self.faults.append(f"line {number}: {error}")
-                return found[0]
+            except (ValueError, LookupError):  # of quotes that are open, or of nothing at all
+                self.faults.append(f"line {number}: wrong arguments, {found[0]!r}.")
+            return found[0]
 
         for found in MARK.finditer(line):
             if found[1] in TIES:

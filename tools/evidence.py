@@ -74,6 +74,10 @@ def main(arguments: list[str] | None = None) -> int:
             at = Packed(EVIDENCE / given.name)
             told = judge(at) if given.command == "judge" else redraw(at, given.figures)
             print("\n".join(told))
+            if given.command == "redraw":
+                asked = given.figures or list(at.about["figures"])
+                for figure in (figure for figure in asked if figure not in told):
+                    print(f"{figure}: stays as it is, since it shows arrays, which are not packed.")
             return 0
     except UserError as error:
         print(error, file=sys.stderr)

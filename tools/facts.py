@@ -36,6 +36,8 @@ OUTCOMES: dict[str, tuple[str, ...]] = {
 }
 PERCENTAGES = {"near": rules.NEAR, "partly": rules.PARTLY, "agreement": rules.AGREEMENT}
 PERCENTAGES |= {"chance": rules.CHANCE}
+TAKEN = ("last", "first", "max", "min", "median")
+"""Which of a seed's values can be asked for."""
 MISPRINT = "holds as corrected"
 SUPERSCRIPTS = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -148,13 +150,17 @@ class Facts:
         Args:
             figure: the figure, such as "baratin2021_fig13".
             metric: the metric.
-            where: what the rows have in other columns, as "depth=6"; and "take=last", "take=first",
-                "take=max", "take=min" or "take=median" where a seed has several values, by step.
+            where: what the rows have in other columns, as "depth=6"; and "take=last", or another of
+                TAKEN, where a seed has several values, by step.
         """
-        one = self.largest(figure)
-        rows = pd.read_csv(one.folder / "tables" / f"{figure}.csv.gz")
+        for condition in where:
+            if "=" not in condition:
+                _refuse(f"{figure}: found {condition!r}; write column=value, or take=last.")
         chosen = dict(condition.split("=", 1) for condition in where)
         take = chosen.pop("take", "")
+        if take not in ("", *TAKEN):
+            _refuse(f"{figure}: take: found {take!r}; {suggestion(take, TAKEN)}.")
+        rows = pd.read_csv(self.largest(figure).folder / "tables" / f"{figure}.csv.gz")
         for column, value in {"metric": metric, **chosen}.items():
             if column not in rows:
                 _refuse(f"{figure}: {column}: no such column; {suggestion(column, list(rows))}.")

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from packed import ROOT, Packed
 from packing import shrink
@@ -18,7 +17,7 @@ from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.evaluate import evaluate_all, write_verdicts
 from feature_alignment.pipeline.config import resolve_config
-from feature_alignment.pipeline.figures.make import draw_figure
+from feature_alignment.pipeline.figures.make import ArraysMissingError, draw_figure
 from feature_alignment.pipeline.plan import Plan, make_plan
 from feature_alignment.pipeline.provenance import git_state
 
@@ -62,8 +61,6 @@ def redraw(packed: Packed, figures: Sequence[str]) -> list[str]:
             raise UserError(f"{figure}: {suggestion(figure, packed.about['figures'])}.")
     commit, plan, drawn = _commit(), _plan(packed), []
     with tempfile.TemporaryDirectory() as folder:
-        arrays = Path(folder) / "arrays.npz"
-        np.savez(arrays)
         for figure in figures or packed.about["figures"]:
             spec = {
                 **plan.figure_spec(figure),
@@ -73,15 +70,16 @@ def redraw(packed: Packed, figures: Sequence[str]) -> list[str]:
             }
             picture = Path(folder) / f"{figure}.png"
             try:
-                draw_figure(spec, _table(packed, figure), arrays, [picture])
+                draw_figure(spec, _table(packed, figure), None, [picture])
             except UserError as error:
-                if not isinstance(error.__cause__, KeyError):  # an array that is not there
+                if not isinstance(error.__cause__, ArraysMissingError):
                     raise
                 continue
             shrink(picture, packed.folder / "figures")
             drawn.append(figure)
-    known = packed.about.get("pictures", {})
-    _tell(packed, {"pictures": {**known, **dict.fromkeys(drawn, commit)}})
+    if drawn:
+        known = packed.about.get("pictures", {})
+        _tell(packed, {"pictures": {**known, **dict.fromkeys(drawn, commit)}})
     return drawn
 
 

@@ -53,6 +53,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     verdicts, made, records = _checked(name, at)
     results, figures = (at.resolve() / part / name for part in ("results", "figures"))
     records = _of_figures(records, made["spec"])
+    _check_inputs(records, results)
     _check_data(made["spec"], set(stand_ins))
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -365,12 +366,20 @@ def _of_figures(
 
 def _check_code(records: dict[Path, dict[str, Any]]) -> None:
     hashes: dict[tuple[str, ...], tuple[str, Path]] = {}
+    known: dict[str, tuple[dict[str, str], Path]] = {}
     for path, record in records.items():
         if record["git"]["dirty"] is not False:
             raise UserError(
                 f"{path}: was made by a checkout with changes of its own, or by none; commit them, "
                 "remove the result and make it again."
             )
+        versions, one = known.setdefault("versions", (record["versions"], path))
+        for name in versions.keys() & record["versions"].keys():
+            if versions[name] != record["versions"][name]:
+                raise UserError(
+                    f"{path}: was made with {name} {record['versions'][name]}, {one} with "
+                    f"{versions[name]}; remove what the older one made, and make it again."
+                )
         first, other = hashes.setdefault(tuple(record["modules"]), (record["library_sha256"], path))
         if first != record["library_sha256"]:
             raise UserError(
@@ -387,6 +396,22 @@ def _check_verdicts(inputs: dict[str, str], results: Path) -> None:
                 f"{file}: is not what the verdicts were judged on; start Snakemake again with the "
                 "result's own settings."
             )
+
+
+def _check_inputs(records: dict[Path, dict[str, Any]], results: Path) -> None:
+    """That figures were made from the runs that are there, and these from the data.
+
+    Raises:
+        UserError: naming the first file that is another by now.
+    """
+    for path, record in records.items():
+        for name, read in record["inputs"].items():
+            own = name.startswith(("runs/", "data/")) and not name.endswith("provenance.json")
+            if own and not ((results / name).exists() and sha256_of(results / name) == read):
+                raise UserError(
+                    f"{path}: was made from another {results / name} than is there now; start "
+                    "Snakemake again with the result's own settings."
+                )
 
 
 def _shown(spec: dict[str, Any]) -> set[str]:

@@ -15,6 +15,7 @@ settings, code and data, to the hash; Snakemake then makes tables, pictures and 
 
 import argparse
 import csv
+import json
 import os
 import signal
 import statistics
@@ -23,7 +24,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,10 @@ from feature_alignment.pipeline.lock import lock_result
 from feature_alignment.pipeline.papers import add_papers, experiment_module, figure_named
 from feature_alignment.pipeline.plan import Plan, make_plan
 from feature_alignment.pipeline.proof import check_proof, read_provenance
+from feature_alignment.pipeline.provenance import package_versions
 from feature_alignment.pipeline.spec import spec_hash
 from feature_alignment.pipeline.yaml_files import merge, read_entries, read_mapping
+from feature_alignment.training.checkpoint import read_state
 
 WORKFLOW = Path("workflow")
 FILES = ("spec.json", "metrics.csv", "arrays.npz", "provenance.json")
@@ -67,9 +70,8 @@ def folder_of(plan: Plan, run: Run) -> Path:
     return Path("results", plan.name, "runs", *run)
 
 
-def other_than_planned(plan: Plan, run: Run, provenance: Path) -> str:
+def other_than_planned(plan: Plan, run: Run, record: Mapping[str, Any]) -> str:
     """What a run was made from that is not as planned, settings or code; empty if nothing is."""
-    record = read_provenance(provenance)
     if record["spec_sha256"] != spec_hash(plan.specs[run]):
         return "settings"
     modules = ["feature_alignment.pipeline.run", experiment_module(run[0])]
@@ -79,7 +81,14 @@ def other_than_planned(plan: Plan, run: Run, provenance: Path) -> str:
 def is_finished(plan: Plan, run: Run) -> bool:
     """Whether a run has all its files, of the plan's settings and this checkout's code."""
     files = [folder_of(plan, run) / name for name in FILES]
-    return all(file.exists() for file in files) and not other_than_planned(plan, run, files[-1])
+    if not all(file.exists() for file in files):
+        return False
+    return not other_than_planned(plan, run, read_provenance(files[-1]))
+
+
+def identity_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a saved state depends on, as provenance files have it."""
+    return json.loads(state["identity"].rpartition(" torch ")[0])
 
 
 def unfinished(plan: Plan, figure: str) -> list[Run]:
@@ -249,10 +258,8 @@ def merge_runs(options: argparse.Namespace) -> None:
             why = getattr(error, "strerror", None) or reason(error).partition(":")[0]
             raise UserError(f"{options.file}: no pack of runs that can be read: {why}.") from error
         folders = sorted({path.parent for path in Path(unpacked).glob("*/*/*")})
-        for folder in folders:
-            _check(plan, folder, options.file)
-        finished = [folder for folder in folders if not (folder / SCRATCH).exists()]
-        _check_data(plan, finished, options.file)
+        records = [record for folder in folders for record in _checked(plan, folder, options.file)]
+        _check_data(plan, records, options.file)
         merged = []
         for folder in folders:
             run = folder.parent.name, folder.name
@@ -262,9 +269,12 @@ def merge_runs(options: argparse.Namespace) -> None:
                 print(f"{'/'.join(run)}: is finished here, and stays")
             elif (folder / SCRATCH).exists():
                 (target / SCRATCH).mkdir(exist_ok=True)
-                for path in (folder / SCRATCH).iterdir():
+                states = list((folder / SCRATCH).iterdir())
+                later = [p for p in states if not _is_ahead(plan, run, target / SCRATCH, p)]
+                for path in later:
                     path.replace(target / SCRATCH / path.name)
-                print(f"{'/'.join(run)}: goes on from its saved state")
+                which = "its saved state" if later else "the state that is here"
+                print(f"{'/'.join(run)}: goes on from {which}")
             else:
                 for name in FILES:
                     os.utime(folder / name)  # newer than the data it was made from
@@ -281,30 +291,56 @@ def _forget(files: Sequence[str]) -> None:
         subprocess.run(command, capture_output=True, check=False)
 
 
-def _check(plan: Plan, folder: Path, file: Path) -> None:
+def _is_ahead(plan: Plan, run: Run, folder: Path, packed: Path) -> bool:
+    """Whether the state that is here is of use, and the packed one is not later of the same."""
+    try:
+        own = read_state(folder / packed.name)
+        if other_than_planned(plan, run, identity_of(own)):
+            return False
+    except Exception:  # none, or a damaged one, which the run would refuse
+        return False
+    other = read_state(packed)
+    return own["identity"] != other["identity"] or own["seconds"] >= other["seconds"]
+
+
+def _checked(plan: Plan, folder: Path, file: Path) -> list[Mapping[str, Any]]:
+    """What a run, or each of its saved states, was made from.
+
+    Raises:
+        UserError: if that is not as planned, or damaged.
+    """
     run = folder.parent.name, folder.name
     about = f"{file}: {'/'.join(run)}"
     if run not in plan.specs:
         raise UserError(f"{about}: no run of {plan.name} in this checkout.")
-    if (folder / SCRATCH).exists():
-        return  # a saved state of another identity is not used
     try:
-        check_proof(folder / "provenance.json")
-    except UserError as error:  # it names a file of the folder that it is unpacked to
+        if (folder / SCRATCH).exists():
+            states = sorted((folder / SCRATCH).iterdir())
+            records = [identity_of(read_state(path)) for path in states]
+        else:
+            check_proof(folder / "provenance.json")
+            records = [read_provenance(folder / "provenance.json")]
+    except Exception as error:  # of what is damaged, readers raise what they like
         raise UserError(
             f"{about}: is not as its job wrote it; make it and pack it again."
         ) from error
-    other = other_than_planned(plan, run, folder / "provenance.json")
-    if other:
+    for other in filter(None, (other_than_planned(plan, run, record) for record in records)):
         raise UserError(
             f"{about}: made from other {other} than are planned here; give the same --config, and "
             "merge it in a checkout of the commit that its provenance.json names."
         )
+    here = package_versions()
+    for name, version in ((n, v) for record in records for n, v in record["versions"].items()):
+        if here.get(name, version) != version:
+            raise UserError(
+                f"{about}: made with {name} {version}, where {here[name]} is installed; merge it "
+                "in an environment with the same versions (requirements.lock)."
+            )
+    return records
 
 
-def _check_data(plan: Plan, folders: Iterable[Path], file: Path) -> None:
+def _check_data(plan: Plan, records: Iterable[Mapping[str, Any]], file: Path) -> None:
     # Data that Snakemake prepares after the merge would have it make the merged runs again.
-    records = (read_provenance(folder / "provenance.json") for folder in folders)
     read = {pair for record in records for pair in record["inputs"].items()}
     here = {(Path("results", plan.name, name), written) for name, written in read}
     missing = sorted({str(data) for data, _ in here if not data.exists()})
@@ -331,8 +367,8 @@ def main(arguments: Sequence[str]) -> int:
     merging = commands.add_parser("merge", help="put packed runs among those here")
     merging.add_argument("file", type=Path)
     for command in (spending, merging):
-        command.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE")
-        command.add_argument("--configfile", nargs="+", default=[], type=Path)
+        command.add_argument("--config", nargs="+", action="extend", default=[])
+        command.add_argument("--configfile", nargs="+", action="extend", default=[], type=Path)
     place = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:place])
     options.snakemake = arguments[place + 1 :]

@@ -6,6 +6,7 @@ where the home must not be written to, caches of Snakemake and of what its jobs 
 working directory.
 """
 
+import itertools
 import os
 import re
 import sys
@@ -13,6 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from snakemake.cli import get_argument_parser
+
+
+def repeated(words: list[str]) -> Iterator[str]:
+    """One sentence for each option of which Snakemake would take the last and forget the others."""
+    words = words[: words.index("--")] if "--" in words else words
+    for names in (("--config", "-C"), ("--configfile", "--configfiles")):
+        if sum(word.partition("=")[0] in names for word in words) > 1:
+            yield (
+                f"{names[0]}: is given more than once, of which Snakemake takes the last alone; "
+                f"write all that belongs to it after one {names[0]}."
+            )
 
 
 def swallowed(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
@@ -69,5 +81,6 @@ if __name__ == "__main__":
     entries, places = arguments.config or [], (arguments.directory or "", "")
     own = [file for place in places if (file := Path(place, "config.yaml")).exists()]
     files = [*own[:1], *arguments.configfile]
-    for sentence in (*swallowed(files, entries), *unreadable(files, entries)):
+    mistakes = repeated(sys.argv[1:]), swallowed(files, entries), unreadable(files, entries)
+    for sentence in itertools.chain(*mistakes):
         sys.exit(sentence)

@@ -1,5 +1,6 @@
 """Import closures are what Python really loads, and their hashes follow what code means."""
 
+import importlib
 import json
 import shutil
 import subprocess
@@ -53,6 +54,27 @@ def test_imports_inside_functions_count_and_type_checking_ones_do_not():
     closure = {path.name for path in import_closure("feature_alignment.determinism").values()}
     assert "errors.py" in closure
     assert "torch" in external_imports("feature_alignment.determinism")
+
+
+@pytest.mark.parametrize(
+    ("line", "holds", "holds_not"),
+    [
+        ("from feature_alignment import tangent_kernel", "kernels.tangent", "instrument.monitor"),
+        ("import feature_alignment as fa", "instrument.monitor", "pipeline.run"),
+        ("from feature_alignment import errors", "errors", "kernels.tangent"),
+    ],
+)
+def test_what_a_name_of_the_package_stands_for_counts(
+    tmp_path, monkeypatch, line, holds, holds_not
+):
+    (tmp_path / "mine2030").mkdir()
+    (tmp_path / "mine2030" / "coin.py").write_text(f"{line}\n")
+    papers = importlib.import_module("feature_alignment.papers")
+    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(tmp_path)])
+    found = import_closure("feature_alignment.papers.mine2030.coin")
+    forget()
+    assert f"feature_alignment.{holds}" in found
+    assert f"feature_alignment.{holds_not}" not in found
 
 
 def forget():

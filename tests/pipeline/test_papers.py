@@ -256,6 +256,20 @@ def test_a_mistake_in_a_paper_is_told_when_runs_are_planned(name, root, folder):
     assert re.fullmatch(r"[^\n]+\.", str(caught.value))
 
 
+@pytest.mark.parametrize(
+    ("name", "other", "says"),
+    [
+        ("presets/smoke.yaml", "presets/smok.yaml", "is no preset's; did you mean 'smoke.yaml'"),
+        ("presets/quick.yaml", "presets/quick.yml", "is no preset's; did you mean 'quick.yaml'"),
+        ("metrics.yaml", "metric.yaml", "is read by nothing; did you mean 'metrics.yaml'"),
+    ],
+)
+def test_a_file_that_nothing_would_read_is_refused(root, folder, name, other, says):
+    (folder / name).rename(folder / other)
+    with pytest.raises(UserError, match=f"{other}: {says}"):
+        plan(root)
+
+
 def test_the_copy_without_a_mistake_is_planned(root, folder):
     assert plan(root).figures == (f"{KEY}_fig1", f"{KEY}_fig2")
 
@@ -340,7 +354,7 @@ def test_a_function_that_fails_by_hand_is_told_in_one_sentence(
 
 def test_an_experiment_runs_before_a_figure_shows_it(root, folder, monkeypatch, capsys):
     for name in ("figures", "claims.yaml", "multiverse.yaml"):
-        (folder / name).rename(folder / f"later_{name}")
+        (folder / name).rename(folder / f"{name}.later")
     (folder / "figures").mkdir()
     (folder / "figures" / "__init__.py").touch()
     (folder.parent / "workflow").symlink_to(root / "workflow")

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, create_model
 
 from feature_alignment.data.registry import DATASETS
-from feature_alignment.errors import UserError, shortened
+from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.pipeline.figures.figure import Settings
-from feature_alignment.pipeline.papers import all_parameters, paper_files
+from feature_alignment.pipeline.papers import all_parameters, paper_files, paper_folder, papers
 from feature_alignment.pipeline.parameters import (
     Section,
     check,
@@ -247,6 +247,10 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
     settings = read_mapping(workflow_folder / "presets" / f"{preset}.yaml")
     experiments: dict[str, Any] = {}
     origin: dict[str, Path] = {}
+    allowed = [f"{name}.yaml" for name in PRESETS]
+    for file in (file for paper in papers() for file in paper_folder(paper).glob("presets/*.y*ml")):
+        if file.name not in allowed:
+            raise UserError(f"{file}: is no preset's; {suggestion(file.name, allowed)}.")
     for file in paper_files(f"presets/{preset}.yaml"):
         for name, section in read_mapping(file).items():
             experiment = f"{file.parents[1].name}_{name}"

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from feature_alignment import _HOMES
 from feature_alignment.errors import UserError
 from feature_alignment.files import Memory
 
@@ -27,7 +28,8 @@ _IN_THE_SPEC = re.compile(rf"{PACKAGE}\.papers\.\w+\.parameters")
 def import_closure(*modules: str) -> dict[str, Path]:
     """Modules of this package that some, by dotted name, import, themselves included; their files.
 
-    Imports inside functions count; imports under `if TYPE_CHECKING` do not.
+    Imports inside functions count; imports under `if TYPE_CHECKING` do not. Of the package itself
+    a name counts as the module that it stands for, and `import feature_alignment` as all of them.
 
     Raises:
         ModuleNotFoundError: if a name is not a module of this package.
@@ -123,8 +125,12 @@ def _module_file(module: str) -> Path | None:
 @cache
 def _internal_imports(module: str, file: Path) -> frozenset[str]:
     found = set[str]()
+    names = _facts(file)[0]
+    own = [home for name, home in _HOMES.items() if f"{PACKAGE}.{name}" in names]
+    if PACKAGE in names:  # imported as it is: any of its names may be used
+        own = list(_HOMES.values())
     # Importing a.b.c runs a/__init__ and a.b/__init__ first, so those count for the module too.
-    for name in [module, *_facts(file)[0]]:
+    for name in [module, *names, *(f"{PACKAGE}.{home}" for home in own)]:
         parts = name.split(".")
         if parts[0] != PACKAGE:
             continue

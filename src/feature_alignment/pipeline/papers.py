@@ -9,6 +9,8 @@ A paper is one folder of `feature_alignment.papers`, or of a user's own, see `ad
     presets/        <preset>.yaml: the experiments' sizes
     claims.yaml     the numbers and statements that are judged
     metrics.yaml    what columns, metrics and arrays mean
+    multiverse.yaml the settings that the text leaves open
+    statements.yaml what the paper states, for docs/coverage.md
     deviations.md   what differs from the paper, and why
 
 Nothing outside of the folder names it.
@@ -41,6 +43,9 @@ class Paper:
     url: str = ""
 
 
+_TABLES = ("claims.yaml", "metrics.yaml", "multiverse.yaml", "statements.yaml")
+
+
 @cache
 def papers() -> dict[str, Paper]:
     """All papers by citation key, in alphabetical order.
@@ -60,6 +65,9 @@ def papers() -> dict[str, Paper]:
             raise UserError(
                 f"{folder / 'paper.py'}: PAPER: found {kind(paper)}, a Paper is needed."
             )
+        for file in folder.glob("*.y*ml"):
+            if file.name not in _TABLES:
+                raise UserError(f"{file}: is read by nothing; {suggestion(file.name, _TABLES)}.")
         found[key] = paper
     return found
 

@@ -23,17 +23,21 @@ def read_entries(entries: Iterable[str]) -> dict[str, Any]:
         {'preset': 'smoke', 'experiments': {'key2024_disk': {'seeds': 3}}}
 
     Raises:
-        UserError: if a value is not YAML.
+        UserError: if a value is not YAML, or a key is given twice.
     """
     settings: dict[str, Any] = {}
     for entry in entries:
         key, _, text = entry.partition("=")
+        if key in settings:
+            raise UserError(
+                f"--config: {shortened(key, quoted=False)}: is given twice; once will do."
+            )
         try:
             value = _parsed(text)
         except Exception as error:  # what builds values raises what it likes
             what = f"{shortened(text)} is not valid YAML ({reason(error)})"
             raise UserError(f"--config: {shortened(key, quoted=False)}: {what}.") from error
-        settings = merge(settings, {key: value})
+        settings[key] = value
     return settings
 
 

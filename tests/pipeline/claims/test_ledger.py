@@ -160,6 +160,10 @@ MISTAKES = {
         "figure: 'x2020_fig1' does not begin",
     ),
     "id of another paper": (changed(id="x2020.fig1.number"), "id: 'x2020.fig1.number' does not"),
+    "first of no list": (
+        changed(first=["metric"]),
+        "first: found 'metric'; name a column for which select has a list",
+    ),
     "empty select": (changed(select={}), "select"),
     "malformed id": (changed(id="somebody2020 fig1"), "id: found 'somebody2020 fig1'"),
 }

@@ -153,3 +153,11 @@ def test_fragile_and_mixed():
     assert word(row) == "fragile"
     assert word(row | {"default_holds": 0}) == "mixed"
     assert word(row | {"difference": 0.6, "p_value": 0.2}) == "fragile"
+
+
+def test_the_bounds_of_words_are_decimals():
+    row = {"share": 0.1, "difference": 0.4, "p_value": 0.5, "default_holds": 0, "setting": "a"}
+    assert word(row) == "robustly not"  # 1 − 0.9 is a little less in binary
+    assert word(row | {"share": 0.9}) == "robust"
+    depends = {"share": 0.5, "difference": 0.7 - 0.2, "p_value": 0.01}
+    assert word(row | depends) == "depends on a"

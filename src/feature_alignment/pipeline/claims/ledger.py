@@ -277,6 +277,12 @@ def _check_consistency(claim: Claim, where: str) -> None:
     ):
         if getattr(claim, key) not in (None, False) and not fits:
             raise UserError(f"{where}: {key}: needs {wanted}; take it away, or add that.")
+    for column in claim.first:
+        if not isinstance(claim.select.get(column), list):
+            raise UserError(
+                f"{where}: first: found {column!r}; name a column for which select has a list, of "
+                "which the first value that is there counts."
+            )
     if claim.kind == "number" and claim.reading == "qualitative":
         raise UserError(
             f"{where}: kind: found 'number', but the claim is qualitative; allowed: comparison, "

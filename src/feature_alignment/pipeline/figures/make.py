@@ -45,13 +45,28 @@ def table_of(
     return made
 
 
-def draw_figure(spec: Spec, table: Path, arrays: Path, pictures: Sequence[Path]) -> None:
-    """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it."""
-    with np.load(arrays) as stored:
-        names = frozenset(name for name, source in spec["datasets"] if source == "embedded")
-        content = FigureTable(
-            pd.read_csv(table, low_memory=False), dict(stored), spec["claims"], names
-        )
+class ArraysMissingError(LookupError):
+    """A picture was to be drawn without arrays, and shows one."""
+
+
+class _NoArrays(dict[str, np.ndarray]):
+    def __missing__(self, name: str) -> np.ndarray:
+        raise ArraysMissingError(name)
+
+
+def draw_figure(spec: Spec, table: Path, arrays: Path | None, pictures: Sequence[Path]) -> None:
+    """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it.
+
+    Raises:
+        PaperError: from what `draw` raises; from an ArraysMissingError if `arrays` is None and it
+            shows one.
+    """
+    loaded: dict[str, np.ndarray] = _NoArrays()
+    if arrays is not None:
+        with np.load(arrays) as stored:
+            loaded = dict(stored)
+    names = frozenset(name for name, source in spec["datasets"] if source == "embedded")
+    content = FigureTable(pd.read_csv(table, low_memory=False), loaded, spec["claims"], names)
     with owed_by("draw", figure_module(spec["figure"]), spec["figure"]):
         picture = figure_named(spec["figure"]).draw(content)
         must(isinstance(picture, Picture), f"returned a {type(picture).__name__}")

@@ -219,17 +219,21 @@ def universes(
     return found
 
 
+def _written(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
 def _default(name: str, key: str, values: Sequence[Any], plain: Mapping[str, Any]) -> int:
     here: Any = plain
     for part in key.split("."):
         if not isinstance(here, Mapping) or part not in here:
             raise UserError(f"multiverse: {name}: settings: {key}: there is no such parameter.")
         here = here[part]
-    alike = [i for i, v in enumerate(values) if json.dumps(v, default=str) == json.dumps(here)]
+    alike = [i for i, v in enumerate(values) if _written(v) == _written(here)]
     alike = alike or [i for i, value in enumerate(values) if value == here]
     if not alike:
         raise UserError(
-            f"multiverse: {name}: settings: {key}: the default reading, {json.dumps(here)}, is not "
+            f"multiverse: {name}: settings: {key}: the default reading, {_written(here)}, is not "
             "among the values; add it."
         )
     return alike[0]

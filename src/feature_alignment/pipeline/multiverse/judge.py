@@ -26,7 +26,7 @@ from scipy.stats import binomtest
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.claims.evaluate import evaluate
 from feature_alignment.pipeline.claims.ledger import Claim
-from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome
+from feature_alignment.pipeline.claims.rules import AGREEMENT, Outcome, at_most
 from feature_alignment.pipeline.claims.selection import LAST, at_last_step
 from feature_alignment.pipeline.figures.table import rows_where
 from feature_alignment.pipeline.multiverse.design import Learnt
@@ -189,11 +189,11 @@ def _differences(holds: np.ndarray, levels: pd.Series) -> np.ndarray:
 def word(row: Mapping[str, Any]) -> str:
     """The word for a claim's row of `summarise`, by the rules above."""
     share = row["share"]
-    if share >= ROBUST:
+    if at_most(ROBUST, share):
         return "robust"
-    if share <= 1 - ROBUST:
+    if at_most(share, 1 - ROBUST):
         return "robustly not"
-    if row["difference"] >= DIFFERENCE and row["p_value"] <= 0.05:
+    if at_most(DIFFERENCE, row["difference"]) and row["p_value"] <= 0.05:
         return f"depends on {row['setting']}"
     return "fragile" if row["default_holds"] == 1 and share < 0.5 else "mixed"
 
