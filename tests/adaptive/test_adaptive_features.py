@@ -491,3 +491,65 @@ def test_samples_that_cannot_all_be_interpolated_are_never_called_converged(gap)
             warnings.simplefilter("ignore", ConvergenceWarning)
             fitted = AdaptiveTangentFeatures(network).fit(x, y)
             assert np.abs(fitted.predict(x) - y).max() < 1e-3 * np.linalg.norm(y)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Gain(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.gain = nn.Parameter(torch.full((self.out_features,), 3.0))
+
+    def forward(self, x):
+        return super().forward(x) * self.gain
+
+
+def hooked():
+    layer = nn.Linear(3, 8)
+    layer.register_forward_hook(lambda module, given, found: 2 * found)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: Doubled(3, 8),
+        lambda: Gain(3, 8),
+        hooked,
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 8)),
+    ],
+)
+def test_a_layer_that_does_more_than_its_matrix_has_no_adapted_kernel(layer):
+    torch.manual_seed(0)
+    network = nn.Sequential(layer(), nn.Tanh(), nn.Linear(8, 1))
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    solver = AdaptiveTangentFeatures(network).fit(x, np.arange(4.0))
+    with pytest.raises(ValueError, match="the kernel adapted by layers needs"):
+        solver.adapted_kernel(x)
+
+
+def test_a_weight_that_is_read_by_itself_has_no_adapted_kernel():
+    class Direct(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 1)
+
+        def forward(self, x):
+            return self.last(torch.tanh(nn.functional.linear(x, self.first.weight)))
+
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    solver = AdaptiveTangentFeatures(Direct()).fit(x, np.arange(4.0))
+    with pytest.raises(ValueError, match="reads the weight of a layer by itself"):
+        solver.adapted_kernel(x)
+
+
+def test_parameters_without_a_gradient_are_left_out():
+    network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    network.empty = nn.Parameter(torch.empty(0))
+    network.count = nn.Parameter(torch.ones(1, dtype=torch.long), requires_grad=False)
+    x = np.random.default_rng(0).standard_normal((4, 3))
+    solver = AdaptiveTangentFeatures(network).fit(x, np.arange(4.0))
+    assert np.abs(solver.predict(x) - np.arange(4.0)).max() < 1e-3

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from feature_alignment.complexity import measures as complexity
+from feature_alignment.gradients.parameter_values import select_parameters
+from feature_alignment.kernels.tangent import tangent_features
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
 
@@ -243,3 +245,54 @@ def test_initial_weights_of_another_shape_are_refused(measure):
     weights = [torch.eye(3), torch.eye(3)]
     with pytest.raises(ValueError, match="initial: layers of shapes"):
         measure(weights, [torch.zeros(3), torch.eye(3)])
+
+
+class Quiet(torch.autograd.Function):
+    """What passes gradients on, and hides that they depend on anything."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.detach() * 1.0
+
+
+class Branch(nn.Module):
+    def __init__(self, quiet):
+        super().__init__()
+        torch.manual_seed(0)
+        self.quiet, self.first, self.last = quiet, nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(torch.tanh(h) + (Quiet.apply(h) if self.quiet else h))
+
+
+def test_fisher_rao_of_a_branch_without_second_derivatives():
+    x, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
+    found, expected = (complexity.fisher_rao_norm(Branch(quiet), x, y) for quiet in (True, False))
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_fisher_rao_of_attention_and_integers():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(24, 3)).eval()
+    model.count = nn.Parameter(torch.ones(1, dtype=torch.long), requires_grad=False)
+    x, y = torch.randn(4, 3, 8), torch.arange(4) % 3
+    phi = tangent_features(model, x)  # (n, c, p)
+    names = select_parameters(model, None)
+    w = torch.cat([dict(model.named_parameters())[name].detach().flatten() for name in names])
+    gradient = model(x).detach().softmax(1) - nn.functional.one_hot(y, 3)
+    along = (gradient * (phi @ w)).sum(1)
+    assert complexity.fisher_rao_norm(model, x, y) == pytest.approx(
+        float(along.square().mean().sqrt())
+    )
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3, 2)])
+def test_outputs_that_are_no_classes_are_told(shape):
+    with pytest.raises(ValueError, match=r"outputs of shape \(5.*\); \(n, c\) is needed"):
+        complexity.margin_quantile(torch.randn(shape), torch.zeros(5))

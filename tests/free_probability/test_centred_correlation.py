@@ -63,3 +63,17 @@ def test_labels_as_a_column_are_refused():
 def test_residuals_are_one_for_each_sample(shape):
     with pytest.raises(ValueError, match="y: of shape"):
         velocity_correlation(torch.eye(4), torch.ones(shape), torch.eye(4))
+
+
+def test_labels_may_have_another_precision():
+    x, y = torch.ones(3, 2), torch.ones(3, dtype=torch.float64)
+    assert data_matrices(x, y)["A"].dtype == torch.float32
+    assert velocity_correlation(x, y, torch.eye(3)) == pytest.approx(1)
+
+
+def test_a_correlation_with_nothing_is_told():
+    data = data_matrices(torch.ones(3, 2), torch.zeros(3))
+    with pytest.raises(ValueError, match=r"tr\(ARAR\) = 0 .* both must be positive"):
+        predicted_correlation(matrix_trace(data), (1, 2, 5, 14))
+    with pytest.raises(ValueError, match=r"tr\(ARAR\) = 0 .* both must be positive"):
+        observed_correlation(data, torch.eye(2))

@@ -450,3 +450,14 @@ def test_the_output_is_chosen_by_any_callable_and_labels_may_be_arrays(tmp_path)
     assert fa.Monitor(model, x, y.numpy(), **options).at == 0
     with pytest.raises(UserError, match="other samples or labels"):
         fa.Monitor(model, x, 1 - y.numpy(), **options)
+
+
+def test_samples_stay_what_they_were_when_their_memory_is_used_again():
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(3, 2), torch.randn(6, 3), torch.arange(6) % 2
+    monitor = fa.Monitor(model, x, y, measure="kernel")
+    x.zero_()
+    y.zero_()
+    monitor.measure(1)
+    frame = monitor.frame().set_index(["step", "metric"])["value"]
+    assert frame[0].to_dict() == frame[1].to_dict()

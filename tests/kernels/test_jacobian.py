@@ -276,3 +276,27 @@ def test_a_gradient_of_rounding_errors_is_no_lack_of_a_second_derivative(caplog)
     model = Toy(attention, queries=linear(4, 4), keys=linear(4, 4)).float()
     Jacobian(model, draw(5, 3, 4).float())
     assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    "twist",
+    [lambda u: u[:, ::-1], lambda u: u.astype(">f8"), lambda u: u.astype(np.longdouble)],
+)
+def test_products_take_arrays_of_any_layout(twist):
+    jacobian, u = Jacobian(mlp(), draw(5, 4)), draw(5, 3).double().numpy()
+    plain = jacobian.transpose_times(np.ascontiguousarray(twist(u)).astype(float))
+    torch.testing.assert_close(jacobian.transpose_times(twist(u)), plain, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        (1j * torch.ones(5, 3), "weights: it is complex; give real numbers"),
+        (np.full((5, 3), 1j), "weights: it is complex; give real numbers"),
+        ([[1.0], [1.0, 2.0]], "weights: it is no array of numbers; give real numbers"),
+        (np.full((5, 3), "a"), "weights: it is no array of numbers; give real numbers"),
+    ],
+)
+def test_what_is_no_array_of_real_numbers_is_told(weights, says):
+    with pytest.raises(ValueError, match=says):
+        Jacobian(mlp(), draw(5, 4)).transpose_times(weights)

@@ -454,3 +454,42 @@ def test_a_dead_layer_leaves_the_others_in_the_table():
     table = found.frame()
     assert table["nfc"].isna().tolist() == [True, False]
     assert "0: W 3 × 2, no correlation is defined" in repr(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_half_precision_is_summed_in_single(dtype, scale):
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 100))
+
+        def forward(self, x):
+            return scale * self.body(x).float()
+
+    torch.manual_seed(0)
+    model = Half().to(dtype).eval()
+    single = copy.deepcopy(model).float()
+    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1)).to(dtype)
+    found = layer_feature_matrices(model, x)
+    expected = layer_feature_matrices(single, x.float())
+    for name, matrices in expected.items():
+        assert found[name].covariance.dtype == torch.float32
+        torch.testing.assert_close(
+            found[name].covariance, matrices.covariance, rtol=0.1, atol=0.02 * scale**2
+        )
+        nfc = matrices.correlations()["nfc"]
+        assert found[name].correlations()["nfc"] == pytest.approx(nfc, abs=0.02)
+
+
+def test_a_layer_without_inputs_is_left_out(caplog):
+    model = nn.ModuleDict({"empty": nn.Linear(1, 4), "full": nn.Linear(3, 4)})
+    model["empty"].weight = nn.Parameter(torch.empty(4, 0))
+    model.forward = lambda x: model["full"](x) + model["empty"](x[:, :0])
+    assert list(layer_feature_matrices(model, torch.ones(5, 3))) == ["full"]
+
+
+def test_tangents_need_not_be_centred():
+    layer = nn.Linear(2, 2)
+    found = features(layer, torch.eye(2), copy_parameters(layer), centre_tangents=False)
+    assert found[""].tangent_change is None

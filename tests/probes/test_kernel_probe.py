@@ -136,3 +136,18 @@ def test_the_kernel_can_be_that_of_a_part_of_the_outputs(setting):
         model.layers[-1].bias = nn.Parameter(model.layers[-1].bias[:1])
     expected = measured(TangentKernelProbe({"train": first}), model)
     assert found == pytest.approx(expected)
+
+
+def test_what_becomes_trainable_is_measured_by_a_plan_that_was_made_before():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
+    model[0].requires_grad_(False)
+    x, y = torch.randn(8, 4), torch.arange(8) % 2
+    probes = [
+        TangentKernelProbe({"train": Batch(x, y)}, only="trainable", checked_once=once)
+        for once in (True, False)
+    ]
+    for step in (0, 1):
+        found = [[row.value for row in probe(step, model).rows] for probe in probes]
+        assert found[0] == pytest.approx(found[1], rel=1e-4)
+        model.requires_grad_(True)

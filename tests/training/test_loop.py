@@ -9,6 +9,8 @@ from torch import nn
 
 from feature_alignment.determinism import torch_stream
 from feature_alignment.models.mlp import MLP
+from feature_alignment.training.batches import RandomCropAndFlip
+from feature_alignment.training.checkpoint import Checkpoints, TrainingCheckpoint
 from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
 from feature_alignment.training.loop import CHECK_EVERY, train
 from feature_alignment.training.losses import mse
@@ -265,3 +267,59 @@ def test_mini_batches_need_a_generator_and_measured_steps_lie_in_the_run():
             run(measure_at=[0, step])
     with pytest.raises(ValueError, match="batches: mini-batches need a generator"):
         run(batch_size=4, batches=None)
+
+
+class Drifting(nn.Module):
+    """With a buffer that its state leaves out, and that training changes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(3, 1)
+        self.register_buffer("drift", torch.ones(1), persistent=False)
+
+    def forward(self, x):
+        if self.training:
+            self.drift *= 0.9
+        return self.drift * self.layer(x)
+
+
+def test_buffers_that_the_models_state_leaves_out_are_resumed(tmp_path):
+    x, y = torch.randn(8, 3, generator=torch.Generator().manual_seed(0)), torch.ones(8, 1)
+
+    def run(checkpoint=None, after_update=None):
+        model = Drifting()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        options = {"checkpoint": checkpoint, "after_update": after_update}
+        train(model, x, y, loss=mse, optimizer=optimizer, steps=6, **options)
+        return model
+
+    def cut_off(step, model):
+        if step == 4:
+            raise KeyboardInterrupt
+
+    saved = TrainingCheckpoint(Checkpoints(tmp_path, "identity", interval=0), "training")
+    with pytest.raises(KeyboardInterrupt):
+        run(saved, cut_off)
+    resumed, whole = run(saved), run()
+    assert torch.equal(resumed.layer.weight, whole.layer.weight)
+    assert torch.equal(resumed.drift, whole.drift)
+
+
+def test_one_generator_for_batches_and_changes_of_inputs_is_refused_with_a_checkpoint(tmp_path):
+    model, shared = nn.Conv2d(1, 1, 3), torch.Generator().manual_seed(0)
+    saved = TrainingCheckpoint(Checkpoints(tmp_path, "identity"), "training")
+    images = torch.randn(4, 1, 5, 5)
+    with pytest.raises(ValueError, match="augment: draws from the generator of `batches`"):
+        train(
+            model,
+            images,
+            torch.zeros(4, 1, 3, 3),
+            loss=mse,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            steps=2,
+            batch_size=2,
+            batches=shared,
+            augment=RandomCropAndFlip(shared),
+            checkpoint=saved,
+        )

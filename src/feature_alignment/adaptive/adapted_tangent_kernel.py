@@ -7,7 +7,7 @@ as any other, and holds no features.
 
 import copy
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
@@ -59,13 +59,11 @@ def _transformed_network(model: nn.Module, transformation: LayerTransformation) 
     for name, module in model.named_modules(remove_duplicate=False):
         if not any(True for _ in module.parameters(recurse=False)):
             continue
-        special = isinstance(module, nn.Conv2d) and (
-            module.groups > 1 or module.padding_mode != "zeros"
-        )
-        if special or not isinstance(module, nn.Linear | nn.Conv2d):
+        if not _is_plain(module):
             raise ValueError(
                 f"layer {name!r} ({type(module).__name__}): the kernel adapted by layers needs "
-                "layers of nn.Linear, or of nn.Conv2d without groups and padded by zeros."
+                "layers of nn.Linear, or of nn.Conv2d without groups and padded by zeros, that do "
+                "nothing else: without parameters, hooks or a forward() of their own."
             )
         if module not in made:
             if layers.get(name) != tuple(
@@ -78,6 +76,17 @@ def _transformed_network(model: nn.Module, transformation: LayerTransformation) 
             return layer
         changed.set_submodule(name, layer)
     return changed
+
+
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
+    """Whether a module computes Wa + b, or that at each position of an image, and no more."""
+    if isinstance(module, nn.Conv2d) and type(module).forward is nn.Conv2d.forward:
+        plain = module.groups == 1 and module.padding_mode == "zeros"
+    else:
+        plain = type(module).forward is nn.Linear.forward
+    own = [name for name, _ in module.named_parameters()]
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks
+    return plain and own in (["weight"], ["weight", "bias"]) and not any(hooks)
 
 
 class _TransformedLayer(nn.Module):
@@ -104,6 +113,18 @@ class _TransformedLayer(nn.Module):
         self._transformed = filters, None if bias is None else on_inputs[:, -1]
         self._unchanged = layer.weight.detach(), None if bias is None else bias.detach()
         self._on_outputs = on_outputs
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """There is none to be read.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            "the model reads the weight of a layer by itself; the kernel adapted by layers needs "
+            "layers that are called."
+        )
 
     def forward(self, a: torch.Tensor) -> torch.Tensor:
         change = self.update(self._of_inputs(a, *self._transformed))

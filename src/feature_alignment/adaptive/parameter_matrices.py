@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from feature_alignment.gradients.parameter_values import select_parameters
+
 Matrices = dict[str, torch.Tensor]
 
 
@@ -48,15 +50,16 @@ def matrix_layout(model: nn.Module) -> MatrixLayout:
     Raises:
         ValueError: if a parameter is a scalar without an axis, or there is none.
     """
-    shapes = {name: value.shape for name, value in model.named_parameters()}
-    if not shapes:
-        raise ValueError("the model has no parameters, so it has no tangent features.")
+    parameters = dict(model.named_parameters())
+    shapes = {name: parameters[name].shape for name in select_parameters(model, None)}
     layers: dict[str, tuple[str, ...]] = {}
     for module_name, module in model.named_modules():
         own = module.named_parameters(module_name, recurse=False)
         names = tuple(name for name, _ in own if name in shapes)
-        if names and isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            layers[module_name] = names  # weight, then bias
+        kinds = [name.rpartition(".")[2] for name in names]
+        matrix = kinds in (["weight"], ["weight", "bias"])
+        if matrix and isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            layers[module_name] = names
         else:
             layers |= {name: (name,) for name in names}
     for name, shape in shapes.items():

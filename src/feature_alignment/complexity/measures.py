@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
-from torch.func import functional_call
 
+from feature_alignment.gradients.parameter_values import select_parameters
+from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.training.evaluation import evaluation_mode
 
 Matrices = Sequence[torch.Tensor]
@@ -191,24 +192,19 @@ def fisher_rao_norm(
         raise ValueError(
             f"y: {len(y)} labels for {len(x)} samples; give one for each, of one or more."
         )
-    with evaluation_mode(model), torch.enable_grad():
+    with evaluation_mode(model):
         along = torch.cat([_scaling_gradients(model, *chunk) for chunk in chunks])
     return math.sqrt(float(along.square().mean()))
 
 
 def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """⟨w, ∇_w ℓ_i⟩ of each sample, float64 (n,)."""
-    values = {name: w.detach().requires_grad_() for name, w in model.named_parameters()}
-    parameters = list(values.values())
-    f = functional_call(model, values, (x,))  # (n, c)
-    y = _class_numbers(y, *f.shape)
-    # Jᵀv is linear in v, and the gradient of ⟨w, Jᵀv⟩ by v is Jw.
-    v = torch.zeros_like(f, requires_grad=True)
-    gradients = torch.autograd.grad(f, parameters, v, create_graph=True, materialize_grads=True)
-    terms = ((g * w.detach()).sum() for g, w in zip(gradients, parameters, strict=True))
-    along = sum(terms, torch.zeros(()).to(f))
-    (scaled,) = torch.autograd.grad(along, v)  # (n, c)
-    gradient = f.detach().double().softmax(1)
+    with torch.no_grad():
+        f = model(x)
+    y = _class_numbers(y, f)
+    names, parameters = select_parameters(model, None), dict(model.named_parameters())
+    scaled = Jacobian(model, x).times({name: parameters[name] for name in names})  # (n, c)
+    gradient = f.double().softmax(1)
     gradient[torch.arange(len(y)), y] -= 1
     return (gradient * scaled).sum(1)
 
@@ -228,7 +224,7 @@ def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> f
     if not 0 <= q <= 1:
         raise ValueError(f"q: {q}; a quantile is from 0 to 1.")
     f = outputs.detach().double()
-    y = _class_numbers(y, *f.shape)
+    y = _class_numbers(y, f)
     own = f.gather(1, y[:, None])[:, 0]  # (n,)
     others = f.scatter(1, y[:, None], -math.inf).max(1).values
     return float((own - others).quantile(q))
@@ -253,8 +249,11 @@ def _changes(weights: Matrices, initial: Matrices) -> list[torch.Tensor]:
     return [w - w0 for w, w0 in zip(weights, initial, strict=True)]
 
 
-def _class_numbers(y: torch.Tensor, n: int, classes: int) -> torch.Tensor:
-    """Labels (n,) as class numbers from 0 to c − 1, c ≥ 2: else a ValueError."""  # noqa: DOC501
+def _class_numbers(y: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+    """Labels (n,) as class numbers from 0 to c − 1, of f (n, c), c ≥ 2: else a ValueError."""  # noqa: DOC501
+    if f.ndim != 2:
+        raise ValueError(f"outputs of shape {tuple(f.shape)}; (n, c) is needed, c classes.")
+    n, classes = f.shape
     numbers = y.long()
     fits = y.shape == (n,) and n > 0 and classes > 1 and bool((numbers == y).all())
     if not fits or numbers.min() < 0 or numbers.max() >= classes:

@@ -27,7 +27,7 @@ def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
     """
     if y.shape != x.shape[:1]:
         raise ValueError(f"y: shape {tuple(y.shape)} for {len(x)} samples; (n,) is needed.")
-    label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
+    label_weighted = x.T @ (y.to(x)[:, None] * x)  # XᵀYX, (d, d)
     return {"A": label_weighted @ label_weighted, "B": x.T @ x}
 
 
@@ -35,10 +35,13 @@ def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
     """ρ if R is free of the data, from traces of words in A and B and the moments tr(R), …, tr(R⁴).
 
     Source: Beaglehole et al. 2024, eq. 11 and Appendix F.
+
+    Raises:
+        ValueError: if a trace of the denominator is not positive.
     """
     families = {"R": moment_trace(moments), "AB": data_trace}
-    numerator, nfm, agop = (free_trace(word, families) for word in (NUMERATOR, NFM_WORD, AGOP_WORD))
-    return numerator * nfm**-0.5 * agop**-0.5
+    words = NUMERATOR, NFM_WORD, AGOP_WORD
+    return _correlation(*(free_trace(word, families) for word in words))
 
 
 def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> float:
@@ -47,9 +50,22 @@ def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> floa
     Equal to ρ(ẆᵀẆ, ẆᵀKẆ) under gradient flow on the MSE loss, from outputs of zero on the data.
 
     Source: Beaglehole et al. 2024, eq. 7.
+
+    Raises:
+        ValueError: if a trace of the denominator is not positive.
     """
     trace = matrix_trace({"P": data["A"] @ r, "Q": data["B"] @ r})
-    return trace("PPQ") * trace("PP") ** -0.5 * trace("PQPQ") ** -0.5
+    return _correlation(trace("PPQ"), trace("PP"), trace("PQPQ"))
+
+
+def _correlation(numerator: float, nfm: float, agop: float) -> float:
+    """ρ of the three traces, if it is defined: else a ValueError."""  # noqa: DOC501
+    if not (nfm > 0 and agop > 0):
+        raise ValueError(
+            f"tr(ARAR) = {nfm:.3g} and tr(ARBRARBR) = {agop:.3g}; both must be positive: labels, "
+            "inputs or R are zero."
+        )
+    return numerator * nfm**-0.5 * agop**-0.5
 
 
 def velocity_correlation(
@@ -74,7 +90,7 @@ def velocity_correlation(
     """
     if y.shape != x.shape[:1]:
         raise ValueError(f"y: of shape {tuple(y.shape)} for {len(x)} samples; give (n,).")
-    weighted = y[:, None] * x  # YX, (n, d)
+    weighted = y.to(x)[:, None] * x  # YX, (n, d)
     image = kernel @ weighted
     # In the second case 𝒦² need not be formed.
     agop = image.T @ image if square is None else weighted.T @ square @ weighted

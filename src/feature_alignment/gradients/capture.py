@@ -218,7 +218,9 @@ def in_other_order(
         sums = by_output.to(signal).expand(found[..., 0].numel(), 1, -1) @ signal.flatten(0, 1)
         rest = found / by_sample.to(found)[:, None] - sums.view(found.shape)
         off[key] = rest.abs().amax((1, 2))
-        scale[key] = found.abs().amax((1, 2)).double() / by_sample[:, 0].abs().double()
+        # Much faster than the maximum norm along an axis.
+        largest = torch.maximum(signal.amax(3), -signal.amin(3)).amax(1)
+        scale[key] = largest.double() @ by_output.abs().double()
     most = torch.stack(list(scale.values())).amax(0) if scale else torch.zeros(())
     tolerance = {key: relative * (own + _CANCELLED * most) for key, own in scale.items()}
     return [key for key in weighted if (off[key] > tolerance[key]).any()]

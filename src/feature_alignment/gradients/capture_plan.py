@@ -81,6 +81,7 @@ class CapturePlan:
     function: ModelFunction
     values: Parameters  # all parameters by name, detached
     names: Sequence[str]  # the parameters to differentiate by
+    only: Selection | None  # what chose them
     outputs: int  # c
     signature: object  # of the graph that the model leaves
     keeping: frozenset[tuple[int, str]]  # what modules kept of earlier calls, see `module_state`
@@ -119,7 +120,7 @@ def plan_capture(
     samples = as_samples(x, dtype=values[names[0]].dtype)
     trial = try_rules(ModelFunction(model, output), values, samples, names)
     trial.function.refuse_kept_tensors(trial.unused)
-    return _plan(trial, values, samples, names)
+    return _plan(trial, values, samples, names, only)
 
 
 def planned_before(
@@ -129,8 +130,8 @@ def planned_before(
 
     Another path through the model, or another order of samples, is still seen; that a sample's
     outputs come to depend on others, or on chance, only where a module's mode tells. Where modules
-    have come to keep tensors that they did not keep before, such as tables, there is a new plan for
-    the samples.
+    have come to keep tensors that they did not keep before, such as tables, or other parameters are
+    trainable, there is a new plan for the samples.
 
     Raises:
         ValueError: if it is of another model, of parameters that were replaced, or if there are
@@ -143,8 +144,9 @@ def planned_before(
         raise ValueError("plan: of another model, or of parameters that are others by now.")
     if given := [name for name, value in options.items() if value is not None]:
         raise ValueError(f"{', '.join(given)}: the plan was made with its own; leave it out.")
-    if not keeping(model.modules()) <= plan.keeping:
-        return plan_capture(model, x, output=plan.function.output, only=plan.names)
+    chosen = select_parameters(model, plan.only) == plan.names
+    if not (chosen and keeping(model.modules()) <= plan.keeping):
+        return plan_capture(model, x, output=plan.function.output, only=plan.only)
     # The forward pass may change other values in place than those that it was made for.
     return replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
 
@@ -306,7 +308,9 @@ def _spaces(
     return spaces
 
 
-def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) -> CapturePlan:
+def _plan(
+    trial: Trial, values: Parameters, samples: Samples, names: list[str], only: Selection | None
+) -> CapturePlan:
     c = trial.cotangent.shape[1]
     operands = [(number, o) for number, plan in trial.plans.items() for o in plan.operands.values()]
 
@@ -339,6 +343,7 @@ def _plan(trial: Trial, values: Parameters, samples: Samples, names: list[str]) 
         function=trial.function,
         values=values,
         names=names,
+        only=only,
         outputs=c,
         signature=trial.signature,
         keeping=keeping(trial.function.model.modules()),

@@ -37,12 +37,17 @@ class Samples:
         """At most eight of them, from the first to the last, by which a model is checked."""
         return self[sorted({i * (self.n - 1) // (_FEW - 1) for i in range(_FEW)})]
 
-    def copied(self) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments, tensors as detached copies."""
-        copies = {
+    def kept(self) -> "Samples":
+        """The same in memory of their own, which stays when the given tensors are written to."""
+        entries = {
             key: value.detach().clone() if isinstance(value, torch.Tensor) else value
             for key, value in self.entries.items()
         }
+        return replace(self, entries=entries)
+
+    def copied(self) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments, tensors as detached copies."""
+        copies = self.kept().entries
         positions = [value for key, value in copies.items() if isinstance(key, int)]
         return positions, {key: value for key, value in copies.items() if isinstance(key, str)}
 
@@ -108,5 +113,8 @@ def _as_tensor(value: Any, dtype: torch.dtype | None) -> Any:
         return value
     if value.dtype.kind not in "biufc":
         raise ValueError(f"x: an array of {value.dtype}; give one of numbers.")
-    tensor = torch.from_numpy(np.ascontiguousarray(value))
+    if value.dtype.kind in "fc" and value.dtype.itemsize > 8 * (1 + (value.dtype.kind == "c")):
+        value = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
+    # Without reversed axes or bytes, which PyTorch has no place for.
+    tensor = torch.from_numpy(np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("=")))
     return tensor.to(dtype) if tensor.is_floating_point() and dtype is not None else tensor

@@ -120,9 +120,9 @@ class Monitor:
     ) -> None:
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
-        y = None if y is None else _labels(y)
+        y = None if y is None else _labels(y).clone()
         self.model, self._y, self._loss = model, y, loss
-        self._samples = as_samples(x, inputs, input_dtype(model))
+        self._samples = as_samples(x, inputs, input_dtype(model)).kept()
         self._function = ModelFunction(model, output, flat=False)
         measure = [measure] if isinstance(measure, str) else measure
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]

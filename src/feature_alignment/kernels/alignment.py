@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from feature_alignment.errors import suggestion
+from feature_alignment.kernels.spectrum import real_array
 
 Matrix = torch.Tensor | np.ndarray
 
@@ -226,7 +227,9 @@ def _square(kernel: Matrix) -> torch.Tensor:
 
 
 def _float64(values: Matrix) -> torch.Tensor:
-    if isinstance(values, torch.Tensor):
-        return values.detach().to(torch.float64)
-    # A copy, since PyTorch cannot share read-only or reversed arrays.
-    return torch.from_numpy(np.array(values, dtype=np.float64, order="C"))
+    if not isinstance(values, torch.Tensor):
+        # A copy, since PyTorch cannot share read-only or reversed arrays.
+        values = torch.from_numpy(np.array(real_array("an array", values), order="C"))
+    if values.is_complex():
+        raise ValueError("a kernel or labels are complex; give real numbers.")
+    return values.detach().to(torch.float64)

@@ -7,7 +7,7 @@ import scipy.linalg
 import torch
 
 from feature_alignment.kernels.alignment import centre_labels
-from feature_alignment.kernels.spectrum import symmetric_gram
+from feature_alignment.kernels.spectrum import real_array, symmetric_gram
 
 # Below this share of the spectrum, LAPACK's subset driver is faster than the full one.
 _SUBSET_SHARE = 0.25
@@ -72,7 +72,7 @@ def label_energy(
         ValueError: if the labels do not fit, are the same for all samples, k is out of range, or an
             eigenfunction is zero.
     """
-    labels = torch.as_tensor(y).detach().cpu().double()
+    labels = torch.from_numpy(np.ascontiguousarray(real_array("y", y)))
     size = float(labels.norm())
     labels = centre_labels(labels.reshape(len(labels), -1)).flatten().numpy()  # (n·c,)
     if len(labels) != len(functions):

@@ -33,6 +33,7 @@ from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.alignment import Matrix
 from feature_alignment.kernels.eigenfunctions import fixed_signs
+from feature_alignment.kernels.spectrum import real_tensor
 
 Direction = dict[str, torch.Tensor]
 
@@ -145,18 +146,18 @@ class Jacobian:
         Raises:
             ValueError: if the direction does not fit the parameters.
         """
-        for name, v in direction.items():
-            if name not in self._values or np.shape(v) != tuple(self._values[name].shape):
+        along: Direction = {}
+        for name, values in direction.items():
+            v = along[name] = real_tensor(f"direction: {name!r}", values, self.f)
+            if name not in self._values or v.shape != self._values[name].shape:
                 raise ValueError(
-                    f"direction: {name!r} of shape {tuple(np.shape(v))} is not a parameter of the "
+                    f"direction: {name!r} of shape {tuple(v.shape)} is not a parameter of the "
                     "model; use the names and shapes of model.named_parameters()."
                 )
-        direction = {
-            name: torch.as_tensor(v).to(self._values[name]) for name, v in direction.items()
-        }
+            along[name] = v.to(self._values[name])
         if self._pulled is None:
-            return self._times_by_rows(direction)
-        return self._derivative(self._pulled, direction)
+            return self._times_by_rows(along)
+        return self._derivative(self._pulled, along)
 
     def _derivative(
         self, pulled: Direction, direction: Mapping[str, torch.Tensor], create_graph: bool = False
@@ -221,12 +222,13 @@ class Jacobian:
         Raises:
             ValueError: if u does not fit the outputs.
         """
-        if np.shape(weights) != (self.samples, self.outputs):
+        u = real_tensor("weights", weights, self.f)
+        if u.shape != (self.samples, self.outputs):
             raise ValueError(
-                f"weights of shape {tuple(np.shape(weights))}; the model's outputs have "
+                f"weights of shape {tuple(u.shape)}; the model's outputs have "
                 f"{(self.samples, self.outputs)}."
             )
-        return self._gradients(torch.as_tensor(weights).to(self.f))
+        return self._gradients(u)
 
     def _gradients(self, weights: torch.Tensor, create_graph: bool = False) -> Direction:
         with self.many_products():

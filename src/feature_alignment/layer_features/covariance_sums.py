@@ -9,6 +9,7 @@ import torch
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import Recording, backpropagate, recorded
+from feature_alignment.gradients.capture_plan import summed_in
 from feature_alignment.gradients.graph import ODD, sample_place
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import Parameters
@@ -102,6 +103,7 @@ class CovarianceSums:
     ) -> None:
         for name, use in self.uses.items():
             rows = [use.rows(gradients[use.number]) for gradients in found]
+            rows = [delta.to(summed_in(delta)) for delta in rows]
             delta = rows[0] if len(rows) == 1 else rows[0] - rows[1]  # (n·P, k)
             if name not in products:
                 products[name] = delta.new_zeros(delta.shape[1], delta.shape[1])
@@ -123,6 +125,9 @@ class CovarianceSums:
         for name in shared & layers.keys():
             del layers[name]
             problems[name] = "is used on inputs that the samples share, or not on all of them"
+        for name in [name for name, use in layers.items() if 0 in use.shape]:
+            del layers[name]
+            problems[name] = "has a matrix without entries"
         told = reasons(problems)
         if told and self.layers is not None:
             raise ValueError(f"{told[0]}; leave it out of `layers`.")

@@ -20,6 +20,7 @@ from feature_alignment.gradients.capture import (
     random_sign_cotangents,
     recorded,
 )
+from feature_alignment.gradients.capture_plan import summed_in
 from feature_alignment.gradients.checks import checked_outputs, rounding
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_dtype
@@ -115,8 +116,8 @@ def layer_feature_matrices(
                 "none of the model's own; take the change out of forward()."
             )
         matrices[name] = FeatureMatrices(
-            weight_matrix=use.matrix(own),
-            covariance=covariances[name].to(own.dtype),
+            weight_matrix=use.matrix(own).to(summed_in(own)),
+            covariance=covariances[name].to(summed_in(own)),
             positions=found.counts[name],
             initial_weight=_initial_weight(initial, use, own.shape),
         )
@@ -145,11 +146,9 @@ def features(
         >>> features(nn.Linear(2, 1, bias=False), torch.ones(5, 2)).frame()["nfc"].tolist()
         [1.0]
     """
-    centred = initial is not None
+    options.setdefault("centre_tangents", initial is not None)
     with evaluation_mode(model) if isinstance(model, nn.Module) else nullcontext():
-        return Features(
-            layer_feature_matrices(model, x, initial=initial, centre_tangents=centred, **options)
-        )
+        return Features(layer_feature_matrices(model, x, initial=initial, **options))
 
 
 def _refuse_dependent_gradients(
@@ -202,4 +201,4 @@ def _initial_weight(
             f"initial: {use.name!r} has shape {tuple(initial[use.name].shape)}; "
             f"the model's is {tuple(shape)}."
         )
-    return use.matrix(initial[use.name])
+    return use.matrix(initial[use.name]).to(summed_in(initial[use.name]))

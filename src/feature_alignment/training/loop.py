@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import nn
@@ -85,7 +86,8 @@ def train(
         TrainingDivergedError: if a loss or a parameter is no longer finite, as is checked every
             `CHECK_EVERY` updates, at measured steps and at the end.
         ValueError: if a measured step is none of the run, mini-batches come without a
-            generator, or a probe changes a parameter.
+            generator, a probe changes a parameter, or, with a checkpoint, batches and changes of
+            the inputs are drawn from one generator.
     """
     measured = set(measure_at)
     if any(step not in range(steps + 1) for step in measured):
@@ -123,6 +125,13 @@ def train(
     further = {"augment": augment, "after_update": after_update}
     further |= {f"probe{place}": probe for place, probe in enumerate(probes)}
     parts |= {name: part for name, part in further.items() if isinstance(part, Stateful)}
+    if _Unsaved(model).state_dict():
+        parts["buffers"] = _Unsaved(model)
+    if checkpoint is not None and batches is not None and _draws_from(augment, batches):
+        raise ValueError(
+            "augment: draws from the generator of `batches`, so that a checkpoint cannot go on; "
+            "give each a generator of its own."
+        )
     done = 0 if checkpoint is None else checkpoint.restore(parts)
     if progress is not None:
         progress.start_after(done)
@@ -171,6 +180,25 @@ def train(
     if progress is not None:
         progress.summarise(recorder.seconds)
     return recorder
+
+
+class _Unsaved:
+    """The buffers that a model's own state leaves out (`persistent=False`), for a checkpoint."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        saved = self._model.state_dict().keys()
+        return {name: b for name, b in self._model.named_buffers() if name not in saved}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, buffer in self.state_dict().items():
+            buffer.copy_(state[name])
+
+
+def _draws_from(augment: Augmentation | None, generator: torch.Generator) -> bool:
+    return any(value is generator for value in getattr(augment, "__dict__", {}).values())
 
 
 def _training_pairs(
