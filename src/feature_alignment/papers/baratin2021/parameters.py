@@ -59,7 +59,7 @@ class ClassificationLate(Section):
     train_samples: TrainImages = 5000
     test_samples: TestImages = 1000
     steps: UpdatesFrom10 = 6000
-    seeds: Seeds = 3
+    seeds: Seeds = 5
 
 
 class Classification(Parameters, experiment="classification"):

@@ -58,10 +58,10 @@ def numbers(curve: curves.Curve) -> dict[str, float]:
     """Numbers that the paper's claims about spectra are about, for one run and split.
 
     They are defined in metrics.yaml. Before the first step eigenvalues are large; they fall within
-    ten to seventy iterations, and only then rise: gains are counted from step 0 and from the first
-    measured step after iteration 10, where the paper's axis begins. Directions are judged on means
-    of three consecutive measurements, so that one fluctuation does not decide, and gains where the
-    training images are fitted, if they are.
+    ten to some hundred iterations, and only then rise: gains are counted from step 0 and from the
+    first measured step after iteration 10, where the paper's axis begins. Directions are judged on
+    means of three consecutive measurements, so that one fluctuation does not decide, and gains
+    where the training images are fitted, if they are.
     """
     rank, accuracy = curve("effective_rank"), curve("accuracy", split="test")
     learnt = curve("accuracy", split="train")
@@ -200,7 +200,8 @@ FIGURES = (
         "tangent kernel; its effective rank; its trace ratios, in black those of the top 40, 80 "
         "and 160. Solid: a batch of training images, dashed: of test images. The axis begins at "
         "iteration 0, before the first update, the paper's near iteration 10; eigenvalues can fall "
-        "until iteration 10 to 75. Dotted lines: what the paper states of the first column's "
+        "until iteration 10 to 75, in one network 113. Dotted lines: what the paper states of the "
+        "first column's "
         "largest eigenvalue, as a multiple of the first measured from iteration 10 on, lowest "
         "effective rank, as a share of that at iteration 0, and highest T₄₀, and of the last one's "
         "rank; an arrow: beyond the axis. "

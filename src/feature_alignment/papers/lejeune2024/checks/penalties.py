@@ -57,21 +57,24 @@ def propositions() -> Iterator[Check]:
 def lemma_5_counterexamples() -> Iterator[Check]:
     """Products whose cost is less where the transformations do not share their singular vectors.
 
-    With fixed scales, as in the proof: B = I, S₁ = S₂ = diag(2, 1). With free ones, as in the
-    lemma: B = diag(3, 2) for ω = |v − 1|^½, and both transformations I + (s − 1)uuᵀ with one scale
-    s along directions that are each other's mirror images. Their cost is an upper bound of the
-    minimum; s and the angle of u need not be the best.
+    Both of B = diag(3, 2), with transformations I + (s − 1)uuᵀ of one scale s along directions
+    that are each other's mirror images. With fixed scales, as in the proof: S₁ = S₂ = diag(2, 1),
+    whose larger ones may meet or not where vectors are shared. With free ones, as in the lemma: for
+    ω = |v − 1|^½. Costs of the tilted ones are upper bounds of the minimum; s and the angle of u
+    need not be the best.
     """
-    inverse = np.diag([1 / 2, 1.0])
-    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
-    aligned, swapped = (np.square(inverse @ q @ inverse).sum() for q in (np.eye(2), swap))
-    yield Check("aligned_over_swapped", aligned / swapped)
-    omega, values = PowerPenalty(0.5), np.array([3.0, 2.0])
+    values, flip = np.array([3.0, 2.0]), np.array([1.0, -1.0])
+    inverse = np.array([1 / 2, 1.0])  # of the scales
+    least = min(np.square(inverse * values * other).sum() for other in (inverse, inverse[::-1]))
+    u = np.sqrt([2 / 3, 1 / 3])
+    left, right = (np.eye(2) - np.outer(v, v) / 2 for v in (u, u * flip))  # (I + vvᵀ)⁻¹
+    yield Check("shared_over_tilted", least / np.square(left @ np.diag(values) @ right).sum())
+    omega = PowerPenalty(0.5)
     shared = adaptive_scales(omega, omega, values).penalty.sum()  # eq. 3
     scale, angle = 3.32, 0.66
     direction = np.array([np.cos(angle), np.sin(angle)])
     first, second = (
-        np.eye(2) + (1 / scale - 1) * np.outer(u, u) for u in (direction, direction * [1, -1])
+        np.eye(2) + (1 / scale - 1) * np.outer(v, v) for v in (direction, direction * flip)
     )
     w = first @ np.diag(values) @ second  # M₁⁻¹BM₂⁻¹
     mirrored = 2 * omega(np.array([scale])).sum() + np.square(w).sum()
