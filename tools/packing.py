@@ -356,7 +356,7 @@ def _of_figures(
 
     def counts(path: Path, record: dict[str, Any]) -> bool:
         if "data" in record:
-            return record["data"]["name"] in _shown(made)
+            return _source(record) in _shown(made)
         if "experiment" in record["spec"]:
             return path.parts[-3:-1] in runs
         return record["spec"] in drawn
@@ -414,9 +414,15 @@ def _check_inputs(records: dict[Path, dict[str, Any]], results: Path) -> None:
                 )
 
 
-def _shown(spec: dict[str, Any]) -> set[str]:
-    """The datasets that the figures show."""
-    return {dataset for made in spec["figures"].values() for dataset, _ in made["datasets"]}
+def _shown(spec: dict[str, Any]) -> set[tuple[str, str]]:
+    """The datasets that the figures show, and their sources."""
+    return {
+        (name, source) for made in spec["figures"].values() for name, source in made["datasets"]
+    }
+
+
+def _source(record: dict[str, Any]) -> tuple[str, str]:
+    return record["data"]["name"], record["data"]["source"]
 
 
 def _check_data(spec: dict[str, Any], named: set[str]) -> None:
@@ -426,7 +432,7 @@ def _check_data(spec: dict[str, Any], named: set[str]) -> None:
         if key.startswith("datasets.") and key.endswith(".source") and here == "embedded"
     }
     for dataset, own in replaced.items():
-        if dataset in _shown(spec) - named:
+        if dataset in {name for name, _ in _shown(spec)} - named:
             raise UserError(
                 f"{dataset}: is a stand-in, where preset {spec['preset']} takes {own}; say "
                 f"--stand-in {dataset} if that is meant."
@@ -492,7 +498,7 @@ def _about(
     spec: dict[str, Any], records: dict[Path, dict[str, Any]], runs: pd.DataFrame
 ) -> dict[str, Any]:
     every, shown = list(records.values()), _shown(spec)
-    data = [record["data"] for record in every if "data" in record]
+    data = [record["data"] for record in every if "data" in record and _source(record) in shown]
     return {
         "name": spec["name"],
         "preset": spec["preset"],
@@ -501,7 +507,7 @@ def _about(
             for key, own, here in spec["changes"]
         ],
         "figures": {figure: made["changed"] for figure, made in spec["figures"].items()},
-        "datasets": [_dataset(told) for told in data if told["name"] in shown],
+        "datasets": [_dataset(told) for told in data],
         "commits": sorted({record["git"]["commit"] for record in every}),
         "versions": every[0]["versions"],
         **_cost(runs),

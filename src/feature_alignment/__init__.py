@@ -5,6 +5,7 @@ used, so that `import feature_alignment as fa` takes no time. `papers` holds the
 """
 
 import importlib
+import importlib.util
 from typing import Any
 
 _PLACES = {
@@ -38,7 +39,15 @@ _PLACES = {
 _HOMES = {name: place for place, names in _PLACES.items() for name in names.split()}
 _EXTRAS = {"sklearn": "solver", "matplotlib": "plots", "seaborn": "plots", "jinja2": "report"}
 
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+_NEEDED = {
+    "AdaptiveTangentFeatures": "sklearn",
+    "LightningMonitor": "lightning",
+    "TrainerMonitor": "transformers",
+}
+# Without what cannot be used here, so that `import *` can.
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
+    name for name in _HOMES if name not in _NEEDED or importlib.util.find_spec(_NEEDED[name])
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from feature_alignment import _EXTRAS
 from feature_alignment.errors import UserError
 from feature_alignment.instrument.command_line import add_commands
 
@@ -45,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.write(error.traceback)
         sys.exit(f"{error}")
     except ModuleNotFoundError as error:
-        sys.exit(f"the package {error.name} is not installed; pip install {error.name}.")
+        package = (error.name or "").partition(".")[0]
+        named = f"'feature-alignment[{_EXTRAS[package]}]'" if package in _EXTRAS else package
+        sys.exit(f"the package {package} is not installed; pip install {named}.")
     except BrokenPipeError:  # who reads has read enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:

@@ -89,12 +89,33 @@ def test_labels_become_int64():
 
 
 def test_read_image_tells_the_form(tmp_path):
-    Image.new("RGBA", (50, 40), (10, 20, 30, 0)).save(tmp_path / "a.png")
+    Image.new("RGBA", (50, 40), (10, 20, 30, 255)).save(tmp_path / "a.png")
     pixels, form = read_image(tmp_path / "a.png", (32, 32, 3))
     assert form == (40, 50, 3)
     assert (pixels == [10, 20, 30]).all()
-    Image.new("LA", (50, 40)).save(tmp_path / "a.png")
+    Image.new("LA", (50, 40), (0, 255)).save(tmp_path / "a.png")
     assert read_image(tmp_path / "a.png", (32, 32, 3))[1] == (40, 50, 1)
+
+
+@pytest.mark.parametrize(("mode", "colour"), [("RGBA", (0, 0, 0, 0)), ("LA", (0, 0))])
+def test_transparent_pixels_are_refused(tmp_path, mode, colour):
+    image = Image.new(mode, (28, 28), colour)
+    for file, picture in (("a.png", image), ("b.png", image.convert("RGBA").quantize())):
+        picture.save(tmp_path / file)
+        with pytest.raises(UserError, match=f"{file}: has transparent pixels; put it on a ground"):
+            read_image(tmp_path / file, (28, 28, 1))
+
+
+def test_an_image_is_read_as_it_is_to_be_held(tmp_path):
+    image = Image.new("L", (40, 20))
+    image.paste(255, (0, 0, 20, 20))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    image.save(tmp_path / "a.jpg", exif=exif)
+    pixels, form = read_image(tmp_path / "a.jpg", (40, 20, 1))
+    assert form == (40, 20, 1)
+    assert pixels[5].min() > 200
+    assert pixels[35].max() < 50
 
 
 def test_an_image_that_must_not_be_read_is_not_called_damaged(tmp_path, monkeypatch):

@@ -269,3 +269,13 @@ def test_the_record_of_another_training_is_not_continued(tmp_path):
     resumed = str(tmp_path / "one" / "checkpoint-4")
     with pytest.raises(UserError, match="is the record of another training"):
         train_bert(tmp_path / "two", 6, [fa.TrainerMonitor(x, **options)], resumed)
+
+
+def test_a_lightning_training_that_goes_on_without_a_record_says_so():
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    callback = fa.LightningMonitor(x, measure="features")
+    callback.on_train_start(SimpleNamespace(global_step=20), model)
+    assert sorted(callback.monitor.measured) == [20]
+    assert callback.monitor.problems == [
+        (20, "there is no record in the checkpoint, so it begins here")
+    ]

@@ -4,10 +4,14 @@ import sys
 import pandas as pd
 import pytest
 import torch
+from safetensors.torch import save_model
+from torch import nn
 
 import feature_alignment as fa
 from feature_alignment.__main__ import main
+from feature_alignment.errors import UserError
 from feature_alignment.instrument import checkpoints
+from feature_alignment.instrument.checkpoints import find_checkpoints, load_parameters
 
 MODULE = """
 import torch
@@ -286,3 +290,34 @@ def test_the_papers_commands_ask_for_their_packages(monkeypatch):
     monkeypatch.delattr("feature_alignment.pipeline.command_line", raising=False)
     with pytest.raises(SystemExit, match=r"pip install 'feature-alignment\[pipeline\]'"):
         main(["run", "key2030/coin"])
+
+
+@pytest.mark.parametrize(
+    ("names", "steps"),
+    [
+        (["epoch=0-val_loss=0.5", "epoch=1-val_loss=2e-05", "epoch=2-val_loss=1e-06"], [0, 1, 2]),
+        (["step=100-lr=1e-3", "step=200-lr=1.5e-3"], [100, 200]),
+    ],
+)
+def test_exponents_are_no_steps(tmp_path, names, steps):
+    for name in names:
+        (tmp_path / f"{name}.pt").touch()
+    assert sorted(find_checkpoints(str(tmp_path / "*.pt"))) == steps
+
+
+def test_thousands_by_a_letter_are_refused(tmp_path):
+    (tmp_path / "ckpt_2k.pt").touch()
+    with pytest.raises(UserError, match=r"2k is no step in digits; name it as step1000\.pt"):
+        find_checkpoints(str(tmp_path / "*.pt"))
+
+
+def test_a_checkpoint_with_one_of_two_tied_weights_is_read(tmp_path):
+    def tied():
+        model = nn.ModuleDict({"first": nn.Linear(3, 3), "last": nn.Linear(3, 3)})
+        model["last"].weight = model["first"].weight
+        return model
+
+    trained, model = tied(), tied()
+    save_model(trained, str(tmp_path / "step1.safetensors"))
+    load_parameters(model, tmp_path / "step1.safetensors")
+    assert torch.equal(model["last"].weight, trained["first"].weight)

@@ -8,6 +8,7 @@ from torch import nn
 
 import feature_alignment as fa
 from feature_alignment.errors import UserError
+from feature_alignment.gradients.samples import as_samples
 from feature_alignment.instrument.pictures import draw_record
 from feature_alignment.training.probes import COLUMNS, Measurement, Row
 
@@ -461,3 +462,26 @@ def test_samples_stay_what_they_were_when_their_memory_is_used_again():
     monitor.measure(1)
     frame = monitor.frame().set_index(["step", "metric"])["value"]
     assert frame[0].to_dict() == frame[1].to_dict()
+
+
+def test_samples_are_moved_to_the_model():
+    model = nn.Linear(3, 2).to("meta")
+    samples = as_samples(np.ones((4, 3))).kept(torch.device("meta"))
+    assert samples.entries[0].device == next(model.parameters()).device
+
+
+def test_a_record_of_own_metrics_alone_is_drawn(tmp_path):
+    class Own:
+        def __call__(self, step, model):
+            return Measurement(rows=[Row("all", "train", "mine", float(step))])
+
+    monitor = fa.Monitor(nn.Linear(3, 2), torch.ones(4, 3), measure=[Own()])
+    assert monitor.plot().axes[0].get_title() == "mine"
+
+
+def test_layers_whose_names_begin_with_an_underscore_are_in_the_legend():
+    model = nn.Module()
+    model._a, model._b = nn.Linear(3, 4), nn.Linear(4, 2)
+    model.forward = lambda x: model._b(torch.tanh(model._a(x)))
+    picture = fa.Monitor(model, torch.randn(4, 3), measure="features").plot()
+    assert {text.get_text() for text in picture.legends[0].get_texts()} >= {" _a", " _b"}

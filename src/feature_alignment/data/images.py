@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
@@ -38,8 +38,8 @@ def read_image(
     """Read one image file, or its central square: uint8 of the canonical shape, and its form.
 
     Raises:
-        UserError: if the file is not an image, is cut off, has more than 8 bits a channel or more
-            pixels than Pillow takes for harmless, 89 million.
+        UserError: if the file is not an image, is cut off, has transparent pixels, more than 8 bits
+            a channel or more pixels than Pillow takes for harmless, 89 million.
         PermissionError: if the file must not be read.
     """
     try:
@@ -47,14 +47,16 @@ def read_image(
         with warnings.catch_warnings(**too_large), Image.open(path) as image:
             deep = _is_cut_to_8_bits(image)
             image.load()
+            image = ImageOps.exif_transpose(image)
             mode, (width, height) = image.mode, image.size
             if mode in _EIGHT_BIT_MODES and not deep:
+                _refuse_transparency(path, image)
                 form = (height, width, 1 if mode in _GREY_MODES else 3)
                 side = min(width, height)
                 left, top = (width - side) // 2, (height - side) // 2
                 part = image.crop((left, top, left + side, top + side)) if square else image
                 return canonical_image(part, shape), form
-    except PermissionError:
+    except (PermissionError, UserError):
         raise
     except Exception as error:  # decoders raise what they like at bytes that are no image
         raise UserError(
@@ -64,6 +66,12 @@ def read_image(
     raise UserError(
         f"{path}: pixels of mode {pixels}, wanted 8 bits a channel; convert it to an 8-bit image."
     )
+
+
+def _refuse_transparency(path: Path, image: Image.Image) -> None:
+    # The colour of what is not seen is anything: often a drawing's own, which would be gone.
+    if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
+        raise UserError(f"{path}: has transparent pixels; put it on a ground of one colour.")
 
 
 def _is_cut_to_8_bits(image: Image.Image) -> bool:

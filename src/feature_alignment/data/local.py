@@ -119,6 +119,8 @@ def _class_names(
     for name in names:
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise UserError(f"{root}: the class folder {name!r} is not named in UTF-8; rename it.")
+    if info.class_names is not None and set(names) == set(info.class_names):
+        return list(info.class_names)  # in the authors' order
     if len(names) == info.classes:
         return names
     odd = sorted(found["train"].keys() ^ found["test"].keys())

@@ -37,10 +37,13 @@ class Samples:
         """At most eight of them, from the first to the last, by which a model is checked."""
         return self[sorted({i * (self.n - 1) // (_FEW - 1) for i in range(_FEW)})]
 
-    def kept(self) -> "Samples":
-        """The same in memory of their own, which stays when the given tensors are written to."""
+    def kept(self, device: torch.device | None = None) -> "Samples":
+        """The same in memory of their own, on a device or where they are.
+
+        It stays when the given tensors are written to.
+        """
         entries = {
-            key: value.detach().clone() if isinstance(value, torch.Tensor) else value
+            key: value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
             for key, value in self.entries.items()
         }
         return replace(self, entries=entries)

@@ -58,7 +58,12 @@ class _Watching:
         self._state: Any = None
         self._name = name
 
-    def _begin(self, model: nn.Module, step: int) -> None:
+    def _begin(self, model: nn.Module, step: int, place: str) -> None:
+        """Begin a record, or go on with that from a place.
+
+        Raises:
+            UserError: if the folder cannot be written to, or the record is another's.
+        """
         state, self._state = self._state, None  # a later training is another
         if self._folder is not None:
             try:
@@ -74,6 +79,8 @@ class _Watching:
             return  # the same training is fitted further
         options = {"first": step, **self._options, "state": state}
         self.monitor = Monitor(model, self._x, self._y, **options)
+        if state is None and step > 0:
+            self.monitor.note(step, f"there is no record in {place}, so it begins here")
 
     def _update(self, step: int) -> None:
         """Take note of an update; batches of one accumulated update count once."""
@@ -102,9 +109,9 @@ if Callback is not None:
             """Where Lightning's checkpoints hold the record."""
             return f"{type(self).__qualname__}{self._name}"
 
-        def on_fit_start(self, trainer: Any, pl_module: nn.Module) -> None:
-            """Measure the start, or go on."""
-            self._begin(pl_module, trainer.global_step)
+        def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
+            """Measure the start, or go on; when fitting starts, the step is not yet restored."""
+            self._begin(pl_module, trainer.global_step, "the checkpoint")
 
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             """Take note of an update."""
@@ -152,11 +159,7 @@ if TrainerCallback is not None:
                     f"{saved}: is the record of another training than the one that goes on; "
                     "remove it, or give another output_dir."
                 )
-            self._begin(model, state.global_step)
-            if state.global_step > 0 and not found and self.monitor is not None:
-                self.monitor.note(
-                    state.global_step, f"there is no record in {saved}, so it begins here"
-                )
+            self._begin(model, state.global_step, str(saved))
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             """Take note of an update."""

@@ -105,10 +105,18 @@ def load_parameters(model: nn.Module, file: Path) -> None:
         if isinstance(value, torch.Tensor) or str(key).endswith(_EXTRA)
     }
     own = model.state_dict()
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    tied = {name: alike for alike in names.values() for name in alike}
     for prefix in ("module.", "_orig_mod.", "model."):
         if not own.keys() & values.keys():
             values = {name.removeprefix(prefix): value for name, value in values.items()}
     for name, value in own.items():
+        if name not in values:  # of tied weights, safetensors' `save_model` keeps one
+            alike = next((other for other in tied.get(name, ()) if other in values), None)
+            if alike is not None:
+                values[name] = values[alike]
         if name not in values:
             raise UserError(
                 f"{file}: there is no {name!r}, which the model has; {suggestion(name, values)}."
@@ -168,7 +176,11 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
             raise UserError(
                 f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."
             )
-        name = re.sub(r"-v\d+$|\d+\.\d+(e-?\d+)?", "", file.stem)
+        name = re.sub(r"-v\d+$|\d+(\.\d+)?e[-+]?\d+|\d+\.\d+", "", file.stem)
+        if short := re.search(r"\d+[kM](?![a-zA-Z])", name):
+            raise UserError(
+                f"--checkpoints: {file}: {short[0]} is no step in digits; name it as step1000.pt."
+            )
         numbers = re.findall(r"step\D?(\d+)", name) or re.findall(r"\d+", name)
         numbers = numbers or re.findall(r"\d+", file.parent.name)
         if not numbers:

@@ -85,7 +85,7 @@ class Monitor:
 
     Args:
         model: the network; its present parameters are the start W₀.
-        x: inputs (n, …) to measure on, as for `tangent_kernel`, on the model's device.
+        x: inputs (n, …) to measure on, as for `tangent_kernel`; moved to the model's device.
         y: class numbers (n,) or labels (n, c), a tensor or an array; None where no alignment with
             them is wanted.
         measure: names among "kernel", "features" and "adapted", and probes of one's own.
@@ -120,9 +120,10 @@ class Monitor:
     ) -> None:
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
-        y = None if y is None else _labels(y).clone()
+        device = next((p.device for p in model.parameters()), None)
+        y = None if y is None else _labels(y).clone().to(device)
         self.model, self._y, self._loss = model, y, loss
-        self._samples = as_samples(x, inputs, input_dtype(model)).kept()
+        self._samples = as_samples(x, inputs, input_dtype(model)).kept(device)
         self._function = ModelFunction(model, output, flat=False)
         measure = [measure] if isinstance(measure, str) else measure
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
@@ -209,8 +210,17 @@ class Monitor:
         return self._recorder.frame()
 
     def plot(self) -> "Figure":
-        """The record as a matplotlib figure, a panel for each quantity over the steps."""
-        from feature_alignment.instrument.pictures import draw_record
+        """The record as a matplotlib figure, a panel for each quantity over the steps.
+
+        Raises:
+            ImportError: if matplotlib is not installed.
+        """
+        try:
+            from feature_alignment.instrument.pictures import draw_record
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"plot needs {error.name}: pip install 'feature-alignment[plots]'."
+            ) from error
 
         return draw_record(self.frame())
 

@@ -29,7 +29,7 @@ PANELS = {
     "centred_nfc": "Centred neural feature correlation (C-NFC)",
     "weight_change": "Change of the weights, ‖W − W₀‖ / ‖W‖",
 }
-"""Titles of the metrics that are drawn; others are in the table only."""
+"""Titles of the metrics that are drawn; others are in the table only, where there are any."""
 LOGARITHMIC = {"largest_eigenvalue"}
 BETWEEN_0_AND_1 = {"trace_ratio_5", "nfc", "centred_nfc"}
 LAYERS_NAMED = 12
@@ -39,14 +39,17 @@ FAR = 30
 
 
 def draw_record(frame: "pd.DataFrame") -> "Figure":
-    """Draw a record's metrics that have a panel; the whole network in blue, layers by depth.
+    """Draw a record's metrics that have a title, or else all; the whole network in blue.
+
+    Layers have colours by depth.
 
     Raises:
         UserError: if there is nothing to draw.
     """
-    metrics = [metric for metric in PANELS if (frame["metric"] == metric).any()]
+    found = frame["metric"].unique()
+    metrics = [metric for metric in PANELS if metric in found] or list(found)
     if not metrics:
-        raise UserError(f"nothing to draw: the record has none of {', '.join(PANELS)}.")
+        raise UserError("nothing to draw: the record has no rows.")
     steps = frame["step"]
     later = steps[steps > 0]
     broken = later.nunique() > 2 and later.max() >= FAR * later.min()
@@ -60,14 +63,16 @@ def draw_record(frame: "pd.DataFrame") -> "Figure":
     for ax in axes.flat[len(metrics) :]:
         ax.set_axis_off()
     handles = {}
-    for ax in axes.flat:
-        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    for line in (line for ax in axes.flat for line in ax.get_lines() if line.get_gid()):
+        handles[line.get_gid()] = line
     if len(handles) > LAYERS_NAMED:
         of_layers = [name for name in handles if name != WHOLE_NETWORK]
         shown = {WHOLE_NETWORK, of_layers[0], of_layers[-1]}
         handles = {name: handle for name, handle in handles.items() if name in shown}
     if len(handles) > 1:
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=6)
+        # Matplotlib leaves out names that begin with an underscore.
+        names = [f" {name}" if name.startswith("_") else name for name in handles]
+        figure.legend(handles.values(), names, loc="outside lower center", ncols=6)
     return figure
 
 
@@ -83,13 +88,13 @@ def _draw(
         whole = layer == WHOLE_NETWORK
         colour = COLOURS["train"] if whole else colours[str(layer)]
         width, order = (1.5, 3) if whole else (1.0, 2)
-        (line,) = ax.plot(curve["step"], curve["value"], color=colour, label=str(layer))
-        line.set(linewidth=width, zorder=order, marker=".")
+        (line,) = ax.plot(curve["step"], curve["value"], color=colour)
+        line.set(linewidth=width, zorder=order, marker=".", gid=str(layer))
     if broken_at is not None:
         broken_axis(ax, broken_at)
     if metric in LOGARITHMIC and (rows["value"] > 0).all():
         ax.set_yscale("log")
     if metric in BETWEEN_0_AND_1:
         ax.set_ylim(min(0.0, rows["value"].min()), 1.02)
-    ax.set_title(PANELS[metric])
+    ax.set_title(PANELS.get(metric, metric))
     ax.set_xlabel("step")

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from feature_alignment.pipeline.multiverse import draw
 from feature_alignment.pipeline.multiverse.draw import draw_curves, draw_matrix
 from toy_claims import claim
 
@@ -44,3 +45,8 @@ def test_a_setting_of_which_one_value_is_left_has_no_difference():
     ax = draw_matrix(summary, effects, ["e.rate", "e.scale"]).axes[0]
     assert [(text.get_text(), *text.get_position()) for text in ax.texts] == [("n/a", 1, 0)]
     assert ax.images[0].get_array()[0, 0] == 1
+
+
+def test_one_value_among_zeros_is_drawn_where_it_is():
+    values = pd.Series([0.0] * 19 + [0.4])
+    assert draw._without_outliers(values).max() == 0.4

@@ -2,11 +2,13 @@
 
 import itertools
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from feature_alignment.pipeline.claims.evaluate import evaluate
 from feature_alignment.pipeline.claims.ledger import Criterion
+from feature_alignment.pipeline.multiverse import judge
 from feature_alignment.pipeline.multiverse.design import Learnt
 from feature_alignment.pipeline.multiverse.judge import (
     Finished,
@@ -161,3 +163,10 @@ def test_the_bounds_of_words_are_decimals():
     assert word(row | {"share": 0.9}) == "robust"
     depends = {"share": 0.5, "difference": 0.7 - 0.2, "p_value": 0.01}
     assert word(row | depends) == "depends on a"
+
+
+def test_equal_fractions_of_other_levels_are_ties():
+    many, few = pd.Series(["a"] * 14 + ["b"] * 5), pd.Series(["a"] * 7 + ["b"] * 7)
+    wide = np.array([[1.0] * 10 + [0.0] * 4 + [0.0] * 5])  # 10 of 14 and 0 of 5
+    narrow = np.array([[1.0] * 6 + [0.0] + [1.0] + [0.0] * 6])  # 6 of 7 and 1 of 7
+    assert judge._differences(wide, many) == judge._differences(narrow, few) == round(5 / 7, 12)

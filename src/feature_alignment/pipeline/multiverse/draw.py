@@ -101,6 +101,8 @@ def _draw_values(ax: Axes, ordered: pd.DataFrame, claim: Claim) -> None:
 def _without_outliers(values: pd.Series) -> pd.Series:
     """The values, but for those of more than `FAR` times the size of nine tenths, at the edge."""
     sizes = values.abs()
+    if sizes.quantile(0.9) == 0:
+        return values
     edge = 1.2 * sizes[sizes <= FAR * sizes.quantile(0.9)].max()
     return values.clip(-edge, edge)
 

@@ -183,7 +183,7 @@ def _hangs_on(counted: pd.DataFrame, settings: Sequence[str]) -> dict[str, objec
 def _differences(holds: np.ndarray, levels: pd.Series) -> np.ndarray:
     """For each row of `holds` the range of its shares in the values of a setting."""
     shares = [holds[:, (levels == level).to_numpy()].mean(axis=1) for level in levels.unique()]
-    return np.ptp(shares, axis=0)
+    return np.ptp(shares, axis=0).round(12)  # so that equal fractions of other levels are equal
 
 
 def word(row: Mapping[str, Any]) -> str:
