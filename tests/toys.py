@@ -84,3 +84,15 @@ class OldTanh(torch.autograd.Function):
     def backward(context, gradient):
         (x,) = context.saved_tensors
         return gradient.data * (1 - x.data.tanh() ** 2)
+
+
+class Quiet(torch.autograd.Function):
+    """What passes gradients on, and hides that they depend on anything."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.detach() * 1.0

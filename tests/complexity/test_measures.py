@@ -13,6 +13,7 @@ from feature_alignment.gradients.parameter_values import select_parameters
 from feature_alignment.kernels.tangent import tangent_features
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.vgg import VGG
+from toys import Quiet
 
 DIAGONAL = [
     torch.diag(torch.tensor([3.0, 1.0])).double(),
@@ -245,18 +246,6 @@ def test_initial_weights_of_another_shape_are_refused(measure):
     weights = [torch.eye(3), torch.eye(3)]
     with pytest.raises(ValueError, match="initial: layers of shapes"):
         measure(weights, [torch.zeros(3), torch.eye(3)])
-
-
-class Quiet(torch.autograd.Function):
-    """What passes gradients on, and hides that they depend on anything."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient.detach() * 1.0
 
 
 class Branch(nn.Module):

@@ -13,7 +13,7 @@ from feature_alignment.models.gpt import GPT
 from feature_alignment.models.mlp import MLP
 from feature_alignment.models.resnet import ResNet18
 from feature_alignment.models.vgg import VGG
-from toys import OldTanh, Toy, draw, linear, unused
+from toys import OldTanh, Quiet, Toy, draw, linear, unused
 
 DOUBLE = torch.float64
 
@@ -239,15 +239,6 @@ def test_many_products_put_the_parameters_into_the_model_once(monkeypatch):
 
 
 def test_a_constant_second_derivative_is_noticed_among_many_parameters(caplog):
-    class Quiet(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient.detach() * 1.0
-
     torch.manual_seed(0)
     model = Toy(lambda m, x: m.last(Quiet.apply(m.first(x))))
     model.first, model.last = nn.Linear(2000, 2000), nn.Linear(2000, 2)

@@ -31,8 +31,8 @@ def spans(total: int, step: int) -> Iterator[slice]:
 def large_empty(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     """An uninitialised tensor of this shape, with the type and device of another.
 
-    On a CPU its memory is from NumPy, which asks the system for huge pages: their first use takes
-    a third of the time of PyTorch's.
+    On a CPU its memory is from NumPy, which asks the system for huge pages: they cost less when
+    they are first written to.
     """
     if like.device.type != "cpu":
         return like.new_empty(shape)
