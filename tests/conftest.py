@@ -74,6 +74,14 @@ def pytest_collection():
         gc.enable()
 
 
+@pytest.fixture
+def emulation(monkeypatch):
+    """A context in which tensors can be on an emulated GPU."""
+    from emulated_gpu import emulation  # found by the path above
+
+    return emulation(monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def root():
     """The root of the checkout."""

@@ -435,7 +435,7 @@ def test_the_steps_of_a_recurrence_are_one_use_without_a_copy(
     monkeypatch.setattr(parameter_gradients, "joined_deltas", spied)
     model = Toy(forward, first=linear(1, 20), layer=linear(20, 20), last=linear(20, 2))
     plan = plan_capture(model, X)
-    capture_gradients(plan, as_samples(X, dtype=X.dtype), workspace)
+    capture_gradients(plan, as_samples(X, like=X), workspace)
     assert copied == [False]
     assert_same_kernel(tangent_kernel(model, X), explicit_kernel(model, X), 1e-12)
 
@@ -490,7 +490,7 @@ def test_rounds_of_passes_are_of_equal_size(monkeypatch):
         return recorded(plan, samples, span)
 
     monkeypatch.setattr(capture_plan, "_recorded_as_planned", noted)
-    x = as_samples(X[[0, 1, 2] * 3], dtype=X.dtype)
+    x = as_samples(X[[0, 1, 2] * 3], like=X)
     plan = plan_capture(linear(), x)
     capture_gradients(plan, x, 4 * plan.passing_bytes)  # four at a time would leave one alone
     assert taken == [3, 3, 3]

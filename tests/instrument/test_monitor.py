@@ -1,3 +1,4 @@
+import copy
 import random
 
 import numpy as np
@@ -7,8 +8,8 @@ import torch
 from torch import nn
 
 import feature_alignment as fa
+from emulated_gpu import GPU
 from feature_alignment.errors import UserError
-from feature_alignment.gradients.samples import as_samples
 from feature_alignment.instrument.pictures import draw_record
 from feature_alignment.training.probes import COLUMNS, Measurement, Row
 
@@ -464,10 +465,32 @@ def test_samples_stay_what_they_were_when_their_memory_is_used_again():
     assert frame[0].to_dict() == frame[1].to_dict()
 
 
-def test_samples_are_moved_to_the_model():
-    model = nn.Linear(3, 2).to("meta")
-    samples = as_samples(np.ones((4, 3))).kept(torch.device("meta"))
-    assert samples.entries[0].device == next(model.parameters()).device
+def test_a_model_on_the_gpu_is_measured_there(data, emulation, tmp_path):
+    x, y = data
+
+    def watched(model, x, y, own):
+        options = {"every": 2, "measure": ("kernel", "features", "adapted"), "loss": loss}
+        monitor = fa.Monitor(model, *own, **options)
+        groups = fa.groups_by_layer(model, {"0": 2.0, "4": 1.0})
+        optimizer = fa.SpeedLimited(groups, lr=0.1)
+        for step in range(1, 7):
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+            monitor.step()
+            if step == 3:
+                monitor.save(tmp_path)
+                monitor = fa.Monitor(model, *own, **options, state=tmp_path)
+        return monitor.frame()
+
+    loss, model = nn.functional.cross_entropy, network()
+    del model[4]  # the dropout, which draws otherwise on a GPU
+    with emulation():
+        # Samples and labels may be NumPy's.
+        own = (x.numpy(), y.numpy())
+        found = watched(copy.deepcopy(model).to(GPU), x.to(GPU), y.to(GPU), own)
+    expected = watched(model, x, y, data)
+    pd.testing.assert_frame_equal(found, expected, check_exact=False, rtol=1e-4, atol=1e-6)
 
 
 def test_a_record_of_own_metrics_alone_is_drawn(tmp_path):

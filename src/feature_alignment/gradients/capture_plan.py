@@ -117,7 +117,7 @@ def plan_capture(
     refuse_dependent_samples(model)
     values = evaluation_point(model, parameters)
     names = select_parameters(model, only)
-    samples = as_samples(x, dtype=values[names[0]].dtype)
+    samples = as_samples(x, like=values[names[0]])
     trial = try_rules(ModelFunction(model, output), values, samples, names)
     trial.function.refuse_kept_tensors(trial.unused)
     return _plan(trial, values, samples, names, only)

@@ -61,6 +61,7 @@ def checked_outputs(
         raise
     except RuntimeError as error:
         _refuse_other_precision(values, samples, error)
+        _refuse_other_device(values, samples, error)
         if "require grad" not in str(error):
             raise
     # Some models differentiate by their own parameters in their forward pass.
@@ -129,6 +130,16 @@ def _refuse_other_precision(values: Parameters, samples: Samples, error: Runtime
         (x,), (model,) = given, own
         raise ValueError(
             f"x: {x}, where the model's parameters are {model}; give x.to({model})."
+        ) from error
+
+
+def _refuse_other_device(values: Parameters, samples: Samples, error: RuntimeError) -> None:
+    given = {samples.entries[key].device for key in samples.sampled}
+    own = {value.device for value in values.values()}
+    if len(given) == len(own) == 1 and given != own:
+        (x,), (model,) = given, own
+        raise ValueError(
+            f"x: on {x}, where the model's parameters are on {model}; give x.to('{model}')."
         ) from error
 
 

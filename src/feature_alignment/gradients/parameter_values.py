@@ -62,18 +62,18 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
     return names
 
 
-def input_dtype(model: nn.Module) -> torch.dtype | None:
-    """Precision of the first parameter with a gradient, which arrays of inputs are taken to be of.
+def input_like(model: nn.Module) -> torch.Tensor | None:
+    """The first parameter with a gradient, whose precision and device arrays of inputs take.
 
-    Arrays, not tensors, since NumPy's are float64 unless somebody has thought of it.
+    Arrays, not tensors, since NumPy's are float64 unless somebody has thought of it, and on no GPU.
     """
-    return next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    return next((p for p in model.parameters() if p.is_floating_point()), None)
 
 
 def evaluation_point(
     model: nn.Module, parameters: Parameters | None = None
 ) -> dict[str, torch.Tensor]:
-    """Detached values of all parameters by name: the given ones, or the model's own.
+    """Detached values of all parameters by name, on their devices: given ones, or the model's own.
 
     Raises:
         ValueError: if the given names are not those of the model's parameters.
@@ -112,7 +112,9 @@ def evaluation_point(
             raise ValueError(f"parameters: {name!r} is {kind}; the model's is {own[name].dtype}.")
     with torch.inference_mode(False):  # autograd cannot work with tensors that were made in it
         return {
-            name: value.detach().clone() if value.is_inference() else value.detach()
+            name: (value.detach().clone() if value.is_inference() else value.detach()).to(
+                own[name].device
+            )
             for name, value in values.items()
         }
 

@@ -62,7 +62,7 @@ ModelInput = torch.Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any] | Sam
 def as_samples(
     x: ModelInput,
     inputs: str | Collection[str | int] | None = None,
-    dtype: torch.dtype | None = None,
+    like: torch.Tensor | None = None,
 ) -> Samples:
     """Inputs in the form that the engine works with.
 
@@ -71,7 +71,8 @@ def as_samples(
             (keyword arguments), beside values that are passed on as they are.
         inputs: for a mapping or sequence, the entries that hold samples along their first axis,
             None for all tensors and arrays. For a tensor, the keyword that it is passed as.
-        dtype: precision for floating arrays that are not tensors; None to keep their own.
+        like: a parameter, on whose device NumPy's arrays are put, floating ones in its precision;
+            None to keep precision and memory.
 
     Raises:
         ValueError: if there are no samples, or entries differ in their number.
@@ -88,7 +89,7 @@ def as_samples(
         entries = dict(enumerate(x))
     else:
         raise ValueError(f"x: a {type(x).__name__}; give a tensor or array, or several of them.")
-    entries = {key: _as_tensor(value, dtype) for key, value in entries.items()}
+    entries = {key: _as_tensor(value, like) for key, value in entries.items()}
     tensors = {key for key, value in entries.items() if isinstance(value, torch.Tensor)}
     sampled = tensors if inputs is None else {inputs} if isinstance(inputs, str) else set(inputs)
     if unknown := sorted(map(repr, sampled - tensors)):
@@ -109,7 +110,7 @@ def as_samples(
     return Samples(entries, frozenset(sampled), n)
 
 
-def _as_tensor(value: Any, dtype: torch.dtype | None) -> Any:
+def _as_tensor(value: Any, like: torch.Tensor | None) -> Any:
     if isinstance(value, torch.Tensor) and (value.is_nested or value.layout != torch.strided):
         raise ValueError("x: a sparse or nested tensor; give a dense one (to_dense).")
     if not isinstance(value, np.ndarray):
@@ -120,4 +121,6 @@ def _as_tensor(value: Any, dtype: torch.dtype | None) -> Any:
         value = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
     # Without reversed axes or bytes, which PyTorch has no place for.
     tensor = torch.from_numpy(np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("=")))
-    return tensor.to(dtype) if tensor.is_floating_point() and dtype is not None else tensor
+    if like is None:
+        return tensor
+    return tensor.to(like if tensor.is_floating_point() else like.device)

@@ -21,7 +21,7 @@ from torch import nn
 from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
-from feature_alignment.gradients.parameter_values import Selection, input_dtype
+from feature_alignment.gradients.parameter_values import Selection, input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.instrument import MEASURES
 from feature_alignment.instrument.record_state import (
@@ -123,7 +123,7 @@ class Monitor:
         device = next((p.device for p in model.parameters()), None)
         y = None if y is None else _labels(y).clone().to(device)
         self.model, self._y, self._loss = model, y, loss
-        self._samples = as_samples(x, inputs, input_dtype(model)).kept(device)
+        self._samples = as_samples(x, inputs, input_like(model)).kept(device)
         self._function = ModelFunction(model, output, flat=False)
         measure = [measure] if isinstance(measure, str) else measure
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]

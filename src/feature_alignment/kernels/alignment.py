@@ -122,7 +122,7 @@ def label_alignments(
         ValueError: if shapes do not fit or a form is unknown.
     """
     gram = _square(kernel)
-    labels = _labels(y, len(gram))
+    labels = _labels(y, len(gram)).to(gram.device)
     if labels.ndim != 2 or labels.numel() != len(gram):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} for a kernel of {len(gram)} rows; "

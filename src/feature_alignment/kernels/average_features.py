@@ -52,7 +52,7 @@ def average_tangent_features(
     if points < 2:
         raise ValueError(f"points: {points}; the path's two ends need at least 2.")
     plan = plan_capture(model, x, start, output=output, only=only)
-    samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
+    samples = as_samples(x, like=plan.values[plan.names[0]])
     first, last = (evaluation_point(model, values) for values in (start, end))
     for name, value in last.items():
         if not torch.isfinite(value).all():

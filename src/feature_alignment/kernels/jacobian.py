@@ -26,7 +26,7 @@ from feature_alignment.gradients.model_function import ModelFunction, OutputChoi
 from feature_alignment.gradients.parameter_values import (
     Parameters,
     evaluation_point,
-    input_dtype,
+    input_like,
     select_parameters,
 )
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
@@ -93,7 +93,7 @@ class Jacobian:
         # Copies, so that products stay those of now when an optimiser changes the parameters.
         with torch.inference_mode(False):
             own = {name: value.clone() for name, value in evaluation_point(model).items()}
-        samples = as_samples(x, inputs, input_dtype(model))
+        samples = as_samples(x, inputs, input_like(model))
         names = select_parameters(model, None)
         self._function, *_ = checked_outputs(ModelFunction(model, output), own, samples)
         with torch.inference_mode(False), torch.enable_grad():

@@ -33,7 +33,7 @@ from feature_alignment.gradients.parameter_gradients import (
     all_factors,
     summed_features,
 )
-from feature_alignment.gradients.parameter_values import Parameters, Selection, input_dtype
+from feature_alignment.gradients.parameter_values import Parameters, Selection, input_like
 from feature_alignment.gradients.position_gram import (
     add_feature_gram,
     add_gradient_gram,
@@ -213,7 +213,8 @@ def tangent_kernel(
     Args:
         model: a model whose outputs are (n,), (n, c), or (n, …) with an output in every entry;
             each sample's depend on that sample only.
-        x: inputs (n, …): a tensor or array, or several in a sequence or mapping.
+        x: inputs (n, …): a tensor or array, or several in a sequence or mapping. Tensors are on the
+            model's device; arrays are put there, floating ones in its precision.
         x2: inputs (n₂, …) of the kernel's columns; None for x.
         parameters: values by parameter name to evaluate the model at; None for its own.
         inputs: for several inputs, those that hold samples, None for all tensors; for a single
@@ -237,9 +238,9 @@ def tangent_kernel(
         tensor([[26.]])
     """
     refuse_dependent_samples(model)
-    budget, dtype = whole_bytes(memory_budget), input_dtype(model)
-    rows = as_samples(x, inputs, dtype)
-    columns = None if x2 is None else as_samples(x2, inputs, dtype)
+    budget, like = whole_bytes(memory_budget), input_like(model)
+    rows = as_samples(x, inputs, like)
+    columns = None if x2 is None else as_samples(x2, inputs, like)
     if plan is None:
         plan = plan_capture(model, rows, parameters, output=output, only=only)
     else:
@@ -268,7 +269,7 @@ def tangent_features(
         ValueError: if the model is not supported.
     """
     plan = plan_capture(model, x, parameters, **options)
-    samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
+    samples = as_samples(x, like=plan.values[plan.names[0]])
     found = by_rules_or_one_by_one(plan, lambda p: add_features(p, samples, {}))
     return torch.cat(list(found.values()), dim=2)
 

@@ -83,7 +83,7 @@ def layer_tangent_traces(
         plan = plan_capture(model, x, **options)
     else:
         plan = planned_before(plan, model, x, **options)
-    samples = as_samples(x, dtype=plan.values[plan.names[0]].dtype)
+    samples = as_samples(x, like=plan.values[plan.names[0]])
     return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, budget))
 
 

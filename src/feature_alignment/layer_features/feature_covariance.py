@@ -23,7 +23,7 @@ from feature_alignment.gradients.capture import (
 from feature_alignment.gradients.capture_plan import summed_in
 from feature_alignment.gradients.checks import checked_outputs, rounding
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
-from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_dtype
+from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_like
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.layer_features.covariance_sums import CovarianceSums
@@ -99,7 +99,7 @@ def layer_feature_matrices(
         raise ValueError("output_samples and generator go together: give both or neither.")
     refuse_dependent_samples(model)
     values = evaluation_point(model)
-    samples = as_samples(x, inputs, input_dtype(model))
+    samples = as_samples(x, inputs, input_like(model))
     function, *_ = checked_outputs(ModelFunction(model, output), values, samples.few())
     _refuse_dependent_gradients(function, values, samples.few(), owners_of_matrices(model, layers))
     cotangents = one_hot_cotangents
@@ -119,7 +119,7 @@ def layer_feature_matrices(
             weight_matrix=use.matrix(own).to(summed_in(own)),
             covariance=covariances[name].to(summed_in(own)),
             positions=found.counts[name],
-            initial_weight=_initial_weight(initial, use, own.shape),
+            initial_weight=_initial_weight(initial, use, own),
         )
     if centre_tangents:
         points = [values, evaluation_point(model, initial)]
@@ -190,15 +190,15 @@ def _refuse_dependent_gradients(
 
 
 def _initial_weight(
-    initial: Parameters | None, use: MatrixUse, shape: torch.Size
+    initial: Parameters | None, use: MatrixUse, own: torch.Tensor
 ) -> torch.Tensor | None:
     if initial is None:
         return None
     if use.name not in initial:
         raise ValueError(f"initial: no value for {use.name!r}; {suggestion(use.name, initial)}.")
-    if initial[use.name].shape != shape:
+    if initial[use.name].shape != own.shape:
         raise ValueError(
             f"initial: {use.name!r} has shape {tuple(initial[use.name].shape)}; "
-            f"the model's is {tuple(shape)}."
+            f"the model's is {tuple(own.shape)}."
         )
-    return use.matrix(initial[use.name]).to(summed_in(initial[use.name]))
+    return use.matrix(initial[use.name]).to(own.device, summed_in(initial[use.name]))

@@ -14,7 +14,7 @@ from feature_alignment.gradients.capture import (
 )
 from feature_alignment.gradients.checks import checked_outputs, rounding
 from feature_alignment.gradients.model_function import ModelFunction
-from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_dtype
+from feature_alignment.gradients.parameter_values import Parameters, evaluation_point, input_like
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.layer_features.covariance_sums import NOTHING
@@ -39,7 +39,7 @@ def preactivation_gradients(
     """
     refuse_dependent_samples(model)
     values, owners = evaluation_point(model, parameters), owners_of_matrices(model, layers)
-    samples = as_samples(x, dtype=input_dtype(model))
+    samples = as_samples(x, like=input_like(model))
     function, *_ = checked_outputs(ModelFunction(model), values, samples.few())
     with recorded(function, values, samples, owners) as recording:
         f, (uses, problems) = recording.f, layers_of(recording, owners)

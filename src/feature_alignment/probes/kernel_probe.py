@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from feature_alignment.gradients.capture_plan import CapturePlan, plan_capture
-from feature_alignment.gradients.parameter_values import input_dtype
+from feature_alignment.gradients.parameter_values import input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.alignment import (
     LabelAlignmentForm,
@@ -140,7 +140,7 @@ class TangentKernelProbe:
         planned = {name: others.pop(name, None) for name in ("output", "only")}
         plan = self._plans.get(split)
         if plan is None or plan.function.model is not model:
-            samples = as_samples(x, others.get("inputs"), input_dtype(model))
+            samples = as_samples(x, others.get("inputs"), input_like(model))
             plan = self._plans[split] = plan_capture(model, samples, **planned)
         return tangent_kernel(model, x, plan=plan, **others)
 
