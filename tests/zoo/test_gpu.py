@@ -74,6 +74,8 @@ def test_arrays_labels_and_starts_of_the_cpu_are_moved(emulation):
         kernel = fa.tangent_kernel(model, x)
         assert kernel.alignment(y) == pytest.approx(expected.alignment(y), rel=1e-5)
         assert kernel.alignment(torch.from_numpy(y)) == pytest.approx(kernel.alignment(y))
+        other = expected.total.numpy()
+        assert fa.kernel_alignment(kernel.total, other) == pytest.approx(1, rel=1e-6)
         ours = fa.adapted_kernel(model, start, fa.copy_parameters(model), x)
         torch.testing.assert_close(ours.total.cpu(), adapted.total)
         found = fa.features(model, x, initial=start).frame()

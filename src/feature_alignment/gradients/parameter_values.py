@@ -111,12 +111,14 @@ def evaluation_point(
         if value.dtype != own[name].dtype:
             raise ValueError(f"parameters: {name!r} is {kind}; the model's is {own[name].dtype}.")
     with torch.inference_mode(False):  # autograd cannot work with tensors that were made in it
-        return {
-            name: (value.detach().clone() if value.is_inference() else value.detach()).to(
-                own[name].device
-            )
-            for name, value in values.items()
-        }
+        return {name: _detached(value, own[name].device) for name, value in values.items()}
+
+
+def _detached(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """The very memory of a value, so that plans follow training, where autograd can work with it."""
+    if value.device != device:
+        return value.detach().to(device)
+    return value.detach().clone() if value.is_inference() else value.detach()
 
 
 def moved(values: Parameters) -> dict[str, torch.Tensor]:

@@ -56,7 +56,8 @@ def kernel_alignment(a: Matrix, b: Matrix) -> float:
         >>> round(kernel_alignment(np.eye(2), np.ones((2, 2))), 6)
         0.707107
     """
-    first, second = _square(a), _square(b)
+    first = _square(a)
+    second = _square(b).to(first.device)
     if first.shape != second.shape:
         raise ValueError(
             f"kernels of shapes {tuple(first.shape)} and {tuple(second.shape)} have no alignment."
