@@ -115,7 +115,7 @@ def evaluation_point(
 
 
 def _detached(value: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The very memory of a value, so that plans follow training, where autograd can work with it."""
+    """The very memory of a value, by which plans follow training, if autograd can work with it."""
     if value.device != device:
         return value.detach().to(device)
     return value.detach().clone() if value.is_inference() else value.detach()
