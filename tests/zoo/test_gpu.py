@@ -90,3 +90,22 @@ def test_tensors_of_another_device_are_named(emulation):
             fa.tangent_kernel(model, x)
         with pytest.raises(ValueError, match="x: on cpu"):
             fa.features(model, x)
+
+
+def test_a_model_that_moves_its_inputs_raises_its_own_errors(emulation):
+    class Moving(nn.Linear):
+        def forward(self, x):
+            f = super().forward(x.to(GPU))
+            if self.broken:
+                raise RuntimeError("broken")
+            return f
+
+    x, model = torch.randn(6, 4), Moving(4, 3)
+    model.broken = False
+    expected = fa.tangent_kernel(nn.Sequential(nn.Linear(4, 3)), x).total
+    with emulation():
+        model = model.to(GPU)
+        torch.testing.assert_close(fa.tangent_kernel(model, x).total.cpu(), expected)
+        model.broken = True
+        with pytest.raises(RuntimeError, match="broken"):
+            fa.tangent_kernel(model, x)

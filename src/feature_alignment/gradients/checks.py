@@ -136,7 +136,8 @@ def _refuse_other_precision(values: Parameters, samples: Samples, error: Runtime
 def _refuse_other_device(values: Parameters, samples: Samples, error: RuntimeError) -> None:
     given = {samples.entries[key].device for key in samples.sampled}
     own = {value.device for value in values.values()}
-    if len(given) == len(own) == 1 and given != own:
+    told = "device" in str(error) or "weight type" in str(error)  # the latter by convolutions
+    if told and len(given) == len(own) == 1 and given != own:
         (x,), (model,) = given, own
         raise ValueError(
             f"x: on {x}, where the model's parameters are on {model}; give x.to('{model}')."
