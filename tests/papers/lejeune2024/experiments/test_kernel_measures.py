@@ -5,7 +5,9 @@ import torch
 from feature_alignment.papers.lejeune2024.experiments.kernel_measures import (
     fit_kernels,
     kernel_of,
+    last_features,
     locate,
+    parts_of_prediction,
     transformation,
 )
 
@@ -89,3 +91,53 @@ def test_a_kernel_is_summed_by_layer():
     kernel = kernel_of(features)
     assert list(kernel.layers) == ["layers.0", "layers.1"]
     np.testing.assert_allclose(kernel.total, flat(features) @ flat(features).T)
+
+
+def test_each_layer_predicts_what_its_features_and_its_change_make():
+    average = draw(4)
+    moved = {name: phi[1].reshape(-1, 1) for name, phi in draw(5).items()}
+    y, residual = torch.linspace(-1.5, 1, N, dtype=torch.float64), draw(6)["layers.0.bias"][:, 0]
+    found = parts_of_prediction(average, moved, "layers.1", y, residual)
+    by_layer = {layer: np.zeros(N) for layer in ("0", "1")}
+    for name, phi in average.items():
+        by_layer[name.split(".")[1]] += phi.numpy() @ moved[name].numpy().ravel()
+    linear, left, sign = y.numpy(), residual.numpy(), np.sign(y.numpy())
+
+    def cosine(a, b):
+        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+    multiple = by_layer["1"] @ linear / (linear @ linear)
+    assert found == pytest.approx(
+        {
+            "last_layer_target_cosine": cosine(by_layer["1"], linear),
+            "last_layer_sign_cosine": cosine(by_layer["1"], sign),
+            "last_layer_target_share": by_layer["1"] @ linear / (sum(by_layer.values()) @ linear),
+            "earlier_layers_residual_cosine": cosine(by_layer["0"], left - multiple * linear),
+            "earlier_layers_sign_cosine": cosine(by_layer["0"], sign),
+        }
+    )
+
+
+def test_a_prediction_as_the_paper_tells_it_has_cosines_of_one():
+    y = torch.tensor([-1.3, -0.4, 0.2, 0.9], dtype=torch.float64)
+    sign = torch.sign(y)
+    average = {"layers.0.weight": (sign - 0.7 * y)[:, None], "layers.1.weight": y[:, None]}
+    moved = {"layers.0.weight": torch.ones(1, 1), "layers.1.weight": torch.tensor([[0.7]])}
+    moved = {name: change.double() for name, change in moved.items()}
+    found = parts_of_prediction(average, moved, "layers.1", y, sign)
+    assert found["last_layer_target_cosine"] == pytest.approx(1)
+    assert found["earlier_layers_residual_cosine"] == pytest.approx(1)
+    assert found["last_layer_target_share"] == pytest.approx(0.7 * float(y @ y) / float(y @ sign))
+
+
+def test_last_features_fit_as_least_squares_do():
+    z = draw(7)["layers.0.bias"].numpy()
+    z = np.hstack([z, z[:, :1], np.zeros((N, 1))])  # a unit twice, and one that is never active
+    y = np.linspace(-1, 1.3, N)
+    fits = [z @ np.linalg.lstsq(z, target)[0] for target in (y, np.sign(y))]
+    cosines = [
+        a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        for a, b in zip([*fits, fits[1]], [y, np.sign(y), y], strict=True)
+    ]
+    found = last_features(torch.from_numpy(z @ z.T), torch.from_numpy(y))
+    assert list(found.values()) == pytest.approx(cosines)

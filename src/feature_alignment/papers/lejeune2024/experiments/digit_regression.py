@@ -14,7 +14,6 @@ from feature_alignment.kernels.average_features import (
     label_kernel,
 )
 from feature_alignment.kernels.tangent import tangent_kernel
-from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.experiments import kernel_measures
 from feature_alignment.papers.lejeune2024.experiments.two_digits import fit, two_digits
@@ -70,16 +69,15 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     result = SeedResult()
     result.add("target_accuracy", (torch.sign(linear) == classes).double().mean(), step=0)
     kernel_measures.compare(kernels, label, step, result)
-    last = [name for name in final if name.startswith(f"layers.{p.hidden_layers}.")]
-    parts = [average[name] @ (final[name] - initial[name]).flatten() for name in last]
-    of_last = torch.stack(parts).sum(dim=0)
+    last = f"layers.{p.hidden_layers}"
+    moved = {name: final[name] - before for name, before in initial.items()}
     double = (totals["adapted"].double(), totals["initial"].double(), target.double())
     change = {name: average[name] - phi for name, phi in first.items()}
     residual = (y[shown][order] - start)[:, 0]
     for metric, value in {
         "loss": evaluate(model, x, y, {"loss": mse})["loss"],
-        "last_layer_target_cosine": cosine_similarity(of_last, target),
-        "last_layer_sign_cosine": cosine_similarity(of_last, torch.sign(target)),
+        **kernel_measures.parts_of_prediction(average, moved, last, target, residual),
+        **kernel_measures.last_features(kernels["initial"].layers[last], target.double()),
         **kernel_measures.locate(*double),
         **kernel_measures.transformation(totals["initial"], change, residual),
     }.items():

@@ -86,6 +86,44 @@ def locate(adapted: torch.Tensor, initial: torch.Tensor, y: torch.Tensor) -> dic
     return found
 
 
+def parts_of_prediction(
+    average: Features, moved: Features, last: str, y: torch.Tensor, residual: torch.Tensor
+) -> dict[str, float]:
+    """What the last layer and the earlier ones add to f_θ₀(x): Σ_ℓ ∇̄f_ℓ(x)(θ − θ₀)_ℓ over them.
+
+    `average` is ∇̄f, `moved` θ − θ₀ in the parameters' shapes, `residual` the trained targets less
+    f_θ₀(x), (n,), of which the last layer's part αy leaves `residual` − αy. Source: lejeune2024,
+    Section 3.2.
+    """
+    parts = {name: average[name] @ change.flatten() for name, change in moved.items()}
+    of_last = torch.stack([part for name, part in parts.items() if name.startswith(f"{last}.")])
+    of_last, total = of_last.sum(dim=0), torch.stack(list(parts.values())).sum(dim=0)
+    earlier, sign, alpha = total - of_last, torch.sign(y), float(of_last @ y / y.square().sum())
+    return {
+        "last_layer_target_cosine": cosine_similarity(of_last, y),
+        "last_layer_sign_cosine": cosine_similarity(of_last, sign),
+        "last_layer_target_share": float(of_last @ y / (total @ y)),
+        "earlier_layers_residual_cosine": cosine_similarity(earlier, residual - alpha * y),
+        "earlier_layers_sign_cosine": cosine_similarity(earlier, sign),
+    }
+
+
+def last_features(kernel: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
+    """How well linear functions of the last features z(x) fit y and sign y, by cosines.
+
+    `kernel` is z(x)ᵀz(x′), (n, n), `y` (n,) of float64; a kernel of full rank fits any y. Source:
+    lejeune2024, Section 3.2.
+    """
+    kernel, sign = kernel.double(), torch.sign(y)
+    white = _whitening(kernel)
+    linear, binarised = (kernel @ (white @ (white.T @ target)) for target in (y, sign))
+    return {
+        "last_features_target_cosine": cosine_similarity(linear, y),
+        "last_features_sign_cosine": cosine_similarity(binarised, sign),
+        "best_linear_fit_cosine": cosine_similarity(binarised, y),
+    }
+
+
 def transformation(
     kernel: torch.Tensor, change: Features, residual: torch.Tensor
 ) -> dict[str, float]:
