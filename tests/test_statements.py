@@ -61,6 +61,10 @@ def test_greek_letters_are_alike_however_written(tool):
     assert tool.plain(r"$\lambda_{1}$ is **larger**") == tool.plain("λ_1 is larger")
 
 
+def test_tags_are_no_text_but_formulas_between_signs_are(tool):
+    assert tool.plain("$0 < v$ for <sup>2</sup> all $v > 1$") == "0vfor2allv1"
+
+
 def test_without_the_papers_text_it_says_so(tool, paper, tmp_path):
     with pytest.raises(tool.UserError, match="no file"):
         tool.missing_quotes(paper, tmp_path / "nowhere")

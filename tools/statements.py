@@ -139,7 +139,7 @@ def one_line(text: str) -> str:
 
 def plain(text: str) -> str:
     """The letters and digits of a text, without its typesetting; Greek letters by their names."""
-    text = re.sub(r"<[^>]*>", "", text)
+    text = re.sub(r"</?[a-z][^<>]*>", "", text)  # tags, and no formula between < and >
     text = re.sub(
         r"\\(?:left|right|text|math\w+|operatorname|boldsymbol|bm|tilde|hat|bar|big+|quad|top)"
         r"(?![a-z])",
