@@ -62,7 +62,7 @@ def verdicts_page(
         "seeds: a value, a ratio, a difference, a correlation, a logarithm. Behind a verdict, "
         "*(ours)*: a control or a question of our own, counted apart. *Readings*: in how many "
         "readings of the settings that a text leaves open the claim holds, of those that learn "
-        "their task.\n",
+        "their task; with the size behind it where they were run at another one.\n",
         "## Where the numbers are from\n",
         *map(_source, packed),
         "\n## Where sizes disagree\n",
@@ -156,6 +156,10 @@ def _readings(packed: list[Packed], robustness: pd.DataFrame) -> str:
     return "\n".join(parts) + "\n"
 
 
+def _readings_of(row: pd.Series, judged_at: str) -> str:
+    return _share(row) + ("" if row["at"] == judged_at else f" ({row['at']})")
+
+
 def _share(row: pd.Series) -> str:
     return f"{row['holding']:.0f} of {row['universes']:.0f}"
 
@@ -174,7 +178,7 @@ def _rows(claims: pd.DataFrame, robustness: pd.DataFrame) -> str:
             str(row["seeds"]) if tested else "–",
             f"{row['verdict']}{' (ours)' if row['kind'] == 'ours' else ''}",
             row["at"] if tested else "–",
-            _share(robustness.loc[claim]) if claim in robustness.index else "–",
+            _readings_of(robustness.loc[claim], row["at"]) if claim in robustness.index else "–",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
