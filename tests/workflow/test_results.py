@@ -134,6 +134,13 @@ def test_the_command_finds_a_damaged_result_and_whole_again_all_goes_on(two):
     assert "jobs are as they were written" in text
 
 
+def test_verifying_a_result_that_is_not_there_says_so_and_leaves_no_folder(two):
+    ended = two.run("--cores", "1", "verify", "--config", *PAPER, "name=nowhere")
+    assert ended.returncode != 0
+    assert "results/nowhere: holds no results; make them with --config name=nowhere." in ended.stderr
+    assert not (two.folder / "results/nowhere").exists()
+
+
 @pytest.mark.parametrize("asked", [(), ("compare", "with=wide")])
 def test_verdicts_that_were_edited_go_into_no_page(two, asked):
     file = two.folder / "results/smoke/selected/claims.csv"

@@ -40,7 +40,7 @@ from feature_alignment.pipeline.preloaded import (
     refuse_server,
     start_server,
 )
-from feature_alignment.pipeline.proof import verdicts_file
+from feature_alignment.pipeline.proof import provenance_files, verdicts_file
 from feature_alignment.pipeline.spec import dataset_keys, spec_hash
 from feature_alignment.pipeline.yaml_files import read_entries
 

@@ -51,17 +51,25 @@ def check_proof(provenance: Path) -> None:
         raise UserError(fault)
 
 
+def provenance_files(name: str) -> list[Path]:
+    """The provenance files of a result.
+
+    Raises:
+        UserError: if there is no such result.
+    """
+    folders = [Path("results") / name, Path("figures") / name]
+    if found := sorted(path for folder in folders for path in folder.rglob("*provenance.json")):
+        return found
+    raise UserError(f"{folders[0]}: holds no results; make them with {making(name)}.")
+
+
 def verify(name: str) -> int:
     """Check every file of a result that a provenance file speaks for; the number of jobs.
 
     Raises:
         UserError: if there is no such result, or with all that is wrong, a line each.
     """
-    folders = [Path("results") / name, Path("figures") / name]
-    records = sorted(path for folder in folders for path in folder.rglob("*provenance.json"))
-    if not records:
-        raise UserError(f"{folders[0]}: holds no results; make them with {making(name)}.")
-    found: list[str] = []
+    records, found = provenance_files(name), list[str]()
     for record in records:
         try:
             found += faults(record)
