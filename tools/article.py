@@ -75,7 +75,8 @@ def answers(source: str, facts: Facts) -> tuple[dict[str, Any], list[str]]:
             faults.append(str(call))
             continue
         try:
-            found[call.key] = ASKED[call.name](facts, *call.arguments, **dict(call.options))
+            of_size, words = facts.of_size(call.arguments)
+            found[call.key] = ASKED[call.name](of_size, *words, **dict(call.options))
         except (ValueError, TypeError, LookupError) as error:
             said = error if isinstance(error, UserError) else f"{call.name}: wrong arguments"
             faults.append(f"line {call.line}: {said}")

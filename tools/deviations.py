@@ -78,8 +78,7 @@ class Filler:
         return ROW.sub(partial(said, self._row), line)
 
     def _ask(self, name: str, words: str) -> str:
-        arguments = shlex.split(words)
-        facts = self._facts_at(arguments)
+        facts, arguments = self.facts.of_size(shlex.split(words))
         if name in OF_CLAIMS:
             arguments[:1] = self._named(arguments[:1])
             if facts.claim(arguments[0])["verdict"] == Outcome.NOT_TESTABLE and name != "theirs":
@@ -97,24 +96,13 @@ class Filler:
         """Claims by their whole names, and what `where` compares with as it is."""
         return [claim if claim in ("0", "theirs") else self.prefix + claim for claim in claims]
 
-    def _facts_at(self, arguments: list[str]) -> Facts:
-        if not arguments or not arguments[-1].startswith("@"):
-            return self.facts
-        name = arguments.pop()[1:]
-        packed = [one for one in self.facts.packed if one.folder.name == name]
-        if not packed:
-            known = [one.folder.name for one in self.facts.packed]
-            raise UserError(f"@{name}: no such result in evidence/; {suggestion(name, known)}.")
-        return Facts(packed, self.facts.evidence)
-
     def _value(self, found: re.Match[str]) -> str:
         name, words, _before = found.groups()
         return f"<!--{name} {words}-->{self._ask(name, words)}<!---->"
 
     def _row(self, found: re.Match[str]) -> str:
         start, words, *_before = found.groups()
-        arguments = shlex.split(words)
-        facts = self._facts_at(arguments)
+        facts, arguments = self.facts.of_size(shlex.split(words))
         unit = arguments[1] if len(arguments) == 2 else ""
         if unit not in UNITS:
             raise UserError(f"row: found {unit!r}; {suggestion(unit, list(UNITS))}.")

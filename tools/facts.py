@@ -1,13 +1,14 @@
 """What texts may ask of `evidence/` by name: the article, and the papers' deviations.
 
 The methods of `Facts` that are marked `@asked` are all that may be asked. Of several sizes a fact
-is that of the largest at which the claim was judged. What ties a sentence to an outcome (`when`,
-`where`, `given`) answers nothing, or refuses where the evidence says otherwise.
+is that of the largest at which the claim was judged, or, with `@laptop` as the last word, of that
+one. What ties a sentence to an outcome (`when`, `where`, `given`) answers nothing, or refuses where
+the evidence says otherwise.
 """
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -75,6 +76,16 @@ class Facts:
     def robustness(self) -> pd.DataFrame:
         """What the multiverse found of each claim, at the largest size at which it was run."""
         return best_robustness(self.packed)
+
+    def of_size(self, words: Sequence[str]) -> "tuple[Facts, list[str]]":
+        """The facts of one result alone, if the last word names it, as `@laptop`; and the others."""
+        *others, last = words or [""]
+        if not last.startswith("@"):
+            return self, list(words)
+        known = {f"@{one.folder.name}": one for one in self.packed}
+        if last not in known:
+            _refuse(f"{last}: no such result in evidence/; {suggestion(last, list(known))}.")
+        return Facts([known[last]], self.evidence), others
 
     def claim(self, name: str) -> pd.Series:
         """The row of a claim."""
