@@ -168,7 +168,8 @@ def multiverse(made):
     counts = {"universes": 3, "holding": 3, "word": ["robust", ""], "setting": "", "difference": 0}
     counts["group"] = "example2030_coins"
     pd.DataFrame({**claims, **counts, "p_value": 1}).to_csv(results / "robustness.csv", index=False)
-    pd.DataFrame(claims).to_csv(results / "multiverse.csv", index=False)
+    where = {"universe": 2, "group": counts["group"]}
+    pd.DataFrame({**claims, **where}).to_csv(results / "multiverse.csv", index=False)
     folder = results / "multiverse" / "example2030_coins"
     folder.mkdir(parents=True)
     block, judged = folder / "0.zip", folder / "claims.csv"
@@ -192,15 +193,14 @@ def test_a_multiverse_is_packed_beside_the_result_with_its_own_commits(multivers
     folder = pack_both(multiverse)
     for name in ("robustness.csv", "multiverse.csv.gz"):  # changed settings are left out
         assert pd.read_csv(folder / name)["claim"].tolist() == ["example2030.fig1.a"]
-    told = json.loads((folder / "multiverse.json").read_text())
+    (told,) = json.loads((folder / "multiverse.json").read_text())
     assert (told["universes"], told["run_hours"], told["devices"]) == (3, 0.5, ["abacus"])
     assert told["commits"] == ["beef0000", "c0ffee00"]  # the second is the data's
     assert json.loads((folder / "about.json").read_text())["commits"] == ["c0ffee00"]
     found = all_packed(folder.parent)
     page = evidence_pages.verdicts_page(found, best_verdicts(found))
-    assert (
-        "- `quick`: 3 universes of 1 claims, in groups example2030_coins; commit beef000," in page
-    )
+    assert "- `quick`: 1 claims.\n" in page
+    assert "    - 3 universes, in groups example2030_coins; commit beef000," in page
     assert "| robust | 1 |" in page
     assert "- example2030.fig1: `a`" in page
     assert "| 5 | reproduced | quick | 3 of 3 |" in page
@@ -216,6 +216,28 @@ def test_a_multiverse_stays_beside_a_result_of_the_same_data_that_is_packed_anew
     (folder / "about.json").write_text(json.dumps(about | {"datasets": []}))
     packed(multiverse)
     assert not any(file.exists() for file in files)
+
+
+def test_groups_are_joined_to_a_packed_multiverse(multiverse):
+    folder = pack_both(multiverse)
+    rows = [["a", "0", "coins"], ["b", "0", "dice"], ["b", "1", "dice"]]
+    old = pd.DataFrame(rows, columns=["claim", "universe", "group"])
+    old["group"] = "example2030_" + old["group"]
+    old.to_csv(folder / "multiverse.csv.gz", index=False)
+    old.to_csv(folder / "robustness.csv", index=False)
+    (told,) = json.loads((folder / "multiverse.json").read_text())
+    part = told | {"groups": ["example2030_coins", "example2030_dice"], "commits": ["0ld"]}
+    (folder / "multiverse.json").write_text(json.dumps([part]))
+    packing.pack_multiverse("quick", multiverse.at, folder, join=True)
+    found = pd.read_csv(folder / "multiverse.csv.gz")[["claim", "universe"]].values.tolist()
+    assert found == [["example2030.fig1.a", 2], ["b", 0], ["b", 1]]
+    assert pd.read_csv(folder / "robustness.csv")["claim"].tolist()[1:] == ["b", "b"]
+    first, second = json.loads((folder / "multiverse.json").read_text())
+    assert first == told
+    assert second == part | {"groups": ["example2030_dice"], "universes": 2, "replaced": 1}
+    everything = all_packed(folder.parent)
+    page = evidence_pages.verdicts_page(everything, best_verdicts(everything))
+    assert "commit 0ld; 0.5 hours of runs, those of 1 groups since made anew with them" in page
 
 
 def test_a_multiverse_of_other_data_or_preset_or_none_is_refused(multiverse):

@@ -4,8 +4,9 @@
         packs FOLDER/results/NAME and FOLDER/figures/NAME (default: this checkout) into
         evidence/NAME; a folder is replaced whole, but for a multiverse of the same data, with
         --add only the figures that were made
-    python tools/evidence.py multiverse NAME [--at FOLDER]
-        packs the multiverse of the same data beside it, with the commits that it was made at
+    python tools/evidence.py multiverse NAME [--at FOLDER] [--add]
+        packs the multiverse of the same data beside it, with the commits that it was made at; with
+        --add in the place of the same groups alone
     python tools/evidence.py again NAME [--at FOLDER]
         records beside it that the result, or some of its figures, were made again, as on another
         processor, and which verdicts differ; fails if any does; FOLDER may also be what was packed
@@ -43,6 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     packing.add_argument("--stand-in", action="append", default=[], choices=sorted(DATASETS))
     packing.add_argument("--add", action="store_true", help="keep the figures that it has not")
     beside = commands.add_parser("multiverse", help="pack its multiverse beside it")
+    beside.add_argument("--add", action="store_true", help="keep the groups that it has not")
     confirming = commands.add_parser("again", help="record that it was made again, and differences")
     for command in (packing, beside, confirming):
         command.add_argument("name")
@@ -63,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
             packer(given.name, given.at, given.stand_in, EVIDENCE / given.name)
             return 0
         if given.command == "multiverse":
-            pack_multiverse(given.name, given.at, EVIDENCE / given.name)
+            pack_multiverse(given.name, given.at, EVIDENCE / given.name, join=given.add)
             return 0
         if given.command == "again":
             differ = confirm(given.name, given.at, EVIDENCE / given.name)

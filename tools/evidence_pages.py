@@ -129,12 +129,8 @@ def _readings(packed: list[Packed], robustness: pd.DataFrame) -> str:
     for one in packed:
         if one.robustness is not None:
             told = json.loads((one.folder / "multiverse.json").read_text(encoding="utf-8"))
-            commits = ", ".join(commit[:7] for commit in told["commits"])
-            parts.append(
-                f"- `{one.folder.name}`: {told['universes']} universes of {len(one.robustness)} "
-                f"claims, in groups {', '.join(told['groups'])}; commit {commits}; "
-                f"{told['run_hours']:.1f} hours of runs on {', '.join(told['devices'])}."
-            )
+            parts += [f"- `{one.folder.name}`: {len(one.robustness)} claims."]
+            parts += [f"    - {_part_of_multiverse(part)}" for part in told]
     depends = robustness["word"].str.startswith("depends on ")
     words = robustness["word"].mask(depends, "depends on one setting").value_counts()
     parts += ["", "| word | claims |", "|---|---|"]
@@ -154,6 +150,16 @@ def _readings(packed: list[Packed], robustness: pd.DataFrame) -> str:
         short = ", ".join(f"`{claim.rpartition('.')[2]}`" for claim in own)
         parts.append(f"- {figure}: {short}")
     return "\n".join(parts) + "\n"
+
+
+def _part_of_multiverse(part: dict[str, Any]) -> str:
+    commits = ", ".join(commit[:7] for commit in part["commits"])
+    replaced = part.get("replaced", 0)
+    with_others = f", those of {replaced} groups since made anew with them" if replaced else ""
+    return (
+        f"{part['universes']} universes, in groups {', '.join(part['groups'])}; commit {commits}; "
+        f"{part['run_hours']:.1f} hours of runs{with_others}, on {', '.join(part['devices'])}."
+    )
 
 
 def _readings_of(row: pd.Series, judged_at: str) -> str:

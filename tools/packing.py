@@ -276,13 +276,14 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
     return told["verdicts_that_differ"]
 
 
-def pack_multiverse(name: str, at: Path, target: Path) -> None:
+def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> None:
     """Pack a finished multiverse beside the packed result of that name.
 
     Args:
         name: the result's name.
         at: the folder that its `results` stand in.
         target: the folder with the packed result.
+        join: whether groups that are packed and that this multiverse has not are kept.
 
     Raises:
         UserError: if there is none, a file is not as its job wrote it, the code was that of a dirty
@@ -307,8 +308,6 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
             f"preset: the multiverse's is {gathered['spec']['preset']}, the packed result's "
             f"{about['preset']}; pack what was made at one."
         )
-    (target / ROBUSTNESS).write_bytes(_unchanged(results / ROBUSTNESS))
-    _compress("multiverse.csv", _unchanged(results / "multiverse.csv"), target)
     blocks = [record for record in records.values() if "universes" in record["spec"]]
     told = {
         "groups": groups,
@@ -318,7 +317,28 @@ def pack_multiverse(name: str, at: Path, target: Path) -> None:
         "devices": sorted({_device(record) for record in blocks}),
         "run_hours": round(sum(record["wall_seconds"] for record in blocks) / 3600, 2),
     }
-    _write_json(told, target / "multiverse.json")
+    parts, tables = [told], [_unchanged(results / file) for file in (ROBUSTNESS, "multiverse.csv")]
+    if join and (target / "multiverse.json").exists():
+        packed = [target / ROBUSTNESS, target / "multiverse.csv.gz"]
+        kept = [rows[~rows["group"].isin(groups)] for rows in map(_texts, packed)]
+        tables = [pd.concat(both) for both in zip(tables, kept, strict=True)]
+        parts += _parts_left(target, kept[1])
+    robustness, universes = (_csv(rows.sort_values("group", kind="stable")) for rows in tables)
+    (target / ROBUSTNESS).write_bytes(robustness)
+    _compress("multiverse.csv", universes, target)
+    _write_json(parts, target / "multiverse.json")
+
+
+def _parts_left(target: Path, kept: pd.DataFrame) -> list[dict[str, Any]]:
+    """What is told of the parts of a packed multiverse, of the groups whose universes are kept."""
+    parts = json.loads((target / "multiverse.json").read_text(encoding="utf-8"))
+    for part in parts:
+        left = [group for group in part["groups"] if group in set(kept["group"])]
+        part["replaced"] = part.get("replaced", 0) + len(part["groups"]) - len(left)
+        part["groups"] = left
+        own = kept[kept["group"].isin(left)]
+        part["universes"] = len(own[["group", "universe"]].drop_duplicates())
+    return [part for part in parts if part["groups"]]
 
 
 def _packed(name: str, target: Path) -> Packed:
@@ -439,11 +459,17 @@ def _check_data(spec: dict[str, Any], named: set[str]) -> None:
             )
 
 
-def _unchanged(file: Path) -> bytes:
+def _unchanged(file: Path) -> pd.DataFrame:
     """A table of the multiverse without the rows of changed settings."""
-    rows = pd.read_csv(file, dtype=str, keep_default_na=False)
-    if "changed" in rows:
-        rows = rows[rows["changed"] == ""]
+    rows = _texts(file)
+    return rows[rows["changed"] == ""] if "changed" in rows else rows
+
+
+def _texts(file: Path) -> pd.DataFrame:
+    return pd.read_csv(file, dtype=str, keep_default_na=False)
+
+
+def _csv(rows: pd.DataFrame) -> bytes:
     return rows.to_csv(index=False, lineterminator="\n").encode("utf-8")
 
 

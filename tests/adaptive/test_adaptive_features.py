@@ -139,9 +139,11 @@ def test_the_adapted_kernel_is_the_gram_matrix_of_transformed_features(build, st
     model = AdaptiveTangentFeatures(network, structure=structure).fit(x, y)
     other, _ = data(network, n=9)
     rows, columns = (features(network, z, 1, model.transformation_).numpy() for z in (x, other))
+    state = torch.get_rng_state()
     np.testing.assert_allclose(model.adapted_kernel(x), rows @ rows.T, rtol=1e-10, atol=1e-12)
     found = model.adapted_kernel(x, other)
     np.testing.assert_allclose(found, rows @ columns.T, rtol=1e-10, atol=1e-12)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_coefficients_are_the_minimum_norm_interpolation_of_the_adapted_kernel():

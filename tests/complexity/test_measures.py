@@ -154,6 +154,50 @@ def test_the_path_norm_sums_over_every_path(bias):
     assert complexity.path_norm(model, (3,)) == pytest.approx(math.sqrt(total), rel=1e-12)
 
 
+def test_matrices_and_deviations_are_copies_that_training_does_not_change():
+    model = mlp()
+    before = complexity.layer_matrices(model)
+    kept = [matrix.clone() for matrix in before]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    assert all(torch.equal(a, b) for a, b in zip(before, kept, strict=True))
+    assert complexity.distance_from_start(complexity.layer_matrices(model), before) > 1
+
+
+def test_what_is_not_finite_has_no_measure():
+    model = mlp()
+    with torch.no_grad():
+        model.layers[0].weight[0, 0] = math.nan
+    with pytest.raises(ValueError, match="some weights of the model are not finite"):
+        complexity.layer_matrices(model)
+    with pytest.raises(ValueError, match="the sum over paths is not finite"):
+        complexity.path_norm(model, (3,))
+    with pytest.raises(ValueError, match="outputs: some are not finite"):
+        complexity.margin_quantile(torch.tensor([[math.inf, 0.0]]), torch.tensor([0]))
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (nn.BatchNorm1d(4), r"module '1' \(BatchNorm1d\) normalises"),
+        (nn.LayerNorm(4), r"module '1' \(LayerNorm\) normalises"),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "weights of other parameters"),
+    ],
+)
+def test_networks_that_are_no_sums_over_paths_have_no_path_norm(layer, said):
+    with pytest.raises(ValueError, match=said):
+        complexity.path_norm(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), (3,))
+
+
+def test_the_path_norm_is_that_of_evaluation_mode():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)).train()
+    state = torch.get_rng_state()
+    found = {complexity.path_norm(model, (3,)) for _ in range(3)}
+    assert found == {complexity.path_norm(model.eval(), (3,))}
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_the_path_norm_leaves_the_model():
     model = mlp()
     before = [parameter.clone() for parameter in model.parameters()]

@@ -1,12 +1,16 @@
-"""How different the outputs of one sample in two companies may be."""
+"""What is checked of models: outputs and gradients that are those of each sample, and finite."""
 
+import pytest
 import torch
 from torch import nn
 
+import feature_alignment as fa
+from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients import checks
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import evaluation_point
 from feature_alignment.gradients.samples import as_samples
+from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
 
 
 def test_small_differences_of_large_terms_may_differ_by_the_terms_rounding():
@@ -27,3 +31,72 @@ def test_small_differences_of_large_terms_may_differ_by_the_terms_rounding():
         ModelFunction(model), evaluation_point(model), as_samples(x), f, relative
     )
     assert 0.1 < change / (relative / 100 * terms) < 10
+
+
+class Norm(nn.Module):
+    """The norm of a linear layer's outputs, which has no derivative at zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3, 4, bias=False), nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.outer(self.inner(x).square().sum(1, keepdim=True).sqrt())
+
+
+MEASUREMENTS = {
+    "kernel": fa.tangent_kernel,
+    "trace": fa.tangent_trace,
+    "features": fa.tangent_features,
+    "average features": lambda m, x: fa.average_tangent_features(
+        m, fa.copy_parameters(m), fa.copy_parameters(m), x
+    ),
+    "covariances": fa.features,
+    "preactivations": preactivation_gradients,
+    "Jacobian": fa.Jacobian,
+}
+
+
+@pytest.mark.parametrize("place", [0, 7])  # among the samples that models are tried on, or not
+@pytest.mark.parametrize("measure", MEASUREMENTS.values(), ids=MEASUREMENTS)
+def test_gradients_that_are_not_finite_where_outputs_are_are_refused(measure, place):
+    x = torch.randn(20, 3, generator=torch_stream(0, "data"))
+    measure(Norm(), x)
+    x[place] = 0
+    with pytest.raises(ValueError, match=r"gradients of some samples by .* are not finite"):
+        measure(Norm(), x)
+
+
+def test_a_kernel_beyond_its_precision_is_told():
+    model = nn.Linear(3, 1)
+    kernel = fa.tangent_kernel(model, 1e25 * torch.ones(2, 3))
+    with pytest.raises(ValueError, match="the kernel holds values that are not finite"):
+        kernel.effective_rank()
+
+
+class Masked(nn.Module):
+    """A layer's outputs times a table that all samples share."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3).double()
+
+    def forward(self, x, table):
+        return self.layer(x) @ table
+
+
+def test_inputs_that_samples_share_are_named_to_every_measurement():
+    x = torch.randn(5, 3, dtype=torch.float64, generator=torch_stream(0, "data"))
+    pair, options = (x, torch.eye(3, dtype=torch.float64)), {"inputs": [0]}
+    model = Masked()
+    plain, start = model.layer, fa.copy_parameters(model)
+    found = fa.tangent_kernel(model, pair, **options).total
+    torch.testing.assert_close(found, fa.tangent_kernel(plain, x).total)
+    torch.testing.assert_close(
+        fa.tangent_features(model, pair, **options), fa.tangent_features(plain, x)
+    )
+    assert fa.tangent_trace(model, pair, **options) == pytest.approx(float(found.trace()))
+    adapted = fa.adapted_kernel(model, start, start, pair, points=2, **options).total
+    torch.testing.assert_close(adapted, found)
+    probe = fa.TangentKernelProbe({"train": fa.Batch(pair, torch.arange(5) % 3)}, **options)
+    assert probe(0, model).rows

@@ -118,11 +118,12 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
     from safetensors.torch import save_file
 
     model = study.build()
-    save_file({f"module.{k}": v + 1 for k, v in model.state_dict().items()}, "a7.safetensors")
-    other = study.build()
-    checkpoints.load_parameters(other, tmp_path / "a7.safetensors")
-    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
-        assert torch.equal(mine + 1, theirs)
+    for prefix in ("module.", "model._orig_mod.", "_orig_mod.module."):
+        save_file({f"{prefix}{k}": v + 1 for k, v in model.state_dict().items()}, "a7.safetensors")
+        other = study.build()
+        checkpoints.load_parameters(other, tmp_path / "a7.safetensors")
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            assert torch.equal(mine + 1, theirs)
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,10 @@ def test_a_network_can_be_checked_once_as_long_as_it_is_the_same_one(setting, mo
                 parameter.add_(0.1)
         assert measured(once, network) == measured(always, network)
     assert planned == [model, other]
+    for parameter in other.parameters():  # as in an optimiser of one's own
+        parameter.data = parameter.data + 0.1
+    assert measured(once, other) == measured(always, other)
+    assert planned == [model, other, other]
 
 
 def test_a_layer_with_the_name_of_the_whole_network_is_refused(setting):

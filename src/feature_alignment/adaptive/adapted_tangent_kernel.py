@@ -12,6 +12,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import skip_init
 
 from feature_alignment.adaptive.feature_structures import (
     LayerTransformation,
@@ -99,11 +100,12 @@ class _TransformedLayer(nn.Module):
         sizes = len(on_inputs), len(on_outputs)
         self._of_inputs: Any = F.linear
         self._of_units: Any = F.linear
-        self.update: nn.Module = nn.Linear(*sizes, bias=False)
+        # Without the random values that others would miss from PyTorch's generator.
+        self.update: nn.Module = skip_init(nn.Linear, *sizes, bias=False)
         if isinstance(layer, nn.Conv2d):
             window = {key: getattr(layer, key) for key in ("stride", "padding", "dilation")}
             self._of_inputs, self._of_units = partial(F.conv2d, **window), F.conv2d
-            self.update = nn.Conv2d(*sizes, 1, bias=False)
+            self.update = skip_init(nn.Conv2d, *sizes, 1, bias=False)
             on_outputs = on_outputs[:, :, None, None]
         self.update.to(on_inputs)
         nn.init.zeros_(self.update.weight)

@@ -12,30 +12,37 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrize import is_parametrized
 
 from feature_alignment.gradients.parameter_values import select_parameters
+from feature_alignment.gradients.refused_modules import label_of
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.training.evaluation import evaluation_mode
 
 Matrices = Sequence[torch.Tensor]
 
+_WITHOUT_PATHS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm)
+
 
 def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
-    """Weights of linear and convolutional layers as float64 matrices, in the order of the modules.
+    """Copies of linear and convolutional layers' weights as float64 matrices, in modules' order.
 
     A convolution's weight (k, d, size, size) becomes (k, d·size²), the matrix that acts on one
     patch. Its norms are not those of the convolution as a map between whole images.
 
     Raises:
-        ValueError: if there is no such layer.
+        ValueError: if there is no such layer, or a weight is not finite.
     """
     matrices = [
-        module.weight.detach().double().flatten(1)
+        module.weight.detach().to(torch.float64, copy=True).flatten(1)
         for module in model.modules()
         if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
     ]
     if not matrices:
         raise ValueError("layer_matrices: the model has no linear or convolutional layer.")
+    if not all(matrix.isfinite().all() for matrix in matrices):
+        raise ValueError("layer_matrices: some weights of the model are not finite.")
     return matrices
 
 
@@ -152,10 +159,14 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     """ℓ2 path norm: the root of the sum over paths of the product of their squared weights.
 
     Paths lead from an input or a bias to an output. Computed as the outputs of the network with
-    squared parameters at an input of ones, which holds for ReLU networks without batch norm or
-    dropout; a max pool passes on the largest of its inputs' sums. One input has `input_shape`.
+    squared parameters at an input of ones, in evaluation mode, which holds for ReLU networks; a max
+    pool passes on the largest of its inputs' sums. One input has `input_shape`.
 
     Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
+
+    Raises:
+        ValueError: if a module normalises, so that outputs are no sums over paths, or makes its
+            weights of other parameters; or the norm is not finite.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -164,12 +175,21 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         >>> path_norm(layer, (2,))
         5.0
     """
-    squared = copy.deepcopy(model).double()
+    for name, module in model.named_modules():
+        if isinstance(module, _WITHOUT_PATHS) or is_parametrized(module):
+            raise ValueError(
+                f"path_norm: {label_of(name, module)} normalises, or makes its weights of other "
+                "parameters; the norm is that of plain weights and ReLU."
+            )
+    squared = copy.deepcopy(model).double().eval()
     with torch.no_grad():
         for parameter in squared.parameters():
             parameter.square_()
         ones = torch.ones(1, *input_shape).to(next(squared.parameters()))
-        return math.sqrt(float(squared(ones).sum()))
+        total = float(squared(ones).sum())
+    if not math.isfinite(total):
+        raise ValueError("path_norm: the sum over paths is not finite.")
+    return math.sqrt(total)
 
 
 def fisher_rao_norm(
@@ -215,7 +235,8 @@ def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> f
     Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
 
     Raises:
-        ValueError: if the labels are no class numbers of the samples, or q is not from 0 to 1.
+        ValueError: if the labels are no class numbers of the samples, q is not from 0 to 1, or an
+            output is not finite.
 
     Example:
         >>> margin_quantile(torch.tensor([[3.0, 1.0], [0.0, 5.0]]), torch.tensor([0, 1]), 0.0)
@@ -224,6 +245,8 @@ def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> f
     if not 0 <= q <= 1:
         raise ValueError(f"q: {q}; a quantile is from 0 to 1.")
     f = outputs.detach().double()
+    if not f.isfinite().all():
+        raise ValueError("outputs: some are not finite, so they have no margins.")
     y = _class_numbers(y, f)
     own = f.gather(1, y[:, None])[:, 0]  # (n,)
     others = f.scatter(1, y[:, None], -math.inf).max(1).values

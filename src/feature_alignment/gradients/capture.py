@@ -1,7 +1,7 @@
 """One forward pass whose graph is kept, and backward passes to the operations on parameters."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 
 from feature_alignment.determinism import torch_stream
-from feature_alignment.gradients.checks import rounding
+from feature_alignment.gradients.checks import refuse_non_finite, rounding
 from feature_alignment.gradients.graph import Graph
 from feature_alignment.gradients.model_function import ModelFunction, outputs_of
 from feature_alignment.gradients.operation_calls import OperationCall
@@ -205,11 +205,15 @@ def in_other_order(
     signals: Mapping[T, torch.Tensor],
     weights: tuple[torch.Tensor, torch.Tensor],
     relative: float,
+    named: Callable[[T], str],
 ) -> list[T]:
     """Of what the signals (n, c, …) are not, weighted, what came of weighted outputs, (n, …).
 
-    The weights are those of `distinct_weights`. Signals that are nothing but rounding errors, as
-    those of a bias which a softmax ignores, are not looked at.
+    The weights are those of `distinct_weights`; `named` puts a key into words. Signals that are
+    nothing but rounding errors, as those of a bias which a softmax ignores, are not looked at.
+
+    Raises:
+        ValueError: if signals are not finite.
     """
     by_sample, by_output = weights
     off, scale = dict[T, torch.Tensor](), dict[T, torch.Tensor]()
@@ -221,6 +225,8 @@ def in_other_order(
         # Much faster than the maximum norm along an axis.
         largest = torch.maximum(signal.amax(3), -signal.amin(3)).amax(1)
         scale[key] = largest.double() @ by_output.abs().double()
+    for key, own in scale.items():
+        refuse_non_finite(own, named(key))
     most = torch.stack(list(scale.values())).amax(0) if scale else torch.zeros(())
     tolerance = {key: relative * (own + _CANCELLED * most) for key, own in scale.items()}
     return [key for key in weighted if (off[key] > tolerance[key]).any()]
@@ -248,15 +254,19 @@ def refuse_reordered_samples(
 
     Raises:
         ReorderedSamplesError: if there is such an operation; the message names its parameters.
+        ValueError: if signals are not finite.
     """
     leaves, within = recording.leaves.values(), recording.graph.dtypes()
     relative = rounding(recording.f, *leaves, within=within)
     weights = distinct_weights(recording)
     gradients = next(backpropagate(recording, list(calls), iter([weights[0] * weights[1]])))
     weighted = {number: calls[number].signal(gradients.pop(number)) for number in list(gradients)}
-    for number in in_other_order(weighted, signals, weights, relative)[:1]:
-        names, _ = recording.graph.leaves_below(number)
+
+    def named(number: int) -> str:
+        return f"parameter {recording.graph.leaves_below(number)[0][0]!r}"
+
+    for number in in_other_order(weighted, signals, weights, relative, named)[:1]:
         raise ReorderedSamplesError(
-            f"parameter {names[0]!r} does not meet the samples in the order of the inputs, so "
+            f"{named(number)} does not meet the samples in the order of the inputs, so "
             "their gradients cannot be told apart; the model must keep samples in their order."
         )

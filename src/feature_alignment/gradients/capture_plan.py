@@ -31,7 +31,7 @@ from feature_alignment.gradients.capture import (
     refuse_reordered_samples,
 )
 from feature_alignment.gradients.capture_probe import Trial, try_rules
-from feature_alignment.gradients.checks import rounding
+from feature_alignment.gradients.checks import refuse_non_finite, rounding
 from feature_alignment.gradients.generic_jacobian import batched_gradients, looped_gradients
 from feature_alignment.gradients.layer_inputs import VectorInputs
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
@@ -138,9 +138,7 @@ def planned_before(
             options other than None, since it was made with its own; or as `plan_capture`.
     """
     refuse_dependent_samples(model)
-    held = {name: value.data_ptr() for name, value in plan.values.items()}
-    now = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
-    if plan.function.model is not model or held != now:
+    if not is_plan_of(plan, model):
         raise ValueError("plan: of another model, or of parameters that are others by now.")
     if given := [name for name, value in options.items() if value is not None]:
         raise ValueError(f"{', '.join(given)}: the plan was made with its own; leave it out.")
@@ -149,6 +147,13 @@ def planned_before(
         return plan_capture(model, x, output=plan.function.output, only=plan.only)
     # The forward pass may change other values in place than those that it was made for.
     return replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
+
+
+def is_plan_of(plan: CapturePlan, model: nn.Module) -> bool:
+    """Whether a plan is of this model, and of the tensors that are its parameters now."""
+    held = {name: value.data_ptr() for name, value in plan.values.items()}
+    now = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
+    return plan.function.model is model and held == now
 
 
 def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T]) -> T:
@@ -190,7 +195,8 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
     Raises:
         OtherPathError: if these samples take another path through the model than the trial did.
         ReorderedSamplesError: if the samples are not met in their order.
-        ValueError: if the model has another number of outputs for them than the plan.
+        ValueError: if the model has another number of outputs for them than the plan, or gradients
+            are not finite.
     """
     n, c = len(samples), plan.outputs
     spaces: dict[int, torch.Tensor] = {}
@@ -236,8 +242,9 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
         formed |= batched_gradients(plan.function, plan.values, samples, plan.generic, chunk)
     elif plan.generic:
         formed |= looped_gradients(plan.function, plan.values, samples, plan.generic)
-    for values in formed.values():
+    for name, values in formed.items():
         _refuse_other_outputs(plan, values.shape[1])
+        refuse_non_finite(values, f"parameter {name!r}")
     return gradients | {name: [Part([VectorGradients(v)])] for name, v in formed.items()}
 
 

@@ -11,7 +11,7 @@ import torch
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.border import FEW, MORE, ROUNDINGS, Border, CallPlan, close
 from feature_alignment.gradients.capture import leaf_gradients, recorded
-from feature_alignment.gradients.checks import checked_outputs, rounding
+from feature_alignment.gradients.checks import checked_outputs, refuse_non_finite, rounding
 from feature_alignment.gradients.graph import Signature
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_gradients import Part
@@ -113,10 +113,11 @@ def _refuse_gradients_of_batches(few: Parameters, more: Parameters) -> None:
     """Refuse gradients of a sample that are others among two samples than among three.
 
     Raises:
-        ValueError: if a parameter's are, by more than a hundredth.
+        ValueError: if a parameter's are, by more than a hundredth, or are not finite.
     """
     largest = max(float(gradient.abs().max()) for gradient in more.values())
     for name, gradient in more.items():
+        refuse_non_finite(gradient, f"parameter {name!r}")
         noise = ROUNDINGS * torch.finfo(gradient.dtype).eps * largest
         if not close(few[name], gradient, _OF_BATCHES, noise):
             raise ValueError(

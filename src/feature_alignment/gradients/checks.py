@@ -216,6 +216,20 @@ def _repeatable_outputs(
     return batch
 
 
+def refuse_non_finite(gradients: torch.Tensor, by: str) -> None:
+    """Refuse gradients, or sums of theirs, that are not finite, where the outputs were.
+
+    Raises:
+        ValueError: naming what they are by, as "layer 'fc'".
+    """
+    if gradients.sum().isfinite() or gradients.isfinite().all():  # a sum keeps NaN and infinity
+        return
+    raise ValueError(
+        f"the gradients of some samples by {by} are not finite, though the outputs are; look in "
+        "the model for a root, norm or logarithm at 0, or for numbers beyond its precision."
+    )
+
+
 def _off(
     f: Callable[..., torch.Tensor], samples: Samples, some: list[int], batch: torch.Tensor
 ) -> torch.Tensor:

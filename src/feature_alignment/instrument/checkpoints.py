@@ -26,6 +26,8 @@ FILES = "checkpoints.json"
 """Of a record: the hashes of the files that it was measured from, by step."""
 _EXTRA = "_extra_state"
 """How the state of a module's own ends, which can be anything."""
+_WRAPPER = re.compile(r"(module|_orig_mod|model)\.")
+"""What a wrapper puts before the names of the model that it holds."""
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 log = logging.getLogger(__name__)
@@ -109,9 +111,8 @@ def load_parameters(model: nn.Module, file: Path) -> None:
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
     tied = {name: alike for alike in names.values() for name in alike}
-    for prefix in ("module.", "_orig_mod.", "model."):
-        if not own.keys() & values.keys():
-            values = {name.removeprefix(prefix): value for name, value in values.items()}
+    while not own.keys() & values.keys() and any(_WRAPPER.match(name) for name in values):
+        values = {_WRAPPER.sub("", name): value for name, value in values.items()}
     for name, value in own.items():
         if name not in values:  # of tied weights, safetensors' `save_model` keeps one
             alike = next((other for other in tied.get(name, ()) if other in values), None)

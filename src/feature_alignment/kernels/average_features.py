@@ -1,6 +1,6 @@
 """Tangent features averaged along the straight path of training, and the kernel adapted by it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from feature_alignment.gradients.capture_plan import (
     plan_capture,
 )
 from feature_alignment.gradients.model_function import OutputChoice
-from feature_alignment.gradients.parameter_values import Selection, evaluation_point
+from feature_alignment.gradients.parameter_values import Selection, evaluation_point, input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.tangent import TangentKernel, add_features
 
@@ -32,6 +32,7 @@ def average_tangent_features(
     points: int = 50,
     output: OutputChoice | None = None,
     only: Selection | None = None,
+    inputs: str | Collection[str | int] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Average tangent features: the mean of ∇f at equally spaced points from θ₀ to θ.
 
@@ -51,8 +52,8 @@ def average_tangent_features(
     """
     if points < 2:
         raise ValueError(f"points: {points}; the path's two ends need at least 2.")
-    plan = plan_capture(model, x, start, output=output, only=only)
-    samples = as_samples(x, like=plan.values[plan.names[0]])
+    samples = as_samples(x, inputs, input_like(model))
+    plan = plan_capture(model, samples, start, output=output, only=only)
     first, last = (evaluation_point(model, values) for values in (start, end))
     for name, value in last.items():
         if not torch.isfinite(value).all():
@@ -85,6 +86,7 @@ def adapted_kernel(
     points: int = 50,
     output: OutputChoice | None = None,
     only: Selection | None = None,
+    inputs: str | Collection[str | int] | None = None,
 ) -> TangentKernel:
     """Adapted kernel K(x, x') = ∇̄f_θ(x) ∇̄f_θ(x')ᵀ of the average tangent features.
 
@@ -93,7 +95,8 @@ def adapted_kernel(
 
     Source: LeJeune & Alemohammad 2024, Section 3 (adapted kernel) and Appendix B.1.
     """
-    features = average_tangent_features(model, start, end, x, points, output, only)
+    samples = as_samples(x, inputs, input_like(model))
+    features = average_tangent_features(model, start, end, samples, points, output, only)
     grams: dict[str, torch.Tensor] = {}
     for name, phi in features.items():
         layer = name.rpartition(".")[0]
@@ -101,7 +104,7 @@ def adapted_kernel(
         dtype = torch.promote_types(gram.dtype, phi.dtype)
         grams[layer] = gram.to(dtype).addmm_(phi.to(dtype), phi.to(dtype).T)
     rows = len(next(iter(features.values())))
-    return TangentKernel(grams, outputs=rows // len(as_samples(x)))
+    return TangentKernel(grams, outputs=rows // len(samples))
 
 
 def label_kernel(change: torch.Tensor) -> torch.Tensor:

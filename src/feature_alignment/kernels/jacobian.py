@@ -20,7 +20,7 @@ from torch import nn
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.border import close
 from feature_alignment.gradients.capture import leaf_gradients, recorded
-from feature_alignment.gradients.checks import checked_outputs, rounding
+from feature_alignment.gradients.checks import checked_outputs, refuse_non_finite, rounding
 from feature_alignment.gradients.generic_jacobian import differentiable_attention
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.parameter_values import (
@@ -148,7 +148,9 @@ class Jacobian:
         """
         along: Direction = {}
         for name, values in direction.items():
-            v = along[name] = real_tensor(f"direction: {name!r}", values, self.f)
+            v = real_tensor(f"direction: {name!r}", values, self.f)
+            if not v.numel() and name not in self._values:
+                continue  # a parameter without entries
             if name not in self._values or v.shape != self._values[name].shape:
                 raise ValueError(
                     f"direction: {name!r} of shape {tuple(v.shape)} is not a parameter of the "
@@ -185,6 +187,8 @@ class Jacobian:
         """
         u = torch.randn(self.f.shape, generator=torch_stream(0, "jacobian")).to(self.f)
         expected = self._gradients(u)
+        for name, gradient in expected.items():
+            refuse_non_finite(gradient, f"parameter {name!r}")
         v = {name: torch.zeros_like(value) for name, value in self._values.items()}
         with contextlib.suppress(RuntimeError):
             pulled = self._gradients(self._weights, create_graph=True)

@@ -9,6 +9,7 @@ samples, the passes are repeated for every pair of blocks of samples.
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -95,9 +96,10 @@ class TangentKernel:
     @property
     def total(self) -> torch.Tensor:
         """The kernel of all parameters, the sum over layers: (n·c, n₂·c)."""
-        grams = iter(self.layers.values())
-        total = next(grams).clone()
-        for gram in grams:
+        first, *others = self.layers.values()
+        dtype = reduce(torch.promote_types, (gram.dtype for gram in others), first.dtype)
+        total = first.to(dtype, copy=True)
+        for gram in others:
             total += gram
         return total
 
@@ -111,8 +113,10 @@ class TangentKernel:
         return centre_kernel(self._of_one_set(), self.outputs)
 
     def _of_one_set(self) -> torch.Tensor:
-        """The total in float64, if it is symmetric to rounding: else a ValueError."""  # noqa: DOC501
+        """The total in float64, if it is finite, and symmetric to rounding: else a ValueError."""  # noqa: DOC501
         total = self.total.double()
+        if not total.isfinite().all():
+            raise ValueError("the kernel holds values that are not finite.")
         rounding = 1e-6 * float(total.abs().max())
         if total.shape[0] != total.shape[1] or not torch.allclose(total, total.T, atol=rounding):
             raise ValueError(
@@ -256,7 +260,12 @@ def tangent_kernel(
 
 
 def tangent_features(
-    model: nn.Module, x: ModelInput, parameters: Parameters | None = None, **options: Any
+    model: nn.Module,
+    x: ModelInput,
+    parameters: Parameters | None = None,
+    *,
+    inputs: str | Collection[str | int] | None = None,
+    **options: Any,
 ) -> torch.Tensor:
     """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly: (n, c, p), in units of f per parameter.
 
@@ -268,8 +277,8 @@ def tangent_features(
     Raises:
         ValueError: if the model is not supported.
     """
-    plan = plan_capture(model, x, parameters, **options)
-    samples = as_samples(x, like=plan.values[plan.names[0]])
+    samples = as_samples(x, inputs, input_like(model))
+    plan = plan_capture(model, samples, parameters, **options)
     found = by_rules_or_one_by_one(plan, lambda p: add_features(p, samples, {}))
     return torch.cat(list(found.values()), dim=2)
 

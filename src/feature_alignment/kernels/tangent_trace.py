@@ -1,7 +1,7 @@
 """Trace of the tangent kernel without the kernel and, but for small layers, the features."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from feature_alignment.gradients.parameter_gradients import (
     MatrixGradients,
     summed_features,
 )
+from feature_alignment.gradients.parameter_values import input_like
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 
 
@@ -47,7 +48,7 @@ def tangent_trace(
             not change the result.
         plan: from `plan_capture(model, x)`, which takes a while for small models; it stays valid
             while an optimiser changes the parameters in place. None for a new one.
-        options: for a new plan, `output` and `only` of `tangent_kernel`.
+        options: `inputs` and, for a new plan, `output` and `only` of `tangent_kernel`.
 
     Raises:
         ValueError: if the model is not supported, the budget does not hold one sample, or the plan
@@ -65,6 +66,8 @@ def layer_tangent_traces(
     x: ModelInput,
     memory_budget: float = 2**28,
     plan: CapturePlan | None = None,
+    *,
+    inputs: str | Collection[str | int] | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Trace Tr K^ℓ of each module's own tangent kernel by its name; they add up to `tangent_trace`.
@@ -79,11 +82,11 @@ def layer_tangent_traces(
         ValueError: as `tangent_trace`.
     """
     budget = whole_bytes(memory_budget)
+    samples = as_samples(x, inputs, input_like(model))
     if plan is None:
-        plan = plan_capture(model, x, **options)
+        plan = plan_capture(model, samples, **options)
     else:
-        plan = planned_before(plan, model, x, **options)
-    samples = as_samples(x, like=plan.values[plan.names[0]])
+        plan = planned_before(plan, model, samples, **options)
     return by_rules_or_one_by_one(plan, lambda p: _layer_traces(p, samples, budget))
 
 

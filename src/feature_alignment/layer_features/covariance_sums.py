@@ -10,6 +10,7 @@ import torch
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import Recording, backpropagate, recorded
 from feature_alignment.gradients.capture_plan import summed_in
+from feature_alignment.gradients.checks import refuse_non_finite
 from feature_alignment.gradients.graph import ODD, sample_place
 from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import Parameters
@@ -46,7 +47,8 @@ class CovarianceSums:
         """Whole means over samples and positions by layer, some samples at a time.
 
         Raises:
-            ValueError: if a layer is not used alike for all samples, or outputs are not finite.
+            ValueError: if a layer is not used alike for all samples, or outputs or gradients are
+                not finite.
         """
         owners = owners_of_matrices(self.function.model, self.layers)
         shared = self._layers_on_shared_inputs(samples, owners)
@@ -96,6 +98,7 @@ class CovarianceSums:
                         found += backpropagate(recording, numbers, iter([cotangent]))
                 self._add_products(products, found, n)
         for name, product in products.items():
+            refuse_non_finite(product, f"layer {name!r}")
             self.sums[name] = self.sums.get(name, 0) + product.double()
 
     def _add_products(

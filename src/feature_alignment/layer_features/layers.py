@@ -71,6 +71,8 @@ def owners_of_matrices(model: nn.Module, layers: Sequence[str] | None) -> dict[s
             owners.setdefault(first[id(parameter)], owner if key == "weight" else name)
     if layers is None:
         return owners
+    if isinstance(layers, str) or not isinstance(layers, Sequence):
+        raise ValueError(f"layers: found {shortened(layers)}; give a list of names.")
     wanted = {str(name).partition("[")[0] for name in layers}
     for name in layers:
         if not isinstance(name, str) or name.partition("[")[0] not in owners.values():

@@ -63,6 +63,6 @@ def preactivation_gradients(
     }
     relative = rounding(f, *values.values(), within=recording.graph.dtypes())
     rows = {name: use.rows(weighted[use.number])[: len(f)] for name, use in uses.items()}
-    for name in in_other_order(rows, stacked, weights, relative)[:1]:
+    for name in in_other_order(rows, stacked, weights, relative, "layer {!r}".format)[:1]:
         raise ValueError(f"layer {name!r} does not see the samples in the order of the inputs.")
     return stacked if layers is None else {name: stacked[name] for name in layers}

@@ -83,7 +83,7 @@ class TangentModel(nn.Module):
 
     def deviations(self) -> dict[str, torch.Tensor]:
         """δ_W of every layer by its position, detached, in the shapes of the weights."""
-        return {place: _composed(update).detach() for place, update in self.updates.items()}
+        return {place: _composed(update).detach().clone() for place, update in self.updates.items()}
 
 
 class _FactorisedLinear(nn.Module):

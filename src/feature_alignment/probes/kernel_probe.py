@@ -1,7 +1,7 @@
 """A probe of the tangent kernel's spectrum and of its alignment with the labels."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from feature_alignment.gradients.capture_plan import CapturePlan, plan_capture
+from feature_alignment.gradients.capture_plan import CapturePlan, is_plan_of, plan_capture
 from feature_alignment.gradients.parameter_values import input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
 from feature_alignment.kernels.alignment import (
@@ -54,9 +54,9 @@ class Batch:
     y: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        n = len(as_samples(self.x))
-        if self.y is not None and len(self.y) != n:
-            raise ValueError(f"y: {len(self.y)} labels for {n} samples.")
+        several = isinstance(self.x, Mapping | Sequence)  # of which `inputs` may name the samples
+        if self.y is not None and not several and len(self.y) != len(self.x):
+            raise ValueError(f"y: {len(self.y)} labels for {len(self.x)} samples.")
 
 
 class TangentKernelProbe:
@@ -139,7 +139,7 @@ class TangentKernelProbe:
         others = dict(self._options)
         planned = {name: others.pop(name, None) for name in ("output", "only")}
         plan = self._plans.get(split)
-        if plan is None or plan.function.model is not model:
+        if plan is None or not is_plan_of(plan, model):
             samples = as_samples(x, others.get("inputs"), input_like(model))
             plan = self._plans[split] = plan_capture(model, samples, **planned)
         return tangent_kernel(model, x, plan=plan, **others)

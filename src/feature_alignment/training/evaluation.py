@@ -1,8 +1,10 @@
 """Look at a model without disturbing its training."""
 
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -27,17 +29,21 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Eval mode, no gradients before and after, and PyTorch's global generators put back.
+    """Eval mode, no gradients before and after, and the global generators put back.
 
-    The generators are what dropout draws from: a measurement that draws as well must not shift it.
+    The generators, of PyTorch, Python and NumPy, are what dropout and the order of samples draw
+    from: a measurement that draws as well must not shift them.
     """
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     model.zero_grad(set_to_none=True)
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (others may use it)
     with torch.random.fork_rng(devices=sorted(devices, key=str)), evaluation_mode(model):
         try:
             yield
         finally:
             model.zero_grad(set_to_none=True)
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
 
 
 def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 1024) -> torch.Tensor:
