@@ -14,9 +14,9 @@ FOUND = [
     for p in ("config.yaml", Path(workflow.basedir, "config.yaml"))
     if Path(p).exists()
 ]
+if FOUND:
 
-
-configfile: str(FOUND[0])
+    configfile: str(FOUND[0])
 
 
 include: "workflow/rules/common.smk"

@@ -78,7 +78,7 @@ class Facts:
         return best_robustness(self.packed)
 
     def of_size(self, words: Sequence[str]) -> "tuple[Facts, list[str]]":
-        """The facts of one result alone, if the last word names it, as `@laptop`; and the others."""
+        """Facts of one result alone, if the last word names it, as `@laptop`; the other words."""
         *others, last = words or [""]
         if not last.startswith("@"):
             return self, list(words)

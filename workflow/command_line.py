@@ -52,18 +52,27 @@ def swallowed(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
 
 
 def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
-    """One sentence for each config file or setting that is not YAML; Snakemake reads JSON, too."""
+    """One sentence for each config file or setting that is no YAML of keys; JSON is read, too."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
     from feature_alignment.errors import UserError
-    from feature_alignment.pipeline.yaml_files import read_entries, read_yaml
+    from feature_alignment.pipeline.yaml_files import read_entries, read_mapping
 
     try:
         for file in configfiles:
-            if file.suffix != ".json":
-                read_yaml(file)
+            if file.suffix != ".json" and not read_mapping(file):
+                yield (
+                    f"{file}: holds no keys, which Snakemake takes for no config file; write one "
+                    "at least, as preset: quick, or do without the file."
+                )
         read_entries(entries)
     except UserError as error:
         yield str(error)
+
+
+def idle(cores: str | int | None) -> Iterator[str]:
+    """A sentence if no core is given, with which Snakemake waits for ever."""
+    if str(cores) == "0":
+        yield "--cores: found 0; at least 1 is needed, or all."
 
 
 def find_room_for_caches() -> None:
@@ -81,6 +90,11 @@ if __name__ == "__main__":
     entries, places = arguments.config or [], (arguments.directory or "", "")
     own = [file for place in places if (file := Path(place, "config.yaml")).exists()]
     files = [*own[:1], *arguments.configfile]
-    mistakes = repeated(sys.argv[1:]), swallowed(files, entries), unreadable(files, entries)
+    mistakes = (
+        repeated(sys.argv[1:]),
+        idle(arguments.cores),
+        swallowed(files, entries),
+        unreadable(files, entries),
+    )
     for sentence in itertools.chain(*mistakes):
         sys.exit(sentence)

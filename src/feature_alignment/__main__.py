@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         options.command(options)
         sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except UserError as error:
         sys.stderr.write(error.traceback)
         sys.exit(f"{error}")

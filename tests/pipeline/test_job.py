@@ -202,6 +202,21 @@ def test_a_full_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, ca
         raise FileNotFoundError(errno.ENOENT, "no such file", "x")
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+)
+def test_a_want_of_memory_is_not_the_papers_fault(fake, capsys, error):
+    with (
+        pytest.raises(SystemExit),
+        open_job(fake, MODULE),
+        owed_by("run_seed", "feature_alignment.papers.made_up", "made_up_coin"),
+    ):
+        raise error
+    shown = capsys.readouterr().err
+    assert shown.startswith("ERROR: made_up_coin: there is not enough memory for these settings (")
+    assert "Traceback" not in shown
+
+
 LOG_ON_THE_DISK = """
 import errno, logging, os, sys
 from types import SimpleNamespace

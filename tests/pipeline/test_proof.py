@@ -1,6 +1,7 @@
 """A result is what its job wrote, or one sentence says what is not and how to remake it."""
 
 import json
+import shutil
 
 import pytest
 
@@ -52,6 +53,35 @@ def test_lost_rows_lost_files_and_lost_proof_are_told_with_a_cure(result):
         verify("mine")
 
 
+def test_what_was_made_from_files_that_are_others_or_gone_by_now_is_told(result):
+    table, one = result.parents[1] / "tables" / "fig1.csv", "runs/toy2030_thing/one/metrics.csv"
+    table.parent.mkdir()
+    table.write_text("value\n3\n")
+    file = result.parents[1] / one
+    record = {"outputs": {table.name: sha256_of(table)}, "inputs": {one: sha256_of(file)}}
+    table.with_name("fig1.provenance.json").write_text(json.dumps(record))
+    assert verify("mine") == 3
+    whole = file.read_text()
+    file.write_text("value\n2\n")
+    written = {"outputs": {file.name: sha256_of(file)}}
+    file.with_name("provenance.json").write_text(json.dumps(written))
+    with pytest.raises(UserError, match=r"fig1\.prov.*\.json: was made from .*one/metrics\.csv as"):
+        verify("mine")
+    file.write_text(whole)
+    shutil.rmtree(file.parent)
+    with pytest.raises(UserError, match=r"one/metrics\.csv, which is missing; .* `-- results/m"):
+        verify("mine")
+
+
+def test_files_that_no_job_speaks_for_are_told(result):
+    (result / "one" / "provenance.json").unlink()
+    (result / "two" / ".unfinished.csv").touch()
+    (result.parents[1] / "logs").mkdir()
+    (result.parents[1] / "logs" / "one.log").touch()
+    with pytest.raises(UserError, match=r"^results/mine/runs/toy2030_thing/one/metrics\.csv: no "):
+        verify("mine")
+
+
 def test_a_result_that_is_not_there_is_told(result):
     with pytest.raises(UserError, match="results/yours: holds no results"):
         verify("yours")
@@ -61,3 +91,7 @@ def test_a_result_that_is_not_there_is_told(result):
     with pytest.raises(UserError, match=r"Make it first, with --config preset=laptop\."):
         verdicts_file("laptop")
     assert verdicts_file("mine").name == "claims.csv"
+    (result.parents[2] / "wide" / "selected").mkdir(parents=True)
+    (result.parents[2] / "wide" / "selected" / "claims.csv").write_text("id\n")
+    with pytest.raises(UserError, match="'wid' in results; did you mean 'wide'"):
+        verdicts_file("wid")

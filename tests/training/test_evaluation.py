@@ -47,15 +47,15 @@ def test_a_train_of_the_models_own_is_not_called():
 def test_undisturbed_clears_gradients_and_restores_the_global_generators():
     model = nn.Linear(2, 1)
     model(torch.ones(1, 2)).sum().backward()
-    state, python, legacy = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    state, python, legacy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
     with undisturbed(model):
         assert model.weight.grad is None
-        torch.rand(5), random.random(), np.random.rand()
+        torch.rand(5), random.random(), np.random.rand()  # noqa: NPY002
         model(torch.ones(1, 2)).sum().backward()
     assert model.weight.grad is None
     assert torch.equal(torch.get_rng_state(), state)
     assert random.getstate() == python
-    assert np.array_equal(np.random.get_state()[1], legacy[1])
+    assert np.array_equal(np.random.get_state()[1], legacy[1])  # noqa: NPY002
 
 
 def test_chunks_change_nothing():

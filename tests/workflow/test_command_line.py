@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,7 +65,8 @@ def test_a_malformed_config_stops_with_one_sentence(fresh, tmp_path, case):
     ("text", "says"),
     [
         ("preset: [quick", r"^\S*mine.yaml: is not valid YAML \(.*line 1, column 9"),
-        ("- preset", "^Config file must be given as JSON or YAML with keys"),
+        ("- preset", r"^\S*mine.yaml: holds \['preset'\] \(list\) where a mapping of keys is"),
+        ("", r"^\S*mine.yaml: holds no keys"),
         ("preset: {", r"^\S*mine.yaml: is not valid YAML \(.*line 2, column 1"),
     ],
 )
@@ -184,6 +186,12 @@ def test_a_bad_value_is_blamed_on_what_set_it_last(fresh, tmp_path):
         ("--config preset=smoke --config name=a", "--config: is given more than once, of which"),
         ("--configfile a.yaml --configfile=b.yaml", "--configfile: is given more than once"),
         ("--config preset=smoke preset=quick", "--config: preset: is given twice"),
+        ("--cores 0", "--cores: found 0; at least 1 is needed, or all"),
+        (
+            "--workflow-profile slrum",
+            "--workflow-profile: there is no profile 'slrum'; did you mean 'slurm'",
+        ),
+        ("--config figures=example2030", "unknown figure 'example2030'; it is a paper: papers=exa"),
         ("--config example2030.coin=3", r"^example2030.coin=3: --config takes keys of the first"),
         ("example2031", "example2031: nothing makes this target; did you mean 'example2030'"),
         ("--config preset=smoke -- example2030_fig3", "_fig3: nothing makes.* 'example2030_fig2'"),
@@ -224,6 +232,26 @@ def test_a_mistake_in_what_is_asked_for_is_one_sentence(fresh, typed, says):
     assert "Exception" not in printed
     assert "WorkflowError" not in printed
     assert len([line for line in printed.splitlines() if re.search(says, line)]) == 1, printed
+
+
+def test_mistakes_are_told_in_another_folder_too(fresh, tmp_path):
+    typed = ["-s", str(fresh.folder / "Snakefile"), "-n", "--config", "preset=smoke"]
+    command, environment = fresh.command(*typed, "--config", "name=a"), fresh.environment()
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "\n--config: is given more than once" in done.stderr
+
+
+def test_results_that_are_a_link_to_nowhere_are_told(pipeline_class, tmp_path):
+    pipeline = pipeline_class(tmp_path / "pipeline")
+    shutil.rmtree(pipeline.folder / "results", ignore_errors=True)
+    (pipeline.folder / "results").symlink_to("nowhere")
+    done = pipeline.run("--cores", "1", "--config", "preset=smoke", "papers=example2030")
+    assert done.returncode == 1
+    assert "results: is a link that leads nowhere; remove it, or make it a folder." in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_figure_is_a_target_by_its_name(fresh):

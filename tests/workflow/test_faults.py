@@ -81,14 +81,16 @@ def test_a_file_that_a_power_cut_truncates_is_named_and_its_cure_works(
         file.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(UserError, match=re.escape(str(file))) as caught:
             verify("smoke")
-        cures.append(re.search(r"rm -f ([^)]*)\)", str(caught.value))[1].split())
+        cures.append(re.search(r"rm -f ([^)]*)\).* with `-- ([^`]*)`", str(caught.value)).groups())
         file.write_bytes(whole)
-    for file, cure in list(zip(files, cures, strict=True))[::4]:
+    for file, (removed, target) in list(zip(files, cures, strict=True))[::6]:
         file.write_bytes(b"")
-        for path in cure:
+        for path in removed.split():
             Path(path).unlink(missing_ok=True)
-    copy.succeed(*COMMAND)
-    assert copy.results() == undisturbed.results()
+        copy.succeed(*COMMAND, "--", target)
+        copy.succeed(*COMMAND)
+        verify("smoke")
+        assert copy.results() == undisturbed.results()
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_the_command_finds_a_damaged_result_and_whole_again_all_goes_on(two):
 def test_verifying_a_result_that_is_not_there_says_so_and_leaves_no_folder(two):
     ended = two.run("--cores", "1", "verify", "--config", *PAPER, "name=nowhere")
     assert ended.returncode != 0
-    assert "results/nowhere: holds no results; make them with --config name=nowhere." in ended.stderr
+    assert "nowhere: holds no results; make them with --config name=nowhere." in ended.stderr
     assert not (two.folder / "results/nowhere").exists()
 
 

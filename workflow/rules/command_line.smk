@@ -52,6 +52,21 @@ def stop(signal_number, frame):
     raise SystemExit(130)
 
 
+def check_profile():
+    """Make sure that there is the profile that is named: Snakemake would do without."""
+    named = get_argument_parser().parse_known_args(sys.argv[1:])[0].workflow_profile
+    places = [Path("profiles"), Path(workflow.basedir, "profiles")]
+    if named not in (None, "none") and not any(
+        (place / named).exists() for place in (Path(), *places)
+    ):
+        known = sorted(
+            {profile.name for place in places for profile in place.glob("*")}
+        )
+        refuse(
+            f"--workflow-profile: there is no profile {named!r}; {suggestion(named, known)}."
+        )
+
+
 def check_targets():
     """Make sure that all that is asked for can be made."""
     named = [known.name for known in workflow.rules if not known.has_wildcards()]
@@ -67,13 +82,16 @@ def check_targets():
 TARGETS = typed_targets() if workflow.is_main_process else []
 
 if workflow.is_main_process:
+    check_profile()
     signal.signal(signal.SIGINT, stop)
 
 # As the profile has it; what is typed is left alone.
 SHORT = {Quietness.HOST, Quietness.REASON}
 if workflow.output_settings.dryrun and workflow.output_settings.quiet == SHORT:
     workflow.output_settings.quiet.add(Quietness.RULES)
+    by_path = any(os.sep in target for target in TARGETS)  # maybe of another result
+    places = "" if by_path else f" in results/{PLAN.name} and figures/{PLAN.name}"
     logger.info(
-        f"What would be made in results/{PLAN.name} and figures/{PLAN.name}, by rule; "
-        "`snakemake -n --quiet host` lists each job and why it is made."
+        f"What would be made{places}, by rule; `snakemake -n --quiet host` lists each job and why "
+        "it is made."
     )

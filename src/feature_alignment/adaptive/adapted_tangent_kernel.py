@@ -108,7 +108,8 @@ class _TransformedLayer(nn.Module):
             self.update = skip_init(nn.Conv2d, *sizes, 1, bias=False)
             on_outputs = on_outputs[:, :, None, None]
         self.update.to(on_inputs)
-        nn.init.zeros_(self.update.weight)
+        for weight in self.update.parameters():
+            nn.init.zeros_(weight)
         # The matrix is [W b]: the last column meets the constant input.
         filters = on_inputs[:, : layer.weight[0].numel()].reshape(-1, *layer.weight.shape[1:])
         bias = layer.bias

@@ -4,6 +4,7 @@ Every job imports this before its environment is checked: the standard library o
 """
 
 import errno
+import re
 import textwrap
 import traceback
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ _OWED = {
 }
 # Faults of the machine, not of the code that meets them: a full, failing or forbidden disk.
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
+_OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)
 _FRAMES = 5
 _LONGEST = 300
 
@@ -58,7 +60,7 @@ def owed_by(function: str, module: str, what: str) -> Iterator[None]:
 
     Raises:
         PaperError: naming all three, what went wrong and where, and what the function owes.
-        UserError: a user's mistake, after what it was found at.
+        UserError: a user's mistake, after what it was found at; or a want of memory.
         OSError: a fault of the disk, as it is.
     """
     where = f"{what}: {function} of {module}"
@@ -73,6 +75,11 @@ def owed_by(function: str, module: str, what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in DISK_FAULTS:
             raise
+        if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)):
+            raise UserError(
+                f"{what}: there is not enough memory for these settings ({told(error)}); lower "
+                "samples or widths, or run it where there is more."
+            ) from None
         raise PaperError(f"{where} failed ({told(error)}); {_OWED[function]}.") from error
 
 

@@ -17,9 +17,13 @@ def check_writable(*folders: Path) -> None:
     """Make sure that folders, or where they are to be made, and all below can be written to.
 
     Raises:
-        UserError: naming the first that cannot be.
+        UserError: naming the first that cannot be, or is no folder.
     """
     for folder in folders:
+        for place in (folder, *folder.parents):
+            if os.path.lexists(place) and not place.is_dir():
+                what = "a link that leads nowhere" if place.is_symlink() else "no folder"
+                raise UserError(f"{place}: is {what}; remove it, or make it a folder.")
         top = next(place for place in (folder, *folder.parents) if place.exists())
         for place in [top] if top != folder else [place for place, _, _ in os.walk(folder)]:
             if not os.access(place, os.W_OK | os.X_OK):

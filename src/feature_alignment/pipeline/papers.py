@@ -249,7 +249,7 @@ def _found(name: str) -> tuple[Figure, str]:
     paper = paper_of(name)
     found = _figures_of(paper).get(name) if paper in papers() else None
     if found is None:
-        raise UserError(
-            f"figures: unknown figure {shortened(name)}; {suggestion(name, all_figures())}."
-        )
+        hint = f"it is a paper: papers={name}" if name in papers() else None
+        hint = hint or suggestion(name, all_figures())
+        raise UserError(f"figures: unknown figure {shortened(name)}; {hint}.")
     return found

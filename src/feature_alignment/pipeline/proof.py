@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,20 @@ def read_provenance(file: Path) -> dict[str, Any]:
     raise UserError(f"{file}: {reason}; {_cure([file])}.")
 
 
-def faults(provenance: Path) -> Iterator[str]:
-    """What of a job's outputs is not as the job wrote it, one sentence each."""
+def outputs_of(provenance: Path) -> dict[Path, str]:
+    """The hashes of a job's outputs, by file.
+
+    Raises:
+        UserError: as `read_provenance`.
+    """
     outputs, home = read_provenance(provenance)["outputs"], provenance.parent
     # By name, as they were written: `..` of a folder that is a link leads elsewhere.
-    files = {Path(os.path.normpath(home / name)): written for name, written in outputs.items()}
+    return {Path(os.path.normpath(home / name)): written for name, written in outputs.items()}
+
+
+def faults(provenance: Path) -> Iterator[str]:
+    """What of a job's outputs is not as the job wrote it, one sentence each."""
+    files = outputs_of(provenance)
     for file, written in files.items():
         if not file.exists():
             yield f"{file}: is missing; {_cure(files)}."
@@ -64,20 +73,57 @@ def provenance_files(name: str) -> list[Path]:
 
 
 def verify(name: str) -> int:
-    """Check every file of a result that a provenance file speaks for; the number of jobs.
+    """Check that files of a result are as their jobs wrote them, from what is there; how many jobs.
 
     Raises:
         UserError: if there is no such result, or with all that is wrong, a line each.
     """
+    folders = [Path("results") / name, Path("figures") / name]
     records, found = provenance_files(name), list[str]()
+    proven = set(records)
     for record in records:
         try:
-            found += faults(record)
+            found += [*faults(record), *_others_since(record, folders)]
+            proven |= outputs_of(record).keys()
         except UserError as error:
             found.append(str(error))
+    found += [
+        f"{file}: no provenance file speaks for it; remove it (rm -f {file}), or what made it, and "
+        "start Snakemake again."
+        for file in sorted({*_made(folders)} - proven)
+    ]
     if found:
         raise UserError("\n".join(found))
     return len(records)
+
+
+def _others_since(provenance: Path, folders: Sequence[Path]) -> Iterator[str]:
+    """The first input of a job that is no longer what it read, in a sentence."""
+    for name, read in read_provenance(provenance).get("inputs", {}).items():
+        there = [folder / name for folder in folders if (folder / name).exists()]
+        if not there:
+            missing = folders["/" not in name and name != "claims.csv"] / name
+            yield (
+                f"{provenance}: was made from {missing}, which is missing; to make it again, start "
+                f"Snakemake with `-- {missing}` at the end of the command."
+            )
+        elif all(sha256_of(file) != read for file in there):
+            yield (
+                f"{provenance}: was made from {there[0]} as it was before; start Snakemake again, "
+                "which makes anew what follows from that."
+            )
+        else:
+            continue
+        return
+
+
+def _made(folders: Iterable[Path]) -> Iterator[Path]:
+    """The files of a result, without log files and what is hidden."""
+    for folder in folders:
+        for file in folder.rglob("*"):
+            below = file.relative_to(folder).parts
+            if file.is_file() and below[0] != "logs" and not any(p[0] == "." for p in below):
+                yield file
 
 
 def verdicts_file(name: str) -> Path:
@@ -90,7 +136,8 @@ def verdicts_file(name: str) -> Path:
     for file in (folder / "claims.csv", folder / "selected" / "claims.csv"):
         if file.exists():
             return file
-    finished = sorted(path.parent.name for path in Path("results").glob("*/claims.csv"))
+    whole, selected = (Path("results").glob(f"*/{part}claims.csv") for part in ("", "selected/"))
+    finished = sorted({file.parts[1] for file in (*whole, *selected)})
     raise UserError(
         f"with: there is no finished result {shortened(name)} in results; "
         f"{suggestion(name, finished)}. "
@@ -105,5 +152,8 @@ def making(name: str) -> str:
 
 def _cure(files: Iterable[Path]) -> str:
     """How to remake what a job made: Snakemake makes what is not there."""
-    several = " ".join(str(file) for file in files)
-    return f"to remake it, remove it (rm -f {several}) and start Snakemake again"
+    several = [str(file) for file in files]
+    return (
+        f"to remake it, remove it (rm -f {' '.join(several)}) and start Snakemake again, with "
+        f"`-- {several[0]}` at the end of the command"
+    )

@@ -42,7 +42,8 @@ def table(runs: Runs) -> FigureTable:
 def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
     """How prediction and observation agree, by draw of the data and over draws (metrics.yaml)."""
     observed, predicted = _curves(rows, "observed"), _curves(rows, "predicted")
-    between_networks = network_deviations(rows_where(rows, metric="observed"), "balance").max(axis=1)
+    deviations = network_deviations(rows_where(rows, metric="observed"), "balance")
+    between_networks = deviations.max(axis=1)
     from_mean = abs(observed - observed.mean()).max(axis=1)
     by_draw = {
         "largest_error": abs(observed - predicted).max(axis=1),
