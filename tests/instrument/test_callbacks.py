@@ -134,6 +134,8 @@ def test_lightning_saves_the_record_of_a_training_that_fails(tmp_path):
 def test_a_state_of_ones_own_is_refused(name):
     with pytest.raises(UserError, match=r"^state: a callback goes on by itself"):
         getattr(fa, name)(*samples(), state="somewhere")
+    with pytest.raises(UserError, match=r"^evry: is no option of Monitor; did you mean 'every'"):
+        getattr(fa, name)(*samples(), evry=3)
 
 
 def test_a_folder_that_cannot_be_written_to_is_told_before_the_training(tmp_path):

@@ -107,7 +107,7 @@ def test_a_killed_measurement_goes_on(study, monkeypatch):
 
     load = checkpoints.load_parameters
     monkeypatch.setattr(checkpoints, "load_parameters", counted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit, match="130"):
         measure()
     monkeypatch.setattr(checkpoints, "load_parameters", load)
     measure()
@@ -298,6 +298,8 @@ def test_the_papers_commands_ask_for_their_packages(monkeypatch):
     [
         (["epoch=0-val_loss=0.5", "epoch=1-val_loss=2e-05", "epoch=2-val_loss=1e-06"], [0, 1, 2]),
         (["step=100-lr=1e-3", "step=200-lr=1.5e-3"], [100, 200]),
+        (["iter_1,000", "iter_12,500"], [1000, 12500]),
+        (["epoch=03-acc=.5", "epoch=04-acc=.75"], [3, 4]),
     ],
 )
 def test_exponents_are_no_steps(tmp_path, names, steps):

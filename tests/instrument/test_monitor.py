@@ -155,6 +155,8 @@ def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
     ("options", "message"),
     [
         ({"measure": ["kernle"]}, "did you mean 'kernel'"),
+        ({"measure": None}, "measure: found None; give names or probes"),
+        ({"model": torch.tanh}, "model: found .*; give an nn.Module"),
         ({"every": 0}, "at least 1"),
         ({"every": "often"}, "'geometric'"),
         ({"every": 0.5}, "every: 0.5; give a whole number"),
@@ -166,9 +168,9 @@ def test_a_probe_of_ones_own_and_the_loss_are_recorded(data):
     ],
 )
 def test_mistakes_are_one_sentence(data, options, message):
-    arguments = {"x": data[0], "y": data[1], **options}
+    arguments = {"model": network(), "x": data[0], "y": data[1], **options}
     with pytest.raises(UserError, match=message):
-        fa.Monitor(network(), **arguments)
+        fa.Monitor(**arguments)
 
 
 def test_arguments_that_are_no_tensors_are_passed_on(data):

@@ -3,6 +3,7 @@
 Each class exists where its package is installed.
 """
 
+import inspect
 import logging
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from feature_alignment.errors import UserError
+from feature_alignment.errors import UserError, suggestion
 from feature_alignment.files import write_whole
 from feature_alignment.instrument.monitor import Monitor
 from feature_alignment.instrument.record_state import STATE, identity
@@ -39,7 +40,8 @@ class _Watching:
     need a `name`, by which the trainer's checkpoints keep their records apart.
 
     Raises:
-        UserError: if there is a `state`; at the training's begin, if `folder` cannot be written to.
+        UserError: if there is a `state`, or an option that `Monitor` has not; at the training's
+            begin, if `folder` cannot be written to.
     """
 
     def __init__(
@@ -53,6 +55,9 @@ class _Watching:
     ) -> None:
         if "state" in options:
             raise UserError("state: a callback goes on by itself from the trainer's checkpoints.")
+        known = set(inspect.signature(Monitor).parameters) - {"model", "x", "y", "state"}
+        for option in options.keys() - known:
+            raise UserError(f"{option}: is no option of Monitor; {suggestion(option, known)}.")
         self.monitor: Monitor | None = None
         self._x, self._y, self._folder, self._options = x, y, folder, options
         self._state: Any = None

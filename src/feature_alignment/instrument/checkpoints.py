@@ -177,7 +177,8 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
             raise UserError(
                 f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."
             )
-        name = re.sub(r"-v\d+$|\d+(\.\d+)?e[-+]?\d+|\d+\.\d+", "", file.stem)
+        name = re.sub(r"-v\d+$|\d+(\.\d+)?e[-+]?\d+|\d*\.\d+", "", file.stem)
+        name = re.sub(r"(?<=\d),(?=\d{3})", "", name)
         if short := re.search(r"\d+[kM](?![a-zA-Z])", name):
             raise UserError(
                 f"--checkpoints: {file}: {short[0]} is no step in digits; name it as step1000.pt."

@@ -6,7 +6,7 @@ import logging
 import platform
 import time
 from bisect import bisect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from operator import index
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from feature_alignment.errors import UserError, suggestion
+from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.files import write_whole
 from feature_alignment.gradients.model_function import ModelFunction, OutputChoice
 from feature_alignment.gradients.parameter_values import Selection, input_like
@@ -98,8 +98,9 @@ class Monitor:
         state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
 
     Raises:
-        UserError: if a name is unknown, the labels are no numbers, `first` is no whole number, or
-            the state is that of another model, of other samples or of another measurement.
+        UserError: if the model is no module, a name is unknown, the labels are no numbers, `first`
+            is no whole number, or the state is that of another model, of other samples or of
+            another measurement.
         ValueError: if the model cannot be measured.
     """
 
@@ -109,7 +110,7 @@ class Monitor:
         x: ModelInput,
         y: torch.Tensor | ArrayLike | None = None,
         *,
-        measure: str | Sequence[str | Probe] = ("kernel", "features"),
+        measure: str | Probe | Iterable[str | Probe] = ("kernel", "features"),
         every: int | str | Iterable[int] = 1,
         loss: Loss | None = None,
         inputs: str | Collection[str | int] | None = None,
@@ -118,6 +119,12 @@ class Monitor:
         first: int = 0,
         state: Mapping[str, Any] | str | Path | None = None,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise UserError(f"model: found {shortened(model)}; give an nn.Module.")
+        if isinstance(measure, str) or callable(measure):
+            measure = [measure]
+        if not isinstance(measure, Iterable):
+            raise UserError(f"measure: found {shortened(measure)}; give names or probes.")
         if loss is not None and y is None:
             raise UserError("loss: it needs `y`, the targets that it compares the outputs with.")
         device = next((p.device for p in model.parameters()), None)
@@ -125,7 +132,7 @@ class Monitor:
         self.model, self._y, self._loss = model, y, loss
         self._samples = as_samples(x, inputs, input_like(model)).kept(device)
         self._function = ModelFunction(model, output, flat=False)
-        measure = [measure] if isinstance(measure, str) else measure
+        measure = list(measure)
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         chosen, self._loss_name = repr([told(output), told(only)]), repr(told(loss))
         self._identity = identity([*self._samples.entries.values(), y, chosen])
