@@ -11,6 +11,7 @@ from feature_alignment.gradients.model_function import ModelFunction
 from feature_alignment.gradients.parameter_values import evaluation_point
 from feature_alignment.gradients.samples import as_samples
 from feature_alignment.layer_features.preactivation_gradients import preactivation_gradients
+from feature_alignment.training.errors import TrainingDivergedError
 
 
 def test_small_differences_of_large_terms_may_differ_by_the_terms_rounding():
@@ -63,8 +64,22 @@ def test_gradients_that_are_not_finite_where_outputs_are_are_refused(measure, pl
     x = torch.randn(20, 3, generator=torch_stream(0, "data"))
     measure(Norm(), x)
     x[place] = 0
-    with pytest.raises(ValueError, match=r"gradients of some samples by .* are not finite"):
+    with pytest.raises(TrainingDivergedError, match=r"of some samples by .* are not finite"):
         measure(Norm(), x)
+
+
+def test_a_monitor_refuses_such_gradients_at_the_start_and_notes_them_later():
+    x = torch.randn(4, 3, generator=torch_stream(0, "data"))
+    with pytest.raises(ValueError, match="are not finite, though the outputs are"):
+        fa.Monitor(Norm(), 0 * x, measure="kernel")
+    model = Norm()
+    monitor = fa.Monitor(model, x, measure="kernel")
+    with torch.no_grad():
+        model.inner.weight.zero_()
+    monitor.step()
+    ((step, reason),) = monitor.problems
+    assert step == 1
+    assert "are not finite" in reason
 
 
 def test_a_kernel_beyond_its_precision_is_told():

@@ -19,6 +19,7 @@ from feature_alignment.gradients.random_state import (
     set_random_state,
 )
 from feature_alignment.gradients.samples import Samples
+from feature_alignment.training.errors import GradientsNotFiniteError
 
 # Largest difference that passes for rounding, relative to the largest entry: of gradients, and of
 # outputs, which are less deep.
@@ -220,11 +221,11 @@ def refuse_non_finite(gradients: torch.Tensor, by: str) -> None:
     """Refuse gradients, or sums of theirs, that are not finite, where the outputs were.
 
     Raises:
-        ValueError: naming what they are by, as "layer 'fc'".
+        GradientsNotFiniteError: naming what they are by, as "layer 'fc'".
     """
     if gradients.sum().isfinite() or gradients.isfinite().all():  # a sum keeps NaN and infinity
         return
-    raise ValueError(
+    raise GradientsNotFiniteError(
         f"the gradients of some samples by {by} are not finite, though the outputs are; look in "
         "the model for a root, norm or logarithm at 0, or for numbers beyond its precision."
     )

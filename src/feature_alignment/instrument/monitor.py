@@ -38,7 +38,11 @@ from feature_alignment.kernels.average_features import copy_parameters
 from feature_alignment.probes.feature_probe import FeatureProbe
 from feature_alignment.probes.kernel_probe import AdaptedKernelProbe, Batch, TangentKernelProbe
 from feature_alignment.training.checkpoint import Stateful, as_it_was, plain, write_state
-from feature_alignment.training.errors import MetricNotFiniteError, TrainingDivergedError
+from feature_alignment.training.errors import (
+    GradientsNotFiniteError,
+    MetricNotFiniteError,
+    TrainingDivergedError,
+)
 from feature_alignment.training.evaluation import undisturbed
 from feature_alignment.training.loop import call_probe
 from feature_alignment.training.losses import Loss
@@ -202,7 +206,9 @@ class Monitor:
         try:
             yield
         except Exception as error:
-            if step == self._first and not isinstance(error, UNDEFINED):
+            undefined = isinstance(error, UNDEFINED)
+            mistaken = not undefined or isinstance(error, GradientsNotFiniteError)
+            if step == self._first and mistaken:
                 raise
             self.note(step, str(error))
 

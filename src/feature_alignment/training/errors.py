@@ -7,6 +7,13 @@ class TrainingDivergedError(UserError):
     """The loss or the parameters stopped being finite; the message tells where and what to do."""
 
 
+class GradientsNotFiniteError(TrainingDivergedError):
+    """Gradients are not finite though outputs are: training went too far, or the model has a fault.
+
+    Such as a norm, which has no derivative at 0.
+    """
+
+
 class MetricNotFiniteError(UserError, ArithmeticError):
     """A probe returned a value that is not finite, which no table should silently carry.
 
