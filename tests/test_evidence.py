@@ -1,6 +1,7 @@
 """Results are packed as they were made or refused, and the pages made from them are current."""
 
 import json
+import os
 import shutil
 
 import evidence_pages
@@ -67,7 +68,7 @@ class Made:
             "wall_seconds": 1800.0,
             "peak_memory_mib": 100.0,
             "inputs": {},
-            "outputs": {file.name: sha256_of(file) for file in outputs},
+            "outputs": {os.path.relpath(file, path.parent): sha256_of(file) for file in outputs},
             **facts,
         }
         path.write_text(json.dumps(record))
@@ -95,7 +96,7 @@ class Made:
         self.record(self.results / "data" / "mnist.provenance.json", {}, files, ("d",), data=data)
         made = self.figures / f"{FIGURE}.provenance.json"
         drawn = {"figure": FIGURE, "points": [{"experiment": "example2030_coin", "name": "fair"}]}
-        self.record(made, drawn, [self.picture], library=figures_code)
+        self.record(made, drawn, [self.picture, self.table], library=figures_code)
         judged = {"inputs": {f"tables/{FIGURE}.csv": sha256_of(self.table)}}
         of_claims = self.claims.with_name("claims.provenance.json")
         self.record(of_claims, spec, [self.claims], ("c",), **judged)
@@ -146,7 +147,7 @@ def test_figures_of_other_runs_than_are_there_are_refused(made):
     drawn.write_text(json.dumps(record | {"inputs": inputs}))
     packed(made)
     drawn.write_text(json.dumps(record | {"inputs": inputs | {f"{run}/metrics.csv": "other"}}))
-    with pytest.raises(UserError, match=r"was made from another .*metrics\.csv than is there now"):
+    with pytest.raises(UserError, match=r"was made from .*metrics\.csv as it was before"):
         packed(made)
 
 
@@ -264,7 +265,7 @@ def test_a_changed_or_dirty_multiverse_is_refused(multiverse):
     multiverse.record(
         multiverse.results / "multiverse.provenance.json",
         {"preset": "quick"},
-        [multiverse.results / "robustness.csv"],
+        [multiverse.results / name for name in ("robustness.csv", "multiverse.csv")],
     )
     path.write_text(json.dumps(record | {"git": {"commit": "beef0000", "dirty": True}}))
     with pytest.raises(UserError, match="by a checkout with changes of its own"):
@@ -462,7 +463,7 @@ def test_a_changed_file_is_refused(made):
 
 def test_verdicts_on_other_tables_are_refused(made):
     made.finish().table.write_text("step,value\n0,2\n")
-    with pytest.raises(UserError, match=rf"{FIGURE}\.csv: is not what the verdicts were judged on"):
+    with pytest.raises(UserError, match=rf"was made from .*{FIGURE}\.csv as it was before"):
         packed(made)
 
 

@@ -21,7 +21,6 @@ from PIL import Image
 
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError
-from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.config import resolve_config
 from feature_alignment.pipeline.papers import figure_order
 from feature_alignment.pipeline.plan import make_plan
@@ -53,7 +52,6 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     verdicts, made, records = _checked(name, at)
     results, figures = (at.resolve() / part / name for part in ("results", "figures"))
     records = _of_figures(records, made["spec"])
-    _check_inputs(records, results)
     _check_data(made["spec"], set(stand_ins))
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -117,15 +115,19 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     partial.rename(target)
 
 
-def _of_others(packed: Packed, replaced: set[str]) -> list[dict[str, Any]]:
+def _of_others(
+    packed: Packed, replaced: set[str], devices: list[str] | None = None
+) -> list[dict[str, Any]]:
     """What was recorded of making the result again, of figures that are not replaced.
 
-    How many values of these differed is not known: at most as many as of all.
+    With `devices`, they are replaced in what was made on these. How many values of the others
+    differed is not known: at most as many as of all.
     """
     left = []
     for told in packed.again:
         before = told.get("figures", list(packed.about["figures"]))
-        figures = [figure for figure in before if figure not in replaced]
+        gone = replaced if devices in (None, told["devices"]) else set()
+        figures = [figure for figure in before if figure not in gone]
         rows = packed.claims[packed.claims["figure"].isin(figures)]
         if figures == before:
             left.append(told)
@@ -265,13 +267,7 @@ def confirm(name: str, at: Path, target: Path) -> dict[str, list[str]]:
     }
     if about["figures"].keys() != packed.about["figures"].keys():
         told["figures"] = sorted(about["figures"], key=figure_order)
-    whole = list(packed.about["figures"])
-    kept = [
-        one
-        for one in packed.again
-        if one["devices"] != told["devices"]
-        or not set(one.get("figures", whole)) <= set(told.get("figures", whole))
-    ]
+    kept = _of_others(packed, set(about["figures"]), told["devices"])
     _write_json([*kept, told], target / AGAIN)
     return told["verdicts_that_differ"]
 
@@ -356,7 +352,6 @@ def _checked(name: str, at: Path) -> tuple[Path, dict[str, Any], dict[Path, dict
     made = read_provenance(verdicts.with_name("claims.provenance.json"))
     records = {path: read_provenance(path) for path in _records(results, figures)}
     _check_code({**records, verdicts: made})
-    _check_verdicts(made["inputs"], results)
     return verdicts, made, records
 
 
@@ -406,32 +401,6 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
                 f"{path}: was made by another version of the library than {other}; start Snakemake "
                 "again at one commit, which makes again what that changes."
             )
-
-
-def _check_verdicts(inputs: dict[str, str], results: Path) -> None:
-    for name, judged in inputs.items():
-        file = results / name
-        if name.startswith("tables/") and not (file.exists() and sha256_of(file) == judged):
-            raise UserError(
-                f"{file}: is not what the verdicts were judged on; start Snakemake again with the "
-                "result's own settings."
-            )
-
-
-def _check_inputs(records: dict[Path, dict[str, Any]], results: Path) -> None:
-    """That figures were made from the runs that are there, and these from the data.
-
-    Raises:
-        UserError: naming the first file that is another by now.
-    """
-    for path, record in records.items():
-        for name, read in record["inputs"].items():
-            own = name.startswith(("runs/", "data/")) and not name.endswith("provenance.json")
-            if own and not ((results / name).exists() and sha256_of(results / name) == read):
-                raise UserError(
-                    f"{path}: was made from another {results / name} than is there now; start "
-                    "Snakemake again with the result's own settings."
-                )
 
 
 def _shown(spec: dict[str, Any]) -> set[tuple[str, str]]:

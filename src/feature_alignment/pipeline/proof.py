@@ -98,8 +98,12 @@ def verify(name: str) -> int:
 
 
 def _others_since(provenance: Path, folders: Sequence[Path]) -> Iterator[str]:
-    """The first input of a job that is no longer what it read, in a sentence."""
-    for name, read in read_provenance(provenance).get("inputs", {}).items():
+    """The first input of a job that is no longer what it read, in a sentence.
+
+    Of what made that input, which may have been made again to the same bytes, nothing is said.
+    """
+    inputs = read_provenance(provenance).get("inputs", {}).items()
+    for name, read in (one for one in inputs if not one[0].endswith("provenance.json")):
         there = [folder / name for folder in folders if (folder / name).exists()]
         if not there:
             missing = folders["/" not in name and name != "claims.csv"] / name
