@@ -393,7 +393,7 @@ def test_what_was_made_again_stays_known_of_the_figures_that_stay(two):
     common = {"devices": ["abacus"], "commits": ["c0ffee00"], "values_that_differ": 2}
     differ = {"example2030.fig1.a": ["partly", "reproduced"]}
     records = [
-        {**common, "claims": 3, "verdicts_that_differ": differ},
+        {**common, "claims": 4, "verdicts_that_differ": differ},
         {**common, "claims": 1, "verdicts_that_differ": differ, "figures": [FIGURE]},
         {**common, "claims": 2, "verdicts_that_differ": {}, "figures": ["example2030_fig2"]},
     ]

@@ -128,12 +128,13 @@ def _of_others(
         before = told.get("figures", list(packed.about["figures"]))
         gone = replaced if devices in (None, told["devices"]) else set()
         figures = [figure for figure in before if figure not in gone]
-        rows = packed.claims[packed.claims["figure"].isin(figures)]
+        of_gone = packed.claims["figure"].isin(gone.intersection(before))
         if figures == before:
             left.append(told)
-        elif figures:
-            differ = {k: v for k, v in told["verdicts_that_differ"].items() if k in rows.index}
-            kept = {**told, "figures": figures, "claims": len(rows), "verdicts_that_differ": differ}
+        elif figures:  # claims that are newer than what was made again are not among these
+            names, count = packed.claims.index[of_gone], told["claims"] - int(of_gone.sum())
+            differ = {k: v for k, v in told["verdicts_that_differ"].items() if k not in names}
+            kept = {**told, "figures": figures, "claims": count, "verdicts_that_differ": differ}
             left.append({**kept, "values_counted_with_others": True})
     return left
 
