@@ -186,14 +186,19 @@ def test_a_fault_in_a_papers_code_has_one_short_traceback(fake, tmp_path, capsys
     assert len(log.splitlines()) > len(shown.splitlines())
 
 
-def test_a_full_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, capsys):
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results/quick/table.csv")
+def end_a_job_by(fake, error):
+    """Raise an error in a paper's code."""
     with (
         pytest.raises(SystemExit),
         open_job(fake, MODULE),
         owed_by("draw", "feature_alignment.papers.made_up", "made_up_fig1"),
     ):
-        raise full
+        raise error
+
+
+def test_a_full_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, capsys):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "results/quick/table.csv")
+    end_a_job_by(fake, full)
     shown = capsys.readouterr().err
     assert shown.startswith("ERROR: the disk of results/quick/table.csv: No space left on device;")
     assert "made_up" not in shown
@@ -206,14 +211,9 @@ def test_a_full_disk_is_blamed_on_the_disk_wherever_it_is_met(fake, tmp_path, ca
     "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
 )
 def test_a_want_of_memory_is_not_the_papers_fault(fake, capsys, error):
-    with (
-        pytest.raises(SystemExit),
-        open_job(fake, MODULE),
-        owed_by("run_seed", "feature_alignment.papers.made_up", "made_up_coin"),
-    ):
-        raise error
+    end_a_job_by(fake, error)
     shown = capsys.readouterr().err
-    assert shown.startswith("ERROR: made_up_coin: there is not enough memory for these settings (")
+    assert shown.startswith("ERROR: made_up_fig1: there is not enough memory for these settings (")
     assert "Traceback" not in shown
 
 
