@@ -58,7 +58,8 @@ def test_what_was_made_from_files_that_are_others_or_gone_by_now_is_told(result)
     table.parent.mkdir()
     table.write_text("value\n3\n")
     file = result.parents[1] / one
-    record = {"outputs": {table.name: sha256_of(table)}, "inputs": {one: sha256_of(file)}}
+    inputs = {one: sha256_of(file), f"home/me/results/mine/{one}": sha256_of(file)}
+    record = {"outputs": {table.name: sha256_of(table)}, "inputs": inputs}
     table.with_name("fig1.provenance.json").write_text(json.dumps(record))
     assert verify("mine") == 3
     whole = file.read_text()

@@ -103,7 +103,8 @@ def _others_since(provenance: Path, folders: Sequence[Path]) -> Iterator[str]:
     Of what made that input, which may have been made again to the same bytes, nothing is said.
     """
     inputs = read_provenance(provenance).get("inputs", {}).items()
-    for name, read in (one for one in inputs if not one[0].endswith("provenance.json")):
+    for told, read in (one for one in inputs if not one[0].endswith("provenance.json")):
+        name = told.rpartition(f"{folders[0].as_posix()}/")[2]  # some are told by their whole path
         there = [folder / name for folder in folders if (folder / name).exists()]
         if not there:
             missing = folders["/" not in name and name != "claims.csv"] / name
