@@ -190,6 +190,13 @@ def test_networks_that_are_no_sums_over_paths_have_no_path_norm(layer, said):
         complexity.path_norm(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), (3,))
 
 
+def test_weights_that_a_hook_makes_have_no_path_norm():
+    with pytest.warns(FutureWarning):
+        layer = nn.utils.weight_norm(nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="weights of other parameters"):
+        complexity.path_norm(layer, (3,))
+
+
 def test_the_path_norm_is_that_of_evaluation_mode():
     model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1)).train()
     state = torch.get_rng_state()

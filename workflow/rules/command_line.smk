@@ -56,8 +56,10 @@ def check_profile():
     """Make sure that there is the profile that is named: Snakemake would do without."""
     named = get_argument_parser().parse_known_args(sys.argv[1:])[0].workflow_profile
     places = [Path("profiles"), Path(workflow.basedir, "profiles")]
+    typed_in = Path(os.environ.get("PWD", ""))  # before `-d`
+    looked_in = [Path(), *places, typed_in, typed_in / "profiles"]
     if named not in (None, "none") and not any(
-        (place / named).exists() for place in (Path(), *places)
+        (place / named).exists() for place in looked_in
     ):
         known = sorted(
             {profile.name for place in places for profile in place.glob("*")}

@@ -176,7 +176,9 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         5.0
     """
     for name, module in model.named_modules():
-        if isinstance(module, _WITHOUT_PATHS) or is_parametrized(module):
+        hooks = module._forward_pre_hooks.values()  # of which `weight_norm` was one
+        made = is_parametrized(module) or any(hasattr(hook, "compute_weight") for hook in hooks)
+        if made or isinstance(module, _WITHOUT_PATHS):
             raise ValueError(
                 f"path_norm: {label_of(name, module)} normalises, or makes its weights of other "
                 "parameters; the norm is that of plain weights and ReLU."

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,13 @@ def outputs_of(provenance: Path) -> dict[Path, str]:
     return {Path(os.path.normpath(home / name)): written for name, written in outputs.items()}
 
 
-def faults(provenance: Path) -> Iterator[str]:
+def faults(provenance: Path, hash_of: Callable[[Path], str] = sha256_of) -> Iterator[str]:
     """What of a job's outputs is not as the job wrote it, one sentence each."""
     files = outputs_of(provenance)
     for file, written in files.items():
         if not file.exists():
             yield f"{file}: is missing; {_cure(files)}."
-        elif sha256_of(file) != written:
+        elif hash_of(file) != written:
             yield f"{file}: has been changed since it was written; {_cure(files)}."
 
 
@@ -80,10 +81,10 @@ def verify(name: str) -> int:
     """
     folders = [Path("results") / name, Path("figures") / name]
     records, found = provenance_files(name), list[str]()
-    proven = set(records)
+    proven, hash_of = set(records), cache(sha256_of)  # several jobs read the same files
     for record in records:
         try:
-            found += [*faults(record), *_others_since(record, folders)]
+            found += [*faults(record, hash_of), *_others_since(record, folders, hash_of)]
             proven |= outputs_of(record).keys()
         except UserError as error:
             found.append(str(error))
@@ -97,7 +98,9 @@ def verify(name: str) -> int:
     return len(records)
 
 
-def _others_since(provenance: Path, folders: Sequence[Path]) -> Iterator[str]:
+def _others_since(
+    provenance: Path, folders: Sequence[Path], hash_of: Callable[[Path], str]
+) -> Iterator[str]:
     """The first input of a job that is no longer what it read, in a sentence.
 
     Of what made that input, which may have been made again to the same bytes, nothing is said.
@@ -112,7 +115,7 @@ def _others_since(provenance: Path, folders: Sequence[Path]) -> Iterator[str]:
                 f"{provenance}: was made from {missing}, which is missing; to make it again, start "
                 f"Snakemake with `-- {missing}` at the end of the command."
             )
-        elif all(sha256_of(file) != read for file in there):
+        elif all(hash_of(file) != read for file in there):
             yield (
                 f"{provenance}: was made from {there[0]} as it was before; start Snakemake again, "
                 "which makes anew what follows from that."
