@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import evidence_pages
 import from_tables
@@ -506,6 +508,21 @@ def test_the_largest_size_that_can_tell_counts(tmp_path):
     row = "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop | – |"
     assert row in page
     assert "evidence/paper/figures/example2030_fig1.png" in evidence_pages.gallery_page(found)
+
+
+@pytest.mark.parametrize(("units", "told"), [(10, True), (1, False)])
+def test_what_more_networks_of_a_smaller_size_decide_is_told(units, told):
+    def one(name, verdict, units):
+        row = {"kind": "comparison", "verdict": verdict, "units": units}
+        return SimpleNamespace(folder=Path(name), claims=pd.DataFrame([row], index=["a"]))
+
+    sizes = [one("large", "undecided", 1), one("small", "not reproduced", units)]
+    expected = (
+        "\nOf the 1 undecided, 1 are decided by more networks of a smaller size (1 not reproduced): "
+        "[which](docs/verdicts.md#where-sizes-disagree).\n"
+    )
+    found = evidence_pages.decided_smaller(sizes, sizes[0].claims)
+    assert found == (expected if told else "")
 
 
 def test_a_folder_that_is_not_there_is_told(tool, capsys):

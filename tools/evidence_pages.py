@@ -49,6 +49,26 @@ def summary(verdicts: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
+def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
+    """Below the table: how many undecided claims a smaller size decides by more networks, and how.
+
+    With no more networks, that one size is undecided and another is not may be chance.
+    """
+    undecided = verdicts["kind"].isin(KINDS) & (verdicts["verdict"] == Outcome.UNDECIDED)
+    found = sizes.disagreements({one.folder.name: one.claims for one in packed})
+    pairs = [found[claim][:2] for claim in verdicts.index[undecided] if claim in found]
+    decided = [small.row for large, small in pairs if small.row["units"] > large.row["units"]]
+    if not decided:
+        return ""
+    good, partly, bad, _, _ = counted(pd.DataFrame(decided))
+    words = {"reproduced": good, "partly": partly, "not reproduced": bad}
+    each = ", ".join(f"{number} {word}" for word, number in words.items() if number)
+    return (
+        f"\nOf the {undecided.sum()} undecided, {len(decided)} are decided by more networks of a "
+        f"smaller size ({each}): [which](docs/verdicts.md#where-sizes-disagree).\n"
+    )
+
+
 def verdicts_page(
     packed: list[Packed], verdicts: pd.DataFrame, reasons: Mapping[str, str] = NO_REASONS
 ) -> str:
@@ -283,8 +303,9 @@ def pages(folder: Path) -> dict[Path, str]:
     readme = ROOT / "README.md"
     before, rest = readme.read_text(encoding="utf-8").split(MARKS[0])
     after = rest.split(MARKS[1])[1]
+    table = f"{MARKS[0]}\n{summary(verdicts)}{decided_smaller(packed, verdicts)}\n"
     return {
-        readme: f"{before}{MARKS[0]}\n{summary(verdicts)}\n{MARKS[1]}{after}",
+        readme: f"{before}{table}{MARKS[1]}{after}",
         ROOT / "docs" / "verdicts.md": verdicts_page(packed, verdicts, size_reasons(folder)),
         ROOT / "docs" / "gallery.md": gallery_page(packed),
         folder / "ro-crate-metadata.json": crate(packed, folder),
