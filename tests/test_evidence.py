@@ -518,8 +518,8 @@ def test_what_more_networks_of_a_smaller_size_decide_is_told(units, told):
 
     sizes = [one("large", "undecided", 1), one("small", "not reproduced", units)]
     expected = (
-        "\nOf the 1 undecided, 1 are decided by more networks of a smaller size (1 not reproduced): "
-        "[which](docs/verdicts.md#where-sizes-disagree).\n"
+        "\nOf the 1 undecided, 1 are decided by more networks of a smaller size "
+        "(1 not reproduced): [which](docs/verdicts.md#where-sizes-disagree).\n"
     )
     found = evidence_pages.decided_smaller(sizes, sizes[0].claims)
     assert found == (expected if told else "")
