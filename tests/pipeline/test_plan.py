@@ -72,6 +72,21 @@ def test_a_figure_tells_its_sizes_that_are_not_the_papers(root):
     assert sizes("example2030_fig1", steps=30) == []  # which shows another experiment
 
 
+@pytest.mark.parametrize(
+    ("preset", "figure", "told"),
+    [  # networks of one figure with sizes of their own; runs that are left out, or named otherwise
+        ("laptop", "baratin2021_fig12", "steps 5000 and 1200 (30000)"),
+        ("laptop", "beaglehole2024_fig13", "epochs 40 (150 and 50)"),
+        ("laptop", "baratin2021_fig13", "runs 5 (9)"),
+        ("quick", "baratin2021_fig13", "steps 600 (3000)"),
+        ("workstation", "baratin2021_fig_late", "base width 16 (64), steps 6000 (30000)"),
+    ],
+)
+def test_sizes_are_those_of_the_runs_shown(root, preset, figure, told):
+    plan = make_plan(resolve_config({}, root / "workflow", preset=preset))
+    assert told in "; ".join(plan.figure_spec(figure)["sizes"])
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_figure_of_every_preset_tells_its_sizes(root, preset):
     plan = make_plan(resolve_config({}, root / "workflow", preset=preset))

@@ -74,20 +74,34 @@ class Plan:
     def _sizes_of(self, figure: str) -> list[str]:
         """The whole numbers that are others here than in the preset `paper`, whose stand behind.
 
-        Seeds and how often is measured are no sizes.
+        They are those of the runs that both show, of one name or else at one place, and how many
+        runs these are; seeds and how often is measured are no sizes.
         """
-        shown = {point.experiment: type(point.parameters) for point in self.points[figure]}
-        found, settings = [], self.config.settings()
-        for name, kind in shown.items():
-            own, paper = _numbers(settings[kind].plain()), _numbers(kind().plain())
-            here = [_numbers(p.parameters.plain()) for p in self.points[figure]]
-            first = f"{name.partition('_')[2]}: " if len(shown) > 1 else ""
-            sizes = [
-                f"{key.replace('_', ' ')} {_told(value)} ({_told(paper[key])})"
-                for key, value in own.items()
-                if value != paper.get(key, value)  # a section may be this preset's alone
-                and any(numbers.get(key) == value for numbers in here)
+        mine = self.points[figure]
+        of_paper = Settings({name: kind() for name, kind in all_parameters().items()})
+        paper = points_of(figure, of_paper)
+        as_many = len(mine) == len(paper)
+        theirs = {own.name: point for own, point in zip(mine, paper, strict=False) if as_many}
+        theirs |= {point.name: point for point in paper}
+        found = [] if as_many else [f"runs {len(mine)} ({len(paper)})"]
+        experiments = dict.fromkeys(point.experiment for point in mine)
+        for name in experiments:
+            pairs = [
+                [_numbers(point.parameters.plain()) for point in (own, theirs[own.name])]
+                for own in mine
+                if own.experiment == name and own.name in theirs
             ]
+            sizes = []
+            for key in dict.fromkeys(key for own, _ in pairs for key in own):
+                differ = [(o[key], p[key]) for o, p in pairs if {key} <= o.keys() & p.keys()]
+                differ = [(own, other) for own, other in differ if own != other]
+                if differ:
+                    own, other = (
+                        " and ".join(dict.fromkeys(map(_told, values)))
+                        for values in zip(*differ, strict=True)
+                    )
+                    sizes.append(f"{key.replace('_', ' ')} {own} ({other})")
+            first = f"{name.partition('_')[2]}: " if len(experiments) > 1 else ""
             found += [first + ", ".join(sizes)] if sizes else []
         return found
 
