@@ -71,7 +71,7 @@ def draw_curve(
 ) -> None:
     """Draw the mean over seeds as a line, with a band, or few seeds as thin lines beside it.
 
-    On a broken axis, see `broken_axis`, what is at 0 is a marker.
+    On a broken axis, see `broken_axis`, what is at 0 is a marker, hollow if the line is not solid.
 
     Args:
         ax: where to draw.
@@ -95,7 +95,9 @@ def draw_curve(
     begins, later = rows[x] == 0, rows[x] > 0
     if ax.get_xscale() == "symlog" and begins.any() and later.any():
         draw_curve(ax, rows[later], colour, label, x=x, y=y, **style)
-        rows, label, style = rows[begins], None, {**style, "marker": "o", "markersize": 3.0}
+        fill = {} if style["linestyle"] == "-" else {"markerfacecolor": "none"}
+        rows, label = rows[begins], None
+        style = {**style, **fill, "marker": "o", "markersize": 4.0}
     seeds, single = rows["seed"].nunique(), rows[x].nunique() == 1
     colour = COLOURS.get(colour, colour)
     # Crosses consist of edges alone, and seaborn's are white.

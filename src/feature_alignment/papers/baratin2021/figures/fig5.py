@@ -15,7 +15,6 @@ LABELS = {
     "literal": "κ\n= 1",
     "trace": "κ keeps\ntrace",
     "lambda_max": "κ keeps\n$\\lambda_1$",
-    "gd_decayed": "descent,\nη decays",
 }
 EIGENVALUE_STEPS = 20
 
@@ -28,14 +27,19 @@ def draw(table: FigureTable) -> Picture:
     _draw_losses(axes[0, 0], shown)
     axes[0, 0].set_title(f"η = {shown['learning_rate'].iloc[0]:g}")
     _draw_eigenvalues(axes[0, 1], shown)
-    _draw_choices(axes[0, 2], table.rows(metric="final_loss"))
+    _draw_choices(axes[0, 2], table.rows(metric="final_loss"), _first_kappa(shown))
     style.panel_letters(*axes[0])
     return figure
 
 
+def _first_kappa(frame: pd.DataFrame) -> str:
+    """The choice of κ whose curves are there, and whose control has no name of its own."""
+    return frame.loc[frame["metric"] == "loss_minus_gd", "method"].iloc[0]
+
+
 def _draw_losses(ax: Axes, frame: pd.DataFrame) -> None:
     style.broken_axis(ax, frame["step"])
-    kappa = frame.loc[frame["metric"] == "loss_minus_gd", "method"].iloc[0]
+    kappa = _first_kappa(frame)
     for method, name, colour in (
         ("gd", "gradient descent", "gradient descent"),
         (kappa, "SuperNat", f"supernat {kappa}"),
@@ -62,22 +66,37 @@ def _draw_eigenvalues(ax: Axes, frame: pd.DataFrame) -> None:
     ax.legend(fontsize=7)
 
 
-def _draw_choices(ax: Axes, rows: pd.DataFrame) -> None:
+def _draw_choices(ax: Axes, rows: pd.DataFrame, first: str) -> None:
+    """Dots for each choice of κ, and a diamond where descent whose steps shrink alike has its mean.
+
+    The groups stand where `draw_points` has them.
+    """
     rates = sorted(rows["learning_rate"].unique(), reverse=True)
     names = {rate: f"η = {rate:g}" for rate in rates}
     rows = rows.assign(rate=rows["learning_rate"].map(names))
     colours = style.sequence_colours(names.values())
     draw_points(ax, rows, LABELS, colours, by="method", group="rate")
+    means = rows.groupby(["method", "rate"])["value"].mean()
+    controls = {kappa: f"gd_decayed_{kappa}" for kappa in LABELS} | {first: "gd_decayed"}
+    places = {
+        (controls[kappa], name): place + 0.8 * ((group + 0.5) / len(names) - 0.5)
+        for place, kappa in enumerate(LABELS)
+        for group, name in enumerate(names.values())
+    }
+    found = [(x, means[key]) for key, x in places.items() if key in means.index]
+    look = {"markerfacecolor": "none", "markersize": 6, "zorder": 5}
+    ax.plot(*zip(*found, strict=True), "D", color="black", label="same steps", **look)
     ax.set_ylabel("final test loss")
     ax.tick_params(axis="x", labelsize=6.5)
     ax.set_ylim(bottom=0)
-    ax.legend(fontsize=7, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    close = {"ncols": 4, "columnspacing": 1.0, "handletextpad": 0.1}
+    ax.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), **close)
 
 
 FIGURES = (
     Figure(
         name="fig5",
-        title="Rescaling features freezes the noise, if the features may shrink",
+        title="Where features may shrink SuperNat learns less noise; so do steps that shrink alike",
         caption="Linear regression with one signal feature and noise along the others. A: "
         "expected test loss (solid) and training loss (dashed) of gradient descent and SuperNat "
         "(κ such that no mode grows), both at one of C's learning rates, that of its title. B: "
@@ -85,9 +104,9 @@ FIGURES = (
         "geometric means over modes and seeds, for κ = max and for the κ that keeps the trace. A "
         "and B: bands of one standard deviation over seeds, in B of the logarithm; of fewer than "
         "four seeds, each seed. C: test loss after the last step for each choice of κ and each "
-        "learning rate η, and for gradient descent whose steps shrink as SuperNat's kernel (κ = "
-        "max) does; each dot is a seed, bars are means, with one standard deviation from four "
-        "seeds on.",
+        "learning rate η; each dot is a seed, bars are means, with one standard deviation from "
+        "four seeds on. Diamonds: means of gradient descent whose steps shrink as SuperNat's "
+        "kernel does with the same κ and η.",
         points=one_point(Supernat),
         table=all_metrics,
         draw=draw,

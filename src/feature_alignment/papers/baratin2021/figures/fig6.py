@@ -183,9 +183,10 @@ def _colour(measure: str, correlation: float) -> str:
 
 
 def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, float]) -> None:
-    means = _mean(_values(table.frame, panel))
-    largest = means.max()
-    means = means / largest.where(largest > 0, 1)  # where nothing is learnt, no gap is above 0
+    values = _values(table.frame, panel)
+    means, spread = _mean(values), values[GAP].groupby(level="x").std()
+    scale = means.max().where(means.max() > 0, 1)  # where nothing is learnt, no gap is above 0
+    means, spread = means / scale, spread / scale[GAP]
     for measure, correlation in found.items():
         ours, colour = measure == OURS, _colour(measure, correlation)
         label, width = (MEASURES[OURS], 2.2) if ours else (None, 0.8)
@@ -194,6 +195,8 @@ def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, f
     reached = table.rows(panel=panel, metric="goal_reached").groupby("x")["value"].min() > 0
     gap, black = means[GAP], COLOURS["paper"]
     ax.plot(gap, "o-", color=black, linewidth=2.2, zorder=4, label="gap")
+    bars = {"fmt": "none", "ecolor": black, "elinewidth": 0.8, "zorder": 4}
+    ax.errorbar(gap.index, gap, spread, **bars)
     ax.plot(gap[~reached], "o", color=black, markerfacecolor="white", zorder=5)
     ax.set_ylim(min(0, 1.05 * means.min().min()), 1.05)
     if panel != "corruption":
@@ -257,7 +260,8 @@ FIGURES = (
         "complexity of networks trained until the cross-entropy is below the goal: MLPs with one "
         "hidden layer, PyTorch's and Kaiming's initial weights, by width; MLPs by share of random "
         "labels; VGG19 by channels of the first convolution. Each curve is a mean over seeds "
-        "divided by its largest value in the panel; measures from margin bounds are divided by "
+        "divided by its largest value in the panel, the gap with a standard deviation over seeds "
+        "either way; measures from margin bounds are divided by "
         "the margin first. Hollow markers: not all seeds reached the goal. Numbers beside the "
         "curves are those of the measures below. E-H: Spearman's rank correlation of each measure "
         "with the gap, both means over seeds; hatched where fewer than four networks decide "

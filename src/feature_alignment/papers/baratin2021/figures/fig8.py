@@ -28,7 +28,7 @@ def draw(table: FigureTable) -> Picture:
     named = pd.DataFrame(magnitudes, columns=range(1, 1 + magnitudes.shape[1]))
     style.show_matrix(fourier, named, 1, "magnitude", xticklabels=5, yticklabels=5, square=False)
     fourier.invert_yaxis()
-    fourier.set(xlabel="eigenvector j", ylabel="frequency")
+    fourier.set(xlabel="eigenvector j", ylabel="frequency (periods)")
     x = np.linspace(0, 1, len(functions))
     for j, look in style.sequence_looks(SHOWN).items():
         line, colour = look["linestyle"], look["colour"]
@@ -43,7 +43,7 @@ def draw(table: FigureTable) -> Picture:
     spectrum.plot(index, np.median(relative, axis=0), color=style.COLOURS["train"], label="median")
     for ratio in table.of_claim("fig8.ratio").values():
         spectrum.plot(10, ratio, "x", color=style.COLOURS["paper"], markersize=7, label="paper")
-    spectrum.set(xlabel="eigenvalue j", ylabel="$\\lambda_j / \\lambda_1$", yscale="log")
+    spectrum.set(xlabel="index j", ylabel="$\\lambda_j / \\lambda_1$", yscale="log")
     spectrum.legend()
     style.panel_letters(*axes[0])
     return figure

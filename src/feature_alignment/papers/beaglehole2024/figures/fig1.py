@@ -33,9 +33,8 @@ def draw(table: FigureTable) -> Picture:
     style.panel_letters(*axes[0])
     for ax, (title, metric, claim) in zip(axes[0], PANELS.values(), strict=True):
         text = ""
-        if metric:  # of several draws of Q the mean is a seed's value
-            seeds = table.rows(metric=metric).groupby("seed")["value"].mean()
-            text = f"$\\rho(F, \\cdot)$ = {style.describe(seeds)}"
+        if metric:  # in D of all draws of Q, as the paper's is of one
+            text = f"$\\rho(F, \\cdot)$ = {style.describe(table.values(metric))}"
         ax.set_title(f"{title}\n{text}{table.paper(claim) if claim else ''}")
     return figure
 
@@ -49,7 +48,7 @@ FIGURES = (
         "0). A: the EGOP of the target; B: the NFM F = WᵀW; C: the AGOP G = WᵀKW; D: the same "
         "with K replaced by a matrix Q of equal spectrum and Haar-random eigenvectors (first "
         "draw). Titles give mean ± standard deviation over seeds of the cosine similarity with "
-        "the NFM, for Q of each seed's mean over draws.",
+        "the NFM, in D over seeds and draws of Q.",
         points=one_point(ChainMonomial),
         table=table,
         draw=draw,

@@ -11,7 +11,10 @@ from feature_alignment.papers.beaglehole2024.figures import networks
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_paper
 from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import new_figure, panel_letters
-from feature_alignment.pipeline.figures.table import FigureTable, Runs
+from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
+
+CLAIMS = {"released": "", "text": "_text"}
+"""The ends of the names of claims, by settings."""
 
 
 def table(runs: Runs) -> FigureTable:
@@ -34,20 +37,23 @@ def excess_table(runs: Runs) -> FigureTable:
 
 
 def draw_correlations(table: FigureTable) -> Picture:
-    """Datasets down, layers across."""
+    """Datasets down, of which MNIST with pixels in [0, 1] has a row of its own; layers across."""
     frame = table.frame
     datasets, layers = networks.datasets_of(frame), networks.layers_of(frame, "layers.")
+    unit = frame["settings"] == "unit"
+    rows = {DATASETS[name].title: frame[(frame["dataset"] == name) & ~unit] for name in datasets}
+    rows |= {"MNIST in [0, 1]": frame[unit]} if unit.any() else {}
     figure, axes = new_figure(
-        len(datasets), len(layers), width=2.2 * len(layers), height=1.9 * len(datasets) + 0.4
+        len(rows), len(layers), width=2.2 * len(layers), height=1.9 * len(rows) + 0.4
     )
-    for row, dataset in zip(axes, datasets, strict=True):
+    for row, (name, own) in zip(axes, rows.items(), strict=True):
         for number, (ax, layer) in enumerate(zip(row, layers, strict=True), start=1):
-            networks.draw_both_correlations(ax, table.rows(dataset=dataset, layer=layer))
-            networks.mark_diverged(ax, table.rows(dataset=dataset))
+            networks.draw_both_correlations(ax, rows_where(own, layer=layer))
+            networks.mark_diverged(ax, own)
             ax.set_title(f"layer {number}")
-        row[0].set_ylabel(f"{DATASETS[dataset].title}\ncorrelation")
+        row[0].set_ylabel(f"{name}\ncorrelation")
     title = networks.left_out(datasets) or None
-    figure.legend(**_all_labelled(axes), loc="outside upper center", ncols=4, title=title)
+    figure.legend(**_all_labelled(axes), loc="outside upper center", ncols=5, title=title)
     panel_letters(*axes[:, 0])
     for ax in axes[-1]:
         ax.set_xlabel("epoch")
@@ -67,8 +73,8 @@ def draw_mlp(table: FigureTable) -> Picture:
             for ax in pair:
                 networks.mark_diverged(ax, rows)
                 ax.set_title(f"{settings} settings")
-            if settings == "released" and dataset in networks.averaged(table.frame):  # as is judged
-                draw_paper(pair[1], table.of_claim("fig14.mlp_weights_move"))
+            if dataset in networks.averaged(table.frame):  # as is judged
+                draw_paper(pair[1], table.of_claim(f"fig14.mlp_weights_move{CLAIMS[settings]}"))
         row[0].set_ylabel(f"{DATASETS[dataset].title}\nloss")
     figure.suptitle(networks.left_out(datasets))
     figure.legend(**_all_labelled(axes[:, ::2]), loc="outside upper left", ncols=3)
@@ -97,8 +103,7 @@ def draw_others(table: FigureTable) -> Picture:
         row[0].set_ylabel("CIFAR-10\nloss")
         for ax, (title, layers) in zip(row[1:], groups.items(), strict=True):
             networks.draw_weight_changes(ax, rows, layers)
-            if settings == "released":  # whose the claim is about
-                draw_paper(ax, table.of_claim("fig15.vgg_weights_move"))
+            draw_paper(ax, table.of_claim(f"fig15.vgg_weights_move{CLAIMS[settings]}"))
             ax.set_title(title)
         for ax in row:
             networks.mark_diverged(ax, rows)
@@ -139,7 +144,7 @@ FIGURES = (
         caption="ReLU networks with five hidden layers, trained from PyTorch's default "
         "initialisation on image datasets (rows): UC-NFC and C-NFC of each hidden layer (columns), "
         "with the settings of the released code (solid; its first epoch is at learning rate 1e-4) "
-        f"and of the text (dashed; for MNIST dotted with pixels in [0, 1]). {OVER_SEEDS} "
+        f"and of the text (dashed; for MNIST also with pixels in [0, 1]). {OVER_SEEDS} "
         f"{networks.UNCOUNTED}",
         points=networks.trajectory_points,
         table=excess_table,
@@ -150,8 +155,8 @@ FIGURES = (
         title="How far the weights of fully connected networks move from their initialisation",
         caption="ReLU networks with five hidden layers on image datasets (rows), with the settings "
         "of the released code (left) and of the text (right): mean squared error on training and "
-        "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer after the start, on one logarithmic "
-        f"axis from 10⁻⁴ on. {OVER_SEEDS} {networks.UNCOUNTED}",
+        "test images, and ‖W − W₀‖ / ‖W‖ in each hidden layer after the start and a slow first "
+        f"epoch, on one logarithmic axis from 10⁻⁴ on. {OVER_SEEDS} {networks.UNCOUNTED}",
         points=networks.trajectory_points,
         table=table,
         draw=draw_mlp,
@@ -163,8 +168,8 @@ FIGURES = (
         "its first epoch is at learning rate 1e-4) and of the text (B): mean squared error, and "
         "‖W − W₀‖ / ‖W‖ of convolutions and of the hidden linear layers. (C) Transformer on "
         "Shakespeare characters: cross-entropy per character in nats, and ‖W − W₀‖ / ‖W‖ of its "
-        "query, key and value layers. Weight changes are of the steps after the start, on one "
-        f"logarithmic axis from 10⁻⁴ on. {OVER_SEEDS} {networks.UNCOUNTED}",
+        "query, key and value layers. Weight changes are of the steps after the start and a slow "
+        f"first epoch, on one logarithmic axis from 10⁻⁴ on. {OVER_SEEDS} {networks.UNCOUNTED}",
         points=networks.other_points,
         table=table,
         draw=draw_others,

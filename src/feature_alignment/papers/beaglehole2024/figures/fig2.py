@@ -105,7 +105,7 @@ def draw(table: FigureTable) -> Picture:
     panel_letters(axes[0, 0], axes[0, 5], axes[1, 0], axes[1, 3])
     for ax in (*axes[:, 0], *axes[1:, 3]):
         ax.set_ylabel("correlation")
-    axes[0, 0].set_ylabel(f"{DATASETS[datasets[0]].title}\ncorrelation")
+    axes[0, 0].set_ylabel(f"MLP, {DATASETS[datasets[0]].title}\ncorrelation")
     axes[2, 0].set_ylabel("VGG-11, CIFAR-10\ncorrelation")
     axes[2, 3].set_ylabel("transformer, Shakespeare\ncorrelation")
     return figure

@@ -142,7 +142,7 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
         draw_paper(row[0], table.of_claim(claim))
     for ax, split in zip(axes[:, 2], ("train", "test"), strict=True):
         rows = table.rows(metric="loss", split=split)
-        rows["value"] /= rows["value"].max()
+        rows["value"] /= rows.groupby("seed")["value"].transform("max")
         for point, marker in zip(points, MARKERS, strict=False):
             _draw_scales(ax, rows[rows["point"] == point], looks, marker)
         ax.set(title=f"{split} loss", ylim=(0, 1.02), ylabel="loss / largest loss")
@@ -176,7 +176,8 @@ FIGURES = (
         caption="Ratio of the double-centred to the centred NFC before normalisation, "
         "tr(W̄ᵀW̄W̄ᵀK̄W̄) / tr(W̄ᵀW̄W̄ᵀKW̄), in both hidden layers of a network trained by "
         "gradient descent on the chain-monomial task; columns are spectra of the inputs' "
-        "covariance. " + OVER_SEEDS,
+        "covariance. The bound is a lower one for scales 0.1 and 0.01, and an upper one for scale "
+        "1. " + OVER_SEEDS,
         points=points,
         table=ratio_table,
         draw=partial(
@@ -204,7 +205,7 @@ FIGURES = (
             caption="Gradient descent on the chain-monomial task, with inputs whose covariance has "
             f"eigenvalues {eigenvalues}, for several scales of the first layer's initialisation: "
             "UC-NFC and C-NFC of both hidden layers, and training and test loss divided by the "
-            f"largest one of any seed in the panel. {note}{OVER_SEEDS}",
+            f"seed's largest one in the panel. {note}{OVER_SEEDS}",
             points=partial(correlation_points, spectrum=spectrum),
             table=correlation_table,
             draw=partial(draw_correlations, claim=f"{name}.nfc_high_at_end"),

@@ -36,7 +36,8 @@ LOOKS: dict[str, dict[str, Any]] = {
     "nfc": {"colour": "uncentred", "marker": "o", "markersize": 2.5, "markerfacecolor": "white"},
     "centred_nfc": {"colour": "centred"},
 }
-LINES = {"released": "-", "text": "--", "unit": ":"}
+LINES = {"released": "-", "text": "--", "unit": "--"}
+"""By settings, of which `unit` are the text's with other pixels."""
 HEADROOM = 1.08
 """Upper end of an axis over the largest value on it."""
 WEIGHT_CHANGES = 1e-4, 2.0
@@ -213,13 +214,13 @@ def layers_of(frame: pd.DataFrame, prefix: str) -> list[str]:
 
 def draw_both_correlations(ax: Axes, rows: pd.DataFrame) -> None:
     """UC-NFC and C-NFC of one layer, in a line style for each of the settings if there are two."""
-    several = rows["settings"].nunique() > 1
+    shown = rows["settings"].unique()
+    told = len(shown) > 1 or "unit" in shown
     for metric, name in CORRELATIONS.items():
-        for settings in rows["settings"].unique():
+        for settings in shown:
             chosen = rows_where(rows, metric=metric, settings=settings)
-            told = "text, pixels in [0, 1]" if settings == "unit" else settings
-            label = f"{name}, {told}" if several else name
-            line = LINES[settings] if several else "-"
+            label = f"{name}, {settings.replace('unit', 'text')}" if told else name
+            line = LINES[settings] if told else "-"
             draw_curve(ax, chosen, label=label, linestyle=line, **LOOKS[metric])
     ax.set(ylim=(0, 1.02), yticks=[0, 0.5, 1])
 
@@ -242,12 +243,13 @@ def draw_losses(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 def draw_weight_changes(ax: Axes, rows: pd.DataFrame, layers: Mapping[str, str]) -> None:
-    """‖W − W₀‖/‖W‖ of some layers after the start, named by `layers`, the first darkest.
+    """‖W − W₀‖/‖W‖ of some layers, named by `layers`, the first darkest.
 
-    All panels have one logarithmic range: from one to the next the changes differ a hundredfold.
+    After the start, and after a first epoch of so small a learning rate that nothing moves. All
+    panels have one logarithmic range: from one to the next the changes differ a hundredfold.
     """
     ax.set(yscale="log", ylim=WEIGHT_CHANGES, ylabel=r"$\Vert W-W_0\Vert\,/\,\Vert W\Vert$")
     changes = rows_where(rows, metric="weight_change", layer=list(layers))
-    changes = changes[changes["value"] > 0]
+    changes = changes[changes["step"] > (changes["settings"] == "released")]
     for layer, look in sequence_looks(layers).items():
         draw_curve(ax, rows_where(changes, layer=layer), label=layers[layer], **look)

@@ -111,6 +111,7 @@ def _draw_panel(ax: Axes, errors: pd.DataFrame) -> None:
         # A little apart, so that at few n the models' bars do not cover each other.
         dodged = rows.assign(n=rows["n"] * DODGE ** (list(MODELS).index(model) - 1))
         draw_curve(ax, dodged, model, label, x="n", marker="o")
+        ax.scatter(dodged["n"], dodged["value"], s=3, color=COLOURS[model], alpha=0.5, zorder=3)
     sizes = sorted(errors["n"].astype(int).unique())
     ax.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
     ax.set_xticks(sizes, [str(n) for n in sizes])
@@ -134,6 +135,7 @@ FIGURES = (
         "tangent features (the linearised network), adaptive ones (its factorised update) and the "
         "network itself. Lines are means over seeds of the error's logarithm; the band is one "
         "standard deviation either way; of fewer than four seeds, each is drawn thinly instead. "
+        "Dots are single seeds, of which claims take the mean. "
         "Left: the n samples are the same in every epoch. Right: the released code's stream, which "
         "draws n new ones from the whole training set in every epoch. Top: MLP on MNIST, with the "
         "values of the paper's earlier version, arXiv:2308.15478, read off its figure (crosses); "

@@ -14,7 +14,7 @@ QUANTITIES = {
     "mean_nfc": "UC-NFC",
     "mean_centred_nfc": "C-NFC",
     "path_complexity": "complexity C",
-    "loss_gap": "generalisation gap",
+    "loss_gap": "test − training loss",
 }
 """The quantities that are compared, with their names in the figure."""
 RUN = ["point", "network", "optimizer", "random_label_share", "seed"]

@@ -99,18 +99,20 @@ def _draw_half_changes(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 def _draw_correlations(ax: Axes, table: FigureTable) -> None:
-    """Below the diagonal within runs, means over runs; above it across all runs."""
+    """Below the diagonal within runs, means over runs; above it across runs of one network."""
     matrix = pd.DataFrame(1.0, index=list(QUANTITIES), columns=list(QUANTITIES))
-    within = table.rows(metric="spearman").groupby(["quantity", "other"])["value"].mean()
-    for row in within.reset_index().to_dict("records"):
-        matrix.loc[row["other"], row["quantity"]] = row["value"]
-    for row in table.rows(metric="spearman_across", network="all").to_dict("records"):
-        matrix.loc[row["quantity"], row["other"]] = row["value"]
+    pairs = ["quantity", "other"]
+    within = table.rows(metric="spearman").groupby(pairs)["value"].mean()
+    across = table.rows(metric="spearman_across", network=list(DATASETS))
+    for (quantity, other), value in within.items():
+        matrix.loc[other, quantity] = value
+    for (quantity, other), value in across.groupby(pairs)["value"].mean().items():
+        matrix.loc[quantity, other] = value
     named = matrix.rename(index=QUANTITIES, columns=QUANTITIES)
     every = {"xticklabels": 1, "yticklabels": 1}
     style.show_matrix(ax, named, 1.0, None, diverging=True, annot=True, fmt=".2f", **every)
     ax.tick_params(axis="x", labelrotation=90)
-    ax.set(xlabel="below the diagonal: over a run's steps\nabove: over runs")
+    ax.set(xlabel="below the diagonal: over a run's steps\nabove: over runs of a network")
 
 
 FIGURES = (
@@ -121,12 +123,12 @@ FIGURES = (
         "Optimization (SLO), on true labels and with half of them random. (A) Effective rank and "
         "label CKA of the tangent kernel, label CKA of the adapted kernel, whose features are "
         "averaged from the initial parameters to the present ones, UC-NFC and C-NFC as means over "
-        "layers, complexity C of the path so far, and test minus training loss; each panel has a "
-        f"vertical range of its own. {OVER_SEEDS} (B) The update at which each quantity is half as "
-        "far from its first value as it ever gets; medians over seeds, circles of gradient "
-        "descent, squares of SLO, hollow with random labels. "
+        "layers, complexity C of the path so far, and test minus training loss, the test labels "
+        f"being true ones; each panel has a vertical range of its own. {OVER_SEEDS} (B) The update "
+        "at which each quantity is half as far from its first value as it ever gets; medians over "
+        "seeds, circles of gradient descent, squares of SLO, hollow with random labels. "
         "(C) Rank correlations: below the diagonal over the measured steps of a run, means over "
-        "runs; above it over the last values of all runs.",
+        "runs; above it over the last values of a network's runs, means over networks.",
         points=points,
         table=table,
         draw=draw,
