@@ -390,6 +390,16 @@ def test_pictures_have_few_colours_unless_it_is_seen(tmp_path, colours, kept):
     assert (gap.max(axis=2) > packing.VISIBLE).mean() <= packing.VISIBLE_SHARE
 
 
+def test_a_small_colour_bar_keeps_its_colours(tmp_path):
+    """Few colours suffice for the picture; of the bar, a three-hundredth of it, few are left."""
+    grey = np.arange(800) / 800 * 240 + np.random.default_rng(0).integers(16, size=(800, 800))
+    pixels, file = np.uint8(np.stack([grey, grey.T, 0 * grey], axis=-1)), tmp_path / "a.png"
+    pixels[:200, :12] = np.linspace((120, 60, 255), (120, 60, 0), 200)[:, None]
+    Image.fromarray(pixels).save(file)
+    packing.shrink(file, tmp_path / "packed")
+    assert (tmp_path / "packed" / "a.png").read_bytes() == file.read_bytes()
+
+
 def test_what_was_made_again_stays_known_of_the_figures_that_stay(two):
     folder, again = two
     common = {"devices": ["abacus"], "commits": ["c0ffee00"], "values_that_differ": 2}

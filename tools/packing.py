@@ -29,6 +29,8 @@ from feature_alignment.pipeline.proof import read_provenance, verdicts_file, ver
 COLOURS = 256
 VISIBLE, VISIBLE_SHARE = 16, 0.005
 """What a pixel may be off by, of 255, and the share of pixels that may be by more."""
+TILE, TILE_SHARE = 32, 0.1
+"""Side of a square of pixels, and the share of any one's that may be: a colour bar is small."""
 WITHHELD = "(a local copy)"
 """In the place of a user's path, which tells nobody else anything."""
 MULTIVERSE = (ROBUSTNESS, "multiverse.csv.gz", "multiverse.json")
@@ -457,9 +459,10 @@ def shrink(picture: Path, folder: Path) -> None:
         full = image.convert("RGB")
     fewer = full.quantize(COLOURS, dither=Image.Dither.NONE)
     fewer.save(buffer, "PNG", optimize=True)
-    gap = np.abs(np.subtract(full, fewer.convert("RGB"), dtype=int)).max(axis=2)
+    off = np.abs(np.subtract(full, fewer.convert("RGB"), dtype=int)).max(axis=2) > VISIBLE
+    tiles = np.asarray(Image.fromarray(np.uint8(255 * off)).reduce(TILE)) / 255
     found = [picture.read_bytes()]
-    if (gap > VISIBLE).mean() <= VISIBLE_SHARE:
+    if off.mean() <= VISIBLE_SHARE and tiles.max() <= TILE_SHARE:
         found.append(buffer.getvalue())
     (folder / picture.name).write_bytes(min(found, key=len))
 
