@@ -169,7 +169,7 @@ def _draw_paper(
     """
     for row, claim in claims.items():
         numbers, scale = table.of_claim(claim), 1.0
-        if row == "effective rank" and "paper_value" in numbers:  # a share of the highest, as well
+        if row == "effective rank" and numbers.get("paper_value", 0) > 1:  # no share
             highest = table.of_claim("fig14.highest_rank")["paper_value"]
             numbers = {"paper_value": numbers["paper_value"] / highest}
             scale = rows_where(run, metric=OVERLAID[row]).groupby("step")["value"].mean().max()
