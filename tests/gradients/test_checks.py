@@ -115,3 +115,23 @@ def test_inputs_that_samples_share_are_named_to_every_measurement():
     torch.testing.assert_close(adapted, found)
     probe = fa.TangentKernelProbe({"train": fa.Batch(pair, torch.arange(5) % 3)}, **options)
     assert probe(0, model).rows
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "says"),
+    [
+        (nn.Conv2d(1, 2, 2).double(), torch.ones(3, 1, 2, 2), r"give x\.to\(torch\.float64\)"),
+        (nn.Conv2d(1, 2, 2), torch.ones(3, 1, 2, 2, dtype=torch.uint8), r"x: torch\.uint8, where"),
+        (nn.Linear(2, 1), torch.ones(3, 2, dtype=torch.int64), r"give x\.to\(torch\.float32\)"),
+        (
+            nn.Linear(2, 1).bfloat16(),
+            torch.ones(3, 2),
+            r"bfloat16; measure model\.float\(\)",
+        ),
+    ],
+)
+def test_inputs_of_another_type_are_told_with_the_cure(model, x, says):
+    model = nn.Sequential(model, nn.Flatten())
+    for measure in (fa.tangent_kernel, fa.features):
+        with pytest.raises(ValueError, match=says):
+            measure(model, x)

@@ -69,6 +69,18 @@ def test_what_is_typed_wins_and_is_blamed(root, tmp_path):
         read_entries(["figures=[a"])
 
 
+@pytest.mark.parametrize("text", ["a: 1\n\tb: 2", "a: b: c", "a: [1", "a: 'b"])
+def test_what_is_no_yaml_is_told_with_its_line_and_the_cure(tmp_path, text):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_yaml(file)
+    assert re.fullmatch(
+        rf"{file}: is not valid YAML \(line \d, column \d+: [^\n]+\); indent by spaces, close .*\.",
+        str(caught.value),
+    )
+
+
 def test_a_key_given_twice_is_refused_and_a_merge_is_not(tmp_path):
     file = tmp_path / "twice.yaml"
     file.write_text("a: {x: 1, x: 2}\n")

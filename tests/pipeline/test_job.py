@@ -14,7 +14,7 @@ import pytest
 from feature_alignment.errors import UserError
 from feature_alignment.pipeline.contracts import owed_by
 from feature_alignment.pipeline.imports import SOURCE_ROOT
-from feature_alignment.pipeline.job import Job, open_job
+from feature_alignment.pipeline.job import Job, _check_environment, open_job
 from feature_alignment.pipeline.spec import spec_hash
 
 MODULE = "feature_alignment.pipeline.spec"
@@ -301,7 +301,15 @@ def test_a_package_from_outside_the_environment_is_refused(tmp_path):
     )
     assert done.returncode != 0
     assert f"package pydantic comes from {stranger}, outside the environment" in done.stderr
-    assert "install the package there and take its folder out of PYTHONPATH" in done.stderr
+    assert "install the package there, not by -e, since its code could" in done.stderr
+
+
+def test_a_package_that_is_nowhere_is_told_with_the_file_that_imports_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(
+        UserError, match=r"^/\S*\.py: package \w+ is not installed in the environment"
+    ):
+        _check_environment(["feature_alignment.pipeline.config"])
 
 
 def test_provenance_records_the_commit(fake, tmp_path, root):

@@ -239,6 +239,11 @@ MISTAKES = {
         ("coin:\n  throws: 200\ndescent:\n  steps: 20", "- coin"),
         r"presets/smoke\.yaml: holds \['coin'\] \(list\) where a mapping of keys is needed",
     ),
+    "preset of no experiment": (
+        "presets/smoke.yaml",
+        ("coin:", "coins:"),
+        r"presets/smoke\.yaml: coins: unknown experiment; did you mean 'coin'\? Allowed: coin, des",
+    ),
     "claim twice": (LEDGER, ("fig1.bent_share", "fig1.fair_share"), FIRST + "id: used twice"),
     "broken ledger": (LEDGER, ("claims:", "claims: ["), r"claims\.yaml: is not valid YAML"),
     "key that is a list": (LEDGER, ("    place: Figure 2", "    [a]: b"), "is not valid YAML"),
@@ -268,6 +273,16 @@ def test_a_file_that_nothing_would_read_is_refused(root, folder, name, other, sa
     (folder / name).rename(folder / other)
     with pytest.raises(UserError, match=f"{other}: {says}"):
         plan(root)
+
+
+def test_a_copy_does_not_use_the_original_unseen(root, folder):
+    file = folder / COIN
+    own = f"feature_alignment.papers.{KEY}"
+    file.write_text(file.read_text().replace(own, "feature_alignment.papers.example2030"))
+    with pytest.raises(
+        UserError, match=rf"coin\.py: imports .*2030.*another paper; use a .* {KEY}\."
+    ):
+        import_closure(f"{own}.experiments.coin")
 
 
 def test_the_copy_without_a_mistake_is_planned(root, folder):
@@ -327,7 +342,7 @@ CONTRACTS = {
     "table of no run's rows": (
         FIGURES,
         ("FigureTable(runs.metrics)", "FigureTable(FigureTable(runs.metrics).rows(metric='x'))"),
-        r"table of .* failed \(.*py:\d+: KeyError: the table has no rows where {'metric': 'x'}\)",
+        r"table of .* failed \(.*py:\d+: KeyError: the table has no rows where {'metric': 'x'}; m",
         "Traceback",
     ),
 }

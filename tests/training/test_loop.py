@@ -251,6 +251,14 @@ def test_a_metric_that_is_not_finite_ends_the_run():
         run(measure_at=[3], probes=[probe])
 
 
+@pytest.mark.parametrize("returned", [[], 0.5, {}, None])
+def test_a_probe_that_returns_no_measurement_is_told_what_to_return(returned):
+    with pytest.raises(
+        TypeError, match=r"probe .* returned a \w+; return a Measurement of feature_"
+    ):
+        run(measure_at=[0], probes=[lambda step, model: returned])
+
+
 def test_a_probe_must_not_change_parameters():
     def probe(step, model):
         with torch.no_grad():

@@ -61,7 +61,7 @@ def checked_outputs(
         _refuse_other_arguments(function.model, samples)
         raise
     except RuntimeError as error:
-        _refuse_other_precision(values, samples, error)
+        _refuse_other_precision(function.model, values, samples, error)
         _refuse_other_device(values, samples, error)
         if "require grad" not in str(error):
             raise
@@ -123,14 +123,20 @@ def _refuse_other_arguments(model: nn.Module, samples: Samples) -> None:
         ) from error
 
 
-def _refuse_other_precision(values: Parameters, samples: Samples, error: RuntimeError) -> None:
+def _refuse_other_precision(
+    model: nn.Module, values: Parameters, samples: Samples, error: RuntimeError
+) -> None:
     entries = [samples.entries[key] for key in samples.sampled]
-    given = {entry.dtype for entry in entries if entry.is_floating_point()}
+    tokens = any(isinstance(part, nn.Embedding) for part in model.modules())
+    given = {entry.dtype for entry in entries if entry.is_floating_point() or not tokens}
     own = {value.dtype for value in values.values() if value.is_floating_point()}
-    if "dtype" in str(error) and len(given) == len(own) == 1 and given != own:
-        (x,), (model,) = given, own
+    told = any(word in str(error) for word in ("dtype", "Input type", "scalar type"))
+    if told and len(given) == len(own) == 1 and given != own:
+        (x,), (parameters,) = given, own
+        single = parameters in (torch.float32, torch.float64)
+        cure = f"give x.to({parameters})" if single else "measure model.float()"
         raise ValueError(
-            f"x: {x}, where the model's parameters are {model}; give x.to({model})."
+            f"x: {x}, where the model's parameters are {parameters}; {cure}."
         ) from error
 
 

@@ -17,7 +17,13 @@ from pydantic import BeforeValidator, Field, create_model
 from feature_alignment.data.registry import DATASETS
 from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.pipeline.figures.figure import Settings
-from feature_alignment.pipeline.papers import all_parameters, paper_files, paper_folder, papers
+from feature_alignment.pipeline.papers import (
+    all_parameters,
+    paper_files,
+    paper_folder,
+    paper_of,
+    papers,
+)
 from feature_alignment.pipeline.parameters import (
     Section,
     check,
@@ -252,8 +258,13 @@ def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dic
         if file.name not in allowed:
             raise UserError(f"{file}: is no preset's; {suggestion(file.name, allowed)}.")
     for file in paper_files(f"presets/{preset}.yaml"):
+        paper = file.parents[1].name
+        known = [name for name in all_parameters() if paper_of(name) == paper]
         for name, section in read_mapping(file).items():
-            experiment = f"{file.parents[1].name}_{name}"
+            experiment = f"{paper}_{name}"
+            if experiment not in known:
+                hint = suggestion(name, [name.partition("_")[2] for name in known])
+                raise UserError(f"{file}: {name}: unknown experiment; {hint}.")
             experiments[experiment], origin[experiment] = section, file
     return {**settings, "experiments": experiments}, origin
 

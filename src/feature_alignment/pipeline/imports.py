@@ -33,6 +33,8 @@ def import_closure(*modules: str) -> dict[str, Path]:
 
     Raises:
         ModuleNotFoundError: if a name is not a module of this package.
+        UserError: if a paper's module imports another paper's, which would be used unseen where a
+            paper was made from a copy.
     """
     pending, found = list(modules), dict[str, Path]()
     while pending:
@@ -50,6 +52,12 @@ def external_imports(*modules: str) -> set[str]:
     """Top-level names of the other packages that the closure of the modules imports."""
     files = import_closure(*modules).values()
     return {name.partition(".")[0] for file in files for name in _facts(file)[0]} - {PACKAGE}
+
+
+def importer(package: str, *modules: str) -> Path:
+    """The first file of the modules' closure that imports another package."""
+    files = import_closure(*modules).values()
+    return next(f for f in files for name in _facts(f)[0] if name.partition(".")[0] == package)
 
 
 def closure_hash(*modules: str) -> str:
@@ -134,6 +142,10 @@ def _internal_imports(module: str, file: Path) -> frozenset[str]:
         parts = name.split(".")
         if parts[0] != PACKAGE:
             continue
+        mine, others = (re.match(rf"{PACKAGE}\.papers\.(\w+)", place) for place in (module, name))
+        if mine and others and mine[1] != others[1]:
+            hint = f"use a module of {mine[1]}"
+            raise UserError(f"{file}: imports {name}, which is of another paper; {hint}.")
         prefixes = [".".join(parts[: i + 1]) for i in range(len(parts))]
         # The last part of `from module import name` may be an attribute rather than a module.
         found.update(prefix for prefix in prefixes if _module_file(prefix) is not None)

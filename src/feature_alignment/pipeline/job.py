@@ -21,7 +21,12 @@ import psutil
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of, unfinished
 from feature_alignment.pipeline.contracts import DISK_FAULTS, PaperError, short_traceback
-from feature_alignment.pipeline.imports import SOURCE_ROOT, closure_hash, external_imports
+from feature_alignment.pipeline.imports import (
+    SOURCE_ROOT,
+    closure_hash,
+    external_imports,
+    importer,
+)
 from feature_alignment.pipeline.proof import check_proof, read_provenance
 from feature_alignment.pipeline.provenance import package_versions, provenance
 from feature_alignment.pipeline.spec import Spec, spec_hash
@@ -244,15 +249,17 @@ def _check_environment(modules: list[str]) -> None:
         found = importlib.util.find_spec(name)
         if found is None or not found.origin:
             raise UserError(
-                f"package {name} is not installed in the environment {sys.prefix}; "
-                "install requirements.lock, or add it to the rule's file in envs/."
+                f"{importer(name, *modules)}: package {name} is not installed in the environment "
+                f"{sys.prefix}; mend its name, install it (what the project needs is in "
+                "requirements.lock), or add it to the rule's file in envs/."
             )
         origin = Path(found.origin)
         if not any(origin.is_relative_to(home) for home in homes):
             raise UserError(
                 f"package {name} comes from {origin.parent}, outside the environment {sys.prefix}; "
                 "add it to the rule's file in envs/, or run without --use-conda; without it, "
-                "install the package there and take its folder out of PYTHONPATH."
+                "install the package there, not by -e, since its code could change unseen, and "
+                "take its folder out of PYTHONPATH."
             )
 
 

@@ -205,6 +205,9 @@ def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any
         return model.model_validate(values)
     except ValidationError as error:
         found = [(_path(details, values), details) for details in error.errors()]
+        # A misspelt key is told, not that the right one is missing.
+        unknown = [path[:-1] for path, details in found if details["type"] == "extra_forbidden"]
+        found = [f for f in found if f[1]["type"] != "missing" or f[0][:-1] not in unknown]
         # Of a union's branches, the one that got furthest is the one that was meant.
         path, details = min(found, key=lambda pair: ([str(p) for p in pair[0][:1]], -len(pair[0])))
         message = _explain(details, model, path)

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -188,6 +189,7 @@ def run_experiment(
                 result = run_seed(run)
                 must(isinstance(result, SeedResult), f"returned a {type(result).__name__}")
                 must(bool(result.rows), "returned a SeedResult without rows")
+                _refuse_not_finite(result.rows, seed, about)
                 for name, array in result.arrays.items():
                     kind = np.asarray(array).dtype
                     must(kind.kind in "biufc", f"returned an array {name!r} of {kind}, not numbers")
@@ -204,14 +206,16 @@ def run_experiment(
 def _tidy(rows: list[dict[str, Any]], about: str) -> pd.DataFrame:
     metrics = pd.DataFrame(rows)
     metrics = metrics.reindex(columns=[*COLUMNS, *metrics.columns.difference(COLUMNS, sort=False)])
-    bad = metrics[~np.isfinite(metrics["value"])]
-    if len(bad):
-        first = bad.iloc[0]
-        raise NotFiniteError(
-            f"{about}: metric {first['metric']} is {first['value']} at seed {first['seed']}, step "
-            f"{first['step']}, layer {first['layer']}; a metric must be finite."
-        )
     return metrics
+
+
+def _refuse_not_finite(rows: list[dict[str, Any]], seed: int, about: str) -> None:
+    for row in rows:
+        if not math.isfinite(row["value"]):
+            raise NotFiniteError(
+                f"{about}: metric {row['metric']} is {row['value']} at seed {seed}, step "
+                f"{row['step']}, layer {row['layer']}; a metric must be finite."
+            )
 
 
 def write_run(

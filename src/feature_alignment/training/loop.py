@@ -226,10 +226,16 @@ def call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:
     """What a probe measures.
 
     Raises:
+        TypeError: if it returns something else.
         ValueError: if it changes a parameter.
     """
     before = [parameter.detach().clone() for parameter in model.parameters()]
     measurement = probe(step, model)
+    if not isinstance(measurement, Measurement):
+        raise TypeError(
+            f"probe {probe!r} returned a {type(measurement).__name__}; return a Measurement of "
+            "feature_alignment.training.probes, as Measurement([Row('all', 'train', 'mine', 0.5)])."
+        )
     for (name, parameter), old in zip(model.named_parameters(), before, strict=True):
         if not torch.allclose(parameter, old, rtol=0, atol=0, equal_nan=True):
             raise ValueError(

@@ -80,11 +80,28 @@ def test_order_is_that_of_the_files_then_the_ledgers_own(tmp_path):
 
 
 NEAR = CLAIM["criterion"]
-ABOVE = {"comparator": "above", "low": 0, "why": "the direction"}
+ABOVE = {"comparator": "above", "low": 0.5, "why": "half of it"}
 EXACT = {"comparator": "near", "tolerance": 0.1, "why": "a sum of three terms"}
 MISTAKES = {
     "unknown key": (changed(staement="x"), "staement: unknown key; did you mean 'statement'"),
     "missing key": (changed(place=...), "place.*(required|missing)"),
+    "misspelt key that must be there": (
+        changed(place=..., plcae="x"),
+        "plcae: unknown key; did you mean 'place'",
+    ),
+    "a direction of means": (
+        changed(kind="comparison", criterion={**ABOVE, "low": 0}),
+        "criterion.each: missing; above 0 is a direction, which each value must have",
+    ),
+    "a direction of mean ratios": (
+        changed(
+            kind="ours",
+            relative_to={"metric": "x"},
+            combine="ratio",
+            criterion={"comparator": "below", "high": 1, "why": "the direction"},
+        ),
+        "criterion.each: missing; below 1 is a direction",
+    ),
     "number as text": (changed(paper_value="1e-3"), "paper_value: found '1e-3' .*write 0.001"),
     "unknown reading": (changed(reading="guessed"), "reading: found 'guessed'; allowed"),
     "unknown preset": (changed(lowest_preset="quik"), "lowest_preset: .*did you mean 'quick'"),

@@ -248,6 +248,12 @@ def _check_criterion(claim: Claim, where: str) -> None:
     low, high = criterion.low, criterion.high
     if low is not None and high is not None and low >= high:
         raise UserError(f"{where}.low: found {low:g}, which is not below high, {high:g}.")
+    bound = {"above": low, "below": high}.get(criterion.comparator)
+    if bound == (claim.combine == "ratio") and not claim.each:
+        raise UserError(
+            f"{where}.each: missing; {criterion.comparator} {bound:g} is a direction, which each "
+            "value must have, not the mean: write each: true, or a bound that says by how much."
+        )
     if criterion.each and (exact or criterion.comparator == "near"):
         why = "of mathematics each value must pass" if exact else "a number is judged by its mean"
         raise UserError(f"{where}.each: {why}; take each away.")

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from feature_alignment.errors import suggestion
+
 
 @dataclass(frozen=True)
 class Run:
@@ -136,9 +138,11 @@ def rows_where(frame: pd.DataFrame, **where: object) -> pd.DataFrame:
     found = frame
     for column, value in where.items():
         several = isinstance(value, list | tuple | set | frozenset | range)
-        found = found[found[column].isin(list(value)) if several else found[column] == value]
-    if found.empty:
-        raise KeyError(f"the table has no rows where {where}")
+        fits = found[column].isin(list(value)) if several else found[column] == value
+        if not fits.any():
+            hint = suggestion(value, map(str, found[column].unique()))
+            raise KeyError(f"the table has no rows where {where}; {column}: {hint}")
+        found = found[fits]
     return found
 
 

@@ -22,7 +22,13 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Select, Text
 from feature_alignment.pipeline.config import Change, Config, Preset
 from feature_alignment.pipeline.figures.figure import Settings
-from feature_alignment.pipeline.papers import all_figures, paper_files, paper_of, parameters_of
+from feature_alignment.pipeline.papers import (
+    all_figures,
+    paper_files,
+    paper_folder,
+    paper_of,
+    parameters_of,
+)
 from feature_alignment.pipeline.parameters import Section, check
 from feature_alignment.pipeline.plan import dataset_specs, make_spec, points_of
 from feature_alignment.pipeline.spec import Spec
@@ -197,9 +203,10 @@ def universes(
     changes = {f"{paper}_{experiment}": keys for experiment, keys in size.changes.items()}
     plain = config.plain()["experiments"]
     for unknown in changes.keys() - plain.keys():
+        own = [key.removeprefix(f"{paper}_") for key in plain if paper_of(key) == paper]
         raise UserError(
-            f"multiverse: {name}: sizes.{config.preset}.changes: unknown experiment {unknown!r}; "
-            f"{suggestion(unknown, plain)}."
+            f"{_where(name)}: sizes.{config.preset}.changes: unknown experiment; "
+            f"{suggestion(unknown.removeprefix(f'{paper}_'), own)}."
         )
     plain = merge(plain, changes)
     for change in mine:
@@ -223,18 +230,26 @@ def _written(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
+def _where(name: str, setting: str = "") -> str:
+    """File, group and setting, if one is given, as the file has them."""
+    paper, _, group = name.partition("_")
+    of_setting = f": settings: {setting.removeprefix(paper + '_')}" if setting else ""
+    return f"{paper_folder(paper) / 'multiverse.yaml'}: {group}{of_setting}"
+
+
 def _default(name: str, key: str, values: Sequence[Any], plain: Mapping[str, Any]) -> int:
     here: Any = plain
     for part in key.split("."):
         if not isinstance(here, Mapping) or part not in here:
-            raise UserError(f"multiverse: {name}: settings: {key}: there is no such parameter.")
+            hint = suggestion(part, here if isinstance(here, Mapping) else ())
+            raise UserError(f"{_where(name, key)}: unknown parameter; {hint}.")
         here = here[part]
     alike = [i for i, v in enumerate(values) if _written(v) == _written(here)]
     alike = alike or [i for i, value in enumerate(values) if value == here]
     if not alike:
         raise UserError(
-            f"multiverse: {name}: settings: {key}: the default reading, {_written(here)}, is not "
-            "among the values; add it."
+            f"{_where(name, key)}: the default reading, {_written(here)}, is not among the values; "
+            "add it."
         )
     return alike[0]
 
@@ -254,8 +269,7 @@ def _refuse_idle(
         runs.append([(point.plain, point.parameters.plain()) for point in points])
     if all(run == runs[0] for run in runs):
         raise UserError(
-            f"multiverse: {name}: settings: {key}: no run of {', '.join(figures)} hangs on it; "
-            "take it out."
+            f"{_where(name, key)}: no run of {', '.join(figures)} hangs on it; take it out."
         )
 
 
