@@ -119,11 +119,6 @@ class _TransformedLayer(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """There is none to be read.
-
-        Raises:
-            ValueError: always.
-        """
         raise ValueError(
             "the model reads the weight of a layer by itself; the kernel adapted by layers needs "
             "layers that are called."

@@ -217,11 +217,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return copy.deepcopy(network).double().eval()
 
     def _samples(self, values: Samples) -> torch.Tensor:
-        """Inputs of the fitted network.
-
-        Raises:
-            ValueError: if they are not of the kind that `fit` was given.
-        """
+        # Inputs of the fitted network, of the kind that `fit` was given.
         check_is_fitted(self, "network_")
         checked = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
         samples = np.ascontiguousarray(checked)

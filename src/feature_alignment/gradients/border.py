@@ -235,11 +235,7 @@ def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, 
 
 
 def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> Place:
-    """The order of samples and positions in which each sample's gradient is zero for the others.
-
-    Raises:
-        UnknownUseError: if there is none.
-    """
+    # The order of samples and positions in which each sample's gradient is zero for the others.
     axis, positions = grown or ODD
     for before in range(1, positions + 1):
         if positions % before:

@@ -83,11 +83,7 @@ def recorded(
 def _refuse_constant_outputs(
     function: ModelFunction, values: Parameters, names: Collection[str], samples: Samples
 ) -> None:
-    """Refuse outputs without a graph that change with the parameters all the same.
-
-    Raises:
-        ValueError: if they do.
-    """
+    # Refuse outputs without a graph that change with the parameters all the same.
     chosen = {name: values[name].detach() for name in names}
     found = []
     for at in (values, {**values, **moved(chosen)}):

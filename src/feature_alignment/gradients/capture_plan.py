@@ -252,11 +252,7 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
 def _recorded_as_planned(
     plan: CapturePlan, samples: Samples, span: slice
 ) -> Iterator[tuple[Recording, dict[int, OperationCall]]]:
-    """A recording of the samples, of one sample twice, since one alone may take another path.
-
-    Raises:
-        OtherPathError: if it is not as planned.
-    """
+    # A recording of the samples, of one sample twice, since one alone may take another path.
     some = samples[list(range(span.start, span.stop)) * (1 + (span.stop - span.start == 1))]
     with recorded(plan.function, plan.values, some, plan.names) as r:
         _refuse_other_outputs(plan, r.f.shape[1])

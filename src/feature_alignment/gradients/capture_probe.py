@@ -110,11 +110,7 @@ def _cotangent(f: torch.Tensor, i: int) -> torch.Tensor:
 
 
 def _refuse_gradients_of_batches(few: Parameters, more: Parameters) -> None:
-    """Refuse gradients of a sample that are others among two samples than among three.
-
-    Raises:
-        ValueError: if a parameter's are, by more than a hundredth, or are not finite.
-    """
+    # Refuse gradients of a sample that are others among two samples than among three.
     largest = max(float(gradient.abs().max()) for gradient in more.values())
     for name, gradient in more.items():
         refuse_non_finite(gradient, f"parameter {name!r}")

@@ -158,12 +158,7 @@ def _refuse_other_outputs(
     batch: torch.Tensor,
     tolerance: float,
 ) -> None:
-    """Refuse models that give others themselves, called as they are, where the values are theirs.
-
-    Raises:
-        ValueError: if they do.
-        RuntimeError: what the model itself raises.
-    """
+    # Refuse models that give others themselves, called as they are, where the values are theirs.
     own = dict(function.model.named_parameters())
     for name, value in values.items():
         same = value.data_ptr() == own[name].data_ptr() != 0  # as tensors without memory have
@@ -196,11 +191,7 @@ def _refuse_other_outputs(
 def _repeatable_outputs(
     model: nn.Module, f: Callable[..., torch.Tensor], samples: Samples
 ) -> torch.Tensor:
-    """The outputs (n, c), detached.
-
-    Raises:
-        ValueError: if random numbers are drawn for them, or they are not finite real numbers.
-    """
+    # The outputs (n, c), detached.
     before = random_state(samples)
     try:
         batch = outputs_of(f, samples)[0].detach()
@@ -254,11 +245,7 @@ def _widened(
     batch: torch.Tensor,
     tolerance: float,
 ) -> float:
-    """The rounding errors of outputs that may be differences of large numbers.
-
-    Raises:
-        ValueError: if the outputs are not the same in several calls.
-    """
+    # The rounding errors of outputs that may be differences of large numbers.
     for _ in range(_CALLS):
         with function.installed(copied(), False) as f:
             again = outputs_of(f, samples)[0].detach()

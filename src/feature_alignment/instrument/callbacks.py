@@ -64,11 +64,7 @@ class _Watching:
         self._name = name
 
     def _begin(self, model: nn.Module, step: int, place: str) -> None:
-        """Begin a record, or go on with that from a place.
-
-        Raises:
-            UserError: if the folder cannot be written to, or the record is another's.
-        """
+        # Begin a record, or go on with that from a place.
         state, self._state = self._state, None  # a later training is another
         if self._folder is not None:
             try:

@@ -109,11 +109,8 @@ class Jacobian:
         self._refuse_dependent_gradients(own, samples)
 
     def _refuse_dependent_gradients(self, values: Parameters, samples: Samples) -> None:
-        """Refuse models in which samples meet in the gradients, though outputs do not show it.
-
-        Raises:
-            ValueError: if Jᵀu is not the sum of those of every other sample and of the rest.
-        """
+        # Refuse models in which samples meet in the gradients, though outputs do not show it: Jᵀu
+        # is then not the sum of those of every other sample and of the rest.
         generator, apart = torch_stream(0, "jacobian/apart"), dict[str, torch.Tensor]()
         u = torch.randn(self.f.shape, generator=generator).to(self.f)
         whole = self._gradients(u)

@@ -154,11 +154,8 @@ def features(
 def _refuse_dependent_gradients(
     function: ModelFunction, values: Parameters, samples: Samples, owners: Mapping[str, str]
 ) -> None:
-    """Refuse layers of which a sample's gradients are others in other company.
-
-    Raises:
-        ValueError: if Σ δᵀδ over a few samples is not that over every other one and over the rest.
-    """
+    # Refuse layers of which a sample's gradients are others in other company: Σ δᵀδ over a few
+    # samples is then not that over every other one and over the rest.
     u, relative, every = None, 0.0, range(len(samples))
     found: list[dict[str, tuple[torch.Tensor, int]]] = []  # δᵀδ by layer, and its number of terms
     for part in (every, every[::2], every[1::2]) if len(samples) > 1 else ():

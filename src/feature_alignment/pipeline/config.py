@@ -42,11 +42,7 @@ Name = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")
 
 
 def _selection(value: Any) -> Any:
-    """All, or names that differ; on the command line a list is easiest written `figures=a,b`.
-
-    Raises:
-        ValueError: if it is neither.
-    """
+    # All, or names that differ; on the command line a list is easiest written `figures=a,b`.
     if value == "all":
         return value
     text = isinstance(value, str)

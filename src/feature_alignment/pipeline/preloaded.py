@@ -148,14 +148,7 @@ def _work(job: socket.socket) -> None:
 
 
 def _begin(job: socket.socket) -> str:
-    """Take the place of the process that asks, and tell it.
-
-    Returns:
-        The script's path.
-
-    Raises:
-        SystemExit: If that process has ended meanwhile.
-    """
+    # Take the place of the process that asks, and tell it; the path of its script.
     try:
         job.sendall(READY)
         length, files, _, _ = socket.recv_fds(job, 8, 2)

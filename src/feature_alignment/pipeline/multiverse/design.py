@@ -257,11 +257,7 @@ def _default(name: str, key: str, values: Sequence[Any], plain: Mapping[str, Any
 def _refuse_idle(
     name: str, key: str, named: Mapping[str, Any], figures: Sequence[str], plain: Mapping[str, Any]
 ) -> None:
-    """Refuse a setting that changes no run of the figures: its universes would count twice.
-
-    Raises:
-        UserError: if it changes none.
-    """
+    # Refuse a setting that changes no run of the figures: its universes would count twice.
     runs = []
     for value in named.values():
         settings = _settings(name, {key: value}, plain)

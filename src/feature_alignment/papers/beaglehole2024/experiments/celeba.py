@@ -91,11 +91,7 @@ def shrunk(images: np.ndarray, factor: int) -> np.ndarray:
 def _balanced(
     dataset: Dataset, split: str, number: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """So many images, equally many of either class, and their classes.
-
-    Raises:
-        UserError: if the dataset has too few images of a class.
-    """
+    # So many images, equally many of either class, and their classes.
     images, classes = dataset.split(split)
     chosen = []
     for value in (0, 1):

@@ -67,11 +67,7 @@ def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
 
 
 def _texts(run: SeedRun[CharacterGPT], split: str) -> Pair:
-    """All texts of `context` characters, and the characters that follow: views (n, context).
-
-    Raises:
-        UserError: if the text is not longer than the context.
-    """
+    # All texts of `context` characters, and the characters that follow: views (n, context).
     dataset, context = run.dataset, run.parameters.context
     codes = torch.as_tensor(dataset.text(split).astype(np.int64), device=run.device)
     if len(codes) <= context:
