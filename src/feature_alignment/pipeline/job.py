@@ -48,25 +48,18 @@ def set_environment() -> None:
 
 
 class Job:
-    """A running job: what it was asked for, and where it may write.
-
-    Attributes:
-        spec: the job's spec, its rule's `params.spec`.
-        input: the rule's named inputs.
-        modules: dotted names of the library modules that the job runs.
-        seconds_by_part: elapsed time of parts of the job, for the provenance; set by the script.
-        earlier_seconds: elapsed and processor time of attempts that were cut off and that the job
-            went on from; set by the script.
-        facts: what else the provenance is to hold; set by the script.
-    """
+    """A running job: what it was asked for, and where it may write."""
 
     def __init__(self, snakemake: Any, modules: list[str]) -> None:
-        self.spec: Spec = snakemake.params.spec
-        self.input: Any = snakemake.input
-        self.modules = modules
+        self.spec: Spec = snakemake.params.spec  # the job's spec, its rule's `params.spec`
+        self.input: Any = snakemake.input  # the rule's named inputs
+        self.modules = modules  # dotted names of the library modules that the job runs
+        # Elapsed time of parts of the job, for the provenance; set by the script.
         self.seconds_by_part: Mapping[str, float] = {}
+        # Elapsed and processor time of attempts that were cut off and that the job went on from;
+        # set by the script.
         self.earlier_seconds = (0.0, 0.0)
-        self.facts: Mapping[str, Any] = {}
+        self.facts: Mapping[str, Any] = {}  # what else the provenance is to hold; set by the script
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._started = time.monotonic()
         self._record: dict[str, Any] = {}

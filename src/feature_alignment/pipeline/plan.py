@@ -28,24 +28,16 @@ from feature_alignment.pipeline.spec import Spec, datasets_used
 
 @dataclass(frozen=True)
 class Plan:
-    """What a configuration asks for.
-
-    Attributes:
-        figures: the selected figures.
-        points: for each figure, selected or not, its points.
-        specs: the spec of each (experiment, point).
-        changes: the keys whose values are not the preset's own.
-        changed_figures: for each figure whose runs are not the preset's own, what changed them.
-        claims: the claims of all papers.
-    """
+    """What a configuration asks for."""
 
     config: Config
-    figures: tuple[str, ...]
-    points: Mapping[str, tuple[Point, ...]]
-    specs: Mapping[tuple[str, str], Spec]
-    changes: Sequence[Change] = ()
+    figures: tuple[str, ...]  # the selected figures
+    points: Mapping[str, tuple[Point, ...]]  # for each figure, selected or not, its points
+    specs: Mapping[tuple[str, str], Spec]  # the spec of each (experiment, point)
+    changes: Sequence[Change] = ()  # the keys whose values are not the preset's own
+    # For each figure whose runs are not the preset's own, what changed them.
     changed_figures: Mapping[str, Sequence[Change]] = field(default_factory=dict)
-    claims: Sequence[Claim] = ()
+    claims: Sequence[Claim] = ()  # the claims of all papers
 
     @property
     def name(self) -> str:

@@ -135,17 +135,12 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class Result:
-    """What all seeds of an experiment point measured.
+    """What all seeds of an experiment point measured."""
 
-    Attributes:
-        metrics: the tidy rows of all seeds, columns `COLUMNS` and further ones.
-        arrays: the arrays of all seeds, named `seed<seed>/<name>`.
-        seconds: elapsed time of all seeds' recorded trainings, by what it went into; for the
-            provenance only, since no two runs take the same time.
-    """
-
-    metrics: pd.DataFrame
-    arrays: dict[str, np.ndarray]
+    metrics: pd.DataFrame  # the tidy rows of all seeds, columns `COLUMNS` and further ones
+    arrays: dict[str, np.ndarray]  # the arrays of all seeds, named `seed<seed>/<name>`
+    # Elapsed time of all seeds' recorded trainings, by what it went into; for the provenance only,
+    # since no two runs take the same time.
     seconds: dict[str, float]
 
 

@@ -40,25 +40,21 @@ COLUMNS = (*_OF_CLAIM, *_OF_VERDICT, *_OF_RESULT, *_FURTHER, *_TO_DRAW)
 
 @dataclass(frozen=True)
 class Verdict(Finding):
-    """What came out for one claim.
+    """What came out for one claim."""
 
-    Attributes:
-        ours: mean of our values over seeds, in the claim's unit; None if not testable here.
-        sd: standard deviation (n − 1) over seeds, or over all draws if the paper's number is one;
-            None for a single value.
-        low: where the criterion's zone begins; None without one. `high`: where it ends.
-        least: the smallest of all values, of each draw of each seed; `most`: the largest.
-        by_seed: the mean of each seed's values.
-    """
-
+    # Mean of our values over seeds, in the claim's unit; None if not testable here.
     ours: float | None = None
+    # Standard deviation (n − 1) over seeds, or over all draws if the paper's number is one; None
+    # for a single value.
     sd: float | None = None
     seeds: int = 0
+    # Where the criterion's zone begins; None without one. `high`: where it ends.
     low: float | None = None
     high: float | None = None
+    # The smallest of all values, of each draw of each seed; `most`: the largest.
     least: float | None = None
     most: float | None = None
-    by_seed: tuple[float, ...] = ()
+    by_seed: tuple[float, ...] = ()  # the mean of each seed's values
 
 
 def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:

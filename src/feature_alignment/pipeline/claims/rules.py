@@ -55,22 +55,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule finds.
+    """What a rule finds."""
 
-    Attributes:
-        outcome: the verdict's word.
-        reason: why, in words and numbers.
-        agreeing: units that agree, where a sign test was made; `units`: of how many.
-        p_value: how often a fair coin would agree as often.
-        share: the share of the values that agree, where a sign test was made.
-    """
-
-    outcome: Outcome
-    reason: str
+    outcome: Outcome  # the verdict's word
+    reason: str  # why, in words and numbers
+    # Units that agree, where a sign test was made; `units`: of how many.
     agreeing: int | None = None
     units: int | None = None
-    p_value: float | None = None
-    share: float | None = None
+    p_value: float | None = None  # how often a fair coin would agree as often
+    share: float | None = None  # the share of the values that agree, where a sign test was made
 
 
 def sign_test(agreeing: int, units: int) -> float:

@@ -17,15 +17,11 @@ INDEX = [*UNIT, "draw"]
 
 
 class MissingRowsError(UserError):
-    """A table without rows of the kind that a claim is about: it was made with other settings.
-
-    Attributes:
-        problem: what is missing, without the claim's name.
-    """
+    """A table without rows of the kind that a claim is about: it was made with other settings."""
 
     def __init__(self, claim: str, problem: str) -> None:
         super().__init__(f"claim {claim}: {problem}")
-        self.problem = problem
+        self.problem = problem  # what is missing, without the claim's name
 
 
 def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:

@@ -137,17 +137,11 @@ class Multiverse(Section):
 
 @dataclass(frozen=True)
 class Universe:
-    """One choice of all open settings.
+    """One choice of all open settings."""
 
-    Attributes:
-        number: from 0, the default reading.
-        levels: the name of each setting's value.
-        settings: the parameters of all experiments.
-    """
-
-    number: int
-    levels: Mapping[str, str]
-    settings: Settings
+    number: int  # from 0, the default reading
+    levels: Mapping[str, str]  # the name of each setting's value
+    settings: Settings  # the parameters of all experiments
 
 
 def load_multiverses() -> dict[str, Multiverse]:

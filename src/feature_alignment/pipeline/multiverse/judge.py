@@ -44,19 +44,12 @@ _HOLDS = {Outcome.REPRODUCED, Outcome.HOLDS, Outcome.HOLDS_AS_CORRECTED}
 
 @dataclass(frozen=True)
 class Finished:
-    """A `design.Universe` that was run.
+    """A `design.Universe` that was run."""
 
-    Attributes:
-        number: from 0, the default reading.
-        levels: the name of each setting's value.
-        tables: the tables of the figures all of whose runs ended well.
-        failed: why runs failed, by run.
-    """
-
-    number: int
-    levels: dict[str, str]
-    tables: dict[str, pd.DataFrame]
-    failed: dict[str, str]
+    number: int  # from 0, the default reading
+    levels: dict[str, str]  # the name of each setting's value
+    tables: dict[str, pd.DataFrame]  # the tables of the figures all of whose runs ended well
+    failed: dict[str, str]  # why runs failed, by run
 
 
 def judge_universes(

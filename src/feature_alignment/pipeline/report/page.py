@@ -71,37 +71,30 @@ class ReportFigure:
 
 @dataclass(frozen=True)
 class Report:
-    """All that the report tells.
-
-    Attributes:
-        changes: the settings that are not the preset's own: key, the preset's value, ours.
-        papers: what is said of them by citation key, in the order of the page.
-        sources: what `data.prepare.prepare_dataset` told of the datasets that the figures show,
-            `stand_in` in words, None for the real data; none for synthetic data.
-        verdicts: what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read.
-        git: `commit` and `dirty` of the checkout that makes the report; both may be None.
-        runs: provenance of each run, by its name.
-        robustness: of each claim that the multiverse judged, its row of `robustness.csv`.
-        multiverse: the multiverse's page; None where it was not run.
-        quantities: what each claim's numbers are, in words.
-        deviations: of each paper, the sections of its `deviations.md`.
-        papers_path: the folder with papers of one's own, as a word of a command; empty for none.
-    """
+    """All that the report tells."""
 
     name: str
     preset: str
+    # The settings that are not the preset's own: key, the preset's value, ours.
     changes: Sequence[tuple[str, str, str]]
-    papers: Mapping[str, Paper]
+    papers: Mapping[str, Paper]  # what is said of them by citation key, in the order of the page
     figures: Sequence[ReportFigure]
+    # What `data.prepare.prepare_dataset` told of the datasets that the figures show, `stand_in` in
+    # words, None for the real data; none for synthetic data.
     sources: Sequence[Mapping[str, Any]]
     ledger: Sequence[Claim]
-    verdicts: pd.DataFrame
+    verdicts: pd.DataFrame  # what `pipeline.claims.evaluate.evaluate_all` returns, or its CSV read
+    # `commit` and `dirty` of the checkout that makes the report; both may be None.
     git: Mapping[str, Any]
-    runs: Mapping[str, Mapping[str, Any]]
+    runs: Mapping[str, Mapping[str, Any]]  # provenance of each run, by its name
+    # Of each claim that the multiverse judged, its row of `robustness.csv`.
     robustness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    multiverse: Path | None = None
+    multiverse: Path | None = None  # the multiverse's page; None where it was not run
+    # What each claim's numbers are, in words.
     quantities: Mapping[str, str] = field(default_factory=dict)
+    # Of each paper, the sections of its `deviations.md`.
     deviations: Mapping[str, Sequence[Section]] = field(default_factory=dict)
+    # The folder with papers of one's own, as a word of a command; empty for none.
     papers_path: str = ""
 
 
