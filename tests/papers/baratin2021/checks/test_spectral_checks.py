@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from feature_alignment.models.mlp import MLP
-from feature_alignment.papers.baratin2021.checks.function_updates import (
+from feature_alignment.papers.baratin2021.checks.spectral_checks import (
     function_update,
     metric_eigenfunctions,
     principal_components,
