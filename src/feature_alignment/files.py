@@ -22,9 +22,8 @@ def unfinished(path: Path) -> Path:
 def whole_file(path: Path) -> Iterator[Path]:
     """Write a file whole or not at all; missing folders are made.
 
-    Yields:
-        The path to write to. What stands there at the end takes the file's place; if the body
-        fails, it is removed and an older file stays as it was.
+    What stands at the path that it yields at the end takes the file's place; if the body fails, it
+    is removed and an older file stays as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(path)

@@ -47,19 +47,14 @@ def add_position_gram(
     workspace: int,
     form: str | None = None,
 ) -> None:
-    """Add the Gram matrix of a weight's gradients to `out`, in the cheapest form.
+    """Add the Gram matrix of a weight's gradients to `out`, (n·c, n₂·c), sample-major, in place.
+
+    Of the rows' gradients and the columns', of the same parameter. If symmetric, `second` is
+    `first`, and only the lower triangle is meaningful afterwards. With `bias` the Gram matrix of
+    the layer's bias, of gradient Σ_t δ_t, is added, too; intermediate results may hold `workspace`
+    numbers. The form is one of FORMS; None for the one with the lowest `form_costs`.
 
     Source: Baratin et al. 2021, eq. 1; the forms are this module's.
-
-    Args:
-        out: (n·c, n₂·c), sample-major; changed in place. If symmetric, only its lower triangle
-            is meaningful afterwards.
-        first: gradients of the rows.
-        second: gradients of the columns, of the same parameter.
-        bias: whether to add the Gram matrix of the layer's bias, of gradient Σ_t δ_t.
-        symmetric: whether `second` is `first`.
-        workspace: numbers that intermediate results may hold.
-        form: one of FORMS; None for the one with the lowest `form_costs`.
 
     Raises:
         ValueError: if the form is unknown.

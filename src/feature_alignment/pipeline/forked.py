@@ -54,16 +54,10 @@ def _above() -> Iterator[int]:
 
 
 def run_forked(command: list[str], patience: float) -> int | None:
-    """Run a Python and its script in a fork of the server, and wait for it.
+    """Run a Python and its script in a fork of the server, and wait for its exit status.
 
-    Interrupts and requests to end are passed on; if this process is killed, so is the fork.
-
-    Args:
-        command: the Python and the script's path; any other is not for the server.
-        patience: seconds to wait for a server that is still importing.
-
-    Returns:
-        The script's exit status; None where there is no server for it.
+    Interrupts and requests to end are passed on; if this process is killed, so is the fork. None
+    where there is no server for such a command: one that still imports has `patience` seconds.
     """
     offer = offered(command[0], os.environ.get(THREADS, "")) if len(command) == 2 else {}
     if not offer:

@@ -167,13 +167,8 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     its one sentence, an interrupt with a line in the log file. A traceback, of other errors and of
     those in a paper's code, stands whole in the log file and short on stderr.
 
-    Args:
-        snakemake: the object that Snakemake puts into scripts; the rule has `params.spec`, a log
-            and an output named `provenance`.
-        modules: dotted names of the library modules that the script uses.
-
-    Yields:
-        The job.
+    The rule has `params.spec`, a log and an output named `provenance`; the modules, by their
+    dotted names, are those that the script uses.
 
     Raises:
         OSError: of another fault than the disk's, which ends the process with one sentence, too.

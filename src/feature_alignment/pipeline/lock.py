@@ -36,8 +36,7 @@ def check_writable(*folders: Path) -> None:
 def lock_result(folder: Path) -> int:
     """Hold a result's folder until this process ends, killed or not: no lock is left behind.
 
-    Returns:
-        the descriptor that holds it; closed, it lets go.
+    The descriptor that is returned holds it; closed, it lets go.
 
     Raises:
         UserError: if another process holds it, or another user made it.

@@ -40,9 +40,8 @@ def sampled(plan: Plan, fraction: float) -> list[str]:
 def compare_runs(runs: Iterable[str], recorded: Path, again: Path) -> pd.DataFrame:
     """Runs, as `sampled` gives them, as `recorded` beside those made `again`: by hash, by number.
 
-    Returns:
-        `COLUMNS`: a row for a run that is the same, else one for each metric or array that differs,
-        with its largest relative difference, infinite where rows or shapes differ.
+    A row for a run that is the same, else one for each metric or array that differs, with its
+    largest relative difference, infinite where rows or shapes differ.
     """
     rows = [row for run in runs for row in _compared(run, recorded / run, again / run)]
     return pd.DataFrame(rows, columns=pd.Index(COLUMNS))

@@ -149,11 +149,8 @@ def run_experiment(
 ) -> Result:
     """Run all seeds of an experiment point, deterministically.
 
-    Args:
-        spec: the point's spec; `parameters.seeds` is the number of seeds.
-        data_files: the canonical files of the datasets that the spec names, in the order of
-            `feature_alignment.pipeline.spec.dataset_keys`.
-        checkpoints: what a run that is killed can go on from; None for no such thing.
+    The files are the canonical ones of the datasets that the spec names, in the order of
+    `feature_alignment.pipeline.spec.dataset_keys`; with checkpoints a run that is killed can go on.
 
     Raises:
         UserError: if a parameter is not possible, a training fails, or a metric is not finite; it

@@ -20,13 +20,10 @@ ZERO = "Differences of exactly 0 stand at 10⁻¹⁷."
 def draw_deviations(
     ax: Axes, rows: pd.DataFrame, statements: Mapping[str, str], *, legend: bool = True
 ) -> None:
-    """One marker for each row, on a logarithmic axis.
+    """One marker for each row, on a logarithmic axis; a legend above explains them.
 
-    Args:
-        ax: where to draw.
-        rows: columns `statement`, `form` (see `MARKERS`) and `value`.
-        statements: labels by statement, from the top down.
-        legend: whether to explain the markers above.
+    Rows have the columns `statement`, `form` (see `MARKERS`) and `value`; the labels are by
+    statement, from the top down.
     """
     largest = 1.0
     places = {statement: place for place, statement in enumerate(statements)}

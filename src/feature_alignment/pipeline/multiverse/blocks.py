@@ -27,18 +27,12 @@ def run_block(
     to: Path,
     ending: threading.Event,
 ) -> None:
-    """Run a block's universes, and write their runs into one archive; equal runs are run once.
+    """Run the universes of one of `design.block_specs`, and write their runs into one zip file.
 
-    A run that ends because its training diverges, or measures what is not finite, is told in the
-    archive, as `failed` with the reason.
-
-    Args:
-        spec: one of `design.block_specs`.
-        data: the canonical file of each dataset.
-        scratch: where finished seeds are kept, from which a killed job goes on.
-        identity: what the runs depend on besides their specs.
-        to: the zip file to write.
-        ending: set when the block is to save its state and end.
+    Equal runs are run once. A run that ends because its training diverges, or measures what is not
+    finite, is told in the archive, as `failed` with the reason. In `scratch` finished seeds are
+    kept, from which a killed job goes on; `identity` is what the runs depend on besides their
+    specs, and `ending` is set when the block is to save its state and end.
 
     Raises:
         KeyboardInterrupt: if the block is to end, once its state is saved.

@@ -61,15 +61,12 @@ def judge_universes(
 ) -> pd.DataFrame:
     """A row for each claim of the ledger in each universe, run at this preset.
 
-    `real` says of each figure whether it shows real data.
+    `real` says of each figure whether it shows real data. Columns are `claim`, `universe`, `status`
+    (counted, not learnt, failed), `verdict`, `holds` (1, 0, or none where it is not judged),
+    `ours`, and one for each setting. Claims that are not testable at this preset are left out.
 
     Raises:
         UserError: if `learnt` selects no rows.
-
-    Returns:
-        Columns `claim`, `universe`, `status` (counted, not learnt, failed), `verdict`, `holds`
-        (1, 0, or none where it is not judged), `ours`, and one for each setting. Claims that are
-        not testable at this preset are left out.
     """
     rows, columns = [], dict.fromkeys(_JUDGED)
     for universe in universes:
@@ -121,11 +118,10 @@ def summarise(
 ) -> pd.DataFrame:
     """A row for each claim: in which share of the universes it holds, and what that hangs on.
 
-    Returns:
-        Columns `claim`, `universes` that count, `failed`, `not_learnt`, `holding`, `share` with its
-        95 % interval `low` and `high` (Wilson's), `default_holds`, `word`, `setting` that its
-        verdict depends on most, the `difference` of shares between that setting's values, its
-        `p_value`, and `paper_quantile`, the share of our values below the paper's number.
+    Columns are `claim`, `universes` that count, `failed`, `not_learnt`, `holding`, `share` with its
+    95 % interval `low` and `high` (Wilson's), `default_holds`, `word`, `setting` that its verdict
+    depends on most, the `difference` of shares between that setting's values, its `p_value`, and
+    `paper_quantile`, the share of our values below the paper's number.
     """
     by_id = {claim.id: claim for claim in ledger}
     rows = []
@@ -195,10 +191,8 @@ def effects(judged: pd.DataFrame, settings: Sequence[str]) -> pd.DataFrame:
     """What each value of each setting, and of each pair of settings, makes of each claim.
 
     Of pairs only those are told all of whose combinations were run, with two universes or more.
-
-    Returns:
-        Columns `claim`, `setting` (or `one × other`), `value`, `universes`, `share` in which it
-        holds, `mean` of our values.
+    Columns are `claim`, `setting` (or `one × other`), `value`, `universes`, `share` in which it
+    holds, `mean` of our values.
     """
     rows = []
     for name, of_claim in counted_of(judged).groupby("claim", sort=False):

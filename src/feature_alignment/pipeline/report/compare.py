@@ -27,15 +27,10 @@ NOT_JUDGED = "not judged"
 
 
 def compare_results(spec: Spec, verdicts: Path, page: Path, table: Path) -> pd.DataFrame:
-    """Write what differs between two finished results as a page, and the claims as a CSV.
+    """Write what differs between two finished results as a page (HTML), and the claims as a table.
 
-    The table has both results' values and verdicts of each claim about the figures of the first.
-
-    Args:
-        spec: `name`, the other's, `with`, and the `figures` that the verdicts are about.
-        verdicts: the first's verdicts.
-        page: the HTML file to write.
-        table: the CSV file to write.
+    The table, a CSV, has both results' values and verdicts of each claim about the figures of the
+    first. The spec has `name`, the other's, `with`, and the `figures` that the verdicts are about.
 
     Raises:
         UserError: if the other is not finished, or one of them is damaged.

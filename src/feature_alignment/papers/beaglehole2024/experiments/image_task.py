@@ -67,17 +67,14 @@ def train_network(
 ) -> SeedResult:
     """Train by stochastic gradient descent and measure the layers after whole epochs.
 
-    Measured are the start, the end of the first epoch, and then of every `measure_every`-th, on the
-    first `probe_samples` training images; in the rows, `step` counts epochs. If `first_epoch_rate`
-    is given, an epoch at that learning rate comes before the `epochs` others, as in the released
-    code. A network that diverges later than in its first epoch is kept up to its last measurement
-    and marked by the metric `diverged_after`: at the paper's learning rates one seed may diverge
-    where others do not.
+    Measured are the start, the end of the first epoch, and then of every `measure_every`-th, by
+    `FeatureProbe` on the first `probe_samples` training images; in the rows, `step` counts epochs.
+    If `first_epoch_rate` is given, an epoch at that learning rate comes before the `epochs` others,
+    as in the released code. A network that diverges later than in its first epoch is kept up to its
+    last measurement and marked by the metric `diverged_after`: at the paper's learning rates one
+    seed may diverge where others do not.
 
     Source: beaglehole2024, Figures 2 and 13-15 and Appendix J.
-
-    Returns:
-        Losses, accuracies and the measures of `FeatureProbe`.
 
     Raises:
         TrainingDivergedError: if training diverged, or left every ReLU of a layer dead, in the
