@@ -17,8 +17,7 @@ from feature_alignment.data.embedded_photos import (
 )
 from feature_alignment.determinism import stream
 
-Colour = tuple[int, ...]
-"""Red, green and blue, 0 to 255."""
+Colour = tuple[int, ...]  # red, green and blue, 0 to 255
 
 _STROKES, _POINTS_PER_STROKE = 3, 36
 _FORMS = 2  # ways to write a class, as cursive hiragana have several

@@ -14,8 +14,7 @@ Drawn = tuple[np.ndarray, np.ndarray]
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels
 
 SIZE = 32
-TEST_PER_CLASS = 36
-"""Handwritten digits of each class that are kept for testing."""
+TEST_PER_CLASS = 36  # handwritten digits of each class that are kept for testing
 _REGION_SIDES = (20, 32)
 _PART_SIDES = (56, 80)
 _NOISE = 6.0

@@ -15,8 +15,7 @@ from feature_alignment.files import Memory, sha256_of
 OWN_SOURCES = ("npz", "imagefolder", "file")
 """The sources that read a user's own files; the identity of all others is in the code."""
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-MEMORY = Memory("contents.json")
-"""The hashes of files: a large folder takes minutes to read."""
+MEMORY = Memory("contents.json")  # the hashes of files: a large folder takes minutes to read
 _SETTLED_NS = 2_000_000_000
 """What changed less than this ago may change again and keep its time: some systems round it."""
 

@@ -40,14 +40,12 @@ GTSRB_ARCHIVES = {
         "GTSRB_Final_Test_GT.zip": "fe31e9c9270bbcd7b84b7f21a9d9d9e5",
     },
 }
-GTSRB_IMAGES = {"train": 26640, "test": 12630}
-"""How many images the archives hold."""
+GTSRB_IMAGES = {"train": 26640, "test": 12630}  # how many images the archives hold
 # Beaglehole et al. 2024 trains on a balanced subset of 7500; the limit also bounds memory.
-CELEBA_LISTS = {
+CELEBA_LISTS = {  # MD5 of the published lists, as torchvision has them
     "list_attr_celeba.txt": "75e246fa4810816ffd6ee81facbd244c",
     "list_eval_partition.txt": "d32c9cbf5e040fd4025c592c306e6668",
 }
-"""MD5 of the published lists, as torchvision has them."""
 CELEBA_PER_CLASS = {"train": 3750, "test": 1000}
 _CELEBA_PARTITION = {"train": 0, "test": 2}
 

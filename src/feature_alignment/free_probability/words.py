@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-Trace = Callable[[str], Any]
-"""Normalised trace of a word, not empty, in the letters of one family."""
+Trace = Callable[[str], Any]  # normalised trace of a word, not empty, in the letters of one family
 
 
 def free_trace(word: str, families: Mapping[str, Trace]) -> Any:

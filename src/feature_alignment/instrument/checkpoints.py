@@ -24,8 +24,7 @@ STATE_KEYS = ("state_dict", "model_state_dict", "model")
 """Where training scripts and Lightning keep the parameters in what they save."""
 FILES = "checkpoints.json"
 """Of a record: the hashes of the files that it was measured from, by step."""
-_EXTRA = "_extra_state"
-"""How the state of a module's own ends, which can be anything."""
+_EXTRA = "_extra_state"  # how the state of a module's own ends, which can be anything
 _WRAPPER = re.compile(r"(module|_orig_mod|model)\.")
 """What a wrapper puts before the names of the model that it holds."""
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")

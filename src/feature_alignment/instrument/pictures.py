@@ -34,8 +34,7 @@ LOGARITHMIC = {"largest_eigenvalue"}
 BETWEEN_0_AND_1 = {"trace_ratio_5", "nfc", "centred_nfc"}
 LAYERS_NAMED = 12
 COLUMNS = 3
-FAR = 30
-"""Steps that differ by more than this factor stand on a logarithmic axis, behind a break."""
+FAR = 30  # steps that differ by more than this factor stand on a logarithmic axis, behind a break
 
 
 def draw_record(frame: "pd.DataFrame") -> "Figure":

@@ -11,8 +11,7 @@ ROUNDING = 1e-12
 four digits."""
 _FEW = 1e-10
 """A squared norm of so little of what it could be has lost digits, unless taken with care."""
-_NONE = 1e-13
-"""A norm of so little of what it could be is rounding alone."""
+_NONE = 1e-13  # a norm of so little of what it could be is rounding alone
 
 
 def preactivation_tangent_kernel(gradients: torch.Tensor) -> torch.Tensor:

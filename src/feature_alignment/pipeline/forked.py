@@ -18,12 +18,10 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-OFFER = "FEATURE_ALIGNMENT_PRELOADED"
-"""The environment variable by which jobs find the server."""
+OFFER = "FEATURE_ALIGNMENT_PRELOADED"  # the environment variable by which jobs find the server
 THREADS = "OMP_NUM_THREADS"
 """What Snakemake tells each job by its environment; libraries read it as they are imported."""
-READY = b"."
-"""What a fork says first."""
+READY = b"."  # what a fork says first
 KILLED = 128 + signal.SIGKILL
 _LIGHT = ".prepare_dataset.py"
 """The end of the name of a script that imports so little that it had better start by itself than

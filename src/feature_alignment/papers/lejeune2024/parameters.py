@@ -17,8 +17,7 @@ from feature_alignment.pipeline.parameters import (
 )
 
 Digit = Annotated[int, Field(ge=0, le=9)]
-Sizes = Several[Annotated[int, Field(ge=25)]]
-"""Training-set sizes."""
+Sizes = Several[Annotated[int, Field(ge=25)]]  # training-set sizes
 
 
 class TwoDigits(Parameters):

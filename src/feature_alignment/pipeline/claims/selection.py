@@ -10,8 +10,7 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.marks import DIVERGED
 
-LAST = "last"
-"""What a selection of rows calls the last step of each run."""
+LAST = "last"  # what a selection of rows calls the last step of each run
 UNIT = ["seed", "unit"]
 INDEX = [*UNIT, "draw"]
 

@@ -13,8 +13,7 @@ MARKERS = {
     "printed": ("X", "as printed"),
 }
 _SMALLEST = 1e-17
-ZERO = "Differences of exactly 0 stand at 10⁻¹⁷."
-"""For captions."""
+ZERO = "Differences of exactly 0 stand at 10⁻¹⁷."  # for captions
 
 
 def draw_deviations(

@@ -15,17 +15,14 @@ from feature_alignment.pipeline.figures.figure import Axes, Picture
 from feature_alignment.pipeline.figures.style import BAND_SEEDS, COLOURS, LINES
 from feature_alignment.pipeline.marks import DIVERGED
 
-THIN = 0.6
-"""The width of a single seed's line."""
-OVER_SEEDS = (
+THIN = 0.6  # the width of a single seed's line
+OVER_SEEDS = (  # for captions: what `draw_curve` draws
     "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
     "for each of fewer than four seeds; on logarithmic axes mean and deviation are of logarithms."
 )
-"""For captions: what `draw_curve` draws."""
 
 
-_OURS = "criterion"
-"""How a bound is called that the paper does not state."""
+_OURS = "criterion"  # how a bound is called that the paper does not state
 
 
 def describe_seeds(frame: pd.DataFrame, picture: Picture, points: Collection[str] = ()) -> str:

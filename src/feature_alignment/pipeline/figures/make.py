@@ -19,8 +19,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Run, Runs
 from feature_alignment.pipeline.papers import figure_module, figure_named
 from feature_alignment.pipeline.spec import Spec
 
-_SHOWN = 6
-"""How many changed settings a stamp names."""
+_SHOWN = 6  # how many changed settings a stamp names
 
 
 def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Path) -> FigureTable:

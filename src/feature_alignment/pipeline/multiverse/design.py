@@ -34,10 +34,8 @@ from feature_alignment.pipeline.plan import dataset_specs, make_spec, points_of
 from feature_alignment.pipeline.spec import Spec
 from feature_alignment.pipeline.yaml_files import merge, read_mapping
 
-BLOCK = 4
-"""Universes of one job: starting Python costs seconds."""
-_SWAPS = 4000
-"""Random swaps that balance a choice of rows."""
+BLOCK = 4  # universes of one job: starting Python costs seconds
+_SWAPS = 4000  # random swaps that balance a choice of rows
 
 
 class OpenSetting(Section):

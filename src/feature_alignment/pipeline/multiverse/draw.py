@@ -12,8 +12,7 @@ from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.multiverse.judge import counted_of
 
-FAR = 100
-"""Positive values that differ by more than this factor stand on a logarithmic axis."""
+FAR = 100  # positive values that differ by more than this factor stand on a logarithmic axis
 HOLDS = {1: COLOURS["test"], 0: COLOURS["reference"]}
 
 

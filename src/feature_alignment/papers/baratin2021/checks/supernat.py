@@ -15,8 +15,7 @@ import numpy as np
 from feature_alignment.papers.baratin2021.parameters import Kappa
 from feature_alignment.training.errors import TrainingDivergedError
 
-KAPPAS = get_args(Kappa)
-"""The ways to choose the constant κ of Proposition 3; see `supernat`."""
+KAPPAS = get_args(Kappa)  # the ways to choose the constant κ of Proposition 3; see `supernat`
 
 _LARGEST_LOG = 230.0  # of residuals and eigenvalues: 1e100
 # A factor that is exactly zero, where a step fits a mode, counts as this: logarithms stay finite.

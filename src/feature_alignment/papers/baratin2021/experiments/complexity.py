@@ -23,8 +23,7 @@ from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
 
-CHUNK = 500
-"""Images that are evaluated at a time."""
+CHUNK = 500  # images that are evaluated at a time
 
 
 def run_seed(run: SeedRun[Complexity]) -> SeedResult:

@@ -22,8 +22,7 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, bce
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
-KEPT = 20
-"""Eigenfunctions that are kept: the paper compares the 20th eigenvalue with the first."""
+KEPT = 20  # eigenfunctions that are kept: the paper compares the 20th eigenvalue with the first
 
 
 def run_seed(run: SeedRun[Disk]) -> SeedResult:

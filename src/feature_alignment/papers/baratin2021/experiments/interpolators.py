@@ -11,8 +11,7 @@ from feature_alignment.complexity import rademacher
 from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-PLANE = (1, 10)
-"""The modes φ_j onto which solutions are projected, counted from 0."""
+PLANE = (1, 10)  # the modes φ_j onto which solutions are projected, counted from 0
 # |f(x)| below this is a tie: at scale 0 all predictions are zero but for rounding.
 _TIE = 1e-9
 

@@ -19,8 +19,7 @@ from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, cross_entropy
 
-COMPARED = (1, 10, 50)
-"""Ranks of the singular directions that are compared with random ones."""
+COMPARED = (1, 10, 50)  # ranks of the singular directions that are compared with random ones
 
 
 def run_seed(run: SeedRun[Perturbation]) -> SeedResult:

@@ -14,10 +14,8 @@ from feature_alignment.papers.baratin2021.parameters import Supernat
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.schedule import geometric
 
-Add = Callable[..., None]
-"""Adds a row of one method at one learning rate to the result."""
-NOTHING_LEFT = 1e-3
-"""The share of the noise below which nothing of it is left to learn."""
+Add = Callable[..., None]  # adds a row of one method at one learning rate to the result
+NOTHING_LEFT = 1e-3  # the share of the noise below which nothing of it is left to learn
 
 
 def run_seed(run: SeedRun[Supernat]) -> SeedResult:

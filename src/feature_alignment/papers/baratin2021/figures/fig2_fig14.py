@@ -36,8 +36,7 @@ OVERLAID |= {"effective rank": "effective_rank", "trace ratios": "trace_ratio_40
 HIGHLIGHTED = (40, 80, 160)
 TRACE_RATIOS = dict.fromkeys((5, 10, 20), "reference") | dict.fromkeys(HIGHLIGHTED, "paper")
 """Of the k of each T_k the thing whose colour it has."""
-SMOOTHED = 3
-"""Consecutive measurements whose mean says whether a curve rises or falls."""
+SMOOTHED = 3  # consecutive measurements whose mean says whether a curve rises or falls
 FITTED = 0.999
 """Training accuracy that counts as the paper's 100 %, which says when gains are taken."""
 

@@ -15,7 +15,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 
 SPLITS = ("easy", "difficult")
 TITLES = {"random_labels": "MNIST and random labels", "kmnist": "MNIST and KMNIST"}
-RANKED = {
+RANKED = {  # metrics of `hierarchy_numbers`, by split, whose trend with depth is measured
     "easy": ("maximum",),
     "both": (
         *("ratio_of_maxima", "largest_ratio", "ratio_high_iterations", "ratio_high_decades"),
@@ -23,7 +23,6 @@ RANKED = {
         *("onset_step_after_epoch", "rise_decades_after_epoch", "rise_rate_after_epoch"),
     ),
 }
-"""Metrics of `hierarchy_numbers`, by split, whose trend with depth is measured."""
 
 
 def points(settings: Settings) -> list[Point]:

@@ -16,7 +16,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 
 GAP = "generalisation_gap"
 OURS = "path_complexity"
-MEASURES = {
+MEASURES = {  # the measures that are compared, with their names in the figure
     OURS: "C, eq. 18",
     "unit_capacity_over_margin": "Neyshabur 2018b, norms",
     "unit_capacity_bound": "Neyshabur 2018b, bound",
@@ -31,7 +31,6 @@ MEASURES = {
     "path_length": "Σ‖δw‖",
     "parameters": "parameters",
 }
-"""The measures that are compared, with their names in the figure."""
 FOLLOWERS = (OURS, "unit_capacity_over_margin")
 """The paper's measure and that of Neyshabur et al. 2018, the only two that it finds to follow."""
 NAMED = {*FOLLOWERS, "unit_capacity_bound"}
@@ -40,13 +39,12 @@ LEAST_NETWORKS = 4
 """With fewer networks a panel says little: of three, chance ranks one measure in six rightly."""
 FOLLOWS = 0.9
 """A measure follows the gap if its rank correlation with it is above this, as for the claims."""
-PANELS = {
+PANELS = {  # panels with the label of what grows in each
     "width": "hidden units",
     "width_kaiming": "hidden units (Kaiming)",
     "corruption": "share of random labels",
     "channels": "channels",
 }
-"""Panels with the label of what grows in each."""
 TITLES = dict.fromkeys(PANELS, "MLP, MNIST") | {"channels": "VGG19, CIFAR-10"}
 
 

@@ -9,8 +9,7 @@ from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
-RANKS = (1, 50)
-"""Of the eigenvalues that are compared."""
+RANKS = (1, 50)  # of the eigenvalues that are compared
 STAGES = {"initialisation": "before training", "trained": "after training"}
 
 

@@ -9,8 +9,7 @@ from feature_alignment.pipeline.figures.drawing import THIN
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-SHOWN = (1, 6, 21)
-"""The paper's eigenvectors 0, 5 and 20, counted from 1."""
+SHOWN = (1, 6, 21)  # the paper's eigenvectors 0, 5 and 20, counted from 1
 
 
 def table(runs: Runs) -> FigureTable:

@@ -13,10 +13,8 @@ from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
 from feature_alignment.pipeline.figures.table import FigureTable, rows_where
 
-SPLITS = {"train": "-", "test": "--"}
-"""The line of each split of a classifier's data: the paper's."""
-AXIS_BEGIN = 10
-"""Where the iteration axis of the paper's plots begins."""
+SPLITS = {"train": "-", "test": "--"}  # the line of each split of a classifier's data: the paper's
+AXIS_BEGIN = 10  # where the iteration axis of the paper's plots begins
 
 
 def vgg19(
@@ -40,8 +38,7 @@ def classifier(settings: Settings, **changes: object) -> Classification:
 
 Curve = Callable[..., pd.Series]
 """One metric of a run, values by step: `curve(metric, split="train", layer="all")`."""
-Numbers = Mapping[tuple[str, str], float]
-"""Numbers that sum up a run's curves, by split and metric."""
+Numbers = Mapping[tuple[str, str], float]  # numbers that sum up a run's curves, by split and metric
 
 
 def summary(

@@ -16,10 +16,8 @@ from feature_alignment.models.mlp import ACTIVATIONS, MLP
 
 Loss = Callable[[Callable[..., torch.Tensor]], torch.Tensor]
 """L as a function of the network, which takes inputs to outputs."""
-SCALARS = {"positive": (0.5, 3.0), "any": (0.5, -3.0)}
-"""Values of a in f(Wx) = a⁻ᵖ f(aWx)."""
-RELATIVE_STEP = 1e-4
-"""Length of the finite-difference step, as a share of the weights' norm."""
+SCALARS = {"positive": (0.5, 3.0), "any": (0.5, -3.0)}  # values of a in f(Wx) = a⁻ᵖ f(aWx)
+RELATIVE_STEP = 1e-4  # length of the finite-difference step, as a share of the weights' norm
 
 
 def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:

@@ -19,8 +19,7 @@ from feature_alignment.free_probability.words import free_trace, matrix_trace, m
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.papers.beaglehole2024.checks import printed_statements
 
-BATCH = 500
-"""Networks of Proposition 16 that are in memory at a time."""
+BATCH = 500  # networks of Proposition 16 that are in memory at a time
 EGOP_SAMPLES = 200_000
 ALTERNATING = {
     12: ("C", (1,)),

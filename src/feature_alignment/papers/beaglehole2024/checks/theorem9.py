@@ -13,8 +13,7 @@ from feature_alignment.free_probability.dual_kernels import DUALS
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import ACTIVATIONS
 
-BLOCK = 2048
-"""Rows of the kernel matrix that are in memory at a time."""
+BLOCK = 2048  # rows of the kernel matrix that are in memory at a time
 SAMPLE_SIZES: dict[str, Callable[[int], float]] = {
     "d/4": lambda d: d / 4,
     "d": lambda d: d,

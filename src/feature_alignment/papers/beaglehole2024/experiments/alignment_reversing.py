@@ -16,8 +16,7 @@ from feature_alignment.free_probability.words import matrix_trace
 from feature_alignment.papers.beaglehole2024.parameters import AlignmentReversing
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
-NETWORK_SEED = 0
-"""The networks are the same for every data seed, as in the paper."""
+NETWORK_SEED = 0  # the networks are the same for every data seed, as in the paper
 
 
 def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:

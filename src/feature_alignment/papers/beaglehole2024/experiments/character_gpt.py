@@ -18,12 +18,10 @@ from feature_alignment.training.schedule import every
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
-LEAST_RATE = 0.02
-"""The learning rate that nanoGPT ends with, 1e-4, over the one here."""
+LEAST_RATE = 0.02  # the learning rate that nanoGPT ends with, 1e-4, over the one here
 LARGEST_GRADIENT = 1.0
 MEASURED = ("query", "key", "value")
-CHUNK = 32
-"""Texts that are measured at a time: attention over 256 characters takes memory."""
+CHUNK = 32  # texts that are measured at a time: attention over 256 characters takes memory
 
 
 def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:

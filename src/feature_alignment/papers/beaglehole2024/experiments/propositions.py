@@ -18,8 +18,7 @@ from feature_alignment.papers.beaglehole2024.parameters import Propositions
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 CHAIN_LENGTHS = (3, 4, 5)
-DIMENSIONS = (16, 32, 64, 128)
-"""Input dimensions d for what holds as d grows."""
+DIMENSIONS = (16, 32, 64, 128)  # input dimensions d for what holds as d grows
 
 
 def run_seed(run: SeedRun[Propositions]) -> SeedResult:

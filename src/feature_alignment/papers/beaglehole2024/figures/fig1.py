@@ -5,7 +5,7 @@ from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-PANELS = {
+PANELS = {  # titles, the metric of the similarity with the NFM, and the paper's claim about it
     "egop": ("EGOP", "nfm_egop", None),
     "nfm": ("NFM  $F = W^\\top W$", None, None),
     "agop": ("AGOP  $G = W^\\top K W$", "nfc", "fig1.nfc"),
@@ -15,7 +15,6 @@ PANELS = {
         "fig1.nfc_random_conjugate",
     ),
 }
-"""Titles, the metric of the similarity with the NFM, and the paper's claim about it."""
 
 
 def table(runs: Runs) -> FigureTable:

@@ -9,12 +9,11 @@ from feature_alignment.pipeline.figures.figure import Figure, Picture, Point, Se
 from feature_alignment.pipeline.figures.style import new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
-OPTIMIZERS = {
+OPTIMIZERS = {  # name, learning rate, look, and whose gradient's norm SLO divides by
     "slo": ("SLO", 0.05, "speed limited", "layer"),
     "slo_global": ("SLO, whole gradient", 0.05, "whole gradient", "global"),
     "gd": ("gradient descent", 0.25, "gradient descent", "layer"),
 }
-"""Name, learning rate, look, and whose gradient's norm SLO divides by."""
 READINGS = {
     "ends": "first layer and readout scaled",
     "all": "all layers scaled",

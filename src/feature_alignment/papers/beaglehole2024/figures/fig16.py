@@ -5,12 +5,11 @@ from feature_alignment.pipeline.figures import style
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-PANELS = {
+PANELS = {  # matrices, and the metric of the correlation with the first
     "nfm": ("F", None),
     "agop": ("G", "diagonal_correlation"),
     "random_conjugate": ("WᵀQW", "diagonal_correlation_random"),
 }
-"""Matrices, and the metric of the correlation with the first."""
 
 
 def table(runs: Runs) -> FigureTable:

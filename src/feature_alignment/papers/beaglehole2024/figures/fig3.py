@@ -20,8 +20,7 @@ READINGS = {
 PAPER_SIZE = 1024
 LARGEST_ERROR = "fig3.prediction_error_square"
 """The claim whose criterion is drawn about the diagonals."""
-_BELOW_ONE = 0.999
-"""At γ = 1 there is no second subset, and no adversary."""
+_BELOW_ONE = 0.999  # at γ = 1 there is no second subset, and no adversary
 
 
 def points(settings: Settings) -> list[Point]:

@@ -22,13 +22,12 @@ CURVES = {
     "centred_uncentred_ratio": "C/UC ratio",
     "loss": "training loss",
 }
-SLO_CLAIMS = {
+SLO_CLAIMS = {  # the claim about SLO whose criterion is drawn, by metric
     "nfc": "fig4.slo_nfc_near_one",
     "centred_nfc": "fig4.slo_centred_nfc_near_one",
     "centred_uncentred_ratio": "fig4.slo_ratio_near_one",
     "loss": "fig4.slo_interpolates",
 }
-"""The claim about SLO whose criterion is drawn, by metric."""
 FURTHER = (
     "nfc_mean_subtracted",
     "centred_nfc_mean_subtracted",

@@ -14,20 +14,17 @@ from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve, d
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
-SPECTRA = {
+SPECTRA = {  # decay rate and formula, by point
     "flat": (None, r"$\lambda_k = 1$"),
     "inverse": (1, r"$\lambda_k = 1/(1+k)$"),
     "inverse_square": (2, r"$\lambda_k = 1/(1+k^2)$"),
 }
-"""Decay rate and formula, by point."""
-UNIT_VARIANCE_SCALES = (1.0, 0.01)
-"""What is compared where the covariance has trace d."""
+UNIT_VARIANCE_SCALES = (1.0, 0.01)  # what is compared where the covariance has trace d
 TRACE_D = (
     "With dots, for scales 1 and 0.01: the eigenvalues scaled to have mean 1, as those of "
     "isotropic data. "
 )
-MARKERS = ("", ".")
-"""Of the curves of a spectrum, and of the same with trace d."""
+MARKERS = ("", ".")  # of the curves of a spectrum, and of the same with trace d
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
 EARLY = 20
 """The step that stands for "early in training", or the first measured one after it; the paper does

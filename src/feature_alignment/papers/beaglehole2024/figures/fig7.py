@@ -15,13 +15,11 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 LAYER = "layers.0"
 ACTIVATIONS = ("quadratic", "relu")
 TARGETS = ("low_rank", "high_rank")
-LAST_IN_THE_MIDDLE = 3.0
-"""Decay rates from 0 up to here, both left out, count as intermediate."""
-LINES = {
+LAST_IN_THE_MIDDLE = 3.0  # decay rates from 0 up to here, both left out, count as intermediate
+LINES = {  # colour, line, symbol and shift in α of the two widths
     "smaller": (PALETTE["sky blue"], "--", "o", -0.04),
     "larger": (PALETTE["vermillion"], "-", "s", 0.04),
 }
-"""Colour, line, symbol and shift in α of the two widths."""
 PAPER_WIDTHS = {"smaller": 128, "larger": 1024}
 PAPER_SAMPLES = 128
 TITLES = {"quadratic": "quadratic", "relu": "ReLU"}

@@ -16,11 +16,10 @@ PREDICTIONS = {
     "relu": "predicted_first_order",
     "erf": "predicted_first_order",
 }
-OTHERS = {
+OTHERS = {  # further predictions, where there are, with marker and name
     "predicted_first_order": ("x", "first order"),
     "predicted_from_own_moments": ("+", "own moments"),
 }
-"""Further predictions, where there are, with marker and name."""
 TITLES = {"quadratic": "quadratic", "relu": "ReLU", "erf": "erf"}
 
 

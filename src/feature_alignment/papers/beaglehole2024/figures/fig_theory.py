@@ -16,36 +16,32 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 KERNELS = {"relu": "ReLU", "erf": "erf", "exponential": "exponential", "quadratic": "quadratic"}
 TARGETS = {"linear": "z", "non-linear": "z + z² − 1", "no linear part": "z² − 1"}
 SAMPLE_SIZES = ("d/4", "d", "4d log d", "d log³d")
-METHODS = {
+METHODS = {  # marker, and what the dimension is multiplied by, so that none hides another
     "copy subtracted": ("o", 0.94),
     "small readout": ("x", 1.06),
     "neither": ("s", 1.0),
 }
-"""Marker, and what the dimension is multiplied by, so that none hides another."""
-IDENTITIES = {
+IDENTITIES = {  # exact, up to rounding and to the error of finite differences
     "proposition_2": "Prop. 2",
     "proposition_12": "Prop. 12",
     "proposition_3_nfm": "Prop. 3, NFM",
     "proposition_3_agop": "Prop. 3, AGOP",
 }
-"""Exact, up to rounding and to the error of finite differences."""
 EQUATIONS = {
     f"equation_{number}_as_printed": f"eq. {number}" for number in (*range(12, 16), 20, 22, 28)
 }
 MISPRINT = {"equation_28_as_printed": "equation_28_derived"}
 """Up to terms of the inverse size of the matrices."""
-REMAINDERS = {
+REMAINDERS = {  # what should vanish as d grows
     "equation_10_rest_as_printed": ("eq. 10, as printed", "printed", "X"),
     "equation_10_rest_corrected": ("eq. 10, corrected", "corrected", "o"),
     "lemma_13_deviation": ("Lemma 13", "stated", "^"),
 }
-"""What should vanish as d grows."""
-GROWING = ["one_minus_correlation", *REMAINDERS] + [
+GROWING = ["one_minus_correlation", *REMAINDERS] + [  # what the table has rates in d of
     f"theorem9_{name}_{form}"
     for name in ("covariance", "fourth_trace")
     for form in ("as_printed", "corrected")
 ]
-"""What the table has rates in d of."""
 
 
 def points(settings: Settings) -> list[Point]:

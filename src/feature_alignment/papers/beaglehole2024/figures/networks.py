@@ -36,18 +36,14 @@ LOOKS: dict[str, dict[str, Any]] = {
     "nfc": {"colour": "uncentred", "marker": "o", "markersize": 2.5, "markerfacecolor": "white"},
     "centred_nfc": {"colour": "centred"},
 }
-LINES = {"released": "-", "text": "--", "unit": "--"}
-"""By settings, of which `unit` are the text's with other pixels."""
-HEADROOM = 1.08
-"""Upper end of an axis over the largest value on it."""
-WEIGHT_CHANGES = 1e-4, 2.0
-"""The ends of the axis of weight changes, the same in all panels."""
+LINES = {"released": "-", "text": "--", "unit": "--"}  # `unit` are the text's, with other pixels
+HEADROOM = 1.08  # upper end of an axis over the largest value on it
+WEIGHT_CHANGES = 1e-4, 2.0  # the ends of the axis of weight changes, the same in all panels
 ATTENTION = ("query", "key", "value")
-UNCOUNTED = (
+UNCOUNTED = (  # for captions: what `mark_diverged` draws
     "Crosses on the horizontal axis are the last measurements of networks that diverged: they are "
     "in the curves up to there, and in no average over datasets and no claim."
 )
-"""For captions: what `mark_diverged` draws."""
 
 
 def mlp_points(settings: Settings) -> list[Point]:

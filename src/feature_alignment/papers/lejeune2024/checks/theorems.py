@@ -28,8 +28,7 @@ from feature_alignment.models.mlp import MLP
 from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.checks import Check, check_of
 
-Blocks = list[torch.Tensor]
-"""Tangent features by layer, (n, k, d) each, with the bias's column."""
+Blocks = list[torch.Tensor]  # tangent features by layer, (n, k, d) each, with the bias's column
 
 
 @dataclass(frozen=True)

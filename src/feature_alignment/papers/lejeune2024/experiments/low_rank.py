@@ -23,8 +23,7 @@ from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
 
-LARGE = 10
-"""Factor of the targets of which little is left to the penalty's quadratic part."""
+LARGE = 10  # factor of the targets of which little is left to the penalty's quadratic part
 
 
 def run_seed(run: SeedRun[LowRank]) -> SeedResult:

@@ -25,8 +25,7 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
 from feature_alignment.training.progress import Progress
 
-Samples = tuple[torch.Tensor, torch.Tensor]
-"""Images and their labels."""
+Samples = tuple[torch.Tensor, torch.Tensor]  # images and their labels
 MODES = {"fixed": "linearised", "adaptive": "factorised", "full": None}
 """The tangent model of each kind of features; None is the network itself."""
 CHUNK = 500

@@ -10,8 +10,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
 TARGETS = ("linear", "binarised")
 KERNELS = {"initial": "$K_0$", "adapted": "$K$", "label": "$K_{\\hat{y}}$"}
-COVERED = 99.5
-"""Percentage of a kernel's entries that its colour range covers."""
+COVERED = 99.5  # percentage of a kernel's entries that its colour range covers
 
 target_points = points_by(DigitRegression, "targets", TARGETS)
 """In Figure 3 the linear targets are the control."""

@@ -10,12 +10,11 @@ from feature_alignment.pipeline.figures.figure import Figure, Picture
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-PENALTIES = {
+PENALTIES = {  # each penalty, the closed form of its effective one, and their marker
     "omega1": (SQUARE, adaptive_scales.effective_square_penalty, "o"),
     "omega2": (ABSOLUTE, adaptive_scales.effective_absolute_penalty, "s"),
     "omega3": (joint_penalty(SQUARE, ABSOLUTE), adaptive_scales.effective_joint_penalty, "^"),
 }
-"""Each penalty, the closed form of its effective one, and their marker."""
 LINEAR_GRID = np.linspace(0, 5, 201)
 LOGARITHMIC_GRID = np.geomspace(1e-2, 1e2, 81)
 SMALL_V, LARGE_V = 0.01, 1e4

@@ -18,17 +18,14 @@ SAMPLINGS = {
     "redrawn": "n samples redrawn in every epoch",
 }
 MODELS = {"fixed": "fixed features", "adaptive": "adaptive features", "full": "full network"}
-DODGE = 1.03
-"""Factor between the places of two models at the same n."""
+DODGE = 1.03  # factor between the places of two models at the same n
 ERROR_TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-LEAST_ERROR = 1e-6
-"""Stands for an error of 0, whose logarithm is not finite."""
-PUBLISHED = {
+LEAST_ERROR = 1e-6  # stands for an error of 0, whose logarithm is not finite
+PUBLISHED = {  # test errors on MNIST by model and n, read off Figure 4 of the earlier version
     "fixed": {125: 0.187, 500: 0.142, 2000: 0.105},
     "adaptive": {125: 0.140, 500: 0.114, 2000: 0.085},
     "full": {125: 0.068, 500: 0.043, 2000: 0.025},
 }
-"""Test errors on MNIST by model and n, read off Figure 4 of the earlier version."""
 
 
 def points(settings: Settings) -> list[Point]:

@@ -30,18 +30,15 @@ from feature_alignment.training.speed_limited import SpeedLimited, groups_by_lay
 
 HIDDEN_LAYERS = 3
 BLOCKS, HEADS = 2, 4
-RATES = {
+RATES = {  # step sizes, chosen by the training loss alone; SLO's are those of every layer
     "gd": {"mlp": 0.01, "vgg": 0.01, "gpt": 0.1},
     "slo": {"mlp": 0.1, "vgg": 0.05, "gpt": 0.1},
 }
-"""Step sizes, chosen by the training loss alone; SLO's are those of every layer."""
 MOMENTUM = 0.9
-EPSILON = 0.1
-"""SLO's relaxation, added to the gradient norm of each layer."""
+EPSILON = 0.1  # SLO's relaxation, added to the gradient norm of each layer
 TRACE_EVERY = {"mlp": 1, "vgg": 1, "gpt": 10}
 """Updates between two measurements of Tr K; the transformer's many outputs make it slow."""
-OUTPUT_SAMPLES = 8
-"""Random backward passes that estimate the transformer's feature covariances."""
+OUTPUT_SAMPLES = 8  # random backward passes that estimate the transformer's feature covariances
 
 
 class Task(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-QUANTITIES = {
+QUANTITIES = {  # the quantities that are compared, with their names in the figure
     "effective_rank": "effective rank",
     "label_alignment": "label CKA",
     "adapted_kernel_alignment": "adapted-kernel CKA",
@@ -16,11 +16,9 @@ QUANTITIES = {
     "path_complexity": "complexity C",
     "loss_gap": "test − training loss",
 }
-"""The quantities that are compared, with their names in the figure."""
 RUN = ["point", "network", "optimizer", "random_label_share", "seed"]
 """The columns that tell runs apart."""
-LEAST = 4
-"""Measurements, their changes, or runs, that a rank correlation needs."""
+LEAST = 4  # measurements, their changes, or runs, that a rank correlation needs
 
 Row = dict[str, Any]
 

@@ -22,8 +22,7 @@ OPTIMIZERS = {
     "gd": ("gradient descent", COLOURS["gradient descent"]),
     "slo": ("SLO", COLOURS["speed limited"]),
 }
-MARKERS = {"gd": "o", "slo": "s"}
-"""In panel B."""
+MARKERS = {"gd": "o", "slo": "s"}  # in panel B
 SHARES = {0.0: ("-", "true labels"), 0.5: ("--", "50 % random")}
 
 
