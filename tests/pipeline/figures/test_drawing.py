@@ -7,6 +7,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.pipeline.figures.drawing import (
     describe_seeds,
     draw_curve,
+    draw_deviations,
     draw_paper,
     draw_points,
 )
@@ -241,3 +242,16 @@ def test_a_number_that_is_a_multiple_is_written_as_one():
     draw_paper(ax, {"paper_value": 0.1, "high": 0.1}, scale=5.0)
     assert [text.get_text() for text in ax.texts] == ["paper\n< 0.1×"]
     assert [line.get_ydata()[0] for line in ax.lines] == [0.5]
+
+
+@pytest.mark.parametrize("largest", [1e-12, 11.0])
+def test_every_marker_is_within_the_axis(largest):
+    ax = one_axes()
+    rows = pd.DataFrame(
+        {"statement": ["a", "a"], "form": ["corrected", "printed"], "value": [0.0, largest]}
+    )
+    draw_deviations(ax, rows, {"a": "A"})
+    low, high = ax.get_xlim()
+    drawn = [x for line in ax.lines for x in line.get_xdata()]
+    assert low < min(drawn)
+    assert max(drawn) < high

@@ -20,8 +20,13 @@ OVER_SEEDS = (  # for captions: what `draw_curve` draws
     "Lines are means over seeds, with bands of one standard deviation either way, or thin lines "
     "for each of fewer than four seeds; on logarithmic axes mean and deviation are of logarithms."
 )
-
-
+DEVIATIONS = {
+    "stated": ("^", "the paper's form"),
+    "corrected": ("o", "corrected"),
+    "printed": ("X", "as printed"),
+}
+ZERO = "Differences of exactly 0 stand at 10⁻¹⁷."  # for captions
+_SMALLEST = 1e-17
 _OURS = "criterion"  # how a bound is called that the paper does not state
 
 
@@ -194,6 +199,29 @@ def draw_paper(
             ax.axhline(place, linewidth=0.8, linestyle=":", zorder=1.5, color=COLOURS[colour])
         text = f"{words}{value:.3g}{'' if scale == 1 else '×'}{arrow}"
         ax.annotate(text, (1, place), xycoords=ax.get_yaxis_transform(), **beside)
+
+
+def draw_deviations(
+    ax: Axes, rows: pd.DataFrame, statements: Mapping[str, str], *, legend: bool = True
+) -> None:
+    """Relative deviations between two sides of statements, a marker for each row, on a log axis.
+
+    Rows have the columns `statement`, `form` (see `DEVIATIONS`) and `value`; the labels are by
+    statement, from the top down. A legend above explains the markers.
+    """
+    largest = 1.0
+    places = {statement: place for place, statement in enumerate(statements)}
+    for form, (marker, label) in DEVIATIONS.items():
+        chosen = rows[rows["form"] == form]
+        # Sides that agree in every bit are drawn at the left edge.
+        values = chosen["value"].clip(lower=_SMALLEST)
+        largest = max(largest, values.max()) if len(values) else largest
+        ax.plot(values, chosen["statement"].map(places), marker, color=COLOURS[form], label=label)
+    ax.set_yticks(range(len(statements)), statements.values())
+    ax.set(xscale="log", xlim=(_SMALLEST / 2, 3 * largest))
+    ax.invert_yaxis()
+    if legend:
+        ax.legend(loc="lower center", ncols=3, bbox_to_anchor=(0.5, 1.0))
 
 
 def _check(rows: pd.DataFrame, y: str, scale: str, what: str) -> None:

@@ -1,8 +1,7 @@
 """baratin2021, theory: every proposition checked numerically, and the misprints among them."""
 
 from feature_alignment.papers.baratin2021.parameters import Theory
-from feature_alignment.pipeline.figures.deviations import ZERO, draw_deviations
-from feature_alignment.pipeline.figures.drawing import draw_points
+from feature_alignment.pipeline.figures.drawing import ZERO, draw_deviations, draw_points
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics

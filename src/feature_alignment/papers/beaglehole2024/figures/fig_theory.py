@@ -8,8 +8,7 @@ import pandas as pd
 
 from feature_alignment.papers.beaglehole2024.parameters import Propositions, Theorem9
 from feature_alignment.pipeline.figures import style
-from feature_alignment.pipeline.figures.deviations import ZERO, draw_deviations
-from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, draw_curve
+from feature_alignment.pipeline.figures.drawing import OVER_SEEDS, ZERO, draw_curve, draw_deviations
 from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, Point, Settings
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 

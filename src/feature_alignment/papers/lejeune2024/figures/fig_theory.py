@@ -1,7 +1,7 @@
 """lejeune2024, theory: the theorems against a generic optimiser, and the misprints among them."""
 
 from feature_alignment.papers.lejeune2024.parameters import Theory
-from feature_alignment.pipeline.figures.deviations import ZERO, draw_deviations
+from feature_alignment.pipeline.figures.drawing import ZERO, draw_deviations
 from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure
 from feature_alignment.pipeline.figures.table import FigureTable, all_metrics
