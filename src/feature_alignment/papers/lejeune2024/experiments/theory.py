@@ -4,10 +4,6 @@ Source: lejeune2024, Theorems 1 and 2, Lemma 5, Propositions 3 and 4, Appendix A
 """
 
 from feature_alignment.papers.lejeune2024.checks import theorems
-from feature_alignment.papers.lejeune2024.checks.penalties import (
-    lemma_5_counterexamples,
-    propositions,
-)
 from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
@@ -28,7 +24,7 @@ def run_seed(run: SeedRun[Theory]) -> SeedResult:
         *theorems.lemma_5(problem.seed, p.starts),
     ]
     if run.seed == 0:  # nothing of these is random
-        checks += [*propositions(), *lemma_5_counterexamples()]
+        checks += [*theorems.propositions(), *theorems.lemma_5_counterexamples()]
     result = SeedResult()
     for check in checks:
         result.add(check.metric, check.value, step=0, split="all", **check.columns)
