@@ -535,6 +535,30 @@ def test_what_more_networks_of_a_smaller_size_decide_is_told(units, told):
     assert found == (expected if told else "")
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("about.json", "", "no packed evidence: Expecting value"),
+        ("about.json", '{"name": "quick"}', "lacks commits, datasets, figures, preset"),
+        ("claims.csv", None, "no packed evidence: .* No such file"),
+        ("claims.csv", "a,b\n1,2\n", "no packed evidence"),
+    ],
+)
+def test_damaged_evidence_is_told_in_a_sentence(made, file, text, says):
+    folder = packed(made.finish())
+    (folder / file).unlink()
+    if text is not None:
+        (folder / file).write_text(text)
+    with pytest.raises(UserError, match=says):
+        _ = Packed(folder).about
+
+
+def test_a_result_without_a_multiverse_has_none_to_pack(made):
+    folder = packed(made.finish())
+    with pytest.raises(UserError, match=r"results/\w+: has no multiverse; make the target"):
+        packing.pack_multiverse(made.name, made.at, folder)
+
+
 def test_a_folder_that_is_not_there_is_told(tool, capsys):
     with pytest.raises(SystemExit):
         tool.main(["again", "quick", "--at", "nowhere"])

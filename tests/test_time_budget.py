@@ -181,6 +181,25 @@ def test_a_time_in_which_states_could_just_be_saved_is_refused(tool, capsys, min
     assert f"MINUTES: {minutes}; more than the 60 seconds are needed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("9", "--pack", "."), "argument --pack: .: no file can be written there"),
+        (("9", "--pack", "pack.gz/pack.gz"), "argument --pack: pack.gz/pack.gz: no file can be"),
+        (("9", "--cores", "0"), "argument --cores: 0: a number from 1 on is needed, or all"),
+        (("9", "--cores", "abc"), "argument --cores: abc: a number from 1 on"),
+        (("nan",), "argument minutes: nan: a number of minutes is needed"),
+    ],
+)
+def test_what_could_not_be_done_is_told_before_the_time_is_spent(
+    tool, tmp_path, capsys, given, says
+):
+    (tmp_path / "pack.gz").touch()
+    with pytest.raises(SystemExit):
+        tool.main(["spend", *given, *SMOKE])
+    assert says in capsys.readouterr().err
+
+
 def test_what_is_told_to_end_packs_first(tool, smoke_plan, tmp_path, monkeypatch):
     finish(tool, smoke_plan, RUN)
 

@@ -1,6 +1,7 @@
 """What is in `evidence/`: finished results, packed small, and the best that is known of a claim."""
 
 import json
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,11 +10,18 @@ from typing import Any
 
 import pandas as pd
 
+import feature_alignment
+from feature_alignment.errors import UserError, reason
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.config import PRESETS
 
 ROOT = Path(__file__).resolve().parent.parent
 EVIDENCE = ROOT / "evidence"
+if not Path(feature_alignment.__file__).is_relative_to(ROOT):
+    sys.exit(
+        f"feature_alignment is that of {Path(feature_alignment.__file__).parents[1]}, not of this "
+        f"checkout; make its environment (make .venv/.ready), or set PYTHONPATH={ROOT / 'src'}."
+    )
 ROBUSTNESS = "robustness.csv"
 AGAIN = "again.json"
 KINDS = {"number": "numbers", "comparison": "comparisons", "mathematics": "mathematics"}
@@ -29,8 +37,20 @@ class Packed:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What `about.json` says."""
-        return json.loads((self.folder / "about.json").read_text(encoding="utf-8"))
+        """What `about.json` says.
+
+        Raises:
+            UserError: if the folder holds no packed evidence.
+        """
+        file = self.folder / "about.json"
+        try:
+            told = json.loads(file.read_text(encoding="utf-8"))
+            self.rows  # noqa: B018
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(f"{self.folder}: no packed evidence: {reason(error)}.") from error
+        if missing := {"name", "preset", "figures", "datasets", "commits"} - told.keys():
+            raise UserError(f"{file}: lacks {', '.join(sorted(missing))}.")
+        return told
 
     @property
     def rows(self) -> pd.DataFrame:

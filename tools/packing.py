@@ -291,6 +291,8 @@ def pack_multiverse(name: str, at: Path, target: Path, join: bool = False) -> No
     about, results = _packed(name, target).about, at.resolve() / "results" / name
     with contextlib.chdir(at):
         verify(name)
+    if not (results / "multiverse.provenance.json").exists():
+        raise UserError(f"{results}: has no multiverse; make the target `multiverse` first.")
     gathered = read_provenance(results / "multiverse.provenance.json")
     groups = sorted(pd.read_csv(results / ROBUSTNESS, usecols=["group"])["group"].unique())
     folders = [results / "data", *(results / "multiverse" / group for group in groups)]

@@ -16,6 +16,7 @@ settings, code and data, to the hash; Snakemake then makes tables, pictures and 
 import argparse
 import csv
 import json
+import math
 import os
 import signal
 import statistics
@@ -354,16 +355,37 @@ def _check_data(plan: Plan, records: Iterable[Mapping[str, Any]], file: Path) ->
             raise UserError(f"{file}: its runs have read another {data} than is here.")
 
 
+def _minutes(text: str) -> float:
+    if not math.isfinite(float(text)):
+        raise argparse.ArgumentTypeError(f"{text}: a number of minutes is needed.")
+    return float(text)
+
+
+def _cores(text: str) -> str:
+    if text != "all" and not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text}: a number from 1 on is needed, or all.")
+    return text
+
+
+def _new_file(text: str) -> Path:
+    # Told now, since what is packed in the end has taken all of the time.
+    file = Path(text).absolute()
+    home = next(place for place in file.parents if place.exists())
+    if file.is_dir() or not home.is_dir() or not os.access(home, os.W_OK | os.X_OK):
+        raise argparse.ArgumentTypeError(f"{text}: no file can be written there.")
+    return file
+
+
 def main(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit status, 3 if runs are left."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     commands = parser.add_subparsers(required=True)
     spending = commands.add_parser("spend", help="make runs for some minutes")
-    spending.add_argument("minutes", type=float)
+    spending.add_argument("minutes", type=_minutes)
     spending.add_argument("--first", nargs="+", default=[], metavar="FIGURE")
-    spending.add_argument("--cores", default="all")
+    spending.add_argument("--cores", default="all", type=_cores, metavar="NUMBER|all")
     spending.add_argument("--grace", type=float, default=60, help="seconds to save states in")
-    spending.add_argument("--pack", type=Path)
+    spending.add_argument("--pack", type=_new_file)
     merging = commands.add_parser("merge", help="put packed runs among those here")
     merging.add_argument("file", type=Path)
     for command in (spending, merging):

@@ -6,10 +6,13 @@ where the home must not be written to, caches of Snakemake and of what its jobs 
 working directory.
 """
 
+import argparse
 import itertools
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +72,31 @@ def unreadable(configfiles: list[Path], entries: list[str]) -> Iterator[str]:
         yield str(error)
 
 
+def without_slurm(arguments: argparse.Namespace) -> Iterator[str]:
+    """A sentence if runs are to be submitted where there is no Slurm: Snakemake would wait."""
+    profile = Path(arguments.workflow_profile or "").name
+    if profile == "slurm" and not arguments.dryrun and shutil.which("sbatch") is None:
+        yield (
+            "--workflow-profile slurm: sbatch is not found; give the command on the cluster's "
+            "login node, with its module loaded if it has one, or leave the profile out."
+        )
+
+
+def cramped(working: Path) -> Iterator[str]:
+    """A sentence if the working folder, or that of temporary files or caches, takes no file."""
+    if working.is_dir() and not os.access(working, os.W_OK | os.X_OK):
+        yield f"{working.resolve()}: must not be written to; work elsewhere, by -d <folder>."
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
+    caches = next(folder for folder in (home, *home.parents) if folder.exists())
+    for place, name in ((tempfile.gettempdir(), "TMPDIR"), (caches, "XDG_CACHE_HOME")):
+        try:
+            with tempfile.TemporaryFile(dir=place) as file:
+                file.write(bytes(65536))
+        except OSError as error:
+            what = f"no file can be written there ({error.strerror})"
+            yield f"{place}: {what}; make room, or name another folder by {name}."
+
+
 def idle(cores: str | int | None) -> Iterator[str]:
     """A sentence if no core is given, with which Snakemake waits for ever."""
     if str(cores) == "0":
@@ -92,6 +120,8 @@ if __name__ == "__main__":
     files = [*own[:1], *arguments.configfile]
     mistakes = (
         repeated(sys.argv[1:]),
+        without_slurm(arguments),
+        cramped(Path(arguments.directory or ".")),
         idle(arguments.cores),
         swallowed(files, entries),
         unreadable(files, entries),

@@ -38,5 +38,5 @@ def test_a_lock_of_another_user_is_told_in_a_sentence(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("os.open", refuse)  # whoever runs the tests may be allowed all
-    with pytest.raises(UserError, match=r"\.lock: is another user's .* with -d <folder>"):
+    with pytest.raises(UserError, match=r"\.lock: must not be written to; .* with -d <folder>"):
         lock_result(tmp_path)

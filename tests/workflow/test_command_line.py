@@ -1,10 +1,12 @@
 """What a user types: presets, selections, named targets, and mistakes."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import pty
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -242,6 +244,34 @@ def test_mistakes_are_told_in_another_folder_too(fresh, tmp_path):
     )
     assert done.returncode == 1
     assert "\n--config: is given more than once" in done.stderr
+
+
+def test_where_nothing_can_be_submitted_it_does_not_wait_for_ever(fresh, tmp_path):
+    for name in ("bash", "sh", "which"):  # a machine without Slurm
+        (tmp_path / name).symlink_to(shutil.which(name))
+    environment = fresh.environment() | {"PATH": str(tmp_path)}
+    command = fresh.command("--workflow-profile", "slurm", "--config", "preset=smoke")
+    options = {"cwd": fresh.folder, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run(command, **options, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "--workflow-profile slurm: sbatch is not found; give the command on" in done.stderr
+
+
+def test_a_folder_without_room_is_told_with_the_way_out(tmp_path, monkeypatch):
+    cramped = runpy.run_path(str(ROOT / "workflow" / "command_line.py"))["cramped"]
+    assert list(cramped(tmp_path)) == []
+
+    def full(**_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    working, temporary, caches = cramped(tmp_path)
+    assert working == f"{tmp_path}: must not be written to; work elsewhere, by -d <folder>."
+    cure = "no file can be written there (No space left on device); make room, or name another"
+    assert cure in temporary
+    assert temporary.endswith("folder by TMPDIR.")
+    assert caches.endswith("folder by XDG_CACHE_HOME.")
 
 
 def test_results_that_are_a_link_to_nowhere_are_told(pipeline_class, tmp_path):

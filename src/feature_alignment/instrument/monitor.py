@@ -230,12 +230,12 @@ class Monitor:
         """
         try:
             from feature_alignment.instrument.pictures import draw_record
+
+            return draw_record(self.frame())
         except ModuleNotFoundError as error:
             raise ImportError(
                 f"plot needs {error.name}: pip install 'feature-alignment[plots]'."
             ) from error
-
-        return draw_record(self.frame())
 
     def save(self, folder: str | Path) -> None:
         """Write the record to a folder: `metrics.csv`, `about.json`, and the state to go on from.

@@ -39,16 +39,16 @@ def lock_result(folder: Path) -> int:
     The descriptor that is returned holds it; closed, it lets go.
 
     Raises:
-        UserError: if another process holds it, or another user made it.
+        UserError: if another process holds it, or it must not be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     file = folder / ".lock"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     except PermissionError:
         raise UserError(
-            f"{file}: is another user's and must not be written to; change its permissions, or make"
-            " the result in another folder, with -d <folder>."
+            f"{file}: must not be written to; change its permissions or its folder's, or make the "
+            "result in another folder, with -d <folder>."
         ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
