@@ -417,6 +417,17 @@ def test_what_was_made_again_stays_known_of_the_figures_that_stay(two):
     assert "up to 2 values differ" in evidence_pages._again(trimmed, list(trimmed["figures"]))
 
 
+@pytest.mark.parametrize(("verdict", "kept"), [("reproduced", True), ("partly", False)])
+def test_what_was_made_again_stays_known_where_the_same_comes_out(tmp_path, verdict, kept):
+    folder = packed(Made(tmp_path / "first").finish())
+    told = [{"devices": ["abacus"], "commits": ["c0ffee00"], "claims": 1}]
+    told[0] |= {"values_that_differ": 0, "verdicts_that_differ": {}}
+    (folder / AGAIN).write_text(json.dumps(told))
+    again = Made(tmp_path / "again", verdict=verdict).finish()
+    packing.pack(again.name, again.at, (), folder)
+    assert Packed(folder).again == (told if kept else [])
+
+
 def test_what_another_figure_shows_otherwise_is_not_added(two):
     folder, again = two
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

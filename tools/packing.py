@@ -40,6 +40,8 @@ _OTHER_DATA = "is not the data of the packed result {name}; give what was made o
 def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """Pack a finished result.
 
+    What was recorded of making it again before stays of the figures whose numbers stay.
+
     Args:
         name: the result's name.
         at: the folder that its `results` and `figures` stand in.
@@ -75,6 +77,9 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         for file in MULTIVERSE if same else ():
             if (target / file).exists():
                 shutil.copyfile(target / file, partial / file)
+        if same and (target / AGAIN).exists():
+            packed = Packed(target)
+            _write_json(_of_others(packed, _renumbered(packed, Packed(partial))), partial / AGAIN)
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
 
@@ -82,7 +87,7 @@ def pack(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
 def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
     """Pack a result's figures into the packed result of that name, in the place of the same ones.
 
-    What was recorded of making the packed result again stays of the figures that stay.
+    What was recorded of making the packed result again stays of the figures whose numbers stay.
 
     Args:
         name: the result's name.
@@ -103,7 +108,7 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         partial = target.with_name(f".{target.name}")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(target, partial)
-        _write_json(_of_others(packed, set(added.about["figures"])), partial / AGAIN)
+        _write_json(_of_others(packed, _renumbered(packed, added)), partial / AGAIN)
         for part in ("tables", "figures"):
             shutil.copytree(added.folder / part, partial / part, dirs_exist_ok=True)
         claims = _join_claims(packed.rows, added.rows, list(added.about["figures"]))
@@ -115,6 +120,16 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         _write_json(_join_about(packed.about, added.about, runs), partial / "about.json")
     shutil.rmtree(target)
     partial.rename(target)
+
+
+def _renumbered(packed: Packed, added: Packed) -> set[str]:
+    """The added figures of which a claim came out otherwise, or is new."""
+    then, now = (one.rows[["figure", "verdict", "ours"]].sort_index() for one in (packed, added))
+    return {
+        figure
+        for figure in added.about["figures"]
+        if not then[then["figure"] == figure].equals(now[now["figure"] == figure])
+    }
 
 
 def _of_others(
