@@ -47,7 +47,7 @@ def _draw_solutions(axes: list[Axes], table: FigureTable) -> None:
     for ax, scale, solutions in zip(axes, shown, arrays, strict=True):
         ax.plot(*solutions.T, ".", color=COLOURS["train"], markersize=2)
         ax.set(xlim=(-limits[0], limits[0]), ylim=(-limits[1], limits[1]))
-        ax.set(title=f"c = {scale:g}", xlabel=f"along $\\varphi_1$ (× {limits[1] / limits[0]:.2g})")
+        ax.set(title=f"c = {scale:g}", xlabel="along $\\varphi_1$, magnified")
         ax.set_xticks([-tick, 0, tick], [f"−{tick:g}", "0", f"{tick:g}"], fontsize=7)
         ax.tick_params(labelleft=ax is axes[0])
     axes[0].set_ylabel("along $\\varphi_{10}$")
