@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.parser import ParserError
+from yaml.scanner import ScannerError
 
 from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.pipeline.parameters import kind
@@ -51,11 +53,11 @@ def read_yaml(path: Path) -> Any:
         return _parsed(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
-    except (yaml.scanner.ScannerError, yaml.parser.ParserError) as error:
+    except (ParserError, ScannerError) as error:
         place = error.problem_mark or error.context_mark
-        what = f"line {place.line + 1}, column {place.column + 1}: {error.problem}"
+        where = f"line {place.line + 1}, column {place.column + 1}: " if place else ""
         cure = "indent by spaces, close what is open, and quote texts that hold a colon"
-        raise UserError(f"{path}: is not valid YAML ({what}); {cure}.") from error
+        raise UserError(f"{path}: is not valid YAML ({where}{error.problem}); {cure}.") from error
     except Exception as error:  # what builds values raises what it likes
         raise UserError(f"{path}: is not valid YAML ({reason(error)}).") from error
 

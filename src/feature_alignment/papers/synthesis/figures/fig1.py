@@ -100,13 +100,11 @@ def _draw_half_changes(ax: Axes, rows: pd.DataFrame) -> None:
 def _draw_correlations(ax: Axes, table: FigureTable) -> None:
     """Below the diagonal within runs, means over runs; above it across runs of one network."""
     matrix = pd.DataFrame(1.0, index=list(QUANTITIES), columns=list(QUANTITIES))
-    pairs = ["quantity", "other"]
-    within = table.rows(metric="spearman").groupby(pairs)["value"].mean()
+    within = table.rows(metric="spearman")
     across = table.rows(metric="spearman_across", network=list(DATASETS))
-    for (quantity, other), value in within.items():
-        matrix.loc[other, quantity] = value
-    for (quantity, other), value in across.groupby(pairs)["value"].mean().items():
-        matrix.loc[quantity, other] = value
+    for rows, (row, column) in ((within, ("other", "quantity")), (across, ("quantity", "other"))):
+        for pair in rows.groupby([row, column])["value"].mean().reset_index().to_dict("records"):
+            matrix.loc[pair[row], pair[column]] = pair["value"]
     named = matrix.rename(index=QUANTITIES, columns=QUANTITIES)
     every = {"xticklabels": 1, "yticklabels": 1}
     style.show_matrix(ax, named, 1.0, None, diverging=True, annot=True, fmt=".2f", **every)
