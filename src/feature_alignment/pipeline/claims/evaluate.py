@@ -5,6 +5,7 @@ are not finite are errors, and where a table, made with other settings, has no r
 kind, the claim is not testable: neither is a pass.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from feature_alignment.pipeline.claims.selection import (
 from feature_alignment.pipeline.config import PRESETS
 from feature_alignment.pipeline.marks import STAND_IN
 from feature_alignment.pipeline.spec import Spec
+
+log = logging.getLogger(__name__)
 
 NO_ROWS = "the figure, with these settings, does not show it"
 """How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
@@ -240,6 +243,9 @@ def judge_claims(
     """
     tables = {path.stem: pd.read_csv(path, low_memory=False) for path in map(Path, table_files)}
     verdicts = evaluate_all(load_ledger(ledgers), tables, spec)
+    missing = verdicts["reason"].str.startswith(NO_ROWS) & (verdicts["changed"] == "")
+    for claim, why in verdicts.loc[missing, ["id", "reason"]].itertuples(index=False):
+        log.warning("claim %s: %s; mend its select, or raise its lowest_preset", claim, why)
     write_verdicts(verdicts, verdicts_file)
     return verdicts
 
