@@ -20,6 +20,7 @@ def fill(tool, tmp_path):
         rows = [dict.fromkeys(COLUMNS) | row, dict.fromkeys(COLUMNS) | other]
         pd.DataFrame(rows).to_csv(folder / "claims.csv", index=False)
         about = {"name": name, "preset": name, "figures": {"coins_fig1": []}}
+        about |= {"commits": [], "datasets": []}
         (folder / "about.json").write_text(json.dumps(about))
         table = pd.DataFrame({"seed": [0, 0, 1, 1], "step": [0, 1, 0, 1], "metric": "share"})
         table = table.assign(depth=2.0, value=[9.0, 1.0, 9.0, 3.0])

@@ -38,7 +38,7 @@ def test_statements_have_their_claims_or_a_reason(tool, paper):
         ("fig2.loss_falls", "fig2.loss_rises", "no claim 'fig2.loss_rises'"),
         ("fig1.*", "fig1.fair*", "no statement names the claims fig1.bent_share"),
         (", without: Nothing to compute.", "", "name the claims that judge it, or say why none"),
-        ("place: Section 2", "where: Section 2", "place: missing"),
+        ("place: Section 2", "where: Section 2", "where: unknown key; allowed: claims, place"),
     ],
 )
 def test_a_mistake_in_the_statements_is_one_sentence(tool, paper, old, new, sentence):
