@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         if given.command in ("judge", "redraw"):
             at = Packed(EVIDENCE / given.name)
             told = judge(at) if given.command == "judge" else redraw(at, given.figures)
-            print("\n".join(told))
+            print("\n".join(told or ["nothing has changed"]))
             if given.command == "redraw":
                 asked = given.figures or list(at.about["figures"])
                 for figure in (figure for figure in asked if figure not in told):

@@ -58,7 +58,8 @@ def redraw(packed: Packed, figures: Sequence[str]) -> list[str]:
     """
     for figure in figures:
         if figure not in packed.about["figures"]:
-            raise UserError(f"{figure}: {suggestion(figure, packed.about['figures'])}.")
+            hint = suggestion(figure, packed.about["figures"])
+            raise UserError(f"{figure}: no such figure; {hint}.")
     commit, plan, drawn = _commit(), _plan(packed), []
     with tempfile.TemporaryDirectory() as folder:
         for figure in figures or packed.about["figures"]:
