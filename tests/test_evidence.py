@@ -600,7 +600,7 @@ def test_pictures_are_drawn_again_from_the_packed_tables(tmp_path, monkeypatch):
         assert drawn.size[0] > 1000
     assert pictures[of_arrays].read_bytes() == kept
     assert Packed(folder).about["pictures"][figure] == "c" * 40
-    with pytest.raises(UserError, match="baratin2021_fig1: did you mean"):
+    with pytest.raises(UserError, match="baratin2021_fig1: no such figure; did you mean"):
         from_tables.redraw(Packed(folder), ["baratin2021_fig1"])
     monkeypatch.setattr(from_tables, "git_state", lambda: {"commit": "c" * 40, "dirty": True})
     with pytest.raises(UserError, match="has changes of its own"):
