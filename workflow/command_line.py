@@ -88,7 +88,9 @@ def cramped(working: Path) -> Iterator[str]:
         yield f"{working.resolve()}: must not be written to; work elsewhere, by -d <folder>."
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
     caches = next(folder for folder in (home, *home.parents) if folder.exists())
-    for place, name in ((tempfile.gettempdir(), "TMPDIR"), (caches, "XDG_CACHE_HOME")):
+    # Where TMPDIR is full Python takes another folder, but what Snakemake calls does not.
+    temporary = os.environ.get("TMPDIR", "/tmp")
+    for place, name in ((temporary, "TMPDIR"), (caches, "XDG_CACHE_HOME")):
         try:
             with tempfile.TemporaryFile(dir=place) as file:
                 file.write(bytes(65536))
