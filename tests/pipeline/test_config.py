@@ -76,7 +76,7 @@ def test_what_is_no_yaml_is_told_with_its_line_and_the_cure(tmp_path, text):
     with pytest.raises(UserError) as caught:
         read_yaml(file)
     assert re.fullmatch(
-        rf"{file}: is not valid YAML \(line \d, column \d+: [^\n]+\); indent by spaces, close .*\.",
+        rf"{file}: is not valid YAML \([^\n]+ at line \d, column \d+\); indent by spaces, .*\.",
         str(caught.value),
     )
 

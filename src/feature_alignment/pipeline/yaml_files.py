@@ -54,10 +54,14 @@ def read_yaml(path: Path) -> Any:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
     except (ParserError, ScannerError) as error:
-        place = error.problem_mark or error.context_mark
-        where = f"line {place.line + 1}, column {place.column + 1}: " if place else ""
+        places = (error.context, error.context_mark), (error.problem, error.problem_mark)
+        told = ", ".join(
+            f"{what} at line {place.line + 1}, column {place.column + 1}"
+            for what, place in places
+            if what and place
+        )
         cure = "indent by spaces, close what is open, and quote texts that hold a colon"
-        raise UserError(f"{path}: is not valid YAML ({where}{error.problem}); {cure}.") from error
+        raise UserError(f"{path}: is not valid YAML ({told}); {cure}.") from error
     except Exception as error:  # what builds values raises what it likes
         raise UserError(f"{path}: is not valid YAML ({reason(error)}).") from error
 
