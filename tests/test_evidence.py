@@ -551,6 +551,7 @@ def test_what_more_networks_of_a_smaller_size_decide_is_told(units, told):
     [
         ("about.json", "", "no packed evidence: Expecting value"),
         ("about.json", '{"name": "quick"}', "lacks commits, datasets, figures, preset"),
+        ("about.json", "[]", "lacks commits, datasets, figures, name, preset"),
         ("claims.csv", None, "no packed evidence: .* No such file"),
         ("claims.csv", "a,b\n1,2\n", "no packed evidence"),
     ],

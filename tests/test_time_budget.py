@@ -189,6 +189,7 @@ def test_a_time_in_which_states_could_just_be_saved_is_refused(tool, capsys, min
         (("9", "--cores", "0"), "argument --cores: 0: a number from 1 on is needed, or all"),
         (("9", "--cores", "abc"), "argument --cores: abc: a number from 1 on"),
         (("nan",), "argument minutes: nan: a number of minutes is needed"),
+        (("soon",), "argument minutes: soon: a number of minutes is needed"),
     ],
 )
 def test_what_could_not_be_done_is_told_before_the_time_is_spent(

@@ -48,6 +48,7 @@ class Packed:
             self.rows  # noqa: B018
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{self.folder}: no packed evidence: {reason(error)}.") from error
+        told = told if isinstance(told, dict) else {}
         if missing := {"name", "preset", "figures", "datasets", "commits"} - told.keys():
             raise UserError(f"{file}: lacks {', '.join(sorted(missing))}.")
         return told

@@ -356,9 +356,13 @@ def _check_data(plan: Plan, records: Iterable[Mapping[str, Any]], file: Path) ->
 
 
 def _minutes(text: str) -> float:
-    if not math.isfinite(float(text)):
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not math.isfinite(minutes):
         raise argparse.ArgumentTypeError(f"{text}: a number of minutes is needed.")
-    return float(text)
+    return minutes
 
 
 def _cores(text: str) -> str:

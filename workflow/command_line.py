@@ -89,7 +89,7 @@ def cramped(working: Path) -> Iterator[str]:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
     caches = next(folder for folder in (home, *home.parents) if folder.exists())
     # Where TMPDIR is full Python takes another folder, but what Snakemake calls does not.
-    temporary = os.environ.get("TMPDIR", "/tmp")
+    temporary = os.environ.get("TMPDIR") or "/tmp"
     for place, name in ((temporary, "TMPDIR"), (caches, "XDG_CACHE_HOME")):
         try:
             with tempfile.TemporaryFile(dir=place) as file:

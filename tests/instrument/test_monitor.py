@@ -1,5 +1,6 @@
 import copy
 import random
+import sys
 
 import numpy as np
 import pandas as pd
@@ -510,3 +511,13 @@ def test_layers_whose_names_begin_with_an_underscore_are_in_the_legend():
     model.forward = lambda x: model._b(torch.tanh(model._a(x)))
     picture = fa.Monitor(model, torch.randn(4, 3), measure="features").plot()
     assert {text.get_text() for text in picture.legends[0].get_texts()} >= {" _a", " _b"}
+
+
+@pytest.mark.parametrize("missing", ["matplotlib", "seaborn"])
+def test_a_plot_without_what_draws_it_names_the_extra(monkeypatch, missing):
+    monitor = fa.Monitor(nn.Linear(3, 1), torch.randn(4, 3), measure="features")
+    for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)  # as where it is not installed
+    with pytest.raises(ImportError, match=r"plot needs .*'feature-alignment\[plots\]'"):
+        monitor.plot()
