@@ -1,8 +1,9 @@
 """A GPU emulated on the CPU, which refuses what CUDA would.
 
 Those are operations on tensors of both devices, CPU generators for its tensors, NumPy arrays of
-them. Its kernels' speed, their rounding and whether each has a deterministic form are beyond it,
-and so are gradients of complex numbers, sparse ones, and a model's own use of forward mode.
+them and, where deterministic algorithms are asked for, operations that have none there. Its
+kernels' speed and their rounding are beyond it, and so are gradients of complex numbers, sparse
+ones, and a model's own use of forward mode.
 """
 
 import contextlib
@@ -17,6 +18,20 @@ GPU = torch.device("cuda", 0)
 ATEN = torch.ops.aten
 BETWEEN_DEVICES = {ATEN._to_copy.default, ATEN.copy_.default}
 INDEXED_FROM_THE_CPU = {ATEN.index.Tensor, ATEN.index_put.default, ATEN.index_put_.default}
+NOT_DETERMINISTIC = {
+    *("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward", "avg_pool3d_backward"),
+    *("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"),
+    *("fractional_max_pool2d_backward", "fractional_max_pool3d_backward"),
+    *("max_unpool2d", "max_unpool3d"),
+    *("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward"),
+    *("upsample_linear1d_backward", "upsample_bilinear2d_backward"),
+    *("upsample_bicubic2d_backward", "upsample_trilinear3d_backward"),
+    *("_upsample_bilinear2d_aa_backward", "_upsample_bicubic2d_aa_backward"),
+    *("grid_sampler_2d_backward", "grid_sampler_3d_backward"),
+    *("nll_loss2d_forward", "_ctc_loss_backward", "put", "put_", "histc"),
+    *("median.dim", "nanmedian.dim"),
+}
+"""What CUDA has no deterministic form of: the list of `torch.use_deterministic_algorithms`."""
 
 
 class OnGPU(torch.Tensor):
@@ -101,6 +116,8 @@ def compute(function, args, kwargs, meta_is_gpu):
     on_gpu = here if device is None else is_gpu(device, meta_is_gpu)
     if function is ATEN.copy_.default:
         on_gpu = isinstance(args[0], OnGPU)
+    if on_gpu and torch.are_deterministic_algorithms_enabled():
+        refuse_what_is_not_deterministic(function, args, kwargs)
     if on_gpu and any(isinstance(leaf, torch.Generator) for leaf in leaves):
         raise RuntimeError(f"{function} on the GPU with a generator of the CPU")
     inner_args, inner_kwargs = tree_map_only(OnGPU, lambda t: t.inner, (args, kwargs))
@@ -112,6 +129,17 @@ def compute(function, args, kwargs, meta_is_gpu):
     if not on_gpu:
         return found
     return written_arguments(function, args, kwargs, tree_map_only(torch.Tensor, OnGPU, found))
+
+
+def refuse_what_is_not_deterministic(function, args, kwargs):
+    name = str(function).removeprefix("aten.").removesuffix(".default")
+    refused = name in NOT_DETERMINISTIC
+    if name.startswith("scatter_reduce"):
+        refused = kwargs.get("reduce", args[-1]) not in ("sum", "mean")
+    elif name == "bincount":
+        refused = kwargs.get("weights", args[1] if len(args) > 1 else None) is not None
+    if refused:
+        raise RuntimeError(f"{function} does not have a deterministic form on the GPU")
 
 
 def written_arguments(function, args, kwargs, found):

@@ -31,6 +31,8 @@ def test_the_emulation_computes_what_the_cpu_does_and_refuses_what_cuda_would(em
             torch.randn(3, generator=torch.Generator(), device=GPU)
         with pytest.raises(TypeError, match="NumPy"):
             np.asarray(there)
+        with pytest.raises(RuntimeError, match="does not have a deterministic form"):
+            there.median(dim=0)
         with torch.device("meta"):
             assert not isinstance(torch.nn.Linear(3, 2).weight, OnGPU)
 

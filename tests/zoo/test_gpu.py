@@ -36,6 +36,14 @@ def marked(name):
     return pytest.param(name, marks=() if name in FAST else pytest.mark.exhaustive)
 
 
+@pytest.fixture(autouse=True)
+def any_algorithms():
+    """Users' models may take what CUDA has no deterministic form of; the experiments' must not."""
+    torch.set_deterministic_debug_mode("default")
+    yield
+    torch.set_deterministic_debug_mode("error")
+
+
 def on_gpu(x):
     return tree_map_only(torch.Tensor, lambda tensor: tensor.to(GPU), x)
 
