@@ -1,6 +1,6 @@
 # `make figures` makes every figure offline; `make test` runs the tests, in PROCESSES, else in one more
 # than there are cores, and `make test MARKS=` all, with those that it leaves to CI; `make fast-test`
-# those that are not slow, in as many processes as cores.
+# those that are not slow, in as many processes as cores, `make lowest-test` with old packages.
 # Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
 # config.yaml), CORES, MARKS (of the tests, as of pytest's -m).
 
@@ -13,6 +13,7 @@ CORES ?= all
 MARKS ?= not exhaustive
 PROCESSES ?= auto
 BIN := .venv/bin
+LOWEST := .venv-lowest
 # The profile tries the same random examples each time; pytest without it searches for new ones.
 # Containers often forbid bytecode, without which each process compiles all tests again.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --hypothesis-profile=ci
@@ -20,7 +21,7 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES)
 NUMBERS := $(addprefix tests/,adaptive complexity data free_probability gradients kernels layer_features models papers probes training zoo)
 UV_VERSION := 0.13.8
 
-.PHONY: figures test fast-test portable-test browser lint docs lock clean
+.PHONY: figures test fast-test portable-test lowest-test browser lint docs lock clean
 
 figures: .venv/.ready
 	$(BIN)/snakemake --cores $(CORES) $(if $(PRESET),--config preset=$(PRESET))
@@ -36,6 +37,17 @@ fast-test: .venv/.ready
 portable-test: .venv/.ready
 	ATEN_CPU_CAPABILITY=avx2 MKL_CBWR=AVX2 OPENBLAS_CORETYPE=Haswell ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow"
 	ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE OPENBLAS_CORETYPE=Nehalem $(PYTEST) $(NUMBERS) -m "not slow"
+
+# With the lowest versions that pyproject.toml allows. Left out are the reference pictures, which are
+# those of one version of Matplotlib (its oldest warns beside a newer pyparsing), and that a
+# parameter added in place has a rule: with older PyTorch it goes the slower general way.
+lowest-test: .venv/.ready
+	$(PYTHON) -m venv --clear $(LOWEST)
+	(echo "pyparsing>=3.2,<3.3"; grep -E '^(hypothesis|pytest|pytest-xdist)==' requirements.lock | tr -d '\\') > $(LOWEST)/tests.in
+	$(BIN)/uv pip compile --quiet --resolution lowest-direct --extra workflow --extra zoo pyproject.toml $(LOWEST)/tests.in --output-file $(LOWEST)/lowest.txt
+	$(BIN)/uv pip sync --quiet --python $(LOWEST)/bin/python $(LOWEST)/lowest.txt
+	cp $(BIN)/../lib/python*/site-packages/feature_alignment.pth $(LOWEST)/lib/python*/site-packages/
+	$(subst $(BIN),$(LOWEST)/bin,$(PYTEST)) $(NUMBERS) tests/pipeline tests/test_facade.py -m "not slow" --deselect tests/papers/test_pictures.py --deselect "tests/zoo/test_layers.py::TestLayers::test_rules[in place]" -W "ignore:Calling float on a single element Series:FutureWarning" -W ignore::pytest.PytestRemovedIn10Warning
 
 # What the tests need to open the report in a headless Chromium, which is not among it; without
 # it they are skipped.
@@ -68,4 +80,4 @@ lock: .venv/.ready
 	$(BIN)/python tools/licences.py
 
 clean:
-	rm -rf .venv .snakemake .pytest_cache .ruff_cache .hypothesis site
+	rm -rf .venv $(LOWEST) .snakemake .pytest_cache .ruff_cache .hypothesis site

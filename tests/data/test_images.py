@@ -141,7 +141,7 @@ def test_read_image_refuses_what_it_cannot_read(tmp_path):
 
 def test_read_image_refuses_sixteen_bits(tmp_path):
     Image.fromarray(np.full((8, 8), 40000, dtype=np.uint16)).save(tmp_path / "deep.png")
-    with pytest.raises(UserError, match=r"mode 'I;16', wanted 8 bits a channel"):
+    with pytest.raises(UserError, match=r"mode 'I(;16)?', wanted 8 bits a channel"):
         read_image(tmp_path / "deep.png", (32, 32, 1))
 
 

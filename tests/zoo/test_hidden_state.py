@@ -30,7 +30,7 @@ def plain_features(model, x):
     for i in range(len(x)):
         for f in model(x[i : i + 1]).flatten():
             found = torch.autograd.grad(f, parameters, retain_graph=True, materialize_grads=True)
-            rows.append(torch.cat([gradient.flatten() for gradient in found]))
+            rows.append(torch.cat([gradient.detach().flatten() for gradient in found]))
     return torch.stack(rows)
 
 

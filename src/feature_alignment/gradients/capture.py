@@ -120,6 +120,8 @@ def leaf_gradients(
         create_graph=create_graph,
         materialize_grads=True,
     )
+    if not create_graph:
+        found = [gradient.detach() for gradient in found]  # older PyTorch's zeros ask for gradients
     return {name: gradient.to_dense() for name, gradient in zip(leaves, found, strict=True)}
 
 

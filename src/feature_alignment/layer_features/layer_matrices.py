@@ -108,8 +108,8 @@ class Features(dict[str, FeatureMatrices]):
 
     def frame(self) -> pd.DataFrame:
         """One row per layer, one column per correlation; empty where one is not defined."""
-        rows = {name: layer.correlations() for name, layer in self.items()}
-        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("layer")
+        rows = [layer.correlations() for layer in self.values()]
+        return pd.DataFrame(rows, index=pd.Index(list(self), name="layer"))
 
     def __repr__(self) -> str:
         lines = []

@@ -110,7 +110,9 @@ def _linear_targets(
         for layer in hidden:
             features = torch.relu(layer(features))  # (n, width)
     if p.target_fit == "least-squares":
-        return features @ torch.linalg.lstsq(features.cpu(), classes.cpu()).solution.to(x)
+        # The default "gelsy" of older PyTorch finds no rank where a unit is never active.
+        found = torch.linalg.lstsq(features.cpu(), classes.cpu(), driver="gelsd")
+        return features @ found.solution.to(x)
     options: dict[str, Any] = {"momentum": p.momentum, "annealing": p.annealing}
     fit(run, last, features, classes, p.target_epochs, "targets/batches", "targets", **options)
     return outputs_in_chunks(last, features)
