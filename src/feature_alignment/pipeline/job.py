@@ -98,7 +98,7 @@ class Job:
         It must have the same identity, and its files must be as it wrote them.
         """
         own = self._outputs["provenance"]
-        below = own.relative_to(*own.parts[:2])  # results/<name>
+        below = Path(*own.parts[2:])  # within results/<name>
         identity = self.identity()
         for other in sorted(Path(own.parts[0]).glob(f"*/{below}")):
             if other != own and self._take(other, identity):
