@@ -1,7 +1,7 @@
 # `make figures` makes every figure offline; `make test` runs the tests, in PROCESSES, else in one more
 # than there are cores, and `make test MARKS=` all, with those that it leaves to CI; `make fast-test`
 # those that are not slow, in as many processes as cores, `make lowest-test` with old packages.
-# Variables: PYTHON (3.11 or newer), PRESET (smoke, quick, laptop, workstation, paper; else that of
+# Variables: PYTHON (3.11 to 3.14), PRESET (smoke, quick, laptop, workstation, paper; else that of
 # config.yaml), CORES, MARKS (of the tests, as of pytest's -m).
 
 PYTHON ?= python3
@@ -68,7 +68,7 @@ docs: .venv/.ready
 
 # uv, not pip, so that every hash is checked and torch and torchvision come as a matching pair.
 .venv/.ready: requirements.lock
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15) and "Python 3.11 to 3.14 is needed, for which the locked packages are built: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "uv==$(UV_VERSION)"
 	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
