@@ -523,7 +523,6 @@ def test_integer_and_empty_parameters():
         torch.testing.assert_close(found.layers[name], expected[name])
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is not supported in Python 3.14")
 def test_a_scripted_module():
     make, x = made(lambda: nn.Sequential(nn.Linear(D, D), nn.Tanh(), nn.Linear(D, 3)))
     expected = grams(jacobian(make(), x))
