@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from PIL import Image
 from feature_alignment.errors import UserError
 from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.claims.evaluate import COLUMNS
+from feature_alignment.pipeline.imports import closure_hash
 
 FIGURE = "example2030_fig1"
 
@@ -494,6 +496,26 @@ def test_a_dirty_checkout_is_refused(made):
     made.dirty = True
     with pytest.raises(UserError, match="by a checkout with changes of its own"):
         packed(made.finish())
+
+
+def test_a_dirty_checkout_counts_where_its_code_is_that_of_the_commit(made, monkeypatch):
+    made.dirty = True
+    monkeypatch.setattr(packing, "_code_of", lambda commit, *modules: "code")
+    assert (packed(made.finish()) / "about.json").exists()
+
+
+def test_the_code_of_a_commit_is_found_again(monkeypatch, root, tmp_path):
+    package = tmp_path / "src" / "feature_alignment"
+    shutil.copytree(root / "src" / "feature_alignment", package)
+    git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b"]
+    for arguments in (["init"], ["add", "."], ["commit", "-m", "all"]):
+        subprocess.run([*git, *arguments], check=True, capture_output=True)
+    monkeypatch.setattr(packing, "ROOT", tmp_path)
+    module = "feature_alignment.pipeline.figures.figure"
+    (package / "errors.py").write_text("edited = 1\n")
+    assert packing._code_of("HEAD", module) == closure_hash(module)
+    assert packing._code_of("HEAD", "feature_alignment.no_such_module") is None
+    assert packing._code_of("0" * 40, module) is None
 
 
 def test_mixed_versions_of_the_library_are_refused(made):

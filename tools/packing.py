@@ -1,16 +1,22 @@
 """Finished results packed small into `evidence/`, joined, and compared with those made again.
 
-What is packed was made by a checkout without changes of its own, with one version of each module;
-a stand-in in the place of data that the preset takes real has to be named.
+What is packed was made by a checkout without changes of its own, or none to the code that made it,
+with one version of each module; a stand-in in the place of data that the preset takes real has to
+be named.
 """
 
 import contextlib
 import gzip
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
+import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +114,8 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         partial = target.with_name(f".{target.name}")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(target, partial)
-        _write_json(_of_others(packed, _renumbered(packed, added)), partial / AGAIN)
+        if others := _of_others(packed, _renumbered(packed, added)):
+            _write_json(others, partial / AGAIN)
         for part in ("tables", "figures"):
             shutil.copytree(added.folder / part, partial / part, dirs_exist_ok=True)
         claims = _join_claims(packed.rows, added.rows, list(added.about["figures"]))
@@ -403,7 +410,11 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
     hashes: dict[tuple[str, ...], tuple[str, Path]] = {}
     known: dict[str, tuple[dict[str, str], Path]] = {}
     for path, record in records.items():
-        if record["git"]["dirty"] is not False:
+        git = record["git"]
+        if git["dirty"] is not False and (
+            git["commit"] is None
+            or _code_of(git["commit"], *record["modules"]) != record["library_sha256"]
+        ):
             raise UserError(
                 f"{path}: was made by a checkout with changes of its own, or by none; commit them, "
                 "remove the result and make it again."
@@ -421,6 +432,26 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
                 f"{path}: was made by another version of the library than {other}; start Snakemake "
                 "again at one commit, which makes again what that changes."
             )
+
+
+@cache
+def _code_of(commit: str, *modules: str) -> str | None:
+    """The hash of the code of modules as a commit of this checkout has it; None if it has not."""
+    ask = "import sys; from feature_alignment.pipeline.imports import closure_hash as code"
+    archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "src"], capture_output=True)
+    if archive.returncode:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="data")
+        done = subprocess.run(
+            [sys.executable, "-c", f"{ask}; print(code(*sys.argv[1:]))", *modules],
+            env=os.environ | {"PYTHONPATH": str(Path(folder, "src"))},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+    return None if done.returncode else done.stdout.strip()
 
 
 def _shown(spec: dict[str, Any]) -> set[tuple[str, str]]:

@@ -59,7 +59,8 @@ def provenance(
 def git_state() -> dict[str, Any]:
     """The commit of the checkout that this package is in, and whether it has been edited since.
 
-    Both are null where there is no git or no checkout, as in an installed package.
+    Both are null where there is no git or no checkout, as in an installed package. The folders of
+    what is made do not count: they may be removed.
     """
     here = ["git", "-C", str(Path(__file__).resolve().parent)]
 
@@ -70,7 +71,8 @@ def git_state() -> dict[str, Any]:
             ).stdout.strip()
         return None
 
-    status = ask("status", "--porcelain", "--untracked-files=no")
+    made = [f":(top,exclude){folder}" for folder in ("results", "figures")]
+    status = ask("status", "--porcelain", "--untracked-files=no", "--", ":/", *made)
     return {"commit": ask("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
 
 
