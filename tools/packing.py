@@ -114,6 +114,7 @@ def add(name: str, at: Path, stand_ins: Iterable[str], target: Path) -> None:
         partial = target.with_name(f".{target.name}")
         shutil.rmtree(partial, ignore_errors=True)
         shutil.copytree(target, partial)
+        (partial / AGAIN).unlink(missing_ok=True)
         if others := _of_others(packed, _renumbered(packed, added)):
             _write_json(others, partial / AGAIN)
         for part in ("tables", "figures"):
