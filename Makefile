@@ -68,7 +68,7 @@ docs: .venv/.ready
 
 # uv, not pip, so that every hash is checked and torch and torchvision come as a matching pair.
 .venv/.ready: requirements.lock
-	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15) and "Python 3.11 to 3.14 is needed, for which the locked packages are built: make PYTHON=python3.11")'
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15) and "Python 3.11 to 3.14 is needed, which the locked packages work with: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "uv==$(UV_VERSION)"
 	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock

@@ -508,12 +508,17 @@ def test_the_code_of_a_commit_is_found_again(monkeypatch, root, tmp_path):
     package = tmp_path / "src" / "feature_alignment"
     shutil.copytree(root / "src" / "feature_alignment", package)
     git = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b"]
-    for arguments in (["init"], ["add", "."], ["commit", "-m", "all"]):
-        subprocess.run([*git, *arguments], check=True, capture_output=True)
+    subprocess.run([*git, "init"], check=True, capture_output=True)
+    for edit in ("", "edited = 1\n"):
+        with (package / "errors.py").open("a") as file:
+            file.write(edit)
+        for arguments in (["add", "."], ["commit", "-m", "all"]):
+            subprocess.run([*git, *arguments], check=True, capture_output=True)
+    (package / "errors.py").write_text("not committed\n")
     monkeypatch.setattr(packing, "ROOT", tmp_path)
     module = "feature_alignment.pipeline.figures.figure"
-    (package / "errors.py").write_text("edited = 1\n")
-    assert packing._code_of("HEAD", module) == closure_hash(module)
+    assert packing._code_of("HEAD~1", module) == closure_hash(module)
+    assert packing._code_of("HEAD", module) not in (closure_hash(module), None)
     assert packing._code_of("HEAD", "feature_alignment.no_such_module") is None
     assert packing._code_of("0" * 40, module) is None
 

@@ -31,8 +31,17 @@ def test_the_emulation_computes_what_the_cpu_does_and_refuses_what_cuda_would(em
             torch.randn(3, generator=torch.Generator(), device=GPU)
         with pytest.raises(TypeError, match="NumPy"):
             np.asarray(there)
-        with pytest.raises(RuntimeError, match="does not have a deterministic form"):
-            there.median(dim=0)
+        index = torch.zeros(3, dtype=torch.int64, device=GPU)
+        for refused in (
+            lambda: there.median(dim=0),
+            lambda: there[0].scatter_reduce(0, index, there[1], "amax"),
+            lambda: index.bincount(there[0]),
+        ):
+            with pytest.raises(RuntimeError, match="does not have a deterministic form"):
+                refused()
+        total = there[0].scatter_reduce(0, index, there[1], "sum")
+        assert total[0].item() == pytest.approx(float(x[0, 0] + x[1].sum()), rel=1e-5)
+        assert index.bincount().tolist() == [3]
         with torch.device("meta"):
             assert not isinstance(torch.nn.Linear(3, 2).weight, OnGPU)
 

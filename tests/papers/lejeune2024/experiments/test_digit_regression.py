@@ -118,7 +118,8 @@ def test_half_the_variance_of_three_layers_makes_a_quarter_of_the_initial_kernel
 
 
 def test_least_squares_with_more_features_than_images_returns_the_classes(dataset):
-    found = run(dataset, target_fit="least-squares", width=64, epochs=1)
+    # Of so many units some are never active, where the default of older PyTorch finds no rank.
+    found = run(dataset, target_fit="least-squares", width=512, epochs=1)
     np.testing.assert_allclose(np.abs(found.arrays["target"]), 1, atol=1e-3)
     assert values(found)["target_accuracy"] == 1
     assert (np.abs(run(dataset, width=64, epochs=1).arrays["target"]) < 0.99).any()
