@@ -111,6 +111,8 @@ def test_facts_are_those_of_the_largest_size_at_which_a_claim_was_judged(ask, ev
         ('#cell("example2030_fig1", "value", "point")', "found 'point'; write column=value"),
         ('#erratum("example2030.a")[a][b][c]', "is tied to 'holds as corrected'"),
         ("It is 0.51.", "'0.5' is typed by hand"),
+        ('#ours("example2030.a"); more', "does not print the semicolon"),
+        ('#when("reproduced", "example2030.a")[Both]; more', "does not print the semicolon"),
         ("It is 51 % of all.", "'1 %' is typed by hand"),
     ],
 )

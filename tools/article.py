@@ -8,8 +8,8 @@
 `#ours("baratin2021.fig8.ratio")`. A sentence that states an outcome is
 tied to it, `#when("partly", "baratin2021.fig8.fourier_alignment")[...]`: it fails where the
 evidence says otherwise. No fact is computed by Typst, so the check needs no Typst. Names stand in
-quotes in the article itself, decimals and per cents are not typed there, and its abstract states
-no outcome that is not tied.
+quotes in the article itself, decimals and per cents are not typed there, its abstract states no
+outcome that is not tied, and no semicolon stands where Typst takes it for the end of a call.
 """
 
 import argparse
@@ -34,6 +34,7 @@ STRING = r'"[^"\n]*"'
 ARGUMENTS = re.compile(rf"\s*(?:(?:[a-z]+:\s*)?{STRING}\s*(?:,\s*|(?=\))))*\)")
 TYPED_NUMBER = re.compile(r"\d\.\d|\d\s*[%‰]")
 NOT_PROSE = re.compile(rf"{STRING}|\$[^$]*\$|`[^`]*`|//[^\n]*|(?:Section|Appendix) [A-Z0-9][.0-9]*")
+ENDS_CALL = re.compile(r"(?:#[a-z]+\([^()]*\)|\]);")
 OUTCOME_WORDS = re.compile(r"\b(reproduced?|hold(s|ing)?|fail(s|ed)?|partly|undecided|\d+)\b")
 
 
@@ -80,7 +81,7 @@ def answers(source: str, facts: Facts) -> tuple[dict[str, Any], list[str]]:
         except (ValueError, TypeError, LookupError) as error:
             said = error if isinstance(error, UserError) else f"{call.name}: wrong arguments"
             faults.append(f"line {call.line}: {said}")
-    return found, faults + _unnamed(source, facts) + _typed(source) + _loose(source)
+    return found, faults + _unnamed(source, facts) + _typed(source) + _eaten(source) + _loose(source)
 
 
 def _unnamed(source: str, facts: Facts) -> list[str]:
@@ -109,6 +110,14 @@ def _typed(source: str) -> list[str]:
         f"line {number}: {found[0]!r} is typed by hand; ask for it by name."
         for number, line in lines
         if (found := TYPED_NUMBER.search(line))
+    ]
+
+
+def _eaten(source: str) -> list[str]:
+    return [
+        f"line {source.count(chr(10), 0, found.start()) + 1}: Typst does not print the semicolon "
+        f"after {found[0][:-1]!r}; write #\";\" in its place."
+        for found in ENDS_CALL.finditer(source)
     ]
 
 

@@ -218,6 +218,13 @@ def test_of_a_list_that_is_an_order_the_first_that_is_there_is_read(table):
         claim_values(chosen, rows)
 
 
+def test_values_that_are_there_but_never_together_are_no_spelling_mistake(table):
+    rows = table[(table["step"] == 0) | (table["layer"] == "0")]
+    with pytest.raises(MissingRowsError, match="and no row fits all") as caught:
+        claim_values(claim(select=LAST), rows)
+    assert "did you mean" not in str(caught.value)
+
+
 def test_seeds_that_a_universe_leaves_out_are_missing_rows(table):
     rows = table[(table["step"] == 10) | (table["seed"] < 2)]
     chosen = claim(select=LAST, relative_to={"step": 0}, combine="difference")

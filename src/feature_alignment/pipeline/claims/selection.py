@@ -147,6 +147,8 @@ def _available(table: pd.DataFrame, select: Mapping[str, Any], column: str) -> s
     rows = table
     if column != "metric" and "metric" in select:
         rows = rows[_matches(rows["metric"], select["metric"])]
+    if _matches(rows[column], select[column]).any():
+        return "each of select fits some rows, and no row fits all"
     return suggestion(select[column], [str(value) for value in rows[column].unique()])
 
 
