@@ -47,6 +47,7 @@ lowest-test: .venv/.ready
 	$(BIN)/uv pip compile --quiet --resolution lowest-direct --extra workflow --extra zoo pyproject.toml $(LOWEST)/tests.in --output-file $(LOWEST)/lowest.txt
 	$(BIN)/uv pip sync --quiet --python $(LOWEST)/bin/python $(LOWEST)/lowest.txt
 	cp $(BIN)/../lib/python*/site-packages/feature_alignment.pth $(LOWEST)/lib/python*/site-packages/
+	$(LOWEST)/bin/snakemake --dry-run --config preset=smoke
 	$(subst $(BIN),$(LOWEST)/bin,$(PYTEST)) $(NUMBERS) tests/pipeline tests/test_facade.py -m "not slow" --deselect tests/papers/test_pictures.py --deselect "tests/zoo/test_layers.py::TestLayers::test_rules[in place]" -W "ignore:Calling float on a single element Series:FutureWarning" -W ignore::pytest.PytestRemovedIn10Warning
 
 # What the tests need to open the report in a headless Chromium, which is not among it; without

@@ -5,13 +5,14 @@ from pathlib import Path
 
 from snakemake.utils import min_version
 
-min_version("9.0")
+min_version("9.19")
 
 
-# That of the working directory (`-d`), or else of this checkout.
+# That of the working directory (`-d`), or else of this checkout, also where another workflow has
+# it as a module.
 FOUND = [
     p
-    for p in ("config.yaml", Path(workflow.basedir, "config.yaml"))
+    for p in ("config.yaml", Path(str(workflow.current_basedir), "config.yaml"))
     if Path(p).exists()
 ]
 if FOUND:

@@ -13,6 +13,7 @@ import numpy as np
 import packing
 import pandas as pd
 import pytest
+import yaml
 from packed import AGAIN, EVIDENCE, Packed, all_packed, best_verdicts
 from PIL import Image
 
@@ -461,8 +462,13 @@ def test_figures_of_other_circumstances_are_not_added(two, key, other, words):
 def test_the_crate_names_every_file_and_what_made_them():
     text = evidence_pages.crate(all_packed(EVIDENCE), EVIDENCE)
     entities = {entity["@id"]: entity for entity in json.loads(text)["@graph"]}
-    files = {path.relative_to(EVIDENCE).as_posix() for path in EVIDENCE.glob("*/**/*.*")}
+    files = {path.relative_to(EVIDENCE).as_posix() for path in EVIDENCE.rglob("*.*")}
+    files -= {"ro-crate-metadata.json"}
     assert {name for name, told in entities.items() if told["@type"] == "File"} == files
+    root = entities["./"]
+    assert entities[root["license"]["@id"]]["name"] == "MIT"
+    citation = yaml.safe_load((EVIDENCE.parent / "CITATION.cff").read_text())
+    assert [entities[root["author"]["@id"]]["name"]] == [one["name"] for one in citation["authors"]]
     run = entities["#run-quick"]
     assert run["result"] == {"@id": "quick/"}
     about = json.loads((EVIDENCE / "quick" / "about.json").read_text())

@@ -1,6 +1,8 @@
+import ast
 import importlib
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from torch import nn
 
 import feature_alignment as fa
+from feature_alignment.version import own_version
 
 ROOT = Path(fa.__file__).parent
 
@@ -19,6 +22,13 @@ def test_every_name_is_there_and_documented():
         assert name in dir(fa)
 
 
+def test_type_checkers_are_told_of_every_name_and_of_no_other():
+    stub = ast.parse((ROOT / "__init__.pyi").read_text())
+    imports = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
+    told = {(name.asname, f"{line.module}") for line in imports for name in line.names}
+    assert told == {(name, f"feature_alignment.{home}") for name, home in fa._HOMES.items()}
+
+
 def test_no_name_is_that_of_a_room():
     assert not {path.name for path in ROOT.iterdir() if path.is_dir()} & set(fa.__all__)
 
@@ -26,6 +36,11 @@ def test_no_name_is_that_of_a_room():
 def test_importing_it_loads_no_torch():
     code = "import sys, feature_alignment; assert not {'torch', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_version_of_a_checkout_is_that_of_its_project():
+    project = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text())["project"]
+    assert own_version() == f"{project['version']}+checkout"
 
 
 def test_unknown_names_are_refused():

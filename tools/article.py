@@ -81,7 +81,8 @@ def answers(source: str, facts: Facts) -> tuple[dict[str, Any], list[str]]:
         except (ValueError, TypeError, LookupError) as error:
             said = error if isinstance(error, UserError) else f"{call.name}: wrong arguments"
             faults.append(f"line {call.line}: {said}")
-    return found, faults + _unnamed(source, facts) + _typed(source) + _eaten(source) + _loose(source)
+    of_source = _typed(source) + _eaten(source) + _loose(source)
+    return found, faults + _unnamed(source, facts) + of_source
 
 
 def _unnamed(source: str, facts: Facts) -> list[str]:
@@ -116,7 +117,7 @@ def _typed(source: str) -> list[str]:
 def _eaten(source: str) -> list[str]:
     return [
         f"line {source.count(chr(10), 0, found.start()) + 1}: Typst does not print the semicolon "
-        f"after {found[0][:-1]!r}; write #\";\" in its place."
+        f'after {found[0][:-1]!r}; write #";" in its place.'
         for found in ENDS_CALL.finditer(source)
     ]
 

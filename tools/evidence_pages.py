@@ -31,7 +31,9 @@ FORMATS = {
     ".gz": "application/gzip",
     ".json": "application/json",
     ".png": "image/png",
+    ".yaml": "application/yaml",
 }
+AUTHORS = "The feature-alignment developers"
 
 
 def summary(verdicts: pd.DataFrame) -> str:
@@ -243,9 +245,15 @@ def crate(packed: list[Packed], folder: Path) -> str:
     made = ROCrate(version="1.1")
     made.name = "Evidence: the figures, tables and verdicts of three papers' replication"
     made.description = "Packed by tools/evidence.py from finished runs of the workflow."
-    made.license = "https://spdx.org/licenses/MIT"
+    for field, name, told in (
+        ("license", "https://spdx.org/licenses/MIT", {"@type": "CreativeWork", "name": "MIT"}),
+        ("author", "#authors", {"@type": "Organization", "name": AUTHORS}),
+    ):
+        made.root_dataset[field] = made.add(ContextEntity(made, name, properties=told))
     log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     made.datePublished = max(re.findall(r"^## \S+, (\d{4}-\d\d-\d\d)$", log, re.MULTILINE))
+    for path in sorted(folder.glob("*.yaml")):
+        made.add_file(path, path.name, properties={"encodingFormat": FORMATS[path.suffix]})
     for one in packed:
         about, name = one.about, one.folder.name
         figures = count_text(len(about["figures"]), "figure")
@@ -274,9 +282,8 @@ def crate(packed: list[Packed], folder: Path) -> str:
             made,
             f"#workflow-{name}",
             properties={
-                "@type": ["SoftwareSourceCode", "ComputationalWorkflow"],
-                "name": "Snakefile",
-                "programmingLanguage": "Snakemake",
+                "@type": "SoftwareApplication",
+                "name": "feature-alignment, its Snakemake workflow",
                 "version": ", ".join(about["commits"]),
                 "softwareRequirements": [f"{k} {v}" for k, v in about["versions"].items()],
             },

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from feature_alignment import _EXTRAS
 from feature_alignment.errors import UserError
 from feature_alignment.instrument.command_line import add_commands
+from feature_alignment.version import own_version
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,9 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="feature-alignment",
         allow_abbrev=False,
-        description="Measure trainings of your own; single experiments and figures of the papers "
-        "without Snakemake; help on the configuration.",
+        description="Measure trainings of your own; in a checkout, single experiments and figures "
+        "of the papers without Snakemake; help on the configuration.",
     )
+    parser.add_argument("--version", action="version", version=own_version())
     commands = parser.add_subparsers(required=True, metavar="command")
     add_commands(commands)
     try:

@@ -40,6 +40,21 @@ ONE_OF_EACH_KIND = (
 """By what finds the mistake; tests/pipeline/test_config.py has all that the file names."""
 
 
+OUTER = """
+module fa:
+    snakefile: "{folder}/Snakefile"
+    config: {{"preset": "smoke"}}
+
+use rule * from fa as fa_*
+
+rule mine:
+    default_target: True
+    input: rules.fa_all.input
+    output: "mine.txt"
+    shell: "touch {{output}}"
+"""
+
+
 def number_of_figures(*chosen):
     """How many figures there are, in all or of some papers."""
     return sum(1 for figure in all_figures() if not chosen or paper_of(figure) in chosen)
@@ -49,6 +64,21 @@ def number_of_figures(*chosen):
 def fresh(tmp_path_factory, pipeline_class):
     """A copy of the pipeline for dry runs, which change nothing."""
     return pipeline_class(tmp_path_factory.mktemp("dry") / "pipeline")
+
+
+def test_another_workflow_has_it_as_a_module(fresh, tmp_path):
+    (tmp_path / "Snakefile").write_text(OUTER.format(folder=fresh.folder))
+    typed = ("-n", "--cores", "1", "mine", "--config", "a_key_of_its_own=3")
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", *typed],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"^fa_figure +{number_of_figures()}$", done.stdout, re.MULTILINE)
+    assert re.search(r"^mine +1$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH_KIND)

@@ -55,7 +55,7 @@ def stop(signal_number, frame):
 def check_profile():
     """Make sure that there is the profile that is named: Snakemake would do without."""
     named = get_argument_parser().parse_known_args(sys.argv[1:])[0].workflow_profile
-    places = [Path("profiles"), Path(workflow.basedir, "profiles")]
+    places = [Path("profiles"), ROOT / "profiles"]
     typed_in = Path(os.environ.get("PWD", ""))  # before `-d`
     looked_in = [Path(), *places, typed_in, typed_in / "profiles"]
     if named not in (None, "none") and not any(
@@ -81,15 +81,20 @@ def check_targets():
             one_sentence(check_target, target, wildcards_of(path), plan, named)
 
 
-TARGETS = typed_targets() if workflow.is_main_process else []
+IS_ASKED = IS_MAIN and workflow.is_main_process
+TARGETS = typed_targets() if IS_ASKED else []
 
-if workflow.is_main_process:
+if IS_ASKED:
     check_profile()
     signal.signal(signal.SIGINT, stop)
 
 # As the profile has it; what is typed is left alone.
 SHORT = {Quietness.HOST, Quietness.REASON}
-if workflow.output_settings.dryrun and workflow.output_settings.quiet == SHORT:
+if (
+    IS_MAIN
+    and workflow.output_settings.dryrun
+    and workflow.output_settings.quiet == SHORT
+):
     workflow.output_settings.quiet.add(Quietness.RULES)
     by_path = any(os.sep in target for target in TARGETS)  # maybe of another result
     places = "" if by_path else f" in results/{PLAN.name} and figures/{PLAN.name}"

@@ -9,7 +9,9 @@ import sys
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(workflow.basedir)
+ROOT = Path(str(workflow.current_basedir)).parents[1]
+# Not where another workflow has this one as a module: what is typed is then meant for that one.
+IS_MAIN = Path(workflow.main_snakefile).resolve() == (ROOT / "Snakefile").resolve()
 sys.path.insert(0, str(ROOT / "src"))
 
 from feature_alignment.data import identity
@@ -77,7 +79,9 @@ def plan_of(name):
 
 
 set_environment()
-TYPED = one_sentence(read_entries, workflow.config_settings.config_args or ())
+TYPED = one_sentence(
+    read_entries, IS_MAIN and workflow.config_settings.config_args or ()
+)
 one_sentence(add_papers, {**config, **TYPED}.get("papers_path"))
 CONFIG = configuration(config)
 PLAN = plan_of(CONFIG.result)

@@ -48,6 +48,7 @@ from feature_alignment.training.loop import call_probe
 from feature_alignment.training.losses import Loss
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
 from feature_alignment.training.schedule import geometric
+from feature_alignment.version import own_version
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -259,7 +260,11 @@ class Monitor:
             "measure": self._measure,
             "seconds": round(self.seconds, 3),
             "problems": [list(problem) for problem in self.problems],
-            "versions": {"python": platform.python_version(), "torch": torch.__version__},
+            "versions": {
+                "feature-alignment": own_version(),
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+            },
         }
         write_whole(folder / ABOUT, json.dumps(about, indent=2) + "\n")
 
