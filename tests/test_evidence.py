@@ -564,11 +564,15 @@ def test_the_largest_size_that_can_tell_counts(tmp_path):
     assert "evidence/paper/figures/example2030_fig1.png" in evidence_pages.gallery_page(found)
 
 
-@pytest.mark.parametrize(("units", "told"), [(10, True), (1, False)])
-def test_what_more_networks_of_a_smaller_size_decide_is_told(units, told):
+@pytest.mark.parametrize(
+    ("units", "other", "told"), [(10, False, True), (1, False, False), (10, True, False)]
+)
+def test_what_more_networks_of_a_smaller_size_decide_is_told(units, other, told):
     def one(name, verdict, units):
         row = {"kind": "comparison", "verdict": verdict, "units": units}
-        return SimpleNamespace(folder=Path(name), claims=pd.DataFrame([row], index=["a"]))
+        claims = pd.DataFrame([row], index=["a"])
+        turned = [{"verdicts_that_differ": {"a": ["not reproduced", "partly"]} if other else {}}]
+        return SimpleNamespace(folder=Path(name), claims=claims, again=turned)
 
     sizes = [one("large", "undecided", 1), one("small", "not reproduced", units)]
     expected = (

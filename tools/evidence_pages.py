@@ -11,6 +11,7 @@ import sizes
 import yaml
 from packed import KINDS, ROOT, Packed, all_packed, best_robustness, best_verdicts, counted
 
+from feature_alignment.pipeline.claims.evaluate import CLOSE
 from feature_alignment.pipeline.claims.rules import Outcome
 from feature_alignment.pipeline.figures.drawing import OVER_SEEDS
 from feature_alignment.pipeline.figures.figure import figure_label
@@ -54,12 +55,21 @@ def summary(verdicts: pd.DataFrame) -> str:
 def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     """Below the table: how many undecided claims a smaller size decides by more networks, and how.
 
-    With no more networks, that one size is undecided and another is not may be chance.
+    With no more networks, that one size is undecided and another is not may be chance, and so it
+    may be where the smaller size has another verdict on another processor.
     """
-    undecided = verdicts["kind"].isin(KINDS) & (verdicts["verdict"] == Outcome.UNDECIDED)
+    papers_own = verdicts["kind"].isin(KINDS)
+    undecided = papers_own & (verdicts["verdict"] == Outcome.UNDECIDED)
     found = sizes.disagreements({one.folder.name: one.claims for one in packed})
     pairs = [found[claim][:2] for claim in verdicts.index[undecided] if claim in found]
-    decided = [small.row for large, small in pairs if small.row["units"] > large.row["units"]]
+    turned = {
+        claim for one in packed for told in one.again for claim in told["verdicts_that_differ"]
+    }
+    decided = [
+        small.row
+        for large, small in pairs
+        if small.row["units"] > large.row["units"] and small.row.name not in turned
+    ]
     if not decided:
         return ""
     good, partly, bad, _, _ = counted(pd.DataFrame(decided))
@@ -68,6 +78,19 @@ def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     return (
         f"\nOf the {undecided.sum()} undecided, {len(decided)} are decided by more networks of a "
         f"smaller size ({each}): [which](docs/verdicts.md#where-sizes-disagree).\n"
+    )
+
+
+def weak(verdicts: pd.DataFrame) -> str:
+    """Below the table: how many verdicts by means rest on one value, or could well be turned."""
+    by_mean = verdicts["kind"].isin(set(KINDS) - {"mathematics"}) & verdicts["units"].isna()
+    means = verdicts[by_mean & (verdicts["verdict"] != Outcome.NOT_TESTABLE)]
+    one, close = (means["seeds"] == 1).sum(), means.apply(_is_close, axis=1).sum()
+    return (
+        "\nA statement counts once for each way to read it. Of the "
+        f"{len(means)} verdicts by means, {one} rest on one network, or on one statistic of "
+        f"several, and in {close} more what decides is within one standard error (*close* in the "
+        "list of all).\n"
     )
 
 
@@ -84,7 +107,11 @@ def verdicts_page(
         "seeds: a value, a ratio, a difference, a correlation, a logarithm. Behind a verdict, "
         "*(ours)*: a control or a question of our own, counted apart. *Readings*: in how many "
         "readings of the settings that a text leaves open the claim holds, of those that learn "
-        "their task; with the size behind it where they were run at another one.\n",
+        "their task; with the size behind it where they were run at another one, and *not in "
+        "ours* where it does not hold in our own reading at the multiverse's sizes, which are "
+        "smaller. There, claims that are undecided for want of seeds hold where 95 % of their "
+        "values agree. *Close*: what decides is within one standard error of the mean, so that "
+        "other seeds could well turn it.\n",
         "## Where the numbers are from\n",
         *map(_source, packed),
         "\n## Where sizes disagree\n",
@@ -185,7 +212,13 @@ def _part_of_multiverse(part: dict[str, Any]) -> str:
 
 
 def _readings_of(row: pd.Series, judged_at: str) -> str:
-    return _share(row) + ("" if row["at"] == judged_at else f" ({row['at']})")
+    told = [row["at"]] if row["at"] != judged_at else []
+    told += ["not in ours"] if row.get("default_holds") == 0 else []
+    return _share(row) + (f" ({', '.join(told)})" if told else "")
+
+
+def _is_close(row: pd.Series) -> bool:
+    return CLOSE in str(row["reason"])
 
 
 def _share(row: pd.Series) -> str:
@@ -204,7 +237,7 @@ def _rows(claims: pd.DataFrame, robustness: pd.DataFrame) -> str:
             number_text(row["paper_value"]),
             ours,
             str(row["seeds"]) if tested else "–",
-            f"{row['verdict']}{' (ours)' if row['kind'] == 'ours' else ''}",
+            f"{row['verdict']}{', close' * _is_close(row)}{' (ours)' * (row['kind'] == 'ours')}",
             row["at"] if tested else "–",
             _readings_of(robustness.loc[claim], row["at"]) if claim in robustness.index else "–",
         )
@@ -310,7 +343,8 @@ def pages(folder: Path) -> dict[Path, str]:
     readme = ROOT / "README.md"
     before, rest = readme.read_text(encoding="utf-8").split(MARKS[0])
     after = rest.split(MARKS[1])[1]
-    table = f"{MARKS[0]}\n{summary(verdicts)}{decided_smaller(packed, verdicts)}\n"
+    below = decided_smaller(packed, verdicts) + weak(verdicts)
+    table = f"{MARKS[0]}\n{summary(verdicts)}{below}\n"
     return {
         readme: f"{before}{table}{MARKS[1]}{after}",
         ROOT / "docs" / "verdicts.md": verdicts_page(packed, verdicts, size_reasons(folder)),

@@ -38,6 +38,25 @@ def verdict(criterion, values, **changes):
 
 
 @pytest.mark.parametrize(
+    ("rule", "values", "close"),
+    [
+        (
+            ABOVE,
+            [0.49, 0.7],
+            True,
+        ),  # the standard error is 0.105, the distance 0.095
+        (ABOVE, [0.52, 0.7], False),
+        (ABOVE, [0.3, 0.52], True),
+        (ABOVE, [0.51], False),
+        (NEAR, [0.9, 0.76], True),  # the mean is 0.83, 0.007 below what is near the paper's 0.93
+        (NEAR, [0.92, 0.94], False),
+    ],
+)
+def test_a_mean_that_other_seeds_could_turn_is_told(rule, values, close):
+    assert ("within one standard error" in verdict(rule, values).reason) == close
+
+
+@pytest.mark.parametrize(
     ("rule", "values", "outcome"),
     [
         (NEAR, [0.90, 0.94], "reproduced"),

@@ -8,7 +8,7 @@ kind, the claim is not testable: neither is a pass.
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 NO_ROWS = "the figure, with these settings, does not show it"
 """How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
 NO_DATA = "needs the real data; this figure shows a stand-in"
+CLOSE = "what decides is within one standard error"
+"""What a reason says where other seeds could well turn a verdict by the mean."""
 EMBEDDED = "embedded"
 _OF_CLAIM = ("id", "kind", "paper", "place", "figure", "statement", "paper_value")
 _OF_VERDICT = ("verdict", "reason", "agreeing", "units", "p_value", "ours", "sd", "seeds")
@@ -118,10 +120,21 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
         return rules.judge_agreement(holds, demand, _units(claim))
     if claim.criterion.comparator == "near":
         number, single = cast(float, claim.paper_value), claim.single_network
-        return rules.judge_number(values, number, claim.half_unit, claim.from_one, single)
-    mean = float(values.groupby(level="seed").mean().mean())
-    nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
-    return rules.judge_size(mean, keeps(claim, mean), nearer, claim.from_one, demand)
+        found = rules.judge_number(values, number, claim.half_unit, claim.from_one, single)
+    else:
+        mean = float(values.groupby(level="seed").mean().mean())
+        nearer = min(_band(claim), key=lambda bound: abs(mean - bound))
+        found = rules.judge_size(mean, keeps(claim, mean), nearer, claim.from_one, demand)
+    return _told_if_close(claim, values, found)
+
+
+def _told_if_close(claim: Claim, values: pd.Series, found: Finding) -> Finding:
+    """Other seeds could well turn a mean that is within its standard error of what decides."""
+    seeds = values.groupby(level="seed").mean()
+    error = float(seeds.sem())  # not a number with one seed
+    if min(abs(float(seeds.mean()) - end) for end in _zone(claim, values)) < error:
+        return replace(found, reason=f"{found.reason}; {CLOSE}, {error:.2g}")
+    return found
 
 
 def _units(claim: Claim) -> str:

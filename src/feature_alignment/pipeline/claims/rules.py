@@ -20,6 +20,10 @@ over all our single values. *Partly* within 25 %.
 *Sizes* (a bound without `each`): the mean keeps the bound. *Partly* if it misses it by at most 25 %
 of it. A bound of 0 is a direction, and no mean is partly on its other side.
 
+Verdicts by the mean need no number of seeds: one network can decide them. The reason says so where
+what decides is within one standard error of the mean. Pairs of seed and dataset count as units of
+their own, though seeds of one dataset mostly agree: their sign test says less than its level.
+
 Per cents are of the number or bound, or of its distance from 1 if that is less, where the claim
 says `from_one`: cosines, correlations and shares, which end there, and ratios said to be 1.
 """
