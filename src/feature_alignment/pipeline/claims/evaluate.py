@@ -131,7 +131,7 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
 def _told_if_close(claim: Claim, values: pd.Series, found: Finding) -> Finding:
     """Other seeds could well turn a mean that is within its standard error of what decides."""
     seeds = values.groupby(level="seed").mean()
-    error = float(seeds.sem())  # not a number with one seed
+    error = cast(float, seeds.sem())  # not a number with one seed
     if min(abs(float(seeds.mean()) - end) for end in _zone(claim, values)) < error:
         return replace(found, reason=f"{found.reason}; {CLOSE}, {error:.2g}")
     return found
