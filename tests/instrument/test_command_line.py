@@ -304,12 +304,38 @@ def test_the_papers_commands_ask_for_their_packages(monkeypatch):
         (["step=100-lr=1e-3", "step=200-lr=1.5e-3"], [100, 200]),
         (["iter_1,000", "iter_12,500"], [1000, 12500]),
         (["epoch=03-acc=.5", "epoch=04-acc=.75"], [3, 4]),
+        (["epoch=0-val_acc=31", "epoch=1-val_acc=75", "epoch=2-val_acc=62"], [0, 1, 2]),
+        (["iter100_acc91", "iter200_acc95", "iter300_acc93"], [100, 200, 300]),
+        (["ckpt.100", "ckpt.200"], [100, 200]),
     ],
 )
 def test_exponents_are_no_steps(tmp_path, names, steps):
     for name in names:
         (tmp_path / f"{name}.pt").touch()
     assert sorted(find_checkpoints(str(tmp_path / "*.pt"))) == steps
+
+
+@pytest.mark.parametrize("folder", ["checkpoint-500", "global_step500", "500", "epoch_500"])
+def test_a_folders_step_is_that_of_its_file(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "model.pt").touch()
+    assert list(find_checkpoints(str(tmp_path / "*" / "*.pt"))) == [500]
+
+
+def test_another_number_of_a_folder_is_no_step(tmp_path):
+    (tmp_path / "run3").mkdir()
+    (tmp_path / "run3" / "last.pt").touch()
+    with pytest.raises(UserError, match=r"last\.pt has no number in its name"):
+        find_checkpoints(str(tmp_path / "run3" / "*.pt"))
+
+
+def test_only_the_beginning_of_a_name_is_a_wrappers(tmp_path):
+    inner = torch.nn.ModuleDict({"submodule": torch.nn.Linear(2, 1)})
+    saved = {f"module.{name}": value for name, value in inner.state_dict().items()}
+    torch.save(saved, tmp_path / "a1.pt")
+    model = torch.nn.ModuleDict({"submodule": torch.nn.Linear(2, 1)})
+    checkpoints.load_parameters(model, tmp_path / "a1.pt")
+    assert torch.equal(model["submodule"].weight, inner["submodule"].weight)
 
 
 def test_thousands_by_a_letter_are_refused(tmp_path):

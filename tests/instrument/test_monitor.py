@@ -1,6 +1,7 @@
 import copy
 import random
 import sys
+import threading
 
 import numpy as np
 import pandas as pd
@@ -232,6 +233,8 @@ def test_steps_that_are_told_several_at_a_time_leave_none_out(data, every, measu
     assert [step for step in range(2, 12, 2) if monitor.step(step)] == sorted(measured)[1:]
     assert monitor.measured == measured
     assert not monitor.step(4)
+    assert not monitor.step(5)
+    assert [step for step, text in monitor.problems if "was below it" in text] == [10]
 
 
 def test_arrays_are_taken_for_tensors(data):
@@ -521,3 +524,18 @@ def test_a_plot_without_what_draws_it_names_the_extra(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)  # as where it is not installed
     with pytest.raises(ImportError, match=r"plot needs .*'feature-alignment\[plots\]'"):
         monitor.plot()
+
+
+def test_two_threads_that_measure_leave_modes_and_gradients(data):
+    model = network().train()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    monitors = [fa.Monitor(model, *data, measure=["kernel"]) for _ in range(2)]
+    threads = [threading.Thread(target=monitor.step) for monitor in monitors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(monitor.measured == {0, 1} for monitor in monitors)
+    assert model.training
+    assert all((parameter.grad == 1).all() for parameter in model.parameters())

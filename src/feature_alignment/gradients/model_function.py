@@ -21,8 +21,9 @@ from feature_alignment.gradients.module_state import (
     put_back,
     without_fused_recurrence,
 )
-from feature_alignment.gradients.parameter_values import RUNNING, Parameters, moved
+from feature_alignment.gradients.parameter_values import Parameters, moved
 from feature_alignment.gradients.samples import Samples
+from feature_alignment.training.evaluation import RUNNING
 
 # The entry of what a model returns that is its output: a key, attribute or position, or a function.
 OutputChoice = str | int | Callable[[Any], torch.Tensor]

@@ -1,6 +1,5 @@
 """The parameters of a model: those to differentiate by, and the values to do it at."""
 
-import threading
 from collections.abc import Collection, Mapping
 
 import torch
@@ -8,12 +7,10 @@ from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin  # pyright: ignore[reportAttributeAccessIssue]
 
 from feature_alignment.errors import shortened, suggestion
+from feature_alignment.training.evaluation import RUNNING
 
 Selection = str | Collection[str]
 Parameters = Mapping[str, torch.Tensor]  # values by the parameter's name
-
-# Models are changed while they run on other values, so one thread at a time.
-RUNNING = threading.RLock()
 
 
 def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:

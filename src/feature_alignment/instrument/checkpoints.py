@@ -25,7 +25,10 @@ STATE_KEYS = ("state_dict", "model_state_dict", "model")
 FILES = "checkpoints.json"
 """Of a record: the hashes of the files that it was measured from, by step."""
 _EXTRA = "_extra_state"  # how the state of a module's own ends, which can be anything
-_WRAPPER = re.compile(r"(module|_orig_mod|model)\.")
+_COUNTS = ("step", "iter(?:ation)?", "epoch")
+"""Words before a number that counts, the surest first; others may be of an accuracy or a model."""
+_IN_FOLDER = re.compile(r"^(?:.*(?:checkpoint|ckpt|step|iter|iteration|epoch)\D?)?(\d+)$")
+_WRAPPER = re.compile(r"^(module|_orig_mod|model)\.")
 """What a wrapper puts before the names of the model that it holds."""
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
@@ -176,14 +179,15 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
             raise UserError(
                 f"--checkpoints: {file} ends in none of {', '.join(SUFFIXES)}; narrow the pattern."
             )
-        name = re.sub(r"-v\d+$|\d+(\.\d+)?e[-+]?\d+|\d*\.\d+", "", file.stem)
+        name = re.sub(r"-v\d+$|\d+(\.\d+)?e[-+]?\d+|\d+\.\d+|(?<=[=_-])\.\d+", "", file.stem)
         name = re.sub(r"(?<=\d),(?=\d{3})", "", name)
         if short := re.search(r"\d+[kM](?![a-zA-Z])", name):
             raise UserError(
                 f"--checkpoints: {file}: {short[0]} is no step in digits; name it as step1000.pt."
             )
-        numbers = re.findall(r"step\D?(\d+)", name) or re.findall(r"\d+", name)
-        numbers = numbers or re.findall(r"\d+", file.parent.name)
+        counted = (re.findall(rf"{word}\D?(\d+)", name) for word in _COUNTS)
+        numbers = next(filter(None, counted), None) or re.findall(r"\d+", name)
+        numbers = numbers or _IN_FOLDER.findall(file.parent.name)
         if not numbers:
             raise UserError(
                 f"--checkpoints: {file} has no number in its name; name it by its step: step100.pt."

@@ -43,7 +43,7 @@ from feature_alignment.training.errors import (
     MetricNotFiniteError,
     TrainingDivergedError,
 )
-from feature_alignment.training.evaluation import undisturbed
+from feature_alignment.training.evaluation import RUNNING, undisturbed
 from feature_alignment.training.loop import call_probe
 from feature_alignment.training.losses import Loss
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe, Recorder, Row
@@ -167,12 +167,20 @@ class Monitor:
     def step(self, step: int | None = None) -> bool:
         """Take note of update `step`, None for one more; returns whether it was measured.
 
-        Where several updates are told at once, the last stands for what was due on the way.
+        Where several updates are told at once, the last stands for what was due on the way. A
+        number below the last one is a problem of the record and is not measured: count updates over
+        all epochs, or give none.
 
         Raises:
             UserError: if it is no whole number.
         """
         before, self.at = self.at, self.at + 1 if step is None else _whole("step", step)
+        if self.at < before:  # most likely a number within an epoch
+            self.at = before
+            problem = "a number told later was below it; count updates over all epochs"
+            if (before, problem) not in self.problems:
+                self.note(before, problem)
+            return False
         due = self._due(before, self.at)
         if due:
             self.measure(self.at)
@@ -333,6 +341,7 @@ class Monitor:
     @contextmanager
     def _looking(self) -> Iterator[None]:
         """In here the model is measured; afterwards all is as it was, gradients included."""
+        RUNNING.acquire()  # another thread's gradients and modes are not to be put back here
         gradients = [(p, p.grad) for p in self.model.parameters()]
         try:
             with (
@@ -346,6 +355,7 @@ class Monitor:
         finally:
             for parameter, gradient in gradients:
                 parameter.grad = gradient
+            RUNNING.release()
 
 
 def _whole(name: str, number: Any) -> int:

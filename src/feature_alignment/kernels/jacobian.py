@@ -134,7 +134,12 @@ class Jacobian:
     @contextlib.contextmanager
     def many_products(self) -> Iterator[None]:
         """Put the parameters into the model once for all products in here, not for each of them."""
-        with self._function.installed(self._all), differentiable_attention():
+        with (
+            torch.autocast("cpu", enabled=False),
+            torch.autocast("cuda", enabled=False),
+            self._function.installed(self._all),
+            differentiable_attention(),
+        ):
             yield
 
     def times(self, direction: Mapping[str, Matrix]) -> torch.Tensor:

@@ -138,7 +138,7 @@ class TangentKernel:
         # and centring leaves the raw kernel's rounding.
         single = torch.float32 in {gram.dtype for gram in self.layers.values()}
         kernel = self.centred if centred else self.total
-        share = float(kernel.norm() / self.total.norm())
+        share = float(kernel.double().norm() / self.total.double().norm())
         rounding = 8 * torch.finfo(torch.float32 if single else torch.float64).eps
         if share < 10 * rounding:
             raise ValueError(

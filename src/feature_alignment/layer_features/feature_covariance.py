@@ -86,8 +86,10 @@ def layer_feature_matrices(
     """
     if centre_tangents and initial is None:
         raise ValueError("centre_tangents: changes of tangents need the start: give `initial`.")
-    values = initial.values() if isinstance(initial, Mapping) else [initial]
-    if initial is not None and not all(isinstance(value, torch.Tensor) for value in values):
+    if initial is not None and not (
+        isinstance(initial, Mapping)
+        and all(isinstance(value, torch.Tensor) for value in initial.values())
+    ):
         raise ValueError(
             "initial: give tensors by the parameters' names, as from copy_parameters(model)."
         )

@@ -1,6 +1,7 @@
 """Look at a model without disturbing its training."""
 
 import random
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -10,6 +11,9 @@ from torch import nn
 
 from feature_alignment.training.losses import Loss
 
+# Models are changed while they run on other values or in another mode: one thread at a time.
+RUNNING = threading.RLock()
+
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
@@ -17,14 +21,15 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
     By its flag alone: a `train` of its own may do more, as merge weights into others.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        for module, _ in modes:
-            module.training = False
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+    with RUNNING:  # else another thread would find, and leave, the modes of this one
+        modes = [(module, module.training) for module in model.modules()]
+        try:
+            for module, _ in modes:
+                module.training = False
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
 
 
 @contextmanager
@@ -35,9 +40,13 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     from: a measurement that draws as well must not shift them.
     """
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    model.zero_grad(set_to_none=True)
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (others may use it)
-    with torch.random.fork_rng(devices=sorted(devices, key=str)), evaluation_mode(model):
+    with (
+        RUNNING,
+        torch.random.fork_rng(devices=sorted(devices, key=str)),
+        evaluation_mode(model),
+    ):
+        model.zero_grad(set_to_none=True)
+        python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (others use it)
         try:
             yield
         finally:
