@@ -558,6 +558,11 @@ def test_the_largest_size_that_can_tell_counts(tmp_path):
     (row,) = verdicts.to_dict("records")
     assert (row["verdict"], row["at"]) == ("reproduced", "laptop")
     assert "| `example2030` | 1 numbers | 1 | 0 | 0 | 0 | 0 |" in evidence_pages.summary(verdicts)
+    near = verdicts.assign(reason=f"the mean 0.51 is above 0.5; {evidence_pages.CLOSE}, 0.02")
+    assert "| 5 | reproduced, close | laptop |" in evidence_pages.verdicts_page(found, near)
+    assert "Of the 1 verdicts by means, 0 rest on one network" in evidence_pages.weak(near)
+    assert "in 1 more what decides" in evidence_pages.weak(near)
+    assert "in 0 more what decides" in evidence_pages.weak(verdicts)
     page = evidence_pages.verdicts_page(found, verdicts)
     row = "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop | – |"
     assert row in page

@@ -5,6 +5,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -71,6 +72,26 @@ def test_a_callback_without_its_package_asks_for_it(monkeypatch, name, package):
         fa.__getattr__(name)
     monkeypatch.undo()
     sys.modules.pop("feature_alignment.instrument.callbacks", None)
+
+
+def test_products_with_j_are_in_the_models_precision_under_autocast():
+    torch.manual_seed(0)
+    model, x, u = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), *torch.randn(2, 5, 3)
+    jacobian = fa.Jacobian(model, x)
+    expected = jacobian.transpose_times(u[:, :2])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = jacobian.transpose_times(u[:, :2])
+        products = jacobian.times(expected)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(products, jacobian.times(expected), rtol=1e-6, atol=1e-6)
+
+
+def test_a_kernel_of_large_entries_is_not_taken_for_a_constant_one():
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 1, bias=False), torch.randn(6, 4)
+    expected = fa.tangent_kernel(model, x).spectrum()
+    found = fa.tangent_kernel(model, 1e10 * x).spectrum()  # its norm overflows float32
+    np.testing.assert_allclose(found[:4], 1e20 * expected[:4], rtol=1e-4)
 
 
 class TestTangentKernel:

@@ -450,6 +450,7 @@ def test_what_containers_hold_is_as_before():
         (lambda m, x: tangent_kernel(torch.tanh, x), "give a torch.nn.Module"),
         (lambda m, x: features(m.forward, x), "model: a method; give a torch.nn.Module"),
         (lambda m, x: features(m, x, m), "initial: give tensors by the parameters' names"),
+        (lambda m, x: features(m, x, x), "initial: give tensors by the parameters' names"),
         (
             lambda m, x: features(m, x, {n: p.detach().numpy() for n, p in m.named_parameters()}),
             "initial: give tensors by the parameters' names",

@@ -157,9 +157,10 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 
 def find_checkpoints(pattern: str) -> dict[int, Path]:
-    """The files of a pattern by step: the last number in their name, or in their folder's.
+    """The files of a pattern by step: the last number in their name, or that of a step's folder.
 
-    A number behind "step" comes first; `-v1`, as Lightning writes, is none, nor is a loss of 0.25.
+    A number behind "step", "iter" or "epoch" comes first, in this order; `-v1`, as Lightning
+    writes, is none, nor is a loss of 0.25.
 
     Raises:
         UserError: if there are none, or their steps cannot be told.

@@ -341,21 +341,20 @@ class Monitor:
     @contextmanager
     def _looking(self) -> Iterator[None]:
         """In here the model is measured; afterwards all is as it was, gradients included."""
-        RUNNING.acquire()  # another thread's gradients and modes are not to be put back here
-        gradients = [(p, p.grad) for p in self.model.parameters()]
-        try:
-            with (
-                torch.inference_mode(False),
-                torch.enable_grad(),
-                torch.autocast("cpu", enabled=False),
-                torch.autocast("cuda", enabled=False),
-                undisturbed(self.model),
-            ):
-                yield
-        finally:
-            for parameter, gradient in gradients:
-                parameter.grad = gradient
-            RUNNING.release()
+        with RUNNING:  # another thread's gradients and modes are not to be put back here
+            gradients = [(p, p.grad) for p in self.model.parameters()]
+            try:
+                with (
+                    torch.inference_mode(False),
+                    torch.enable_grad(),
+                    torch.autocast("cpu", enabled=False),
+                    torch.autocast("cuda", enabled=False),
+                    undisturbed(self.model),
+                ):
+                    yield
+            finally:
+                for parameter, gradient in gradients:
+                    parameter.grad = gradient
 
 
 def _whole(name: str, number: Any) -> int:

@@ -40,11 +40,7 @@ def verdict(criterion, values, **changes):
 @pytest.mark.parametrize(
     ("rule", "values", "close"),
     [
-        (
-            ABOVE,
-            [0.49, 0.7],
-            True,
-        ),  # the standard error is 0.105, the distance 0.095
+        (ABOVE, [0.49, 0.7], True),  # the standard error is 0.105, the distance 0.095
         (ABOVE, [0.52, 0.7], False),
         (ABOVE, [0.3, 0.52], True),
         (ABOVE, [0.51], False),
