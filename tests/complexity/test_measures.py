@@ -39,6 +39,39 @@ def test_convolutions_become_the_matrix_that_acts_on_a_patch():
     assert shapes == [(3, 10), (4, 24), (1, 6)]
 
 
+@pytest.mark.parametrize(
+    ("layer", "parameter"),
+    [
+        (nn.ConvTranspose2d(1, 2, 3), "weight"),
+        (nn.MultiheadAttention(4, 2), "in_proj_weight"),
+        (nn.LSTM(3, 4), "weight_ih_l0"),
+        (nn.Embedding(5, 3), "weight"),
+    ],
+)
+def test_matrices_that_are_no_layer_s_are_not_left_out(layer, parameter):
+    model = nn.Sequential(nn.Linear(2, 3), layer)
+    with pytest.raises(ValueError, match=rf"module '1' \({type(layer).__name__}\).*'{parameter}'"):
+        complexity.layer_matrices(model)
+
+
+def test_normalised_weights_are_those_that_the_layer_uses():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    (matrix,) = complexity.layer_matrices(nn.Sequential(layer, nn.BatchNorm1d(3)))
+    torch.testing.assert_close(matrix, layer.weight.double())
+
+
+def test_arrays_count_as_tensors_do():
+    model, y = mlp(), torch.arange(6) % 2
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(5)).double()
+    weights, outputs = complexity.layer_matrices(mlp((5,))), model(x).detach()
+    for measure, *tensors in (
+        (lambda x, y: complexity.fisher_rao_norm(model, x, y, 4), x, y),
+        (complexity.margin_quantile, outputs, y),
+        (lambda x: complexity.unit_capacity_bound(weights, weights, x, 1.0), x),
+    ):
+        assert measure(*tensors) == measure(*(tensor.numpy() for tensor in tensors))
+
+
 def test_a_model_without_weights_is_refused():
     with pytest.raises(ValueError, match="no linear or convolutional layer"):
         complexity.layer_matrices(nn.ReLU())
@@ -183,6 +216,10 @@ def test_what_is_not_finite_has_no_measure():
         (nn.BatchNorm1d(4), r"module '1' \(BatchNorm1d\) normalises"),
         (nn.LayerNorm(4), r"module '1' \(LayerNorm\) normalises"),
         (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "weights of other parameters"),
+        (nn.AvgPool1d(1), r"module '1' \(AvgPool1d\) normalises, averages"),
+        (nn.AdaptiveAvgPool1d(4), "AdaptiveAvgPool1d"),
+        (nn.GELU(), "does not double its outputs with its inputs"),
+        (nn.Tanh(), "networks with ReLU alone"),
     ],
 )
 def test_networks_that_are_no_sums_over_paths_have_no_path_norm(layer, said):

@@ -114,6 +114,15 @@ def test_a_trace_that_is_not_finite_is_a_training_that_diverged(trace):
         UpdatePath(nn.Linear(1, 1), lambda network: trace)
 
 
+def test_an_update_that_is_not_finite_is_a_training_that_diverged():
+    layer = nn.Linear(2, 1)
+    path = UpdatePath(layer, lambda network: 1.0, every=5)
+    with torch.no_grad():
+        layer.weight[0, 0] = float("nan")
+    with pytest.raises(TrainingDivergedError, match="update 3 is not finite"):
+        path(3, layer)
+
+
 @pytest.mark.parametrize("size", [1e-4, 300.0])
 def test_updates_of_half_precision_are_squared_in_double(size):
     layer = nn.Linear(1, 1, bias=False).half()

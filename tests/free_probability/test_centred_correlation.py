@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -69,6 +70,9 @@ def test_labels_may_have_another_precision():
     x, y = torch.ones(3, 2), torch.ones(3, dtype=torch.float64)
     assert data_matrices(x, y)["A"].dtype == torch.float32
     assert velocity_correlation(x, y, torch.eye(3)) == pytest.approx(1)
+    arrays = [tensor.double().numpy() for tensor in (x, y, torch.eye(3))]
+    assert velocity_correlation(*arrays) == velocity_correlation(*arrays, square=np.eye(3))
+    assert torch.equal(data_matrices(*arrays[:2])["A"], data_matrices(x.double(), y)["A"])
 
 
 def test_a_correlation_with_nothing_is_told():

@@ -1,4 +1,5 @@
 import copy
+import pickle
 import random
 import sys
 import threading
@@ -173,6 +174,14 @@ def test_mistakes_are_one_sentence(data, options, message):
     arguments = {"model": network(), "x": data[0], "y": data[1], **options}
     with pytest.raises(UserError, match=message):
         fa.Monitor(**arguments)
+
+
+@pytest.mark.parametrize("every", [3, [0, 4], "geometric"])
+def test_a_monitor_goes_on_after_it_was_pickled(data, every):
+    monitor = fa.Monitor(network(), *data, every=every)
+    copied = pickle.loads(pickle.dumps(monitor))
+    assert [copied.step() for _ in range(6)] == [monitor.step() for _ in range(6)]
+    pd.testing.assert_frame_equal(copied.frame(), monitor.frame())
 
 
 def test_arguments_that_are_no_tensors_are_passed_on(data):

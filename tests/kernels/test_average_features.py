@@ -123,6 +123,7 @@ def test_label_kernel_holds_the_outer_products_of_output_changes():
         for j in range(2):
             block = kernel[2 * i : 2 * i + 2, 2 * j : 2 * j + 2]
             torch.testing.assert_close(block, torch.outer(change[i], change[j]))
+    assert torch.equal(label_kernel(change.double().numpy()), kernel.double())
     with pytest.raises(ValueError, match=r"change: shape \(4,\)"):
         label_kernel(change.flatten())
 
@@ -172,6 +173,18 @@ def test_other_integers_at_the_end_are_refused():
     start = copy_parameters(Mixed())
     with pytest.raises(ValueError, match="'order' holds other integers"):
         average_tangent_features(Mixed(), start, start | {"order": torch.tensor([0, 1])}, X)
+
+
+def test_a_state_dict_with_buffers_or_tied_parameters_is_told_as_such():
+    normalised = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval()
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[1].weight = tied[0].weight
+    for model in (normalised, tied):
+        with pytest.raises(ValueError, match=r"'1\.\w+' is a buffer, or a second name of a param"):
+            adapted_kernel(model, model.state_dict(), copy_parameters(model), torch.ones(4, 3))
+    other = copy_parameters(nn.Linear(3, 3))
+    with pytest.raises(ValueError, match="is in only one of the given values and the model"):
+        adapted_kernel(tied, other, other, torch.ones(4, 3))
 
 
 def test_parameters_that_diverged_are_refused():

@@ -35,6 +35,19 @@ def test_float32_kernels_of_low_rank_are_accepted():
     np.testing.assert_allclose(found[:3], kernel_eigenvalues(gram(200, 3))[:3], rtol=1e-5)
 
 
+def test_kernels_of_which_rounding_moves_the_effective_rank_by_a_tenth_are_refused():
+    kernel = gram(400, 3) / np.linalg.norm(gram(400, 3), 2)
+    noise = stream(0, "noise").standard_normal(kernel.shape)
+    noise = (noise + noise.T) / np.sqrt(8 * len(kernel))  # eigenvalues from -1 to 1
+    exact = effective_rank(kernel_eigenvalues(kernel))
+    close = effective_rank(kernel_eigenvalues(kernel + 1e-5 * noise))
+    assert close == pytest.approx(exact, rel=0.01)
+    far_off = effective_rank(np.linalg.eigvalsh(kernel + 6e-4 * noise).clip(0))
+    assert far_off > 1.1 * exact
+    with pytest.raises(ValueError, match=r"negative that add up to \d\.\d% of the trace"):
+        kernel_eigenvalues(kernel + 6e-4 * noise, 1e-2)
+
+
 def test_both_triangles_of_a_kernel_count_the_same():
     kernel = gram() * (1 + 1e-6 * np.triu(np.ones((12, 12)), 1))
     np.testing.assert_allclose(

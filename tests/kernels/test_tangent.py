@@ -78,6 +78,15 @@ def test_a_kernel_between_two_sets_has_no_alignment():
         kernel.alignment(torch.tensor([0, 1, 0, 1, 0, 1]))
 
 
+def test_what_is_wrong_with_the_columns_is_told_of_them():
+    model, x = nn.Linear(3, 2), inputs(4).float()
+    with pytest.raises(ValueError, match=r"x2, the inputs of the columns: x: torch\.int64, where"):
+        tangent_kernel(model, x, torch.tensor([0, 1, 0, 1]))
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
+        tangent_kernel(model, x, torch.ones(4, 5))
+    assert caught.value.__notes__ == ["This is of x2, the inputs of the kernel's columns."]
+
+
 @pytest.mark.parametrize("spread", [1e-3, 1e-4])
 def test_an_alignment_that_would_be_of_rounding_is_refused(spread):
     model, x, y = mlp("erf"), 1 + spread * inputs(12), torch.arange(12) % 2
@@ -87,3 +96,6 @@ def test_an_alignment_that_would_be_of_rounding_is_refused(spread):
     for alignment in (kernel.alignment, partial(label_alignment, kernel.total)):
         with pytest.raises(ValueError, match=r"zero \(once centred\) to rounding"):
             alignment(y)
+    for measure in (lambda: kernel.centred, kernel.spectrum, kernel.effective_rank):
+        with pytest.raises(ValueError, match=r"is rounding: .* in float32; try model\.double\(\)"):
+            measure()

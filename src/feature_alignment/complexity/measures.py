@@ -13,16 +13,26 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
-from feature_alignment.gradients.parameter_values import select_parameters
+from feature_alignment.arrays import Matrix, real_tensor
+from feature_alignment.gradients.parameter_values import input_like, select_parameters
 from feature_alignment.gradients.refused_modules import label_of
+from feature_alignment.gradients.samples import as_samples
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.training.evaluation import evaluation_mode
 
 Matrices = Sequence[torch.Tensor]
 
-_WITHOUT_PATHS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.LocalResponseNorm)
+_WITHOUT_PATHS = (
+    _NormBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.LocalResponseNorm,
+    _AvgPoolNd,
+    _AdaptiveAvgPoolNd,
+)
 
 
 def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
@@ -32,13 +42,20 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
     patch. Its norms are not those of the convolution as a map between whole images.
 
     Raises:
-        ValueError: if there is no such layer, or a weight is not finite.
+        ValueError: if there is no such layer, another module has a matrix of parameters, or a
+            weight is not finite.
     """
-    matrices = [
-        module.weight.detach().to(torch.float64, copy=True).flatten(1)
-        for module in model.modules()
-        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
-    ]
+    matrices = []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            matrices.append(module.weight.detach().to(torch.float64, copy=True).flatten(1))
+        elif not isinstance(module, ParametrizationList):
+            own = module.named_parameters(recurse=False)
+            if others := [parameter for parameter, value in own if value.ndim > 1]:
+                raise ValueError(
+                    f"layer_matrices: {label_of(name, module)} has a parameter {others[0]!r}, and "
+                    "is neither linear nor a convolution; the measures are of such layers alone."
+                )
     if not matrices:
         raise ValueError("layer_matrices: the model has no linear or convolutional layer.")
     if not all(matrix.isfinite().all() for matrix in matrices):
@@ -124,9 +141,7 @@ def unit_capacity(weights: Matrices, initial: Matrices) -> float:
     return float(v.norm()) * (float((u - u0).norm()) + _spectral(u0))
 
 
-def unit_capacity_bound(
-    weights: Matrices, initial: Matrices, x: torch.Tensor, margin: float
-) -> float:
+def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin: float) -> float:
     """The same for inputs x (n, …), √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h.
 
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
@@ -138,7 +153,7 @@ def unit_capacity_bound(
     u, v, u0 = _two_layers(weights, initial)
     if not margin > 0:
         raise ValueError(f"margin: {margin}; the bound needs a margin above 0.")
-    x = x.flatten(1).double()  # (n, d)
+    x = real_tensor("x", x, u0).flatten(1)  # (n, d)
     data = float((u - u0).norm()) * float(x.norm()) + float((x @ u0.T).norm())
     scale = math.sqrt(len(v)) * float(v.norm()) / (margin * math.sqrt(len(x)))
     return scale * data + math.sqrt(len(u))
@@ -160,13 +175,15 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 
     Paths lead from an input or a bias to an output. Computed as the outputs of the network with
     squared parameters at an input of ones, in evaluation mode, which holds for ReLU networks; a max
-    pool passes on the largest of its inputs' sums. One input has `input_shape`.
+    pool passes on the largest of its inputs' sums. One input has `input_shape`. Averages over
+    k numbers that are taken without a module are not seen, and count with 1/k, not its square.
 
     Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
 
     Raises:
-        ValueError: if a module normalises, so that outputs are no sums over paths, or makes its
-            weights of other parameters; or the norm is not finite.
+        ValueError: if a module normalises or averages, so that outputs are no sums over paths, or
+            makes its weights of other parameters; if without biases twice the input does not give
+            twice the outputs, as with other activations than ReLU; or the norm is not finite.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -180,8 +197,8 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         made = is_parametrized(module) or any(hasattr(hook, "compute_weight") for hook in hooks)
         if made or isinstance(module, _WITHOUT_PATHS):
             raise ValueError(
-                f"path_norm: {label_of(name, module)} normalises, or makes its weights of other "
-                "parameters; the norm is that of plain weights and ReLU."
+                f"path_norm: {label_of(name, module)} normalises, averages, or makes its weights "
+                "of other parameters; the norm is that of plain weights and ReLU."
             )
     squared = copy.deepcopy(model).double().eval()
     with torch.no_grad():
@@ -189,14 +206,21 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
             parameter.square_()
         ones = torch.ones(1, *input_shape).to(next(squared.parameters()))
         total = float(squared(ones).sum())
+        for name, parameter in squared.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+        once, twice = squared(ones), squared(2 * ones)
     if not math.isfinite(total):
         raise ValueError("path_norm: the sum over paths is not finite.")
+    if not torch.allclose(twice, 2 * once, rtol=1e-9, atol=0):
+        raise ValueError(
+            "path_norm: without its biases, the network of squared parameters does not double its "
+            "outputs with its inputs; the norm is that of networks with ReLU alone."
+        )
     return math.sqrt(total)
 
 
-def fisher_rao_norm(
-    model: nn.Module, x: torch.Tensor, y: torch.Tensor, chunk_size: int = 500
-) -> float:
+def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 500) -> float:
     """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the labels y (n,).
 
     ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the change of f(x_i) as all
@@ -209,11 +233,12 @@ def fisher_rao_norm(
     Raises:
         ValueError: if the labels are no class numbers of the samples.
     """
-    chunks = zip(x.split(chunk_size), y.split(chunk_size), strict=True)
     if len(x) != len(y) or not len(x):
         raise ValueError(
             f"y: {len(y)} labels for {len(x)} samples; give one for each, of one or more."
         )
+    samples, labels = as_samples(x, like=input_like(model)).entries[0], real_tensor("y", y)
+    chunks = zip(samples.split(chunk_size), labels.split(chunk_size), strict=True)
     with evaluation_mode(model):
         along = torch.cat([_scaling_gradients(model, *chunk) for chunk in chunks])
     return math.sqrt(float(along.square().mean()))
@@ -231,7 +256,7 @@ def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> to
     return (gradient * scaled).sum(1)
 
 
-def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> float:
+def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
     """Quantile q over samples of the margin f_y − max_{k≠y} f_k, of f (n, c), c ≥ 2, and y (n,).
 
     Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
@@ -246,10 +271,10 @@ def margin_quantile(outputs: torch.Tensor, y: torch.Tensor, q: float = 0.1) -> f
     """
     if not 0 <= q <= 1:
         raise ValueError(f"q: {q}; a quantile is from 0 to 1.")
-    f = outputs.detach().double()
+    f = real_tensor("outputs", outputs).double()
     if not f.isfinite().all():
         raise ValueError("outputs: some are not finite, so they have no margins.")
-    y = _class_numbers(y, f)
+    y = _class_numbers(real_tensor("y", y), f)
     own = f.gather(1, y[:, None])[:, 0]  # (n,)
     others = f.scatter(1, y[:, None], -math.inf).max(1).values
     return float((own - others).quantile(q))

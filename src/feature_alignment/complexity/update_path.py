@@ -55,11 +55,18 @@ class UpdatePath:
         self._features = self._feature_norm(model)
 
     def __call__(self, step: int, model: nn.Module) -> None:
-        """Add the update that has just been made."""
+        """Add the update that has just been made.
+
+        Raises:
+            ValueError: if the trace is negative.
+            TrainingDivergedError: if a parameter or the trace is not finite.
+        """
         current = _copy(model)
         pairs = zip(current, self._parameters, strict=True)
         squares = [(new.double() - old.double()).square().sum() for new, old in pairs]
         length = math.sqrt(float(torch.stack(squares).sum()))
+        if not math.isfinite(length):
+            raise TrainingDivergedError(f"training diverged: update {step} is not finite.")
         self.length += length
         self.complexity += length * self._features
         self._parameters = current

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 
 import torch
 
+from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.free_probability.words import Trace, free_trace, matrix_trace, moment_trace
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 
 NUMERATOR, NFM_WORD, AGOP_WORD = "ARARBR", "ARAR", "ARBRARBR"
 
 
-def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+def data_matrices(x: Matrix, y: Matrix) -> dict[str, torch.Tensor]:
     """A = (XᵀYX)² and B = XᵀX, both (d, d), of inputs X (n, d) and labels y (n,).
 
     Source: Beaglehole et al. 2024, eq. 16.
@@ -25,9 +26,11 @@ def data_matrices(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
     Raises:
         ValueError: if y has not one label for each sample.
     """
+    x = real_tensor("x", x)
+    y = real_tensor("y", y, x)
     if y.shape != x.shape[:1]:
         raise ValueError(f"y: shape {tuple(y.shape)} for {len(x)} samples; (n,) is needed.")
-    label_weighted = x.T @ (y.to(x)[:, None] * x)  # XᵀYX, (d, d)
+    label_weighted = x.T @ (y[:, None] * x)  # XᵀYX, (d, d)
     return {"A": label_weighted @ label_weighted, "B": x.T @ x}
 
 
@@ -69,7 +72,7 @@ def _correlation(numerator: float, nfm: float, agop: float) -> float:
 
 
 def velocity_correlation(
-    x: torch.Tensor, y: torch.Tensor, kernel: torch.Tensor, square: torch.Tensor | None = None
+    x: Matrix, y: Matrix, kernel: Matrix, square: Matrix | None = None
 ) -> float:
     """ρ(XᵀY𝒦YX, XᵀY𝒦²YX), Y = diag(y): of the first non-zero derivatives of NFM and AGOP.
 
@@ -88,10 +91,14 @@ def velocity_correlation(
         >>> round(velocity_correlation(torch.eye(2), torch.ones(2), projection), 6)
         1.0
     """
+    x = real_tensor("x", x)
+    y = real_tensor("y", y, x)
     if y.shape != x.shape[:1]:
         raise ValueError(f"y: of shape {tuple(y.shape)} for {len(x)} samples; give (n,).")
-    weighted = y.to(x)[:, None] * x  # YX, (n, d)
-    image = kernel @ weighted
-    # In the second case 𝒦² need not be formed.
-    agop = image.T @ image if square is None else weighted.T @ square @ weighted
+    weighted = y[:, None] * x  # YX, (n, d)
+    image = real_tensor("kernel", kernel, x) @ weighted
+    if square is None:  # 𝒦² need not be formed
+        agop = image.T @ image
+    else:
+        agop = weighted.T @ real_tensor("square", square, x) @ weighted
     return cosine_similarity(weighted.T @ image, agop)

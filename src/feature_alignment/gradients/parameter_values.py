@@ -91,6 +91,11 @@ def evaluation_point(
             "copy_parameters(model)."
         )
     unmatched = sorted(set(values) ^ set(own))
+    if unmatched and not set(own) - set(values) and set(values) <= set(model.state_dict()):
+        raise ValueError(
+            f"parameters: {unmatched[0]!r} is a buffer, or a second name of a parameter, as "
+            "state_dict() has them; give the parameters alone, as from copy_parameters(model)."
+        )
     if unmatched:
         raise ValueError(
             f"parameters: {unmatched[0]!r} is in only one of the given values and the model; "

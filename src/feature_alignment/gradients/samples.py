@@ -97,7 +97,7 @@ def as_samples(
             f"inputs: {unknown[0]} is no tensor among x's entries "
             f"{', '.join(map(repr, entries))}; name those that hold samples."
         )
-    sizes = {key: entries[key].shape[:1] for key in sampled}
+    sizes = {key: value.shape[:1] for key, value in entries.items() if key in sampled}
     if len(set(sizes.values())) != 1 or not next(iter(sizes.values())):
         found = ", ".join(f"{key!r} has shape {tuple(entries[key].shape)}" for key in sizes)
         raise ValueError(

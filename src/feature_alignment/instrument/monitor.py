@@ -4,9 +4,10 @@ import hashlib
 import json
 import logging
 import platform
+import sys
 import time
 from bisect import bisect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from operator import index
 from pathlib import Path
@@ -141,7 +142,7 @@ class Monitor:
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
         chosen, self._loss_name = repr([told(output), told(only)]), repr(told(loss))
         self._identity = identity([*self._samples.entries.values(), y, chosen])
-        self._due = _schedule(every)
+        self._steps = _steps(every)
         self.at = self._first = first = _whole("first", first)
         self.measured: set[int] = set()
         self.problems: list[tuple[int, str]] = []
@@ -181,7 +182,7 @@ class Monitor:
             if (before, problem) not in self.problems:
                 self.note(before, problem)
             return False
-        due = self._due(before, self.at)
+        due = bisect(self._steps, self.at) > bisect(self._steps, before)
         if due:
             self.measure(self.at)
         return due
@@ -378,18 +379,18 @@ def _labels(y: torch.Tensor | ArrayLike) -> torch.Tensor:
     return y
 
 
-def _schedule(every: Any) -> Callable[[int, int], bool]:
-    # Whether a step is due that is behind one step and not behind another.
+def _steps(every: Any) -> Sequence[int]:
+    # The steps to be measured at, in order.
     every = every.tolist() if isinstance(every, np.ndarray | torch.Tensor) else every
     try:
         if isinstance(every, Iterable):
             steps = geometric(LAST_STEP) if every == "geometric" else sorted(map(index, every))
             if min(steps, default=0) < 0:
                 raise UserError(f"every: step {steps[0]}; steps count from 0.")
-            return lambda before, now: bisect(steps, now) > bisect(steps, before)
+            return steps
         number = index(every)
     except TypeError as error:  # what is no whole number
         raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.") from error
     if number < 1:
         raise UserError(f"every: {number} updates; it must be at least 1.")
-    return lambda before, now: now // number > before // number
+    return range(0, sys.maxsize, number)

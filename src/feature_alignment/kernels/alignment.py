@@ -11,10 +11,8 @@ from enum import StrEnum
 import numpy as np
 import torch
 
+from feature_alignment.arrays import Matrix, real_array
 from feature_alignment.errors import suggestion
-from feature_alignment.kernels.spectrum import real_array
-
-Matrix = torch.Tensor | np.ndarray
 
 
 class UndefinedAlignmentError(ValueError):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
     by_rules_or_one_by_one,
@@ -107,7 +108,7 @@ def adapted_kernel(
     return TangentKernel(grams, outputs=rows // len(samples))
 
 
-def label_kernel(change: torch.Tensor) -> torch.Tensor:
+def label_kernel(change: Matrix) -> torch.Tensor:
     """Label kernel K_ŷ(x, x') = (f_θ(x) − f_θ₀(x)) (f_θ(x') − f_θ₀(x'))ᵀ.
 
     Of rank one, (n·c, n·c) and sample-major, from the change (n, c) that training made to the
@@ -123,6 +124,7 @@ def label_kernel(change: torch.Tensor) -> torch.Tensor:
         tensor([[ 1., -2.],
                 [-2.,  4.]])
     """
+    change = real_tensor("change", change)
     if change.ndim != 2:
         raise ValueError(f"change: shape {tuple(change.shape)}; it must be (n, c).")
     return torch.outer(change.flatten(), change.flatten())

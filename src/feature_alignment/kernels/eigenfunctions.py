@@ -6,8 +6,9 @@ import numpy as np
 import scipy.linalg
 import torch
 
+from feature_alignment.arrays import real_array
 from feature_alignment.kernels.alignment import centre_labels
-from feature_alignment.kernels.spectrum import real_array, symmetric_gram
+from feature_alignment.kernels.spectrum import symmetric_gram
 
 # Below this share of the spectrum, LAPACK's subset driver is faster than the full one.
 _SUBSET_SHARE = 0.25

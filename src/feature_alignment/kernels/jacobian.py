@@ -17,6 +17,7 @@ import scipy.sparse.linalg
 import torch
 from torch import nn
 
+from feature_alignment.arrays import Matrix, real_tensor
 from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.border import close
 from feature_alignment.gradients.capture import leaf_gradients, recorded
@@ -31,9 +32,7 @@ from feature_alignment.gradients.parameter_values import (
 )
 from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
-from feature_alignment.kernels.alignment import Matrix
 from feature_alignment.kernels.eigenfunctions import fixed_signs
-from feature_alignment.kernels.spectrum import real_tensor
 
 Direction = dict[str, torch.Tensor]
 

@@ -5,16 +5,19 @@ from numbers import Integral
 import numpy as np
 import scipy.linalg
 import scipy.special
-import torch
+
+from feature_alignment.arrays import Matrix, real_array
 
 # Relative to the largest eigenvalue: in single precision, the zero eigenvalues of a kernel of a few
 # thousand rows come out smaller than this.
 ROUNDING = 1e-5
 
+# The largest share of the trace that rounding may have made negative. It has made as much positive,
+# which moves the effective rank by about ten times the share.
+_LOST = 0.01
 
-def kernel_eigenvalues(
-    kernel: torch.Tensor | np.ndarray, tolerance: float = ROUNDING
-) -> np.ndarray:
+
+def kernel_eigenvalues(kernel: Matrix, tolerance: float = ROUNDING) -> np.ndarray:
     """Eigenvalues λ_1 ≥ … ≥ λ_r ≥ 0 of a symmetric positive semidefinite kernel (r, r), in float64.
 
     Eigenvalues that rounding made negative are set to zero. The tolerance is how asymmetric the
@@ -25,7 +28,7 @@ def kernel_eigenvalues(
 
     Raises:
         ValueError: if the kernel is not square, finite, symmetric and positive semidefinite
-            within the tolerance.
+            within the tolerance, or its negative eigenvalues add up to a hundredth of its trace.
 
     Example:
         >>> kernel_eigenvalues(np.array([[2.0, 1.0], [1.0, 2.0]])).round(6).tolist()
@@ -35,7 +38,7 @@ def kernel_eigenvalues(
     return _without_rounding(eigenvalues, tolerance)
 
 
-def symmetric_gram(kernel: torch.Tensor | np.ndarray, tolerance: float) -> np.ndarray:
+def symmetric_gram(kernel: Matrix, tolerance: float) -> np.ndarray:
     """The kernel (r, r) in float64, its asymmetry averaged out.
 
     Raises:
@@ -50,37 +53,6 @@ def symmetric_gram(kernel: torch.Tensor | np.ndarray, tolerance: float) -> np.nd
     if np.abs(gram - gram.T).max() > tolerance * np.abs(gram).max():
         raise ValueError("the kernel is not symmetric; its eigenvalues need not be real.")
     return (gram + gram.T) / 2
-
-
-def real_array(name: str, values: torch.Tensor | np.ndarray) -> np.ndarray:
-    """Real numbers in float64, of a tensor without its graph.
-
-    Raises:
-        ValueError: if they are complex or no array of numbers, under this name.
-    """
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu()
-        values = values.numpy() if values.is_complex() else values.double().numpy()
-    try:
-        if np.iscomplexobj(values):
-            raise ValueError("it is complex")
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        why = error if str(error) == "it is complex" else "it is no array of numbers"
-        raise ValueError(f"{name}: {why}; give real numbers.") from error
-
-
-def real_tensor(name: str, values: torch.Tensor | np.ndarray, like: torch.Tensor) -> torch.Tensor:
-    """Real numbers as a tensor like another, without a graph.
-
-    Raises:
-        ValueError: as `real_array`.
-    """
-    if not isinstance(values, torch.Tensor):  # PyTorch has no place for reversed axes or bytes
-        values = torch.from_numpy(np.ascontiguousarray(real_array(name, values)))
-    if values.is_complex():
-        raise ValueError(f"{name}: it is complex; give real numbers.")
-    return values.detach().to(like)
 
 
 def effective_rank(eigenvalues: np.ndarray) -> float:
@@ -145,4 +117,12 @@ def _without_rounding(eigenvalues: np.ndarray, tolerance: float) -> np.ndarray:
             f"the kernel is not positive semidefinite: eigenvalues from {smallest:.3g} to "
             f"{largest:.3g}, more negative than rounding can make them."
         )
-    return np.maximum(eigenvalues, 0)
+    kept = np.maximum(eigenvalues, 0)
+    trace = (kept / (largest or 1)).sum()  # in units of the largest, so that it cannot overflow
+    lost = trace - (eigenvalues / (largest or 1)).sum()
+    if lost > _LOST * trace:
+        raise ValueError(
+            f"rounding made eigenvalues negative that add up to {lost / trace:.1%} of the trace, "
+            "and others as much too large; compute the kernel in float64 (model.double())."
+        )
+    return kept

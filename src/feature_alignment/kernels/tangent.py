@@ -7,7 +7,8 @@ samples, the passes are repeated for every pair of blocks of samples.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from feature_alignment.arrays import Matrix
 from feature_alignment.gradients.blocks import spans, whole_bytes
 from feature_alignment.gradients.capture_plan import (
     CapturePlan,
@@ -45,7 +47,6 @@ from feature_alignment.gradients.refused_modules import refuse_dependent_samples
 from feature_alignment.gradients.samples import ModelInput, Samples, as_samples
 from feature_alignment.kernels.alignment import (
     LabelAlignmentForm,
-    Matrix,
     centre_kernel,
     label_alignment,
 )
@@ -60,7 +61,7 @@ _WORKSPACE = 1 / 8
 _FEATURES = 2**25  # numbers of one parameter's features that are formed at a time
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class TangentKernel:
     """Gram matrix of tangent features between two sets of samples.
 
@@ -108,9 +109,27 @@ class TangentKernel:
         """The kernel of all features, those of each output centred over the samples, in float64.
 
         Raises:
-            ValueError: if it is a kernel between two different sets of samples.
+            ValueError: if it is a kernel between two different sets of samples, or the centred one
+                is no more than the rounding of the raw one.
         """
-        return centre_kernel(self._of_one_set(), self.outputs)
+        total = self._of_one_set()
+        centred = centre_kernel(total, self.outputs)
+        share = float(centred.norm() / total.norm())
+        if share < 10 * self._rounding:
+            raise ValueError(
+                f"once centred, the kernel is {share:.1g} of what it was, which is rounding: the "
+                "features are the same for all samples"
+                + (" in float32; try model.double()." if self._single else ".")
+            )
+        return centred
+
+    @property
+    def _single(self) -> bool:
+        return torch.float32 in {gram.dtype for gram in self.layers.values()}
+
+    @property
+    def _rounding(self) -> float:
+        return 8 * torch.finfo(torch.float32 if self._single else torch.float64).eps
 
     def _of_one_set(self) -> torch.Tensor:
         """The total in float64, if it is finite, and symmetric to rounding: else a ValueError."""  # noqa: DOC501
@@ -131,22 +150,16 @@ class TangentKernel:
         Source: Baratin et al. 2021, Sections 3.1 and 3.2.
 
         Raises:
-            ValueError: if it is a kernel between two different sets of samples, or the centred one
-                is no more than the rounding of the raw one.
+            ValueError: if it is a kernel between two different sets of samples, or rounding is
+                more than a hundredth of it, see `kernel_eigenvalues`.
         """
         # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative,
         # and centring leaves the raw kernel's rounding.
-        single = torch.float32 in {gram.dtype for gram in self.layers.values()}
         kernel = self.centred if centred else self.total
         share = float(kernel.double().norm() / self.total.double().norm())
-        rounding = 8 * torch.finfo(torch.float32 if single else torch.float64).eps
-        if share < 10 * rounding:
-            raise ValueError(
-                f"once centred, the kernel is {share:.1g} of what it was, which is rounding: the "
-                "features are the same for all samples"
-                + (" in float32; try model.double()." if single else ".")
-            )
-        return kernel_eigenvalues(kernel, max(1e-4 if single else 1e-10, rounding / share))
+        return kernel_eigenvalues(
+            kernel, max(1e-4 if self._single else 1e-10, self._rounding / share)
+        )
 
     def effective_rank(self, *, centred: bool = True) -> float:
         """Effective rank of `spectrum`: see `kernels.spectrum.effective_rank`."""
@@ -244,19 +257,32 @@ def tangent_kernel(
     refuse_dependent_samples(model)
     budget, like = whole_bytes(memory_budget), input_like(model)
     rows = as_samples(x, inputs, like)
-    columns = None if x2 is None else as_samples(x2, inputs, like)
+    with _told_of_columns():
+        columns = None if x2 is None else as_samples(x2, inputs, like)
     if plan is None:
         plan = plan_capture(model, rows, parameters, output=output, only=only)
     else:
         plan = planned_before(plan, model, rows, parameters=parameters, output=output, only=only)
     if columns is not None:
-        function, f, _ = checked_outputs(plan.function, plan.values, columns)
+        with _told_of_columns():
+            function, f, _ = checked_outputs(plan.function, plan.values, columns)
         plan = replace(plan, function=function)
         if f.shape[1] != plan.outputs:
             raise ValueError(
                 f"x2: the model has {f.shape[1]} outputs for it, and {plan.outputs} for x."
             )
     return by_rules_or_one_by_one(plan, lambda plan: _kernel(plan, rows, columns, budget, progress))
+
+
+@contextmanager
+def _told_of_columns() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"x2, the inputs of the columns: {error}") from error
+    except (RuntimeError, TypeError) as error:
+        error.add_note("This is of x2, the inputs of the kernel's columns.")
+        raise
 
 
 def tangent_features(
