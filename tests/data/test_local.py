@@ -90,7 +90,7 @@ def test_damaged_npz(tmp_path, members, name, damage):
 @pytest.mark.parametrize(
     ("changed", "array", "message"),
     [
-        ("x_test", None, r"\(.x_test is not a file in the archive.\); copy it"),
+        ("x_test", None, r"no array 'x_test', but x_train, y_train, y_test, class_na"),
         ("x_train", np.array([None, "evil"], dtype=object), "plain arrays"),  # not unpickled
         ("y_test", np.array([0, 10]), r"a\.npz, y_test: labels from 0 to 10, wanted 0 to 9"),
     ],
@@ -148,7 +148,30 @@ def test_imagefolder_of_several_sizes_says_so(folder):
     Image.new("RGB", (50, 41)).save(folder / "test" / "9" / "image9.png")
     _, extra = load_imagefolder(CELEBA, str(folder))
     assert "images of several sizes resized to 96x96" in extra["notes"][1]
-    assert extra["warnings"] == ["images of 3 sizes (40x50, 41x50, 96x96) are brought to one"]
+    sizes, numbering = extra["warnings"]
+    assert sizes == "images of 3 sizes (40x50, 41x50, 96x96) are brought to one"
+    assert numbering.endswith(
+        "other names than the set's classes, and are numbered so: 9 is 0, 10 is 1"
+    )
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("00", "01"), ("no eyeglasses", "eyeglasses")])
+def test_folders_with_the_sets_own_names_or_numbers_need_no_warning(folder, names):
+    for old, new in zip(("9", "10"), names, strict=True):
+        for split in ("train", "test"):
+            (folder / split / old).rename(folder / split / new)
+    assert load_imagefolder(CELEBA, str(folder))[1]["warnings"] == []
+
+
+def test_what_lies_in_a_folder_and_is_not_read_is_told(folder):
+    (folder / "train" / "9" / "more").mkdir()
+    (folder / "train" / "9" / "image9.png").rename(folder / "train" / "9" / "image9.jfif")
+    (folder / "test" / "stray.png").write_bytes(b"")
+    (folder / "test" / ".DS_Store").write_bytes(b"")
+    (folder / "readme.txt").write_text("of the whole")
+    _, extra = load_imagefolder(CELEBA, str(folder))
+    told = "3 files or folders are not read (train/9/image9.jfif, train/9/more, test/stray.png)"
+    assert told in extra["warnings"]
 
 
 @pytest.mark.parametrize("remove", [lambda place: place.rmdir(), lambda place: None])
@@ -174,6 +197,14 @@ def test_a_class_without_images_in_a_split_keeps_its_number(folder, remove):
             lambda f: [file.unlink() for file in f.glob("test/*/*.png")],
             CELEBA,
             r"test: no image in class folders .* put one folder of images for each class there",
+        ),
+        (
+            lambda f: (
+                os.mkfifo(f / "pipe"),
+                (f / "train" / "10" / "image1.png").symlink_to(f / "pipe"),
+            ),
+            CELEBA,
+            r"image1\.png: is a link that leads nowhere or out of",
         ),
         (
             lambda f: (f / "train" / "10" / "image10.png").write_bytes(b"\x89PNG"),

@@ -131,6 +131,16 @@ def test_warnings_name_absent_classes_and_mixed_sizes(mine, caplog):
     assert told == [("WARNING", f"datasets.mnist: {warning}") for warning in info["warnings"]]
 
 
+def test_what_is_most_likely_a_mistake_is_told(mine):
+    train, test = some_images(20, (28, 28)), some_images(12, (28, 28))[10:] + 1
+    test[0] = train[3]
+    _, info = prepare_dataset("mnist", mine(train, test))
+    assert "1 of 2 test images are also training images, to the pixel" in info["warnings"]
+    _, info = prepare_dataset("mnist", mine(train, (test > 128).astype(np.uint8)))
+    assert "no pixel of the test images is above 1, of 255" in info["warnings"]
+    assert not any("train" in warning for warning in info["warnings"][1:] if "pixel" in warning)
+
+
 def test_constant_images_are_refused_by_name(mine):
     images, grey = some_images(3, (28, 28)), np.full((3, 28, 28), 7, np.uint8)
     for train, test, message in (

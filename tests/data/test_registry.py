@@ -64,6 +64,7 @@ def there(tmp_path, monkeypatch):
         ),
         ("shakespeare", {"source": "file"}, r"path: missing; .* UTF-8 text file; set it or use"),
         ("mnist", {"source": "npz", "path": "x.npz"}, r"no such file 'x\.npz'"),
+        ("mnist", {"source": "npz", "path": "~/x.npz"}, r"'~/x\.npz' \(~ and variables are taken"),
         ("mnist", {"path": "a.npz"}, r"'a\.npz', but source 'embedded' reads no files; set data"),
         ("mnist", {"source": "imagefolder", "path": "x"}, r"no such folder 'x'"),
         ("mnist", {"source": "npz", "path": "there"}, r"'there' is no file, but source 'npz'"),

@@ -40,6 +40,14 @@ def test_text_file_with_any_line_ends(tmp_path):
     assert extra["origin"][0]["file"].endswith("a.txt")
 
 
+def test_texts_of_one_character_or_with_zeros_are_no_texts(tmp_path):
+    with pytest.raises(UserError, match="f: nothing but 'a', 20 times; give a text"):
+        character_codes("a" * 20, "f")
+    (tmp_path / "a.txt").write_bytes("0123456789".encode("utf-16-le"))
+    with pytest.raises(UserError, match=r"a\.txt: holds characters 0, as UTF-16 .* -f UTF-16LE"):
+        load_text_file(str(tmp_path / "a.txt"))
+
+
 def test_file_that_is_no_text(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"0123456789\xff\xfe")
     with pytest.raises(UserError, match=r"a\.txt: not UTF-8 text \(byte 10\); convert it"):

@@ -175,10 +175,12 @@ def test_runs_made_again_are_the_same_or_told_with_a_reason(two):
     text = done.stdout + done.stderr
     assert "Runs made again: 3; the same: 2; differ: 1." in text
     assert "example2030_coin/bent: heads_share by 0.5 of itself; library changed since" in text
-    table = pd.read_csv(two.folder / "results/smoke/replay.csv")
+    table = pd.read_csv(two.folder / "results/smoke/logs/replay.csv")
     assert sorted(table["verdict"]) == ["differs", "same", "same"]
     assert not (two.folder / "results/.replay/smoke").exists()
-    (two.folder / "results/smoke/replay.csv").unlink()
+    verified = two.run("verify", "--cores", "1", "--config", *PAPER)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    (two.folder / "results/smoke/logs/replay.csv").unlink()
     assert two.results() == before
 
 

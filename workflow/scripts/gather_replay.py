@@ -16,9 +16,10 @@ except UserError as error:
     sys.exit(str(error))
 finally:
     shutil.rmtree(again)
-with whole_file(result / "replay.csv") as table:
+file = result / "logs" / "replay.csv"
+with whole_file(file) as table:
     found.to_csv(table, index=False)
-text = f"{summary(found)}\nAll of it: {result}/replay.csv."
+text = f"{summary(found)}\nAll of it: {file}."
 Path(snakemake.log[0]).write_text(f"{text}\n", encoding="utf-8")
 if (found["verdict"] != "same").any():
     sys.exit(text)

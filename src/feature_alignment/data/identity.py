@@ -51,11 +51,16 @@ def class_folders(folder: str | Path) -> dict[str, list[os.DirEntry[str]]]:
         entry.name: [
             file
             for file in _visible(entry.path)
-            if file.name.lower().endswith(IMAGE_SUFFIXES) and (file.is_file() or file.is_symlink())
+            if is_image(file.name) and (file.is_file() or file.is_symlink())
         ]
         for entry in _visible(folder)
         if entry.is_dir()
     }
+
+
+def is_image(name: str) -> bool:
+    """Whether a file's name ends like that of an image."""
+    return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def _visible(folder: str | Path) -> list[os.DirEntry[str]]:

@@ -127,7 +127,8 @@ def from_arrays(
 
 def _images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
     if x.dtype != np.uint8:
-        hint = "cast them" if x.dtype.kind in "biu" else "scale them to 0..255, round and cast them"
+        fits = x.dtype.kind in "iu" and x.size and x.min() >= 0 and x.max() <= 255
+        hint = "cast them" if fits else "scale them to 0..255, round and cast them"
         raise UserError(f"{where}: pixels are {x.dtype}, wanted uint8; {hint} to uint8.")
     if x.ndim == 3:
         x = x[..., np.newaxis]  # (n, h, w) -> (n, h, w, 1)
@@ -147,12 +148,14 @@ def _images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
 
 
 def _labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
-    if y.dtype.kind not in "iu":
-        raise UserError(f"{where}: labels are {y.dtype}, wanted integers; cast them.")
     if y.shape != (n,):
+        cure = "take their argmax over axis 1" if y.shape == (n, info.classes) else "correct them"
         raise UserError(
-            f"{where}: shape {y.shape}, wanted ({n},), one label for each image; correct the file."
+            f"{where}: labels of shape {y.shape}, wanted ({n},), one for each image; {cure}."
         )
+    if y.dtype.kind not in "iu":
+        cure = "cast them" if y.dtype.kind in "bf" else f"number them 0 to {info.classes - 1}"
+        raise UserError(f"{where}: labels are {y.dtype}, wanted integers; {cure}.")
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= info.classes:
         raise UserError(

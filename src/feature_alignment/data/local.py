@@ -13,7 +13,7 @@ import numpy as np
 from feature_alignment.data import images
 from feature_alignment.data.archives import refuse_size, unpacked
 from feature_alignment.data.canonical import Loaded
-from feature_alignment.data.identity import IMAGE_SUFFIXES, class_folders, content_hash
+from feature_alignment.data.identity import IMAGE_SUFFIXES, class_folders, content_hash, is_image
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
 
@@ -37,9 +37,10 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
         with zipfile.ZipFile(io.BytesIO(raw)) as members:  # np.load would read other formats, too
             refuse_size(sum(member.file_size for member in members.infolist()))
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
+            _refuse_other_names(path, archive.files)
             # What is no array np.load gives as bytes.
             arrays = {key: np.asarray(archive[key]) for key in _NPZ_KEYS}
-    except OSError:
+    except (OSError, UserError):
         raise
     except Exception as error:  # the readers raise what they like at bytes that are no archive
         raise UserError(
@@ -52,12 +53,21 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
     return canonical, _described(info, origin, ["unpacked from .xz"] if packed else [], forms)
 
 
+def _refuse_other_names(path: str, found: list[str]) -> None:
+    if missing := [key for key in _NPZ_KEYS if key not in found]:
+        shown = ", ".join(found[:8]) or "none at all"
+        raise UserError(
+            f"{path}: there is no array {missing[0]!r}, but {shown}; "
+            f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
+        )
+
+
 def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     """Read images from train/<class>/ and test/<class>/.
 
     Class folders, those of train/ and of test/ together, are numbered in `natural_order`. Images
     are taken in turn from each class, so that a prefix of the set is balanced; files whose names do
-    not end like an image's, and hidden ones, are not read.
+    not end like an image's are not read, which is said, nor hidden ones.
 
     Raises:
         UserError: if a folder is missing or holds no image, the classes are not as many as the set
@@ -71,7 +81,32 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     arrays, forms = images.from_files(info, splits, path)
     origin = {"folder": path, "sha256": content_hash("imagefolder", path)}
     described = _described(info, origin, ["images taken in turn from each class"], forms)
-    return arrays, {**described, "class_names": names}
+    told = _left_out(root, names) + _numbering(info, names)
+    return arrays, described | {"warnings": described["warnings"] + told, "class_names": names}
+
+
+def _left_out(root: Path, names: list[str]) -> list[str]:
+    """A sentence on what lies in the folders of both splits, and is neither read nor hidden."""
+    places = [root / split / name for split in ("train", "test") for name in ("", *names)]
+    odd = [
+        entry.relative_to(root).as_posix()
+        for place in places
+        if place.is_dir()
+        for entry in sorted(place.iterdir())
+        if entry.name[0] != "."
+        and (entry.is_file() if place.parent == root else not is_image(entry.name))
+    ]
+    shown = ", ".join(odd[:3]) + ", …" * (len(odd) > 3)
+    return [f"{len(odd)} files or folders are not read ({shown})"] if odd else []
+
+
+def _numbering(info: DatasetInfo, names: list[str]) -> list[str]:
+    """A sentence on which folder has which number, where they have not the set's own names."""
+    numbers = [str(int(name)) if name.isdecimal() else name for name in names]
+    if info.class_names in (None, tuple(names)) or numbers == [str(i) for i in range(len(names))]:
+        return []
+    shown = ", ".join(f"{name} is {number}" for number, name in enumerate(names))
+    return [f"class folders have other names than the set's classes, and are numbered so: {shown}"]
 
 
 def _described(
@@ -96,7 +131,7 @@ def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
     links = [Path(file) for files in entries.values() for file in files if file.is_symlink()]
     for place in (folder, *(folder / name for name in entries), *links):
         inside = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(root))
-        if not (inside and place.exists()):
+        if not (inside and (place.is_file() or place.is_dir())):
             raise UserError(
                 f"{place}: is a link that leads nowhere or out of {root}; put there what it is to "
                 "lead to."

@@ -10,6 +10,7 @@ import numpy as np
 from feature_alignment.data.canonical import Loaded, content_sha256
 from feature_alignment.data.download import Report, fetch
 from feature_alignment.data.embedded import embedded_images
+from feature_alignment.data.identity import OWN_SOURCES
 from feature_alignment.data.local import load_imagefolder, load_npz
 from feature_alignment.data.official import load_official
 from feature_alignment.data.registry import (
@@ -71,6 +72,8 @@ def prepare_dataset(
         _refuse_sameness(name, split, arrays[f"x_{split}"])
         class_counts[split] = np.bincount(arrays[f"y_{split}"], minlength=info.classes).tolist()
     warnings = list(extra.get("warnings", []))
+    if class_counts and source in OWN_SOURCES:
+        warnings += _oddities(arrays)
     for split, counts in class_counts.items():
         if absent := [str(label) for label, count in enumerate(counts) if count == 0]:
             warnings.append(f"no {split} image of class {', '.join(absent)}")
@@ -114,6 +117,20 @@ def _refuse_sameness(name: str, split: str, x: np.ndarray) -> None:
     else:
         return
     raise UserError(f"datasets.{name}: {same}; correct them, or choose another source.")
+
+
+def _oddities(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """What is most likely a mistake in a user's own images, a sentence for each."""
+    found = [
+        f"no pixel of the {split} images is above 1, of 255"
+        for split in ("train", "test")
+        if arrays[f"x_{split}"].max() <= 1
+    ]
+    of_training = {image.tobytes() for image in arrays["x_train"]}
+    if twice := sum(image.tobytes() in of_training for image in arrays["x_test"]):
+        number = len(arrays["x_test"])
+        found.append(f"{twice} of {number} test images are also training images, to the pixel")
+    return found
 
 
 def _read(info: DatasetInfo, source: str, path: str, progress: Report) -> Loaded:

@@ -157,9 +157,10 @@ def _check_path(where: str, source: str, found: Path, downloads: bool) -> None:
             f"{where}.path: {shown} is no {what}, but {wanted}; correct the path or the source."
         )
     else:
+        literal = " (~ and variables are taken literally)" if str(found)[0] in "~$" else ""
         cure = (
             f"create it first, or leave path out to download to {DOWNLOAD_FOLDER!r}"
             if downloads
             else "correct the path or use source 'embedded'"
         )
-        raise UserError(f"{where}.path: no such {what} {shown}; {wanted}; {cure}.")
+        raise UserError(f"{where}.path: no such {what} {shown}{literal}; {wanted}; {cure}.")

@@ -20,7 +20,7 @@ def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
     Source: Beaglehole et al. 2024, Appendix J (nanoGPT's Shakespeare characters).
 
     Raises:
-        UserError: if the text has fewer than 10 characters, or more than 256 different ones.
+        UserError: if the text has fewer than 10 characters, or one or more than 256 different ones.
 
     Example:
         >>> codes = character_codes("abracadabra", "example")
@@ -31,6 +31,8 @@ def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
         raise UserError(f"{where}: {len(text)} characters, wanted at least 10; give a longer text.")
     points = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
     vocabulary, codes = np.unique(points, return_inverse=True)
+    if len(vocabulary) == 1:
+        raise UserError(f"{where}: nothing but {text[0]!r}, {len(text)} times; give a text.")
     if len(vocabulary) > _MAX_VOCABULARY:
         raise UserError(
             f"{where}: {len(vocabulary)} different characters, wanted at most {_MAX_VOCABULARY}; "
@@ -49,7 +51,7 @@ def load_text_file(path: str) -> Loaded:
     """Read a UTF-8 text file; line ends of any system become newlines.
 
     Raises:
-        UserError: if the file is not UTF-8 text or `character_codes` refuses it.
+        UserError: if the file is not UTF-8 text, or `character_codes` refuses it.
     """
     content = Path(path).read_bytes()
     try:
@@ -57,8 +59,13 @@ def load_text_file(path: str) -> Loaded:
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: not UTF-8 text (byte {error.start}); convert it, "
-            "for example with iconv -t UTF-8."
+            "for example with iconv -f LATIN1 -t UTF-8, or from UTF-16."
         ) from error
+    if "\0" in text:
+        raise UserError(
+            f"{path}: holds characters 0, as UTF-16 does that is read as UTF-8; convert it, for "
+            "example with iconv -f UTF-16LE -t UTF-8."
+        )
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     origin = [{"file": path, "sha256": hashlib.sha256(content).hexdigest()}]
     return character_codes(text, path), {"origin": origin, "notes": []}

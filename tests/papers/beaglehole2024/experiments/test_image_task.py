@@ -65,9 +65,11 @@ def test_pixels_can_stay_between_0_and_1(dataset):
     torch.testing.assert_close(standardised, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_small_dataset_gives_all_it_has(dataset):
+def test_a_small_dataset_gives_all_it_has_and_says_so(dataset, caplog):
     task = draw_samples(seed_run(dataset, MLP.but(samples=1000, test_samples=1000)))
     assert [len(x) for x, _ in task.values()] == [40, 20]
+    told, _ = (record.getMessage() for record in caplog.records)
+    assert told.endswith("toy has 40 train images where 1000 are asked for; all are used")
 
 
 def test_steps_of_the_rows_are_epochs_and_the_first_is_always_there(dataset):

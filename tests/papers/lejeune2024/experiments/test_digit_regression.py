@@ -94,6 +94,25 @@ def test_too_few_images_are_refused(dataset):
         run(dataset, train_samples=100)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x, np.sort(y)), "noise: the first 40 training images are only of class 2"),
+        (lambda x, y: (x, 0 * y), "noise: all training images are of neither class, .* 2 and 3"),
+        (
+            lambda x, y: (x * (np.arange(120) != 4)[:, None, None, None], y),
+            r"training image 4 \(counted from 0\), of class 2, is of one colour",
+        ),
+    ],
+)
+def test_images_of_one_class_or_of_one_colour_are_refused(dataset, change, message):
+    x, y = change(dataset.arrays["x_train"], dataset.arrays["y_train"])
+    parameters = PARAMETERS.but(train_samples=40)
+    data = {"dataset": Dataset({"x_train": x, "y_train": y}, dataset.info)}
+    with pytest.raises(UserError, match=message):
+        two_digits(SeedRun(0, parameters, torch.device("cpu"), data), "train", 40)
+
+
 def test_a_network_that_dies_has_diverged(dataset):
     with pytest.raises(TrainingDivergedError, match="final kernel is zero"):
         run(dataset, learning_rate=1.0, bias=False, normalisation="unit-norm")

@@ -35,10 +35,13 @@ def draw_samples(run: SeedRun[ImageParameters]) -> Splits:
     """
     rng, dataset = run.stream("data"), run.dataset
     wanted = {"train": run.parameters.samples, "test": run.parameters.test_samples}
-    drawn = [
-        dataset.draw(split, min(number, len(dataset.split(split)[1])), rng)
-        for split, number in wanted.items()
-    ]
+    drawn = []
+    for split, number in wanted.items():
+        there = len(dataset.split(split)[1])
+        if there < number:
+            told = (run.label, dataset.info["description"], there, split, number)
+            log.warning("%s: %s has %d %s images where %d are asked for; all are used", *told)
+        drawn.append(dataset.draw(split, min(number, there), rng))
     images = [images for images, _ in drawn]
     if run.parameters.pixels == "standardised":
         images = standardise(*images)

@@ -30,7 +30,8 @@ def two_digits(
     so many; without it fewer will do.
 
     Raises:
-        UserError: if there are not enough images.
+        UserError: if there are not enough images, or only of one of the classes, or one is of a
+            single colour.
     """
     images, labels = run.dataset.split(split)
     negative, positive = run.parameters.classes
@@ -44,8 +45,21 @@ def two_digits(
     if generator is not None:
         chosen = generator.permutation(chosen)
     chosen = chosen[:wanted]
+    there, description = set(labels[chosen].tolist()), run.dataset.info["description"]
+    if there != {negative, positive}:
+        order = "the first " if there else ""
+        of = f"only of class {there.pop()}" if len(there) == 1 else "of neither class"
+        raise UserError(
+            f"{description}: {order}{len(chosen) or 'all'} {split}ing images are {of}, and classes "
+            f"{negative} and {positive} are wanted; give both in turn, not one after the other."
+        )
     x = images[chosen].reshape(len(chosen), -1).astype(np.float64)
     x -= x.mean(axis=1, keepdims=True)
+    if (flat := chosen[~x.any(axis=1)]).size:
+        raise UserError(
+            f"{description}: {split}ing image {flat[0]} (counted from 0), of class "
+            f"{labels[flat[0]]}, is of one colour, and cannot be normalised; leave it out."
+        )
     by_norm = run.parameters.normalisation == "unit-norm"
     x /= np.linalg.norm(x, axis=1, keepdims=True) if by_norm else x.std(axis=1, keepdims=True)
     y = np.where(labels[chosen] == positive, 1.0, -1.0)[:, None]
