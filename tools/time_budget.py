@@ -35,11 +35,10 @@ from feature_alignment.data.archives import DAMAGE
 from feature_alignment.errors import UserError, reason
 from feature_alignment.files import sha256_of, whole_file
 from feature_alignment.pipeline.config import PRESETS, resolve_config
-from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.lock import lock_result
-from feature_alignment.pipeline.papers import add_papers, experiment_module, figure_named
+from feature_alignment.pipeline.papers import add_papers, figure_named, modules_of_run
 from feature_alignment.pipeline.plan import Plan, make_plan
-from feature_alignment.pipeline.proof import check_proof, read_provenance
+from feature_alignment.pipeline.proof import check_proof, other_than_planned, read_provenance
 from feature_alignment.pipeline.provenance import package_versions
 from feature_alignment.pipeline.spec import spec_hash
 from feature_alignment.pipeline.yaml_files import merge, read_entries, read_mapping
@@ -71,12 +70,8 @@ def folder_of(plan: Plan, run: Run) -> Path:
     return Path("results", plan.name, "runs", *run)
 
 
-def other_than_planned(plan: Plan, run: Run, record: Mapping[str, Any]) -> str:
-    """What a run was made from that is not as planned, settings or code; empty if nothing is."""
-    if record["spec_sha256"] != spec_hash(plan.specs[run]):
-        return "settings"
-    modules = ["feature_alignment.pipeline.run", experiment_module(run[0])]
-    return "" if record["library_sha256"] == closure_hash(*modules) else "code"
+def _other_than_planned(plan: Plan, run: Run, record: Mapping[str, Any]) -> str:
+    return other_than_planned(record, plan.specs[run], modules_of_run(run[0]))
 
 
 def is_finished(plan: Plan, run: Run) -> bool:
@@ -84,7 +79,7 @@ def is_finished(plan: Plan, run: Run) -> bool:
     files = [folder_of(plan, run) / name for name in FILES]
     if not all(file.exists() for file in files):
         return False
-    return not other_than_planned(plan, run, read_provenance(files[-1]))
+    return not _other_than_planned(plan, run, read_provenance(files[-1]))
 
 
 def identity_of(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,7 +291,7 @@ def _is_ahead(plan: Plan, run: Run, folder: Path, packed: Path) -> bool:
     """Whether the state that is here is of use, and the packed one is not later of the same."""
     try:
         own = read_state(folder / packed.name)
-        if other_than_planned(plan, run, identity_of(own)):
+        if _other_than_planned(plan, run, identity_of(own)):
             return False
     except Exception:  # none, or a damaged one, which the run would refuse
         return False
@@ -325,7 +320,7 @@ def _checked(plan: Plan, folder: Path, file: Path) -> list[Mapping[str, Any]]:
         raise UserError(
             f"{about}: is not as its job wrote it; make it and pack it again."
         ) from error
-    for other in filter(None, (other_than_planned(plan, run, record) for record in records)):
+    for other in filter(None, (_other_than_planned(plan, run, record) for record in records)):
         raise UserError(
             f"{about}: made from other {other} than are planned here; give the same --config, and "
             "merge it in a checkout of the commit that its provenance.json names."

@@ -60,6 +60,28 @@ def test_normalised_weights_are_those_that_the_layer_uses():
     torch.testing.assert_close(matrix, layer.weight.double())
 
 
+def test_weights_of_hooks_and_complex_ones_are_refused():
+    with pytest.warns(FutureWarning):
+        hooked = nn.utils.weight_norm(nn.Linear(3, 2))
+    for layer in (
+        hooked,
+        nn.utils.spectral_norm(nn.Linear(3, 2)),
+        nn.Linear(2, 2, dtype=torch.cfloat),
+    ):
+        with pytest.raises(ValueError, match=r"'0' \(Linear\) has complex weights, or a hook"):
+            complexity.layer_matrices(nn.Sequential(layer))
+
+
+def test_reading_weights_leaves_what_parametrisations_keep():
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)).train()
+    model = nn.Sequential(layer, nn.LayerNorm((3, 3)))  # whose gain has two axes
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    complexity.layer_matrices(model)
+    assert before.keys() == {name for name, _ in model.named_buffers()}
+    assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
+    assert layer.training
+
+
 def test_arrays_count_as_tensors_do():
     model, y = mlp(), torch.arange(6) % 2
     x = torch.randn(6, 3, generator=torch.Generator().manual_seed(5)).double()

@@ -117,6 +117,23 @@ def test_inputs_that_samples_share_are_named_to_every_measurement():
     assert probe(0, model).rows
 
 
+def test_a_model_without_values_is_told_as_such():
+    with pytest.raises(ValueError, match=r"parameter 'weight' is on the device 'meta', .*; load"):
+        fa.tangent_kernel(nn.Linear(2, 1, device="meta"), torch.ones(3, 2))
+
+
+def test_averages_are_taken_in_inference_mode_too():
+    model, x = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)), torch.ones(3, 2)
+    start = fa.copy_parameters(model)
+    end = {name: value + 1 for name, value in start.items()}
+    expected = fa.adapted_kernel(model, start, end, x, points=3).total
+    with torch.inference_mode():
+        end = {name: value + 1 for name, value in start.items()}
+        found = fa.adapted_kernel(model, start, end, 1 * x, points=3)
+    assert torch.equal(found.total, expected)
+    assert not found.total.is_inference()
+
+
 @pytest.mark.parametrize(
     ("model", "x", "says"),
     [

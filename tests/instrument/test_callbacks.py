@@ -90,6 +90,31 @@ def test_lightning_trains_to_the_same_bits_and_the_record_goes_on(tmp_path):
     assert again.monitor.measured == {0, 2, 4}
 
 
+def test_a_measurement_leaves_what_forward_passes_log_alone(tmp_path):
+    def logged(callbacks):
+        model = small_network()
+        forward = type(model).forward
+
+        class Telling(type(model)):
+            def forward(self, x):
+                outputs = forward(self, x)
+                self.log("output", outputs.mean(), on_step=True, on_epoch=True)
+                return outputs
+
+        model.__class__ = Telling
+        told = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        trainer = lightning().Trainer(
+            max_steps=6, callbacks=callbacks, accelerator="cpu", default_root_dir=tmp_path, **told
+        )
+        trainer.fit(model, batches())
+        assert "log" not in vars(model)
+        return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+    callback = fa.LightningMonitor(*samples(), every=2)
+    assert logged([callback]) == logged([])
+    assert callback.monitor.measured == {0, 2, 4, 6}
+
+
 def test_lightnings_record_goes_on_where_the_same_model_is_fitted_further(tmp_path):
     callback = fa.LightningMonitor(*samples(), every=2, measure=["features"])
     model, trainer = fit(tmp_path, 4, [callback])

@@ -370,10 +370,49 @@ def test_the_state_of_another_record_is_refused(data):
     assert fa.Monitor(model, *data, measure=["features"], state=state).at == 0
 
 
+def test_models_with_methods_of_their_own_for_parameters_are_measured(data):
+    class Own(nn.Sequential):
+        def zero_grad(self):
+            raise AssertionError
+
+        def parameters(self, recurse=True):
+            return self[-1].parameters(recurse)
+
+    model = Own(*network())
+    monitor = fa.Monitor(model, *data, measure=["kernel"])
+    assert monitor.frame().equals(fa.Monitor(network(), *data, measure=["kernel"]).frame())
+
+
+def test_an_autocast_that_accelerate_puts_around_the_forward_pass_is_left_out(data):
+    """As `Accelerator(mixed_precision="bf16").prepare(model)` does."""
+    model, plain = network(), network()
+    model._original_forward = model.forward
+    model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
+    wrapped = model.forward
+    monitor = fa.Monitor(
+        model, *data, measure=["kernel", "features"], loss=nn.functional.cross_entropy
+    )
+    expected = fa.Monitor(
+        plain, *data, measure=["kernel", "features"], loss=nn.functional.cross_entropy
+    )
+    assert monitor.frame().equals(expected.frame())
+    assert model.forward is wrapped
+    assert model.eval()(data[0]).dtype == torch.bfloat16
+
+
 def test_geometric_steps_are_those_of_the_papers(data):
     monitor = fa.Monitor(network(), *data, measure=["features"], every="geometric")
     due = [step for step in range(1, 14) if monitor.step()]
     assert due == [5, 6, 7, 8, 10, 11, 13]
+
+
+def test_the_picture_leaves_the_settings_of_matplotlib(data):
+    matplotlib = pytest.importorskip("matplotlib")
+    *_, monitor = trained(data, watch=("features",))
+    with matplotlib.rc_context({"font.size": 14, "image.cmap": "gray"}):
+        before = dict(matplotlib.rcParams)
+        monitor.plot()
+        assert dict(matplotlib.rcParams) == before
 
 
 def test_the_picture_has_a_panel_for_each_quantity(data):

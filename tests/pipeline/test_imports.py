@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -145,6 +146,18 @@ def test_what_was_read_is_kept_as_long_as_the_file_is_the_same(hash_of, tmp_path
     assert hash_of("LIMIT = 4") != first
     (tmp_path / imports.MEMORY.file).write_text("[damaged")
     assert hash_of(CODE) == first
+
+
+def test_an_edit_of_the_same_size_and_time_is_seen(hash_of, tmp_path):
+    (tmp_path / ".snakemake").mkdir()
+    first = hash_of("LIMIT = 4")
+    imports.MEMORY.keep()
+    edited = next(file for file in tmp_path.rglob("*.py") if "LIMIT = 4" in file.read_text())
+    times = edited.stat()
+    edited.write_text(edited.read_text().replace("LIMIT = 4", "LIMIT = 5"))
+    os.utime(edited, ns=(times.st_atime_ns, times.st_mtime_ns))
+    forget()
+    assert closure_hash(f"{PACKAGE}.a") != first
 
 
 def test_what_was_read_is_known_in_a_copy(hash_of, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import time
 
@@ -153,6 +154,26 @@ def test_verdicts_that_were_edited_go_into_no_page(two, asked):
     assert done.returncode != 0
     assert "selected/claims.csv: has been changed since it was written" in done.stdout + done.stderr
     two.succeed(*BASE)
+
+
+def test_what_snakemake_has_no_record_of_is_kept_only_where_it_is_as_planned(two):
+    records, aside = two.folder / ".snakemake/metadata", two.folder / "metadata"
+    records.rename(aside)
+    try:
+        assert not {"run", "figure"} & two.planned("--config", *PAPER).keys()
+        changed = "experiments={example2030_descent: {dimension: 9}}"
+        done = two.run("--cores", "1", "--config", *PAPER, changed)
+    finally:
+        shutil.rmtree(records, ignore_errors=True)
+        aside.rename(records)
+    assert done.returncode == 1
+    text = done.stdout + done.stderr
+    run = "results/smoke/runs/example2030_descent/default/provenance.json"
+    figure = "figures/smoke/example2030_fig2.provenance.json"
+    assert f"Error: {run}: was made from other settings than are planned, as were 1 more" in text
+    assert f"(rm -f {run} {figure})" in text
+    assert "Traceback" not in text
+    assert sum(two.planned("--config", *PAPER, changed).values()) > 0
 
 
 def test_runs_made_again_are_the_same_or_told_with_a_reason(two):

@@ -6,8 +6,10 @@ import hashlib
 import os
 import re
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+
+from snakemake.io import IOFile
 
 ROOT = Path(str(workflow.current_basedir)).parents[1]
 # Not where another workflow has this one as a module: what is typed is then meant for that one.
@@ -30,6 +32,7 @@ from feature_alignment.pipeline.papers import (
     figure_module,
     figure_named,
     ledgers,
+    modules_of_run,
     paper_files,
     paper_of,
     papers,
@@ -42,7 +45,12 @@ from feature_alignment.pipeline.preloaded import (
     refuse_server,
     start_server,
 )
-from feature_alignment.pipeline.proof import provenance_files, verdicts_file
+from feature_alignment.pipeline.proof import (
+    other_than_planned,
+    provenance_files,
+    read_provenance,
+    verdicts_file,
+)
 from feature_alignment.pipeline.spec import dataset_keys, spec_hash
 from feature_alignment.pipeline.yaml_files import read_entries
 
@@ -213,7 +221,42 @@ def run_priority(wildcards):
 
 def run_modules(wildcards):
     """The modules that a run uses."""
-    return ["feature_alignment.pipeline.run", experiment_module(wildcards.experiment)]
+    return modules_of_run(wildcards.experiment)
+
+
+@cache
+def refuse_unrecorded(name):
+    """Refuse files of other settings or code that Snakemake has no record of, and so would keep."""
+    plan, persistence = plan_of(name), workflow.persistence
+    planned = {
+        f"results/{name}/runs/{experiment}/{point}/provenance.json": (
+            lambda spec=spec: spec,
+            modules_of_run(experiment),
+        )
+        for (experiment, point), spec in plan.specs.items()
+    } | {
+        f"figures/{name}/{figure}.provenance.json": (
+            partial(plan.figure_spec, figure),
+            ["feature_alignment.pipeline.figures.make", figure_module(figure)],
+        )
+        for figure in plan.points
+    }
+    found = {}
+    for file, (spec, modules) in planned.items():
+        if os.path.exists(file) and not persistence.rule(IOFile(file)):
+            record = one_sentence(read_provenance, Path(file))
+            if other := other_than_planned(record, spec(), modules):
+                found[file] = other
+    if found:
+        file, other = next(iter(found.items()))
+        refuse(
+            f"{file}: was made from other {other} than are planned"
+            + (f", as were {len(found) - 1} more" if len(found) > 1 else "")
+            + ", and Snakemake's record of it, by which it would be made again, is not in "
+            f".snakemake; remove what cannot be kept (rm -f {' '.join([*found][:5])}"
+            f"{' …' if len(found) > 5 else ''}), give the result another name (--config "
+            "name=<name>), or bring .snakemake, too."
+        )
 
 
 def figure_spec(wildcards):
@@ -223,6 +266,8 @@ def figure_spec(wildcards):
 
 def figure_runs(wildcards):
     """The run files of a figure."""
+    if workflow.persistence is not None:
+        refuse_unrecorded(wildcards.name)
     return [
         f"results/{wildcards.name}/runs/{experiment}/{point}/{file}"
         for experiment, point in plan_of(wildcards.name).runs_of(wildcards.figure)

@@ -25,14 +25,9 @@ from feature_alignment.training.evaluation import evaluation_mode
 
 Matrices = Sequence[torch.Tensor]
 
-_WITHOUT_PATHS = (
-    _NormBase,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.LocalResponseNorm,
-    _AvgPoolNd,
-    _AdaptiveAvgPoolNd,
-)
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_NORMALISATIONS = (_NormBase, nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.LocalResponseNorm)
+_WITHOUT_PATHS = (*_NORMALISATIONS, _AvgPoolNd, _AdaptiveAvgPoolNd)
 
 
 def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
@@ -43,13 +38,21 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
 
     Raises:
         ValueError: if there is no such layer, another module has a matrix of parameters, or a
-            weight is not finite.
+            weight is complex, not finite, or made by a hook of the forward pass.
     """
     matrices = []
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            matrices.append(module.weight.detach().to(torch.float64, copy=True).flatten(1))
-        elif not isinstance(module, ParametrizationList):
+    with evaluation_mode(model):  # in which no parametrisation changes what it keeps
+        named = list(model.named_modules())
+        weights = {name: m.weight.detach() for name, m in named if isinstance(m, _LAYERS)}
+    for name, module in named:
+        if name in weights:
+            if _hooked(module) or weights[name].is_complex():
+                raise ValueError(
+                    f"layer_matrices: {label_of(name, module)} has complex weights, or a hook that "
+                    "makes them at each forward pass; use torch.nn.utils.parametrizations."
+                )
+            matrices.append(weights[name].to(torch.float64, copy=True).flatten(1))
+        elif not isinstance(module, (ParametrizationList, *_NORMALISATIONS)):
             own = module.named_parameters(recurse=False)
             if others := [parameter for parameter, value in own if value.ndim > 1]:
                 raise ValueError(
@@ -193,9 +196,7 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         5.0
     """
     for name, module in model.named_modules():
-        hooks = module._forward_pre_hooks.values()  # of which `weight_norm` was one
-        made = is_parametrized(module) or any(hasattr(hook, "compute_weight") for hook in hooks)
-        if made or isinstance(module, _WITHOUT_PATHS):
+        if is_parametrized(module) or _hooked(module) or isinstance(module, _WITHOUT_PATHS):
             raise ValueError(
                 f"path_norm: {label_of(name, module)} normalises, averages, or makes its weights "
                 "of other parameters; the norm is that of plain weights and ReLU."
@@ -278,6 +279,11 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
     own = f.gather(1, y[:, None])[:, 0]  # (n,)
     others = f.scatter(1, y[:, None], -math.inf).max(1).values
     return float((own - others).quantile(q))
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Whether a hook makes its weights, as torch.nn.utils.weight_norm and spectral_norm do."""
+    return any(hasattr(hook, "compute_weight") for hook in module._forward_pre_hooks.values())
 
 
 def _two_layers(

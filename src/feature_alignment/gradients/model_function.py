@@ -79,6 +79,9 @@ class ModelFunction:
             theirs = all(values[name] is parameter for name, parameter in own.items())
             others = Others({} if theirs else own, values)
             for module in modules:
+                if "_original_forward" in (attributes := vars(module)) and "forward" in attributes:
+                    # accelerate's, which turns autocast on.
+                    attributes["forward"] = attributes["_original_forward"]
                 for key, parameter in module._parameters.items():
                     module._parameters[key] = others.of(parameter)
                 for key, buffer in module._buffers.items():

@@ -15,6 +15,11 @@ def refuse_dependent_samples(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise ValueError(f"model: a {type(model).__name__}; give a torch.nn.Module.")
     for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise ValueError(
+                f"parameter {name!r} is on the device 'meta', without values; load the weights, or "
+                "take offloading (accelerate) away."
+            )
         if hasattr(parameter, "device_mesh"):
             raise ValueError(
                 f"parameter {name!r} is spread over devices ({type(parameter.data).__name__}); "

@@ -6,6 +6,8 @@ Each class exists where its package is installed.
 import inspect
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,23 @@ class _Watching:
                 log.exception("the record of the training could not be saved to %s", self._folder)
 
 
+@contextmanager
+def _unlogged(model: nn.Module) -> Iterator[None]:
+    """In here Lightning's modules log nothing: a measurement is no batch of the training."""
+    names = ("log", "log_dict")
+    owners = [vars(module) for module in model.modules() if hasattr(module, "log_dict")]
+    before = [{name: own[name] for name in names if name in own} for own in owners]
+    try:
+        for own in owners:
+            own.update(dict.fromkeys(names, lambda *_, **__: None))
+        yield
+    finally:
+        for own, kept in zip(owners, before, strict=True):
+            for name in names:
+                own.pop(name, None)
+            own.update(kept)
+
+
 if Callback is not None:
 
     class LightningMonitor(_Watching, Callback):
@@ -112,11 +131,15 @@ if Callback is not None:
 
         def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
             """Measure the start, or go on; when fitting starts, the step is not yet restored."""
-            self._begin(pl_module, trainer.global_step, "the checkpoint")
+            with _unlogged(pl_module):
+                self._begin(pl_module, trainer.global_step, "the checkpoint")
 
-        def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        def on_train_batch_end(
+            self, trainer: Any, pl_module: nn.Module, *_: Any, **__: Any
+        ) -> None:
             """Take note of an update."""
-            self._update(trainer.global_step)
+            with _unlogged(pl_module):
+                self._update(trainer.global_step)
 
         def on_fit_end(self, trainer: Any, pl_module: nn.Module) -> None:
             """Save the record."""

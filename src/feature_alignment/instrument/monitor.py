@@ -343,7 +343,7 @@ class Monitor:
     def _looking(self) -> Iterator[None]:
         """In here the model is measured; afterwards all is as it was, gradients included."""
         with RUNNING:  # another thread's gradients and modes are not to be put back here
-            gradients = [(p, p.grad) for p in self.model.parameters()]
+            gradients = [(p, p.grad) for _, p in self.model.named_parameters()]
             try:
                 with (
                     torch.inference_mode(False),

@@ -40,11 +40,18 @@ FAR = 30  # steps that differ by more than this factor stand on a logarithmic ax
 def draw_record(frame: "pd.DataFrame") -> "Figure":
     """Draw a record's metrics that have a title, or else all; the whole network in blue.
 
-    Layers have colours by depth.
+    Layers have colours by depth. Matplotlib's settings are afterwards as they were.
 
     Raises:
         UserError: if there is nothing to draw.
     """
+    import matplotlib
+
+    with matplotlib.rc_context():
+        return _drawn(frame)
+
+
+def _drawn(frame: "pd.DataFrame") -> "Figure":
     found = frame["metric"].unique()
     metrics = [metric for metric in PANELS if metric in found] or list(found)
     if not metrics:

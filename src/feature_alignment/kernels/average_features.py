@@ -25,6 +25,7 @@ def copy_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
+@torch.inference_mode(False)
 def average_tangent_features(
     model: nn.Module,
     start: Parameters,
@@ -79,6 +80,7 @@ def average_tangent_features(
     return {name: features.flatten(0, 1).div_(points) for name, features in sums.items()}
 
 
+@torch.inference_mode(False)
 def adapted_kernel(
     model: nn.Module,
     start: Parameters,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from feature_alignment import _HOMES
 from feature_alignment.errors import UserError
-from feature_alignment.files import Memory
+from feature_alignment.files import Memory, sha256_of
 
 PACKAGE = "feature_alignment"
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
@@ -83,8 +83,7 @@ def check_source(path: Path, name: str) -> None:
 @cache
 def _facts(path: Path) -> tuple[list[str], str]:
     """A file's imports in full, and a hash of what its code means."""
-    status = path.stat()
-    state = f"{status.st_size} {status.st_mtime_ns}"
+    state = sha256_of(path)  # not its time, which copies and containers may set
     # So that what is known of a checkout's files is known of its copies', too.
     own = str(path.relative_to(SOURCE_ROOT) if path.is_relative_to(SOURCE_ROOT) else path)
     found = MEMORY.fact(own, state)

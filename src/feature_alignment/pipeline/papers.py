@@ -191,6 +191,11 @@ def experiment_module(experiment: str) -> str:
     return f"{PAPERS_PACKAGE}.{paper}.experiments.{own}"
 
 
+def modules_of_run(experiment: str) -> list[str]:
+    """The modules that an experiment's runs are made with."""
+    return ["feature_alignment.pipeline.run", experiment_module(experiment)]
+
+
 @cache
 def _figures_of(paper: str) -> dict[str, tuple[Figure, str]]:
     # By full name and in order, each with the dotted name of its module.

@@ -2,14 +2,15 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.files import sha256_of
-from feature_alignment.pipeline.spec import PRESETS
+from feature_alignment.pipeline.imports import closure_hash
+from feature_alignment.pipeline.spec import PRESETS, Spec, spec_hash
 
 
 def read_provenance(file: Path) -> dict[str, Any]:
@@ -28,6 +29,13 @@ def read_provenance(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         reason = "is damaged, or of an older version"
     raise UserError(f"{file}: {reason}; {_cure([file])}.")
+
+
+def other_than_planned(record: Mapping[str, Any], spec: Spec, modules: Sequence[str]) -> str:
+    """What a job's record is of that is not as planned, settings or code; empty if nothing is."""
+    if record.get("spec_sha256") != spec_hash(spec):
+        return "settings"
+    return "" if record.get("library_sha256") == closure_hash(*modules) else "code"
 
 
 def outputs_of(provenance: Path) -> dict[Path, str]:

@@ -39,20 +39,26 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     The generators, of PyTorch, Python and NumPy, are what dropout and the order of samples draw
     from: a measurement that draws as well must not shift them.
     """
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    devices = {p.device for _, p in model.named_parameters() if p.device.type == "cuda"}
     with (
         RUNNING,
         torch.random.fork_rng(devices=sorted(devices, key=str)),
         evaluation_mode(model),
     ):
-        model.zero_grad(set_to_none=True)
+        _without_gradients(model)
         python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (others use it)
         try:
             yield
         finally:
-            model.zero_grad(set_to_none=True)
+            _without_gradients(model)
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002
+
+
+def _without_gradients(model: nn.Module) -> None:
+    # Models may have a `zero_grad` or `parameters` of their own.
+    for _, parameter in model.named_parameters():
+        parameter.grad = None
 
 
 def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 1024) -> torch.Tensor:

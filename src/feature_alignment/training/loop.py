@@ -229,7 +229,7 @@ def call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:
         TypeError: if it returns something else.
         ValueError: if it changes a parameter.
     """
-    before = [parameter.detach().clone() for parameter in model.parameters()]
+    before = [parameter.detach().clone() for _, parameter in model.named_parameters()]
     measurement = probe(step, model)
     if not isinstance(measurement, Measurement):
         raise TypeError(

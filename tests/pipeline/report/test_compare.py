@@ -1,3 +1,5 @@
+import json
+
 import pandas as pd
 import pytest
 
@@ -48,6 +50,31 @@ def test_equal_results_differ_in_nothing(two_results, compared, finished_result)
     text = Page((two_results / "page.html").read_text(encoding="utf-8")).text
     assert "None of 2." in text
     assert "→" not in text
+
+
+def test_other_code_and_other_packages_are_told(two_results, compared):
+    file = two_results / "results/other/runs/somebody2020_training/default/provenance.json"
+    made = {"library_sha256": "01", "versions": {"numpy": "2.1"}}
+    file.write_text(json.dumps(json.loads(file.read_text()) | made))
+    found = compare.different_settings("mine", "other", ["somebody2020_fig1"])
+    assert [row[:3] for row in found if "seeds" not in row[0]] == [
+        ("somebody2020_training: code", '"of commit mine"', '"of commit other"'),
+        ("somebody2020_training: package numpy", '"2.0"', '"2.1"'),
+    ]
+
+
+def test_a_claim_that_was_reworded_is_the_same_claim(two_results, compared):
+    file = two_results / "results" / "other" / "claims.csv"
+    there = pd.read_csv(file, keep_default_na=False)
+    there.loc[0, "statement"] = "In other words."
+    there.to_csv(file, index=False)
+    claims = compared("other")
+    assert claims["reworded"].tolist() == [True, False]
+    assert claims["verdict_there"].tolist() == ["not reproduced"] * 2
+    page = Page((two_results / "page.html").read_text(encoding="utf-8"))
+    assert "2 of 2." in page.text
+    assert "it has other words there" in page.text
+    assert "In other words." not in page.text
 
 
 def test_a_result_of_an_older_version_is_named(two_results, compared):

@@ -56,15 +56,24 @@ def compare_results(spec: Spec, verdicts: Path, page: Path, table: Path) -> pd.D
 def compared_claims(mine: Path, other: Path, figures: Sequence[str]) -> pd.DataFrame:
     """Values and verdicts of the claims about some figures, `…_here` and `…_there`.
 
-    `difference` is the second's mean less the first's, `error` its standard error.
+    A claim is the same by its id; where its words differ, those here are shown, and it is
+    `reworded`. `difference` is the second's mean less the first's, `error` its standard error.
 
     Raises:
         UserError: if one of the files is of an older version.
     """
-    here, there = (_verdicts(file, figures) for file in (mine, other))
-    joined = here.merge(there, how="outer", on=_PER_CLAIM, suffixes=("_here", "_there"))
-    order = dict.fromkeys([*here["id"], *there["id"]])  # that of the ledgers
-    joined = joined.set_index("id").loc[list(order)].reset_index()
+    here, there = (_verdicts(file, figures).set_index("id") for file in (mine, other))
+    order = list(dict.fromkeys([*here.index, *there.index]))  # that of the ledgers
+    words = pd.concat([here, there])[_PER_CLAIM[1:]]
+    words = words[~words.index.duplicated()]
+    both = here.index.intersection(there.index)
+    reworded = both[here.loc[both, "statement"] != there.loc[both, "statement"]]
+    numbers = (found[_PER_RESULT].reindex(order) for found in (here, there))
+    joined = words.loc[order].join(
+        [side.add_suffix(f"_{name}") for name, side in zip(_SIDES, numbers, strict=True)]
+    )
+    joined["reworded"] = joined.index.isin(reworded)
+    joined = joined.reset_index(names="id")
     joined["difference"] = joined["ours_there"] - joined["ours_here"]
     here, there = (joined[f"by_seed_{side}"].map(standard_error) for side in _SIDES)
     joined["error"] = np.hypot(here, there)
@@ -99,7 +108,8 @@ def different_settings(
 ) -> Iterator[tuple[str, str, str, str]]:
     """Experiment with key, the value here, the value there, and the points that it concerns.
 
-    Of the runs that the figures show here or there.
+    Of the runs that the figures show here or there. The code counts as a setting, and so does each
+    package's version.
     """
     here, there = (dict(_specs(side, figures)) for side in (name, other))
     found: dict[tuple[str, str, str], list[str]] = {}
@@ -118,6 +128,8 @@ def _differences(
         yield "the whole run", "–" if here is None else "made", "–" if there is None else "made"
         return
     mine, own = _flat(here), _flat(there)
+    if here["library_sha256"] == there["library_sha256"]:  # maybe of two commits
+        own["code"] = mine["code"]
     for key in sorted(mine.keys() | own.keys()):
         if mine.get(key) != own.get(key):
             yield key, json.dumps(mine.get(key)), json.dumps(own.get(key))
@@ -128,12 +140,16 @@ def _specs(name: str, figures: Sequence[str]) -> Iterator[tuple[str, dict[str, A
         points = read_provenance(made)["spec"]["points"] if made.exists() else []
         for run in (f"{point['experiment']}/{point['name']}" for point in points):
             record = Path("results") / name / "runs" / run / "provenance.json"
-            yield run, read_provenance(record)["spec"]
+            yield run, read_provenance(record)
 
 
-def _flat(spec: dict[str, Any]) -> dict[str, Any]:
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    spec = record["spec"]
     data = {f"data.{key}": value for key, value in spec["data"].items()}
-    return {**spec["parameters"], **data, "threads": spec["threads"], "device": spec["device"]}
+    versions = {f"package {name}": value for name, value in record["versions"].items()}
+    made_by = {"code": f"of commit {record['git']['commit']}", **versions}
+    run_on = {"threads": spec["threads"], "device": spec["device"]}
+    return {**spec["parameters"], **data, **run_on, **made_by}
 
 
 def _claim_row(row: dict[Any, Any]) -> dict[str, Any]:
