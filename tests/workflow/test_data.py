@@ -10,8 +10,10 @@ import pytest
 from feature_alignment.data.canonical import load
 from feature_alignment.data.embedded import embedded_images
 from feature_alignment.data.registry import DATASETS
+from feature_alignment.errors import UserError
 from feature_alignment.pipeline.command_line import _prepared
 from feature_alignment.pipeline.config import resolve_config
+from feature_alignment.pipeline.proof import verify
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +59,9 @@ def test_data_are_prepared_before_anything_is_trained(pipeline):
     assert re.findall(r": (Preparing|Running) ", said) == 2 * ["Preparing"] + 2 * ["Running"]
 
 
-def test_a_file_replaced_at_its_path_remakes_what_it_feeds(pipeline, figure_and_dataset):
+def test_a_file_replaced_at_its_path_remakes_what_it_feeds(
+    pipeline, figure_and_dataset, monkeypatch
+):
     figure, name = figure_and_dataset
     file = pipeline.folder / "mine.npz"
     write_npz(file, name)
@@ -89,5 +93,10 @@ def test_a_file_replaced_at_its_path_remakes_what_it_feeds(pipeline, figure_and_
     assert pipeline.planned(*mine) == {}
     runs = pipeline.planned(*mine, "--forceall")["run"]
     write_npz(file, name, changed=1)
+    monkeypatch.chdir(pipeline.folder)
+    with pytest.raises(
+        UserError, match=r"npz\.provenance\.json: was made from mine\.npz as it was"
+    ):
+        verify("smoke")
     remade = {"dataset": 1, "run": runs, "figure": 1, "selected_claims": 1, "selected_report": 1}
     assert pipeline.planned(*mine) == remade

@@ -51,11 +51,12 @@ class Dataset:
         return self._array("text", split, "text")
 
     def draw(
-        self, split: str, number: int, generator: np.random.Generator
+        self, split: str, number: int, generator: np.random.Generator, key: str = ""
     ) -> tuple[np.ndarray, np.ndarray]:
         """Images and labels, `number` of each, drawn without replacement, in random order.
 
         The files of some sets are ordered by class, so their first images are no fair sample.
+        `key` is what asks for so many, by its name in the config.
 
         Raises:
             UserError: if the split holds fewer images.
@@ -63,7 +64,7 @@ class Dataset:
         x, y = self.split(split)
         if not 0 < number <= len(x):
             raise UserError(
-                f"{self.info['name']}: {number} {split} images are asked for, but "
+                f"{key or self.info['name']}: {number} {split} images are asked for, but "
                 f"{self.info['description']} has {len(x)}; ask for 1 to {len(x)} "
                 f"or set datasets.{self.info['name']}.source to a larger set."
             )

@@ -1,4 +1,4 @@
-"""What a user's own data files hold, as SHA-256: they count by their content, not by their path.
+"""What a user's own data files hold, as SHA-256: they count by their content, not by their time.
 
 This module imports nothing beyond the standard library: the workflow reads it at every start.
 """

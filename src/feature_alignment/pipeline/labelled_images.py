@@ -49,18 +49,21 @@ def labelled_images(
     train_samples: int | None,
     test_samples: int | None,
     random_label_share: float = 0.0,
+    section: str = "",
 ) -> tuple[Splits, float]:
     """Draw the images of a seed; the same for all shares of random labels.
 
     So many training and test images, None for all there are; of the training labels a share is
     drawn anew. The results are images, standardised by channel as the training images are, with the
     labels that are trained on (`train`) and the true ones (`test`), and the share of the training
-    labels that are not the true ones.
+    labels that are not the true ones. The numbers stand in a section of the experiment's keys.
     """
     drawn = {}
     for split, number in (("train", train_samples), ("test", test_samples)):
         number = len(run.dataset.split(split)[1]) if number is None else number
-        drawn[split] = run.dataset.draw(split, number, run.stream(f"data/{split}"))
+        own = filter(None, (run.parameters.experiment, section, f"{split}_samples"))
+        key = ".".join(("experiments", *own))
+        drawn[split] = run.dataset.draw(split, number, run.stream(f"data/{split}"), key)
     true = drawn["train"][1]
     trained_on, _ = random_labels(true, random_label_share, CLASSES, run.stream("random_labels"))
     labels = {"train": trained_on, "test": drawn["test"][1]}

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from feature_alignment.data.identity import content_hash
 from feature_alignment.errors import UserError, shortened, suggestion
 from feature_alignment.files import sha256_of
 from feature_alignment.pipeline.imports import closure_hash
@@ -113,7 +114,16 @@ def _others_since(
 
     Of what made that input, which may have been made again to the same bytes, nothing is said.
     """
-    inputs = read_provenance(provenance).get("inputs", {}).items()
+    record = read_provenance(provenance)
+    spec = record.get("spec", {})
+    if "data" in record and "sha256" in spec:  # of a dataset, that files of the user's own hold
+        found = content_hash(spec["source"], spec["path"])
+        if found not in (None, spec["sha256"]):  # they may be elsewhere by now
+            yield (
+                f"{provenance}: was made from {spec['path']} as it was before; start Snakemake "
+                "again, which makes anew what follows from that."
+            )
+    inputs = record.get("inputs", {}).items()
     for told, read in (one for one in inputs if not one[0].endswith("provenance.json")):
         name = told.rpartition(f"{folders[0].as_posix()}/")[2]  # some are told by their whole path
         there = [folder / name for folder in folders if (folder / name).exists()]

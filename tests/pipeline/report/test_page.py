@@ -225,6 +225,16 @@ def test_the_command_that_makes_it_again_has_all_that_was_changed(report, folder
     assert "second2021_fig1 --config preset=quick papers_path=../mine" in text
 
 
+def test_readings_of_another_commit_are_told(report, folder):
+    git = {"commit": "4567def", "dirty": False}
+    said = "the readings of the multiverse are from 4567def"
+    assert said in Page(render_report(replace(report, multiverse_git=git), folder)).text
+    assert (
+        "readings of the multiverse are from"
+        not in Page(render_report(replace(report, multiverse_git=report.git), folder)).text
+    )
+
+
 def test_robustness_stands_beside_the_verdict_and_leads_to_its_page(report, folder):
     assert "<meter" not in render_report(report, folder)
     row = {"share": 0.75, "holding": 12.0, "universes": 16, "word": "depends on width"}

@@ -70,6 +70,7 @@ def make_report(
         git=git_state(),
         robustness={} if robustness is None else _robustness(robustness),
         multiverse=robustness.with_name("multiverse.html") if robustness else None,
+        multiverse_git=_git_of(robustness),
         runs={
             "/".join(path.parts[-3:-1]): read_provenance(path)
             for path in map(Path, files["provenances"])
@@ -94,6 +95,12 @@ def _robustness(file: Path) -> dict[str, Any]:
     judged = pd.read_csv(file, dtype={"changed": str}).dropna(subset="word")
     rows = judged.to_dict("records")
     return {row["claim"]: row for row in rows if pd.isna(row.get("changed"))}
+
+
+def _git_of(robustness: Path | None) -> Mapping[str, Any]:
+    if robustness is None:
+        return {}
+    return read_provenance(robustness.with_name("multiverse.provenance.json")).get("git", {})
 
 
 def _data_source(provenance: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ filters and enlarges, is in it, and without scripts all of it can be read.
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -90,6 +90,8 @@ class Report:
     # Of each claim that the multiverse judged, its row of `robustness.csv`.
     robustness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     multiverse: Path | None = None  # the multiverse's page; None where it was not run
+    # As `git`, of the checkout that ran the multiverse.
+    multiverse_git: Mapping[str, Any] = field(default_factory=dict)
     # What each claim's numbers are, in words.
     quantities: Mapping[str, str] = field(default_factory=dict)
     # Of each paper, the sections of its `deviations.md`.
@@ -109,7 +111,10 @@ def render_report(report: Report, folder: Path) -> str:
     return render(
         Path(__file__).with_name("page.html.jinja"),
         report=report,
-        other_commits=_other_commits(report),
+        other_commits={
+            "some runs are": _other_commits(report, [run["git"] for run in report.runs.values()]),
+            "the readings of the multiverse are": _other_commits(report, [report.multiverse_git]),
+        },
         versions=_versions(report),
         stand_ins=[source for source in report.sources if source["stand_in"]],
         ours=sum(row["kind"] == "ours" for row in rows),
@@ -201,9 +206,9 @@ def _link(path: Path, folder: Path) -> str:
     return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
-def _other_commits(report: Report) -> list[str]:
-    """Commits that runs were made at, where they are not the report's own, clean checkout."""
-    states = {(run["git"]["commit"], run["git"]["dirty"]) for run in report.runs.values()}
+def _other_commits(report: Report, made: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Of the commits that something was made at those that are not the report's own, if clean."""
+    states = {(git["commit"], git["dirty"]) for git in made if git}
     states.discard((report.git["commit"], report.git["dirty"]))
     return sorted(f"{commit}{' with edits' if dirty else ''}" for commit, dirty in states)
 

@@ -62,7 +62,7 @@ def test_the_recorded_correlation_is_that_of_the_recorded_images(faces):
 
 
 def test_too_few_faces_and_sides_that_do_not_divide_are_refused(faces):
-    with pytest.raises(UserError, match="50 train images of each class are asked for"):
+    with pytest.raises(UserError, match=r"beaglehole2024_celeba\.samples: 50 train images of each"):
         run(faces, samples=100)
     with pytest.raises(UserError, match="shrink: 3 does not divide the images' 8x8 pixels"):
         run(faces, shrink=3)

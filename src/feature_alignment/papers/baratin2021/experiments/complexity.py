@@ -35,7 +35,8 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
     """
     p = run.parameters
     own = p.mlp if p.model == "mlp" else p.vgg19
-    splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
+    numbers = own.train_samples, own.test_samples
+    splits, _ = labelled_images(run, *numbers, p.random_label_share, p.model)
     x, y = splits["train"]
     key = f"baratin2021_complexity.{p.model}.kernel_samples"
     check_kernel_samples(key, own.kernel_samples, {"train": (x, y)})

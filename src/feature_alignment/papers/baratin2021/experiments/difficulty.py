@@ -60,16 +60,18 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
 def draw_examples(run: SeedRun[Difficulty]) -> Splits:
     """The easy and the difficult examples, as `images` says, with the labels to train on."""
     p, rng = run.parameters, run.stream("data")
-    easy = p.easy_samples
+    easy, keys = p.easy_samples, f"experiments.{p.experiment}."
     if p.difficult_dataset is None:
-        x, y = run.dataset.draw("train", easy + p.difficult_samples, rng)
+        x, y = run.dataset.draw("train", easy + p.difficult_samples, rng, f"{keys}easy_samples")
         x_difficult, true = x[easy:], y[easy:]
         y_difficult, _ = random_labels(true, 1.0, CLASSES, run.stream("random_labels"))
         x, y = x[:easy], y[:easy]
     else:
-        x, y = run.dataset.draw("train", easy, rng)
+        x, y = run.dataset.draw("train", easy, rng, f"{keys}easy_samples")
         difficult, other = run.datasets["difficult_dataset"], run.stream("data/difficult")
-        x_difficult, y_difficult = difficult.draw("train", p.difficult_samples, other)
+        x_difficult, y_difficult = difficult.draw(
+            "train", p.difficult_samples, other, f"{keys}difficult_samples"
+        )
     labels = {"easy": y, "difficult": y_difficult}
     if p.images == "standardised":
         inputs = standardise(x, x_difficult)

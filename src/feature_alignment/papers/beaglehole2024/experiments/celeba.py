@@ -28,8 +28,9 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
     diagonals, the first Q's among them, are kept as images (height, width, channels).
     """
     p, rng = run.parameters, run.stream("data")
-    faces = _balanced(run.dataset, "train", p.samples, rng)
-    test_faces = _balanced(run.dataset, "test", p.test_samples, rng)
+    keys = f"experiments.{p.experiment}."
+    faces = _balanced(run.dataset, "train", p.samples, rng, f"{keys}samples")
+    test_faces = _balanced(run.dataset, "test", p.test_samples, rng, f"{keys}test_samples")
     images, images_test = (shrunk(part, p.shrink) for part, _ in (faces, test_faces))
     x, x_test = (torch.tensor(part, **run.to).flatten(1) for part in (images, images_test))
     y, y_test = (torch.tensor(2 * part[:, None] - 1, **run.to) for _, part in (faces, test_faces))
@@ -89,7 +90,7 @@ def shrunk(images: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _balanced(
-    dataset: Dataset, split: str, number: int, rng: np.random.Generator
+    dataset: Dataset, split: str, number: int, rng: np.random.Generator, key: str
 ) -> tuple[np.ndarray, np.ndarray]:
     # So many images, equally many of either class, and their classes.
     images, classes = dataset.split(split)
@@ -98,9 +99,8 @@ def _balanced(
         places = np.flatnonzero(classes == value)
         if len(places) < number // 2:
             raise UserError(
-                f"{dataset.info['name']}: {number // 2} {split} images of each class are asked "
-                f"for, but {dataset.info['description']} has {len(places)} of class {value}; "
-                "ask for fewer."
+                f"{key}: {number // 2} {split} images of each class are asked for, but "
+                f"{dataset.info['description']} has {len(places)} of class {value}; ask for fewer."
             )
         chosen.append(rng.permutation(places)[: number // 2])
     order = np.concatenate(chosen)

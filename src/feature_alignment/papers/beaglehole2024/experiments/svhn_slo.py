@@ -26,8 +26,9 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     correlation is Pearson's, as in Figure 16.
     """
     p, dataset, rng = run.parameters, run.dataset, run.stream("data")
-    images, classes = dataset.draw("train", p.samples, rng)
-    test_images, test_classes = dataset.draw("test", p.test_samples, rng)
+    keys = f"experiments.{p.experiment}."
+    images, classes = dataset.draw("train", p.samples, rng, f"{keys}samples")
+    test_images, test_classes = dataset.draw("test", p.test_samples, rng, f"{keys}test_samples")
     x, x_test = (torch.tensor(part, **run.to) for part in _standardised(images, test_images))
     outputs = len(dataset.info["class_names"])
     labels = (torch.tensor(part) for part in (classes, test_classes))

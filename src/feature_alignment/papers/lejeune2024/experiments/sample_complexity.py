@@ -44,7 +44,8 @@ def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
     sizes = p.cnn_train_sizes if prefix else p.train_sizes
     test_samples = p.cnn_test_samples if prefix else p.test_samples
     data = _tensors(run, *run.dataset.split("train"))
-    test = _tensors(run, *run.dataset.draw("test", test_samples, run.stream("test")))
+    key = f"experiments.{p.experiment}.{prefix}test_samples"
+    test = _tensors(run, *run.dataset.draw("test", test_samples, run.stream("test"), key))
     available = len(data[0])
     if max(sizes) > available:
         raise UserError(

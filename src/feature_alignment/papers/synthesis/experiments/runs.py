@@ -105,7 +105,8 @@ def run_seed(run: SeedRun[Runs]) -> SeedResult:
 def image_task(run: SeedRun[Runs]) -> Task:
     """The MLP or the VGG, on standardised images; all layers but the last are measured."""
     own, p = _own(run), run.parameters
-    splits, _ = labelled_images(run, own.train_samples, own.test_samples, p.random_label_share)
+    numbers = own.train_samples, own.test_samples
+    splits, _ = labelled_images(run, *numbers, p.random_label_share, p.network)
     name, shape = "mlp" if p.network == "mlp" else "vgg11", splits["train"][0].shape[1:]
     init = "kaiming_zero_bias"
     model = image_classifier(run, name, shape, own.width, HIDDEN_LAYERS, init=init)
