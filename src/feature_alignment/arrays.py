@@ -25,7 +25,7 @@ def real_array(name: str, values: Matrix) -> np.ndarray:
 
 
 def real_tensor(name: str, values: Matrix, like: torch.Tensor | None = None) -> torch.Tensor:
-    """Real numbers as a tensor like another, or as they are (arrays: float64), without a graph.
+    """Real numbers as a tensor like another, or as they are, where integers become float64.
 
     Raises:
         ValueError: as `real_array`.
@@ -34,4 +34,6 @@ def real_tensor(name: str, values: Matrix, like: torch.Tensor | None = None) -> 
         values = torch.from_numpy(np.ascontiguousarray(real_array(name, values)))
     if values.is_complex():
         raise ValueError(f"{name}: it is complex; give real numbers.")
-    return values.detach() if like is None else values.detach().to(like)
+    if like is not None:
+        return values.to(like)
+    return values if values.is_floating_point() else values.double()

@@ -50,6 +50,7 @@ def test_convolutions_become_the_matrix_that_acts_on_a_patch():
 )
 def test_matrices_that_are_no_layer_s_are_not_left_out(layer, parameter):
     model = nn.Sequential(nn.Linear(2, 3), layer)
+    layer.scale = nn.Parameter(torch.ones(1, 4, 1))  # no matrix
     with pytest.raises(ValueError, match=rf"module '1' \({type(layer).__name__}\).*'{parameter}'"):
         complexity.layer_matrices(model)
 
@@ -73,7 +74,7 @@ def test_weights_of_hooks_and_complex_ones_are_refused():
 
 
 def test_reading_weights_leaves_what_parametrisations_keep():
-    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)).train()
+    layer = nn.utils.parametrizations.spectral_norm(nn.Linear(40, 30)).train()
     model = nn.Sequential(layer, nn.LayerNorm((3, 3)))  # whose gain has two axes
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     complexity.layer_matrices(model)
@@ -240,13 +241,30 @@ def test_what_is_not_finite_has_no_measure():
         (nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), "weights of other parameters"),
         (nn.AvgPool1d(1), r"module '1' \(AvgPool1d\) normalises, averages"),
         (nn.AdaptiveAvgPool1d(4), "AdaptiveAvgPool1d"),
-        (nn.GELU(), "does not double its outputs with its inputs"),
-        (nn.Tanh(), "networks with ReLU alone"),
+        (nn.GELU(), "are not proportional to the size of its inputs"),
+        (nn.Tanh(), "networks with ReLU"),
+        *((layer, "networks with ReLU") for layer in (nn.ELU(), nn.SELU(), nn.ReLU6())),
     ],
 )
 def test_networks_that_are_no_sums_over_paths_have_no_path_norm(layer, said):
     with pytest.raises(ValueError, match=said):
         complexity.path_norm(nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(4, 1)), (3,))
+
+
+@pytest.mark.parametrize("layer", [nn.ReLU(), nn.LeakyReLU(), nn.PReLU(), nn.Dropout()])
+def test_biases_of_any_name_are_paths(layer):
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift = nn.Parameter(torch.tensor([2.0, 0.0]))
+
+        def forward(self, x):
+            return x + self.shift
+
+    last = nn.Linear(2, 1, bias=False)
+    nn.init.ones_(last.weight)
+    model = nn.Sequential(Shifted(), layer, last)
+    assert complexity.path_norm(model, (2,)) == pytest.approx(math.sqrt(1 + 1 + 4))
 
 
 def test_weights_that_a_hook_makes_have_no_path_norm():

@@ -70,6 +70,11 @@ def test_labels_may_have_another_precision():
     x, y = torch.ones(3, 2), torch.ones(3, dtype=torch.float64)
     assert data_matrices(x, y)["A"].dtype == torch.float32
     assert velocity_correlation(x, y, torch.eye(3)) == pytest.approx(1)
+    kernel = 10 * torch.rand(3, 3, generator=torch_stream(0, "kernel")).double()
+    whole = velocity_correlation(torch.eye(3, dtype=torch.int64), torch.ones(3), kernel)
+    assert whole == velocity_correlation(torch.eye(3).double(), torch.ones(3).double(), kernel)
+    assert data_matrices(x.requires_grad_(), y)["B"].requires_grad
+    x = x.detach()
     arrays = [tensor.double().numpy() for tensor in (x, y, torch.eye(3))]
     assert velocity_correlation(*arrays) == velocity_correlation(*arrays, square=np.eye(3))
     assert torch.equal(data_matrices(*arrays[:2])["A"], data_matrices(x.double(), y)["A"])

@@ -95,13 +95,19 @@ def test_a_measurement_leaves_what_forward_passes_log_alone(tmp_path):
         model = small_network()
         forward = type(model).forward
 
+        class Other(nn.Identity):
+            def __init__(self):
+                super().__init__()
+                self.log_dict = {}
+
         class Telling(type(model)):
             def forward(self, x):
+                self.network[1].log_dict["seen"] = len(x)
                 outputs = forward(self, x)
                 self.log("output", outputs.mean(), on_step=True, on_epoch=True)
                 return outputs
 
-        model.__class__ = Telling
+        model.__class__, model.network[1] = Telling, Other()
         told = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
         trainer = lightning().Trainer(
             max_steps=6, callbacks=callbacks, accelerator="cpu", default_root_dir=tmp_path, **told

@@ -1,4 +1,5 @@
 import copy
+import functools
 import pickle
 import random
 import sys
@@ -384,10 +385,25 @@ def test_models_with_methods_of_their_own_for_parameters_are_measured(data):
 
 
 def test_an_autocast_that_accelerate_puts_around_the_forward_pass_is_left_out(data):
-    """As `Accelerator(mixed_precision="bf16").prepare(model)` does."""
-    model, plain = network(), network()
+    """As `Accelerator(mixed_precision="bf16").prepare(model)` does; other wrappers stay."""
+
+    class ConvertOutputsToFp32:
+        def __init__(self, forward):
+            self.forward = torch.autocast("cpu", dtype=torch.bfloat16)(forward)
+
+    def converting(forward):
+        wrapper = ConvertOutputsToFp32(forward)
+        forward = functools.partial(wrapper.forward)
+        forward.__wrapped__ = wrapper
+        return forward
+
+    model, plain, tripled = network(), network(), network()
+    tripled._original_forward = tripled.forward
+    tripled.forward = lambda x: 3 * tripled._original_forward(x)
+    kernels = [fa.tangent_kernel(m.eval(), data[0]).total for m in (tripled, plain)]
+    torch.testing.assert_close(kernels[0], 9 * kernels[1])
     model._original_forward = model.forward
-    model.forward = torch.autocast("cpu", dtype=torch.bfloat16)(model.forward)
+    model.forward = converting(model.forward)
     wrapped = model.forward
     monitor = fa.Monitor(
         model, *data, measure=["kernel", "features"], loss=nn.functional.cross_entropy

@@ -78,6 +78,14 @@ def test_a_kernel_between_two_sets_has_no_alignment():
         kernel.alignment(torch.tensor([0, 1, 0, 1, 0, 1]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_features_that_are_exactly_the_same_are_0_once_centred(dtype):
+    kernel = tangent_kernel(nn.Linear(3, 2, dtype=dtype), inputs(4).to(dtype), only=["bias"])
+    assert not kernel.centred.any()
+    with pytest.raises(ValueError, match="the kernel is 0: the features are the same for all"):
+        kernel.spectrum()
+
+
 def test_what_is_wrong_with_the_columns_is_told_of_them():
     model, x = nn.Linear(3, 2), inputs(4).float()
     with pytest.raises(ValueError, match=r"x2, the inputs of the columns: x: torch\.int64, where"):

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import pytest
 from filelock import FileLock
 
+from feature_alignment.files import sha256_of
 from feature_alignment.pipeline import imports, preloaded
 from feature_alignment.pipeline.forked import OFFER
 from feature_alignment.pipeline.preloaded import FOR_FIGURES, FOR_RUNS, start_server
@@ -46,9 +47,7 @@ def sources():
     """What Snakemake keeps of the library's files, which takes it a second to find out."""
     source, found = ROOT / "src", {}
     for file in source.rglob("*.py"):
-        status = file.stat()
-        state = f"{status.st_size} {status.st_mtime_ns}"
-        found[str(file.relative_to(source))] = state, imports._read(file)
+        found[str(file.relative_to(source))] = sha256_of(file), imports._read(file)
     return json.dumps(found)
 
 

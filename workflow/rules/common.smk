@@ -224,26 +224,27 @@ def run_modules(wildcards):
     return modules_of_run(wildcards.experiment)
 
 
-@cache
-def refuse_unrecorded(name):
-    """Refuse files of other settings or code that Snakemake has no record of, and so would keep."""
-    plan, persistence = plan_of(name), workflow.persistence
+def refuse_unrecorded(wildcards):
+    """Refuse files of other settings or code that Snakemake has no record of, and so would keep.
+
+    Those of a figure and its runs.
+    """
+    name, figure = wildcards.name, wildcards.figure
+    plan, forced = plan_of(name), workflow.dag_settings
+    if workflow.persistence is None or forced.forceall or forced.forcerun:
+        return
     planned = {
         f"results/{name}/runs/{experiment}/{point}/provenance.json": (
-            lambda spec=spec: spec,
+            partial(plan.specs.get, (experiment, point)),
             modules_of_run(experiment),
         )
-        for (experiment, point), spec in plan.specs.items()
-    } | {
-        f"figures/{name}/{figure}.provenance.json": (
-            partial(plan.figure_spec, figure),
-            ["feature_alignment.pipeline.figures.make", figure_module(figure)],
-        )
-        for figure in plan.points
+        for experiment, point in plan.runs_of(figure)
     }
+    own = f"figures/{name}/{figure}.provenance.json"
+    planned[own] = (partial(figure_spec, wildcards), figure_modules(wildcards))
     found = {}
     for file, (spec, modules) in planned.items():
-        if os.path.exists(file) and not persistence.rule(IOFile(file)):
+        if os.path.exists(file) and not workflow.persistence.rule(IOFile(file)):
             record = one_sentence(read_provenance, Path(file))
             if other := other_than_planned(record, spec(), modules):
                 found[file] = other
@@ -252,10 +253,10 @@ def refuse_unrecorded(name):
         refuse(
             f"{file}: was made from other {other} than are planned"
             + (f", as were {len(found) - 1} more" if len(found) > 1 else "")
-            + ", and Snakemake's record of it, by which it would be made again, is not in "
-            f".snakemake; remove what cannot be kept (rm -f {' '.join([*found][:5])}"
-            f"{' …' if len(found) > 5 else ''}), give the result another name (--config "
-            "name=<name>), or bring .snakemake, too."
+            + ", and Snakemake has no record of it, by which it would be made again: it was "
+            "brought without .snakemake, or Snakemake was killed. Give the result another name "
+            "(--config name=<name>), or remove what cannot be kept: rm -f "
+            + " ".join(found)
         )
 
 
@@ -266,8 +267,7 @@ def figure_spec(wildcards):
 
 def figure_runs(wildcards):
     """The run files of a figure."""
-    if workflow.persistence is not None:
-        refuse_unrecorded(wildcards.name)
+    refuse_unrecorded(wildcards)
     return [
         f"results/{wildcards.name}/runs/{experiment}/{point}/{file}"
         for experiment, point in plan_of(wildcards.name).runs_of(wildcards.figure)

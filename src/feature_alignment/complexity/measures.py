@@ -17,6 +17,7 @@ from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AvgPoolNd
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from feature_alignment.arrays import Matrix, real_tensor
+from feature_alignment.determinism import torch_stream
 from feature_alignment.gradients.parameter_values import input_like, select_parameters
 from feature_alignment.gradients.refused_modules import label_of
 from feature_alignment.gradients.samples import as_samples
@@ -54,10 +55,11 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
             matrices.append(weights[name].to(torch.float64, copy=True).flatten(1))
         elif not isinstance(module, (ParametrizationList, *_NORMALISATIONS)):
             own = module.named_parameters(recurse=False)
-            if others := [parameter for parameter, value in own if value.ndim > 1]:
+            if others := [parameter for parameter, value in own if value.squeeze().ndim > 1]:
                 raise ValueError(
                     f"layer_matrices: {label_of(name, module)} has a parameter {others[0]!r}, and "
-                    "is neither linear nor a convolution; the measures are of such layers alone."
+                    "is neither linear nor a convolution; give the part of the model that has such "
+                    "layers only."
                 )
     if not matrices:
         raise ValueError("layer_matrices: the model has no linear or convolutional layer.")
@@ -185,8 +187,9 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 
     Raises:
         ValueError: if a module normalises or averages, so that outputs are no sums over paths, or
-            makes its weights of other parameters; if without biases twice the input does not give
-            twice the outputs, as with other activations than ReLU; or the norm is not finite.
+            makes its weights of other parameters; if without its parameters of one axis, the
+            biases, the network is not homogeneous, as with other activations than ReLU; or the norm
+            is not finite.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -199,7 +202,8 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
         if is_parametrized(module) or _hooked(module) or isinstance(module, _WITHOUT_PATHS):
             raise ValueError(
                 f"path_norm: {label_of(name, module)} normalises, averages, or makes its weights "
-                "of other parameters; the norm is that of plain weights and ReLU."
+                "of other parameters; the norm is that of plain weights and ReLU (put nn.Identity "
+                "in place of a pool that changes nothing)."
             )
     squared = copy.deepcopy(model).double().eval()
     with torch.no_grad():
@@ -207,18 +211,27 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
             parameter.square_()
         ones = torch.ones(1, *input_shape).to(next(squared.parameters()))
         total = float(squared(ones).sum())
-        for name, parameter in squared.named_parameters():
-            if name.endswith("bias"):
-                parameter.zero_()
-        once, twice = squared(ones), squared(2 * ones)
     if not math.isfinite(total):
         raise ValueError("path_norm: the sum over paths is not finite.")
-    if not torch.allclose(twice, 2 * once, rtol=1e-9, atol=0):
+    if not _is_homogeneous(model, ones):
         raise ValueError(
-            "path_norm: without its biases, the network of squared parameters does not double its "
-            "outputs with its inputs; the norm is that of networks with ReLU alone."
+            "path_norm: with its biases (parameters of one axis) at 0, the network's outputs are "
+            "not proportional to the size of its inputs; the norm is that of networks with ReLU."
         )
     return math.sqrt(total)
+
+
+def _is_homogeneous(model: nn.Module, like: torch.Tensor) -> bool:
+    """Whether without biases f(ax) = a f(x) for a > 0, at a few x of both signs."""
+    free = copy.deepcopy(model).double().eval()
+    generator = torch_stream(0, "homogeneous")
+    with torch.no_grad():
+        for parameter in free.parameters():
+            if parameter.ndim < 2:
+                parameter.zero_()
+        x = torch.randn(8, *like.shape[1:], generator=generator).to(like)
+        small, large = free(x), free(1024 * x)
+    return torch.allclose(large, 1024 * small, rtol=1e-6, atol=1e-9 * float(large.abs().max()))
 
 
 def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 500) -> float:
@@ -272,7 +285,7 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
     """
     if not 0 <= q <= 1:
         raise ValueError(f"q: {q}; a quantile is from 0 to 1.")
-    f = real_tensor("outputs", outputs).double()
+    f = real_tensor("outputs", outputs).detach().double()
     if not f.isfinite().all():
         raise ValueError("outputs: some are not finite, so they have no margins.")
     y = _class_numbers(real_tensor("y", y), f)

@@ -10,6 +10,7 @@ from feature_alignment.data.sklearn_files import package_origin, sklearn_file
 from feature_alignment.errors import UserError
 
 _MAX_VOCABULARY = 256
+NUL = "\0"
 
 
 def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
@@ -59,12 +60,12 @@ def load_text_file(path: str) -> Loaded:
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: not UTF-8 text (byte {error.start}); convert it, "
-            "for example with iconv -f LATIN1 -t UTF-8, or from UTF-16."
+            "for example with iconv -f LATIN1 -t UTF-8, or -f UTF-16."
         ) from error
-    if "\0" in text:
+    if NUL in text:
         raise UserError(
             f"{path}: holds characters 0, as UTF-16 does that is read as UTF-8; convert it, for "
-            "example with iconv -f UTF-16LE -t UTF-8."
+            f"example with iconv -f UTF-16{'BE' if text[0] == NUL else 'LE'} -t UTF-8."
         )
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     origin = [{"file": path, "sha256": hashlib.sha256(content).hexdigest()}]

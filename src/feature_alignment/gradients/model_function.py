@@ -79,9 +79,10 @@ class ModelFunction:
             theirs = all(values[name] is parameter for name, parameter in own.items())
             others = Others({} if theirs else own, values)
             for module in modules:
-                if "_original_forward" in (attributes := vars(module)) and "forward" in attributes:
+                wrapper = getattr(vars(module).get("forward"), "__wrapped__", None)
+                if type(wrapper).__name__ == "ConvertOutputsToFp32":
                     # accelerate's, which turns autocast on.
-                    attributes["forward"] = attributes["_original_forward"]
+                    module.__dict__["forward"] = module._original_forward
                 for key, parameter in module._parameters.items():
                     module._parameters[key] = others.of(parameter)
                 for key, buffer in module._buffers.items():

@@ -19,9 +19,10 @@ from feature_alignment.instrument.monitor import Monitor
 from feature_alignment.instrument.record_state import STATE, identity
 
 try:
-    from lightning.pytorch import Callback
+    from lightning.pytorch import Callback, LightningModule
 except ModuleNotFoundError:
     Callback = None
+    LightningModule = nn.Module
 try:
     from transformers.trainer_callback import TrainerCallback
 except ModuleNotFoundError:
@@ -102,7 +103,7 @@ class _Watching:
 def _unlogged(model: nn.Module) -> Iterator[None]:
     """In here Lightning's modules log nothing: a measurement is no batch of the training."""
     names = ("log", "log_dict")
-    owners = [vars(module) for module in model.modules() if hasattr(module, "log_dict")]
+    owners = [vars(module) for module in model.modules() if isinstance(module, LightningModule)]
     before = [{name: own[name] for name in names if name in own} for own in owners]
     try:
         for own in owners:

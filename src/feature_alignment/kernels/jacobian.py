@@ -149,7 +149,7 @@ class Jacobian:
         """
         along: Direction = {}
         for name, values in direction.items():
-            v = real_tensor(f"direction: {name!r}", values, self.f)
+            v = real_tensor(f"direction: {name!r}", values, self.f).detach()
             if not v.numel() and name not in self._values:
                 continue  # a parameter without entries
             if name not in self._values or v.shape != self._values[name].shape:
@@ -227,7 +227,7 @@ class Jacobian:
         Raises:
             ValueError: if u does not fit the outputs.
         """
-        u = real_tensor("weights", weights, self.f)
+        u = real_tensor("weights", weights, self.f).detach()
         if u.shape != (self.samples, self.outputs):
             raise ValueError(
                 f"weights of shape {tuple(u.shape)}; the model's outputs have "

@@ -115,7 +115,7 @@ class TangentKernel:
         total = self._of_one_set()
         centred = centre_kernel(total, self.outputs)
         share = float(centred.norm() / total.norm())
-        if share < 10 * self._rounding:
+        if 0 < share < 10 * self._rounding:
             raise ValueError(
                 f"once centred, the kernel is {share:.1g} of what it was, which is rounding: the "
                 "features are the same for all samples"
@@ -157,6 +157,10 @@ class TangentKernel:
         # and centring leaves the raw kernel's rounding.
         kernel = self.centred if centred else self.total
         share = float(kernel.double().norm() / self.total.double().norm())
+        if share == 0:
+            raise ValueError(
+                "once centred, the kernel is 0: the features are the same for all samples."
+            )
         return kernel_eigenvalues(
             kernel, max(1e-4 if self._single else 1e-10, self._rounding / share)
         )

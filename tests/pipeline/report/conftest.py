@@ -31,7 +31,11 @@ def result(name, *values):
         file = folders[0] / "runs" / point["experiment"] / run / "provenance.json"
         file.parent.mkdir(parents=True)
         told = {"parameters": {"seeds": seeds}, "data": {}, "threads": 1, "device": "cpu"}
-        made = {"library_sha256": "00", "git": {"commit": name}, "versions": {"numpy": "2.0"}}
+        made = {
+            "library_sha256": "00",
+            "git": {"commit": "0a", "dirty": name != "mine"},
+            "versions": {"numpy": "2.0"},
+        }
         file.write_text(json.dumps({"outputs": {}, "spec": told, **made}))
     (folders[1] / f"{FIGURE}.provenance.json").write_text(json.dumps(record))
 

@@ -58,7 +58,11 @@ def test_other_code_and_other_packages_are_told(two_results, compared):
     file.write_text(json.dumps(json.loads(file.read_text()) | made))
     found = compare.different_settings("mine", "other", ["somebody2020_fig1"])
     assert [row[:3] for row in found if "seeds" not in row[0]] == [
-        ("somebody2020_training: code", '"of commit mine"', '"of commit other"'),
+        (
+            "somebody2020_training: code",
+            '"00, commit 0a"',
+            '"01, commit 0a with edits"',
+        ),
         ("somebody2020_training: package numpy", '"2.0"', '"2.1"'),
     ]
 

@@ -121,6 +121,13 @@ def different_settings(
         yield *row, ", ".join(points)
 
 
+def _code(record: dict[str, Any]) -> str:
+    """The library by its hash, and where it is to be found."""
+    git = record["git"]
+    at = f"commit {git['commit']}{' with edits' if git['dirty'] else ''}"
+    return f"{record['library_sha256'][:12]}, {at if git['commit'] else 'from no git checkout'}"
+
+
 def _differences(
     here: dict[str, Any] | None, there: dict[str, Any] | None
 ) -> Iterator[tuple[str, str, str]]:
@@ -147,7 +154,7 @@ def _flat(record: dict[str, Any]) -> dict[str, Any]:
     spec = record["spec"]
     data = {f"data.{key}": value for key, value in spec["data"].items()}
     versions = {f"package {name}": value for name, value in record["versions"].items()}
-    made_by = {"code": f"of commit {record['git']['commit']}", **versions}
+    made_by = {"code": _code(record), **versions}
     run_on = {"threads": spec["threads"], "device": spec["device"]}
     return {**spec["parameters"], **data, **run_on, **made_by}
 

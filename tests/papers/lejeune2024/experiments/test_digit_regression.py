@@ -97,8 +97,11 @@ def test_too_few_images_are_refused(dataset):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x, y: (x, np.sort(y)), "noise: the first 40 training images are only of class 2"),
-        (lambda x, y: (x, 0 * y), "noise: all training images are of neither class, .* 2 and 3"),
+        (
+            lambda x, y: (x, np.sort(y)),
+            r"of the first 40 training images of .* 2 and 3 all are of class 2",
+        ),
+        (lambda x, y: (x, 0 * y), "of the training images of the classes 2 and 3 none is"),
         (
             lambda x, y: (x * (np.arange(120) != 4)[:, None, None, None], y),
             r"training image 4 \(counted from 0\), of class 2, is of one colour",
@@ -109,6 +112,9 @@ def test_images_of_one_class_or_of_one_colour_are_refused(dataset, change, messa
     x, y = change(dataset.arrays["x_train"], dataset.arrays["y_train"])
     parameters = PARAMETERS.but(train_samples=40)
     data = {"dataset": Dataset({"x_train": x, "y_train": y}, dataset.info)}
+    drawn = SeedRun(0, parameters, torch.device("cpu"), {"dataset": dataset})
+    for seed in range(9):  # of few that are drawn all may be of one class
+        assert len(two_digits(drawn, "train", 3, generator=np.random.default_rng(seed))[0]) == 3
     with pytest.raises(UserError, match=message):
         two_digits(SeedRun(0, parameters, torch.device("cpu"), data), "train", 40)
 

@@ -44,14 +44,14 @@ def two_digits(
         )
     if generator is not None:
         chosen = generator.permutation(chosen)
-    chosen = chosen[:wanted]
-    there, description = set(labels[chosen].tolist()), run.dataset.info["description"]
+    there = set(labels[chosen if generator is not None else chosen[:wanted]].tolist())
+    chosen, description = chosen[:wanted], run.dataset.info["description"]
     if there != {negative, positive}:
-        order = "the first " if there else ""
-        of = f"only of class {there.pop()}" if len(there) == 1 else "of neither class"
+        first = f"of the first {len(chosen)} " if generator is None and there else "of the "
+        of = f"all are of class {there.pop()}" if there else "none is"
         raise UserError(
-            f"{description}: {order}{len(chosen) or 'all'} {split}ing images are {of}, and classes "
-            f"{negative} and {positive} are wanted; give both in turn, not one after the other."
+            f"{description}: {first}{split}ing images of the classes {negative} and {positive} "
+            f"{of}; give images of both, in turn."
         )
     x = images[chosen].reshape(len(chosen), -1).astype(np.float64)
     x -= x.mean(axis=1, keepdims=True)
