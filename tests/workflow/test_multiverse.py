@@ -1,5 +1,7 @@
 """The multiverse of the made-up paper: its known answer, on files and page."""
 
+import json
+
 import pandas as pd
 import pytest
 
@@ -57,6 +59,16 @@ def test_a_selection_neither_makes_nor_cuts_the_multiverse_of_all(all_made, tmp_
     pipeline.succeed(*ASKED[:-2])
     page = pipeline.folder / "results/smoke/selected/report.html"
     assert "holds in 4 of 12 readings" in page.read_text(encoding="utf-8")
+    assert "readings of the multiverse are from" not in page.read_text(encoding="utf-8")
+    provenance = pipeline.folder / "results/smoke/multiverse.provenance.json"
+    whole = provenance.read_text(encoding="utf-8")
+    git = {"commit": "4567def", "dirty": False}
+    provenance.write_text(json.dumps(json.loads(whole) | {"git": git}))
+    page.unlink()
+    pipeline.succeed(*ASKED[:-2])
+    provenance.write_text(whole, encoding="utf-8")
+    told = "the readings of the multiverse are from <code>4567def</code>"
+    assert told in page.read_text(encoding="utf-8")
     one = ("--config", "preset=smoke", "figures=example2030_fig1")
     assert set(pipeline.planned(*one)) == {"selected_claims", "selected_report"}
     pipeline.succeed("--cores", "1", *one, "--", "multiverse")
