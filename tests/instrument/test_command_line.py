@@ -135,7 +135,11 @@ def test_safetensors_and_wrapped_names_are_read(study, tmp_path):
         ({"data": "nothing"}, "--data: my_study:nothing returned a NoneType"),
         ({"pattern": "nix/*.pt"}, "no file matches"),
         ({"pattern": "*.py"}, "ends in none of"),
-        ({"pattern": "broken1.pt"}, "broken1.pt: cannot be read as weights"),
+        (
+            {"pattern": "broken1.pt"},
+            r"\(UnpicklingError: no file of torch.save, or cut off\); save model\.state_dict\(\)",
+        ),
+        ({"pattern": "whole5.pt"}, r"\(UnpicklingError: a whole model, or more\); save model"),
         ({"pattern": "list2.pt"}, "holds a list; a state_dict is needed"),
         ({"pattern": "less3.pt"}, "there is no '2.bias'"),
         ({"pattern": "more4.pt"}, "'other' is not in the model"),
@@ -160,6 +164,7 @@ def test_mistakes_are_one_sentence(study, tmp_path, changes, message):
     state = study.build().state_dict()
     (tmp_path / "broken1.pt").write_bytes(b"no weights")
     torch.save([1], "list2.pt")
+    torch.save(study.build(), "whole5.pt")
     torch.save({k: v for k, v in state.items() if k != "2.bias"}, "less3.pt")
     torch.save({**state, "other": torch.ones(1)}, "more4.pt")
     for file in ("nameless.pt", "twice1/step7.pt", "twice2/step7.pt"):

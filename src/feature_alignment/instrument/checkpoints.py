@@ -147,6 +147,9 @@ def _read(file: Path) -> Mapping[str, Any]:
         ) from error
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
+        if "weights only" in first.lower():  # the rest of which is on PyTorch's own options
+            whole = "unsupported global" in str(error).lower()
+            first = "a whole model, or more" if whole else "no file of torch.save, or cut off"
         raise UserError(
             f"{file}: cannot be read as weights ({type(error).__name__}: {first}); save "
             "model.state_dict() by torch.save, or as .safetensors."

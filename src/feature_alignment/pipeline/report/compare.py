@@ -64,12 +64,13 @@ def compared_claims(mine: Path, other: Path, figures: Sequence[str]) -> pd.DataF
     """
     here, there = (_verdicts(file, figures).set_index("id") for file in (mine, other))
     order = list(dict.fromkeys([*here.index, *there.index]))  # that of the ledgers
-    words = pd.concat([here, there])[_PER_CLAIM[1:]]
-    words = words[~words.index.duplicated()]
+    words = here[_PER_CLAIM[1:]].reindex(order)
+    new = there.index.difference(here.index)
+    words.loc[new] = there.loc[new, _PER_CLAIM[1:]]
     both = here.index.intersection(there.index)
     reworded = both[here.loc[both, "statement"] != there.loc[both, "statement"]]
     numbers = (found[_PER_RESULT].reindex(order) for found in (here, there))
-    joined = words.loc[order].join(
+    joined = words.join(
         [side.add_suffix(f"_{name}") for name, side in zip(_SIDES, numbers, strict=True)]
     )
     joined["reworded"] = joined.index.isin(reworded)
