@@ -231,7 +231,7 @@ def refuse_unrecorded(wildcards):
     """
     name, figure = wildcards.name, wildcards.figure
     plan, forced = plan_of(name), workflow.dag_settings
-    if workflow.persistence is None or forced.forceall or forced.forcerun:
+    if workflow.persistence is None or forced.forceall or "run" in forced.forcerun:
         return
     planned = {
         f"results/{name}/runs/{experiment}/{point}/provenance.json": (
