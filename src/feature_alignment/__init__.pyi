@@ -62,10 +62,10 @@ from feature_alignment.kernels.spectrum import (
     trace_ratio as trace_ratio,
 )
 from feature_alignment.kernels.tangent import (
-    TangentKernel as TangentKernel,
     tangent_features as tangent_features,
     tangent_kernel as tangent_kernel,
 )
+from feature_alignment.kernels.tangent_grams import TangentKernel as TangentKernel
 from feature_alignment.kernels.tangent_trace import tangent_trace as tangent_trace
 from feature_alignment.layer_features.feature_covariance import features as features
 from feature_alignment.layer_features.layer_matrices import (

@@ -15,7 +15,8 @@ from feature_alignment.gradients.capture_plan import (
 from feature_alignment.gradients.model_function import OutputChoice
 from feature_alignment.gradients.parameter_values import Selection, evaluation_point, input_like
 from feature_alignment.gradients.samples import ModelInput, as_samples
-from feature_alignment.kernels.tangent import TangentKernel, add_features
+from feature_alignment.kernels.tangent import add_features
+from feature_alignment.kernels.tangent_grams import TangentKernel
 
 Parameters = Mapping[str, torch.Tensor]
 

@@ -22,7 +22,8 @@ from feature_alignment.kernels.alignment import (
 )
 from feature_alignment.kernels.average_features import adapted_kernel, copy_parameters
 from feature_alignment.kernels.spectrum import effective_rank, trace_ratio
-from feature_alignment.kernels.tangent import TangentKernel, tangent_kernel
+from feature_alignment.kernels.tangent import tangent_kernel
+from feature_alignment.kernels.tangent_grams import TangentKernel
 from feature_alignment.training.errors import TrainingDivergedError
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 

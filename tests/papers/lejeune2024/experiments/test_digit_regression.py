@@ -5,7 +5,7 @@ import torch
 
 from feature_alignment.data.canonical import Dataset
 from feature_alignment.errors import UserError
-from feature_alignment.kernels.tangent import TangentKernel
+from feature_alignment.kernels.tangent_grams import TangentKernel
 from feature_alignment.papers.lejeune2024.experiments.digit_regression import run_seed
 from feature_alignment.papers.lejeune2024.experiments.kernel_measures import compare
 from feature_alignment.papers.lejeune2024.experiments.two_digits import two_digits

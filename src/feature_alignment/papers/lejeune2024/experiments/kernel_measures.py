@@ -9,7 +9,7 @@ import torch
 
 from feature_alignment.errors import UserError
 from feature_alignment.kernels.spectrum import effective_rank
-from feature_alignment.kernels.tangent import TangentKernel
+from feature_alignment.kernels.tangent_grams import TangentKernel
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.pipeline.run import SeedResult
 

@@ -1,0 +1,165 @@
+"""What a tangent kernel is: the Gram matrices of its layers, and what is measured on them."""
+
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import torch
+
+from feature_alignment.arrays import Matrix
+from feature_alignment.kernels.alignment import (
+    LabelAlignmentForm,
+    centre_kernel,
+    label_alignment,
+)
+from feature_alignment.kernels.spectrum import effective_rank, kernel_eigenvalues
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TangentKernel:
+    """Gram matrix of tangent features between two sets of samples.
+
+    Attributes:
+        layers: the Gram matrix (n·c, n₂·c) of each layer's features, in units of f² per parameter².
+        outputs: c.
+
+    Example:
+        >>> from torch import nn
+        >>> from feature_alignment.kernels.tangent import tangent_kernel
+        >>> tangent_kernel(nn.Linear(2, 3), torch.eye(2))
+        TangentKernel(2 samples, 3 outputs; 6 × 6, float32; trace 12; 1 layer)
+    """
+
+    layers: dict[str, torch.Tensor]
+    outputs: int
+
+    def __repr__(self) -> str:
+        rows, columns = (size // self.outputs for size in self._shape)
+        grams = self.layers.values()
+        parts = [
+            f"{rows}{'' if rows == columns else f' by {columns}'} samples, "
+            f"{self.outputs} output{'s' * (self.outputs > 1)}",
+            f"{self._shape[0]} × {self._shape[1]}, {str(next(iter(grams)).dtype)[6:]}",
+            f"{len(grams)} layer{'s' * (len(grams) > 1)}",
+        ]
+        if rows == columns:
+            parts.insert(2, f"trace {sum(float(gram.trace()) for gram in grams):.4g}")
+        return f"TangentKernel({'; '.join(parts)})"
+
+    @property
+    def _shape(self) -> torch.Size:
+        return next(iter(self.layers.values())).shape
+
+    @property
+    def total(self) -> torch.Tensor:
+        """The kernel of all parameters, the sum over layers: (n·c, n₂·c)."""
+        first, *others = self.layers.values()
+        dtype = reduce(torch.promote_types, (gram.dtype for gram in others), first.dtype)
+        total = first.to(dtype, copy=True)
+        for gram in others:
+            total += gram
+        return total
+
+    @property
+    def centred(self) -> torch.Tensor:
+        """The kernel of all features, those of each output centred over the samples, in float64.
+
+        Raises:
+            ValueError: if it is a kernel between two different sets of samples, or the centred one
+                is no more than the rounding of the raw one.
+        """
+        total = self._of_one_set()
+        centred = centre_kernel(total, self.outputs)
+        share = float(centred.norm() / total.norm())
+        if 0 < share < 10 * self._rounding:
+            raise ValueError(
+                f"once centred, the kernel is {share:.1g} of what it was, which is rounding: the "
+                "features are the same for all samples"
+                + (" in float32; try model.double()." if self._single else ".")
+            )
+        return centred
+
+    @property
+    def _single(self) -> bool:
+        return torch.float32 in {gram.dtype for gram in self.layers.values()}
+
+    @property
+    def _rounding(self) -> float:
+        return 8 * torch.finfo(torch.float32 if self._single else torch.float64).eps
+
+    def _of_one_set(self) -> torch.Tensor:
+        """The total in float64, if it is finite, and symmetric to rounding: else a ValueError."""  # noqa: DOC501
+        total = self.total.double()
+        if not total.isfinite().all():
+            raise ValueError("the kernel holds values that are not finite.")
+        rounding = 1e-6 * float(total.abs().max())
+        if total.shape[0] != total.shape[1] or not torch.allclose(total, total.T, atol=rounding):
+            raise ValueError(
+                "a kernel between two sets of samples has no centring, spectrum or alignment; "
+                "take that of one set."
+            )
+        return total
+
+    def spectrum(self, *, centred: bool = True) -> np.ndarray:
+        """Eigenvalues λ_1 ≥ … ≥ 0, (n·c,) in float64, of the centred kernel or of the raw one.
+
+        Source: Baratin et al. 2021, Sections 3.1 and 3.2.
+
+        Raises:
+            ValueError: if it is a kernel between two different sets of samples, or rounding is
+                more than a hundredth of it, see `kernel_eigenvalues`.
+        """
+        # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative,
+        # and centring leaves the raw kernel's rounding.
+        kernel = self.centred if centred else self.total
+        share = float(kernel.double().norm() / self.total.double().norm())
+        if share == 0:
+            raise ValueError(
+                "once centred, the kernel is 0: the features are the same for all samples."
+            )
+        return kernel_eigenvalues(
+            kernel, max(1e-4 if self._single else 1e-10, self._rounding / share)
+        )
+
+    def effective_rank(self, *, centred: bool = True) -> float:
+        """Effective rank of `spectrum`: see `kernels.spectrum.effective_rank`."""
+        return effective_rank(self.spectrum(centred=centred))
+
+    def alignment(
+        self, y: Matrix, form: LabelAlignmentForm | str = LabelAlignmentForm.RELEASED
+    ) -> float:
+        """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`.
+
+        Raises:
+            ValueError: if there are not as many labels as samples, or as many columns as outputs;
+                or if it is a kernel between two different sets of samples.
+        """
+        shape, n = np.shape(y), len(self._of_one_set()) // self.outputs
+        if shape[:1] != (n,) or shape[1:] not in ((), (self.outputs,)):
+            raise ValueError(
+                f"y: labels of shape {shape} for {n} samples and {self.outputs} outputs; give (n,) "
+                "or (n, c)."
+            )
+        return label_alignment(self.total, y, form)
+
+    def by_block(self, depth: int = 1) -> "TangentKernel":
+        """Layers summed that share the first `depth` parts of their names.
+
+        Raises:
+            ValueError: if the depth is not positive.
+
+        Example:
+            >>> from torch import nn
+            >>> from feature_alignment.kernels.tangent import tangent_kernel
+            >>> block = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+            >>> kernel = tangent_kernel(nn.Sequential(block, nn.Linear(2, 1)), torch.eye(2))
+            >>> list(kernel.layers), list(kernel.by_block(1).layers)
+            (['0.0', '0.1', '1'], ['0', '1'])
+        """
+        if depth < 1:
+            raise ValueError(f"depth: {depth}; it must be at least 1.")
+        blocks: dict[str, torch.Tensor] = {}
+        for layer, gram in self.layers.items():
+            block = ".".join(layer.split(".")[:depth])
+            blocks[block] = blocks[block] + gram if block in blocks else gram.clone()
+        return TangentKernel(blocks, self.outputs)
