@@ -560,9 +560,11 @@ def test_the_largest_size_that_can_tell_counts(tmp_path):
     assert "| `example2030` | 1 numbers | 1 | 0 | 0 | 0 | 0 |" in evidence_pages.summary(verdicts)
     near = verdicts.assign(reason=f"the mean 0.51 is above 0.5; {evidence_pages.CLOSE}, 0.02")
     assert "| 5 | reproduced, close | laptop |" in evidence_pages.verdicts_page(found, near)
-    assert "Of the 1 verdicts by means, 0 rest on one network" in evidence_pages.weak(near)
-    assert "in 1 more what decides" in evidence_pages.weak(near)
-    assert "in 0 more what decides" in evidence_pages.weak(verdicts)
+    assert "1 verdicts are judged by a mean: 0 of them rest on one network" in evidence_pages.weak(
+        near
+    )
+    assert "in 1 more the deciding value" in evidence_pages.weak(near)
+    assert "in 0 more the deciding value" in evidence_pages.weak(verdicts)
     page = evidence_pages.verdicts_page(found, verdicts)
     row = "| `fig1.a` | Half \\| heads. | 0.5 | 0.510 ± 0.020 | 5 | reproduced | laptop | – |"
     assert row in page
@@ -581,7 +583,7 @@ def test_what_more_networks_of_a_smaller_size_decide_is_told(units, other, told)
 
     sizes = [one("large", "undecided", 1), one("small", "not reproduced", units)]
     expected = (
-        "\nOf the 1 undecided, 1 are decided by more networks of a smaller size "
+        "\nOf the 1 undecided claims, 1 are decided at a smaller size, by more networks "
         "(1 not reproduced): [which](docs/verdicts.md#where-sizes-disagree).\n"
     )
     found = evidence_pages.decided_smaller(sizes, sizes[0].claims)

@@ -173,8 +173,9 @@ def test_the_tutorial_runs_with_the_extras_that_it_names(core):
 def test_the_readme_runs_with_the_extras_that_it_names(core):
     core.install("[plots,solver]")
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, _, own_model = page.partition("## Using the measurements")
+    before, _, rest = page.partition("## Measuring your own model")
+    own_model, _, after = rest.partition("## Running the pipeline")
     assert "[plots,solver]" in own_model
     core.succeed("-c", RUN_BLOCKS, page=own_model)
     core.install("[pipeline]")  # for a figure of one's own
-    core.succeed("-c", RUN_BLOCKS, page=before)
+    core.succeed("-c", RUN_BLOCKS, page=before + after)

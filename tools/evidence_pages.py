@@ -20,12 +20,31 @@ from feature_alignment.pipeline.report.wording import count_text, measured_text,
 
 MARKS = "<!-- verdicts: begin -->\n", "<!-- verdicts: end -->"
 NO_REASONS: Mapping[str, str] = {}
+VERDICTS_HEAD = """# Verdicts
+
+Every claim, judged at the largest size at which it has been run; generated from `evidence/` by
+`python tools/evidence.py pages`. The [README](../README.md#outputs-and-verdicts) explains the
+verdicts, [deviations](deviations.md) why a claim came out as it did.
+
+- **Ours**: what the criterion in `claims.yaml` bounds (a value, ratio, difference, correlation or
+  logarithm), as mean ± standard deviation over seeds.
+- **(ours)** behind a verdict: a control or question of our own, counted separately.
+- **Close**: the deciding value is within one standard error of its bound, so that other seeds could
+  well turn the verdict.
+- **Readings**: in how many readings of the settings that a text leaves open the claim holds, of
+  those whose networks learn the task. The size follows if it is another one. *Not in ours* says
+  that the claim does not hold in our own reading at the multiverse's sizes, which are smaller.
+  A claim that is undecided for want of seeds counts as holding there if 95 % of its values agree.
+"""
 SIZES_DIFFER = """\
-Where all networks agree at both sizes, one verdict may want more of them. Where some dissent, or
-means are judged, it may be chance if neither the votes (Fisher's exact test, 5 %) nor the means
-(two standard errors) are shown to differ, which few networks seldom can. The rest goes with the
-size, and the reason given is what the tables of both sizes show; `quick` has stand-ins in the place
-of the data, besides.
+Every claim whose verdict differs between sizes, and why:
+
+- *Too few to tell*: all networks agree at both sizes, but one size has too few of them to decide.
+- *May be chance*: networks disagree, or a mean is judged, and neither the votes (Fisher's exact
+  test, 5 %) nor the means (two standard errors) are shown to differ, which they seldom are with few
+  networks.
+- Otherwise the difference goes with the size. The reason is what the tables of both sizes show; bear
+  in mind that `quick` has stand-ins in the place of the data.
 """
 FORMATS = {
     ".csv": "text/csv",
@@ -76,8 +95,8 @@ def decided_smaller(packed: list[Packed], verdicts: pd.DataFrame) -> str:
     words = {"reproduced": good, "partly": partly, "not reproduced": bad}
     each = ", ".join(f"{number} {word}" for word, number in words.items() if number)
     return (
-        f"\nOf the {undecided.sum()} undecided, {len(decided)} are decided by more networks of a "
-        f"smaller size ({each}): [which](docs/verdicts.md#where-sizes-disagree).\n"
+        f"\nOf the {undecided.sum()} undecided claims, {len(decided)} are decided at a smaller "
+        f"size, by more networks ({each}): [which](docs/verdicts.md#where-sizes-disagree).\n"
     )
 
 
@@ -87,10 +106,10 @@ def weak(verdicts: pd.DataFrame) -> str:
     means = verdicts[by_mean & (verdicts["verdict"] != Outcome.NOT_TESTABLE)]
     one, close = (means["seeds"] == 1).sum(), means.apply(_is_close, axis=1).sum()
     return (
-        "\nA statement counts once for each way to read it. Of the "
-        f"{len(means)} verdicts by means, {one} rest on one network, or on one statistic of "
-        f"several, and in {close} more what decides is within one standard error (*close* in the "
-        "list of all).\n"
+        "\nA statement that can be read in several ways counts once for each. "
+        f"{len(means)} verdicts are judged by a mean: {one} of them rest on one network, or on one "
+        f"statistic of several networks, and in {close} more the deciding value is within one "
+        "standard error of its bound (marked *close* in the list of all claims).\n"
     )
 
 
@@ -100,18 +119,7 @@ def verdicts_page(
     """`docs/verdicts.md`; `reasons` are those of `size_reasons`."""
     robustness = best_robustness(packed)
     parts = [
-        "# Verdicts\n\nEach claim at the largest size at which it was judged, from `evidence/`; "
-        "written by `python tools/evidence.py pages`. The [README](../README.md#what-comes-out) "
-        "says what the words mean, [deviations](deviations.md) why a claim came out as it did. "
-        "*Ours* is what the criterion in `claims.yaml` bounds, mean and standard deviation over "
-        "seeds: a value, a ratio, a difference, a correlation, a logarithm. Behind a verdict, "
-        "*(ours)*: a control or a question of our own, counted apart. *Readings*: in how many "
-        "readings of the settings that a text leaves open the claim holds, of those that learn "
-        "their task; with the size behind it where they were run at another one, and *not in "
-        "ours* where it does not hold in our own reading at the multiverse's sizes, which are "
-        "smaller. There, claims that are undecided for want of seeds hold where 95 % of their "
-        "values agree. *Close*: what decides is within one standard error of the mean, so that "
-        "other seeds could well turn it.\n",
+        VERDICTS_HEAD,
         "## Where the numbers are from\n",
         *map(_source, packed),
         "\n## Where sizes disagree\n",

@@ -42,7 +42,7 @@ def commands(text):
 
 
 def section(text, title):
-    return re.search(rf"^## {title}$(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)[1]
+    return re.search(rf"^##+ {title}$(.*?)(?=^##)", text, re.DOTALL | re.MULTILINE)[1]
 
 
 @pytest.mark.exhaustive
