@@ -43,8 +43,8 @@ Every claim whose verdict differs between sizes, and why:
 - *May be chance*: networks disagree, or a mean is judged, and neither the votes (Fisher's exact
   test, 5 %) nor the means (two standard errors) are shown to differ, which they seldom are with few
   networks.
-- Otherwise the difference goes with the size. The reason is what the tables of both sizes show; bear
-  in mind that `quick` has stand-ins in the place of the data.
+- Otherwise the difference goes with the size. The reason is what the tables of both sizes show;
+  bear in mind that `quick` has stand-ins in the place of the data.
 """
 FORMATS = {
     ".csv": "text/csv",
