@@ -152,7 +152,7 @@ def test_figures_of_other_runs_than_are_there_are_refused(made):
     drawn.write_text(json.dumps(record | {"inputs": inputs}))
     packed(made)
     drawn.write_text(json.dumps(record | {"inputs": inputs | {f"{run}/metrics.csv": "other"}}))
-    with pytest.raises(UserError, match=r"was made from .*metrics\.csv as it was before"):
+    with pytest.raises(UserError, match=r"was made from an earlier version of .*metrics\.csv;"):
         packed(made)
 
 
@@ -494,7 +494,7 @@ def test_a_changed_file_is_refused(made):
 
 def test_verdicts_on_other_tables_are_refused(made):
     made.finish().table.write_text("step,value\n0,2\n")
-    with pytest.raises(UserError, match=rf"was made from .*{FIGURE}\.csv as it was before"):
+    with pytest.raises(UserError, match=rf"was made from an earlier version of .*{FIGURE}\.csv;"):
         packed(made)
 
 

@@ -22,6 +22,7 @@ _PLACES = {
     "velocity_correlation",
     "free_probability.random_features": "limiting_moments",
     "free_probability.words": "free_trace matrix_trace moment_trace",
+    "gradients.capture_plan": "plan_capture",
     "instrument.callbacks": "LightningMonitor TrainerMonitor",
     "instrument.monitor": "Monitor",
     "kernels.alignment": "centred_kernel_alignment kernel_alignment label_alignment",

@@ -38,6 +38,7 @@ from feature_alignment.free_probability.words import (
     matrix_trace as matrix_trace,
     moment_trace as moment_trace,
 )
+from feature_alignment.gradients.capture_plan import plan_capture as plan_capture
 from feature_alignment.instrument.callbacks import (
     LightningMonitor as LightningMonitor,
     TrainerMonitor as TrainerMonitor,

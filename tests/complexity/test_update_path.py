@@ -132,3 +132,8 @@ def test_updates_of_half_precision_are_squared_in_double(size):
         layer.weight.add_(size)
     path(1, layer)
     assert path.length == pytest.approx(size, rel=1e-3)
+
+
+def test_a_trace_that_is_no_function_is_refused():
+    with pytest.raises(TypeError, match=r"trace: found 3\.0; give a function"):
+        UpdatePath(nn.Linear(1, 1), 3.0)

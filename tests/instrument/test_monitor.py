@@ -466,6 +466,53 @@ def test_the_loss_is_of_outputs_in_the_models_own_shape():
     assert monitor.frame()["value"].item() == pytest.approx(expected)
 
 
+def test_a_loss_that_pytorch_would_broadcast_is_refused():
+    x, y = torch.randn(5, 3), torch.randn(5)
+    with pytest.raises(UserError, match=r"loss: outputs of shape \(5, 1\) and y of shape \(5,\)"):
+        fa.Monitor(nn.Linear(3, 1), x, y, measure=(), loss=nn.functional.mse_loss)
+
+
+def test_held_out_samples_are_called_so(data):
+    options = {"measure": ("kernel", "features", "adapted"), "split": "test"}
+    loss = nn.functional.cross_entropy
+    monitor = fa.Monitor(network(), *data, loss=loss, **options)
+    assert set(monitor.frame()["split"]) == {"test"}
+    state = monitor.state_dict()
+    with pytest.raises(UserError, match="other samples or labels"):
+        fa.Monitor(network(), *data, loss=loss, measure=options["measure"], state=state)
+
+
+def test_parameters_of_the_model_itself_have_a_layer_with_a_name():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(2, 3))
+
+        def forward(self, x):
+            return x @ self.weight.T
+
+    monitor = fa.Monitor(Scaled(), torch.randn(6, 3), torch.randn(6, 2))
+    assert set(monitor.frame()["layer"]) == {"all", "(model)"}
+
+
+def test_a_layer_that_cannot_be_measured_is_told_once(caplog):
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift, self.head = nn.Parameter(torch.randn(1, 3)), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.head(torch.tanh(x + self.shift))
+
+    monitor = fa.Monitor(Shifted(), torch.randn(6, 3), measure="features")
+    for _ in range(3):
+        monitor.step()
+    assert [record.getMessage() for record in caplog.records] == [
+        "layer 'shift' does not multiply a layer's inputs itself, or its part in the outputs is "
+        "not seen; it has no NFM and AGOP."
+    ]
+
+
 def test_labels_that_are_not_one_for_each_sample_are_refused():
     with pytest.raises(ValueError, match="y: 12 labels for 6 samples"):
         fa.Monitor(nn.Linear(3, 2), torch.randn(6, 3), torch.arange(12) % 2)
@@ -578,6 +625,24 @@ def test_layers_whose_names_begin_with_an_underscore_are_in_the_legend():
     model.forward = lambda x: model._b(torch.tanh(model._a(x)))
     picture = fa.Monitor(model, torch.randn(4, 3), measure="features").plot()
     assert {text.get_text() for text in picture.legends[0].get_texts()} >= {" _a", " _b"}
+
+
+def test_of_many_layers_the_first_and_the_last_by_depth_are_named():
+    layers = [f"{i}.linear" for i in range(14)]
+    ordered = ["all", *layers, "0.linear.weight[1]"]  # a part of the first, measured after all
+    rows = [
+        {"step": step, "layer": layer, "metric": "nfc", "value": 0.5}
+        for step in (0, 1)
+        for layer in ordered
+    ]
+    (legend,) = draw_record(pd.DataFrame(rows)).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["all", "0.linear", "13.linear"]
+    assert legend.get_title().get_text().startswith("15 layers")
+
+
+def test_panels_of_a_record_have_the_same_steps(data):
+    *_, monitor = trained(data, watch=("features",))  # C-NFC begins after the first step
+    assert len({ax.get_xlim() for ax in monitor.plot().axes if ax.lines}) == 1
 
 
 @pytest.mark.parametrize("missing", ["matplotlib", "seaborn"])

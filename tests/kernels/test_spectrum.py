@@ -163,3 +163,8 @@ def test_tensors_of_any_kind_have_a_spectrum():
 def test_trace_ratios_out_of_range_are_refused(k):
     with pytest.raises(ValueError, match=f"k: {k} eigenvalues of 3"):
         trace_ratio(np.ones(3), k)
+
+
+def test_a_kernel_in_place_of_its_eigenvalues_is_told_what_to_give():
+    with pytest.raises(ValueError, match=r"shape \(3, 3\); give a vector, such as that of"):
+        effective_rank(np.eye(3))

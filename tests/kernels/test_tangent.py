@@ -107,3 +107,10 @@ def test_an_alignment_that_would_be_of_rounding_is_refused(spread):
     for measure in (lambda: kernel.centred, kernel.spectrum, kernel.effective_rank):
         with pytest.raises(ValueError, match=r"is rounding: .* in float32; try model\.double\(\)"):
             measure()
+
+
+def test_a_single_sample_has_no_centred_kernel():
+    kernel = tangent_kernel(nn.Linear(3, 2), torch.randn(1, 3))
+    with pytest.raises(ValueError, match="a single sample has no centred kernel"):
+        kernel.effective_rank()
+    assert kernel.spectrum(centred=False)[0] > 0

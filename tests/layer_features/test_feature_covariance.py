@@ -268,7 +268,7 @@ def twice():
         (mlp(), {"layers": []}, "no layer to measure"),
         (nn.ReLU(), {}, "no layer to measure"),
         (twice(), {}, "'layer' was used 2 times"),
-        (twice(), {"layers": ["unused"]}, "'unused' is not multiplied"),
+        (twice(), {"layers": ["unused"]}, "'unused' does not multiply"),
         (
             nn.Sequential(nn.Unflatten(1, (4, 1)), nn.Conv1d(4, 4, 1, groups=2), nn.Flatten()),
             {"layers": ["1"]},

@@ -91,7 +91,7 @@ def tied():
     ("model", "message"),
     [
         (twice(), "layer 'layer' was used 2 times"),
-        (unused(), "layer 'spare' is not multiplied"),
+        (unused(), "layer 'spare' does not multiply"),
         (tied(), "layer '0' was used 2 times"),
         (nn.Sequential(linear(3, 2), nn.Flatten(0)), r"shape \(\d+,\) for \d samples"),
         (nn.Sequential(nn.Linear(3, 2), nn.Dropout()), r"'1' \(Dropout\) is in training mode"),

@@ -28,6 +28,7 @@ rule compare:
             if OTHER in (None, "", PLAN.name)
             else f"results/{PLAN.name}/compare/{OTHER}.html"
         ),
+        summaries(),
 
 
 rule comparison:

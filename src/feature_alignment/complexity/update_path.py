@@ -31,6 +31,7 @@ class UpdatePath:
             an estimate.
 
     Raises:
+        TypeError: if `trace` is no function.
         ValueError: if `every` is no whole number from 1 on, or the trace is negative.
         TrainingDivergedError: if the trace is not finite.
 
@@ -47,6 +48,8 @@ class UpdatePath:
     def __init__(
         self, model: nn.Module, trace: Callable[[nn.Module], float], every: int = 1
     ) -> None:
+        if not callable(trace):
+            raise TypeError(f"trace: found {trace!r}; give a function of the model.")
         if not isinstance(every, Integral) or every < 1:
             raise ValueError(f"every: {every} updates between two traces; give 1 or more.")
         self.length, self.complexity = 0.0, 0.0

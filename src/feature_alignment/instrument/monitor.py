@@ -6,6 +6,7 @@ import logging
 import platform
 import sys
 import time
+import warnings
 from bisect import bisect
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -101,6 +102,7 @@ class Monitor:
             as the metric "loss"; None for none.
         inputs: as for `tangent_kernel`; so are `output` and, for the kernels, `only`.
         first: the step at which the record begins.
+        split: what the record calls the samples, such as "test" if they are held out.
         state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
 
     Raises:
@@ -123,6 +125,7 @@ class Monitor:
         output: OutputChoice | None = None,
         only: Selection | None = None,
         first: int = 0,
+        split: str = "train",
         state: Mapping[str, Any] | str | Path | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
@@ -140,7 +143,8 @@ class Monitor:
         self._function = ModelFunction(model, output, flat=False)
         measure = list(measure)
         self._measure = [m if isinstance(m, str) else type(m).__name__ for m in measure]
-        chosen, self._loss_name = repr([told(output), told(only)]), repr(told(loss))
+        self._split, self._loss_name = split, repr(told(loss))
+        chosen = repr([told(output), told(only), *[split] * (split != "train")])
         self._identity = identity([*self._samples.entries.values(), y, chosen])
         self._steps = _steps(every)
         self.at = self._first = first = _whole("first", first)
@@ -325,19 +329,32 @@ class Monitor:
         batch = Batch(self._samples, self._y)
         if name == "kernel":
             options = {"output": output, "only": only}
-            return TangentKernelProbe({"train": batch}, layers=True, partial=True, **options)
+            return TangentKernelProbe({self._split: batch}, layers=True, partial=True, **options)
         if name == "features":
-            return FeatureProbe(self.model, self._samples, output=output)
+            return FeatureProbe(self.model, self._samples, split=self._split, output=output)
         if name == "adapted":
-            return AdaptedKernelProbe(self.model, batch, output=output, only=only)
+            options = {"split": self._split, "output": output, "only": only}
+            return AdaptedKernelProbe(self.model, batch, **options)
         raise UserError(f"measure: no {name!r}; {suggestion(name, MEASURES)}.")
 
     def _measured_loss(self, step: int, model: nn.Module) -> Measurement:
         if self._loss is None or self._y is None:
             return Measurement()
-        with self._function.installed(copy_parameters(model), False) as f, torch.no_grad():
-            value = float(self._loss(f(self._samples), self._y))
-        return Measurement([Row(WHOLE_NETWORK, "train", "loss", value)])
+        with (
+            self._function.installed(copy_parameters(model), False) as f,
+            torch.no_grad(),
+            warnings.catch_warnings(),
+        ):
+            outputs = f(self._samples)
+            warnings.filterwarnings("error", "Using a target size", UserWarning)
+            try:
+                value = float(self._loss(outputs, self._y))
+            except UserWarning as error:  # PyTorch would compare each output with each target
+                raise UserError(
+                    f"loss: outputs of shape {tuple(outputs.shape)} and y of shape "
+                    f"{tuple(self._y.shape)}; give y in the shape of the outputs."
+                ) from error
+        return Measurement([Row(WHOLE_NETWORK, self._split, "loss", value)])
 
     @contextmanager
     def _looking(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """The picture of a training's record: a panel for each quantity, curves over the steps."""
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from feature_alignment.errors import UserError
@@ -62,24 +63,38 @@ def _drawn(frame: "pd.DataFrame") -> "Figure":
     columns = min(COLUMNS, len(metrics))
     rows = math.ceil(len(metrics) / columns)
     figure, axes = new_figure(rows, columns, 3.6 * columns, 2.6 * rows + 0.4)
-    layers = [layer for layer in frame["layer"].unique() if layer != WHOLE_NETWORK]
-    colours = sequence_colours(layers)
+    colours = sequence_colours(_by_depth(frame["layer"].unique()))
     for ax, metric in zip(axes.flat, metrics, strict=False):
         _draw(ax, frame[frame["metric"] == metric], metric, colours, steps if broken else None)
+        if not broken and steps.nunique() > 1:  # the same in all, also where the first is missing
+            margin = 0.05 * (steps.max() - steps.min())
+            ax.set_xlim(steps.min() - margin, steps.max() + margin)
     for ax in axes.flat[len(metrics) :]:
         ax.set_axis_off()
-    handles = {}
-    for line in (line for ax in axes.flat for line in ax.get_lines() if line.get_gid()):
-        handles[line.get_gid()] = line
-    if len(handles) > LAYERS_NAMED:
-        of_layers = [name for name in handles if name != WHOLE_NETWORK]
-        shown = {WHOLE_NETWORK, of_layers[0], of_layers[-1]}
-        handles = {name: handle for name, handle in handles.items() if name in shown}
-    if len(handles) > 1:
+    drawn = {line.get_gid(): line for ax in axes.flat for line in ax.get_lines() if line.get_gid()}
+    named = [name for name in (WHOLE_NETWORK, *colours) if name in drawn]
+    title = None
+    if len(named) > LAYERS_NAMED:
+        of_layers = [name for name in named if name != WHOLE_NETWORK]
+        named = [name for name in named if name in (WHOLE_NETWORK, of_layers[0], of_layers[-1])]
+        title = f"{len(of_layers)} layers, of which the first and the last are named"
+    if len(named) > 1:
         # Matplotlib leaves out names that begin with an underscore.
-        names = [f" {name}" if name.startswith("_") else name for name in handles]
-        figure.legend(handles.values(), names, loc="outside lower center", ncols=6)
+        names = [f" {name}" if name.startswith("_") else name for name in named]
+        handles = [drawn[name] for name in named]
+        figure.legend(handles, names, loc="outside lower center", ncols=6, title=title)
     return figure
+
+
+def _by_depth(names: Iterable[str]) -> list[str]:
+    """Layers in the order of their modules in a record; parts of one next to it."""
+    places = {name: i for i, name in enumerate(names) if name != WHOLE_NETWORK}
+
+    def place(name: str) -> tuple[int, int]:
+        around = [place for other, place in places.items() if name.startswith(f"{other}.")]
+        return min(around, default=places[name]), places[name]
+
+    return sorted(places, key=place)
 
 
 def _draw(

@@ -100,8 +100,13 @@ def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
 
 def _shares(eigenvalues: np.ndarray) -> np.ndarray:
     values = real_array("eigenvalues", eigenvalues)
-    if values.ndim != 1 or not np.isfinite(values).all():
-        raise ValueError("eigenvalues: they must be a vector of finite numbers.")
+    if values.ndim != 1:
+        raise ValueError(
+            f"eigenvalues: found an array of shape {values.shape}; give a vector, such as that of "
+            "`kernel_eigenvalues(kernel)`."
+        )
+    if not np.isfinite(values).all():
+        raise ValueError("eigenvalues: some are not finite.")
     largest = values.max(initial=0)
     if largest == 0 and not values.any():
         raise ValueError("all eigenvalues are zero; the spread of a zero kernel is not defined.")

@@ -69,6 +69,8 @@ class TangentKernel:
                 is no more than the rounding of the raw one.
         """
         total = self._of_one_set()
+        if len(total) == self.outputs:
+            raise ValueError("a single sample has no centred kernel; give several.")
         centred = centre_kernel(total, self.outputs)
         share = float(centred.norm() / total.norm())
         if 0 < share < 10 * self._rounding:
@@ -137,7 +139,7 @@ class TangentKernel:
         shape, n = np.shape(y), len(self._of_one_set()) // self.outputs
         if shape[:1] != (n,) or shape[1:] not in ((), (self.outputs,)):
             raise ValueError(
-                f"y: labels of shape {shape} for {n} samples and {self.outputs} outputs; give (n,) "
+                f"y: labels of shape {tuple(shape)} for {n} samples and {self.outputs} outputs; give (n,) "
                 "or (n, c)."
             )
         return label_alignment(self.total, y, form)

@@ -4,8 +4,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import torch
+from torch import nn
 
 from feature_alignment.gradients.blocks import spans
 from feature_alignment.gradients.capture import Recording, backpropagate, recorded
@@ -26,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _UNLIKE = "layer {!r} is used otherwise for some samples than for others; leave it out of `layers`."
 NOTHING = "no layer to measure, no product with a matrix of parameters."
+_WARNED: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()  # once for each model
 
 
 @dataclass
@@ -136,8 +139,11 @@ class CovarianceSums:
             raise ValueError(f"{told[0]}; leave it out of `layers`.")
         if not layers:
             raise ValueError(f"no layer to measure: {'; '.join(told)}." if told else NOTHING)
+        warned = _WARNED.setdefault(self.function.model, set())
         for problem in told if tell else ():
-            log.warning("%s; it is not measured.", problem)
+            if problem not in warned:
+                log.warning("%s; it has no NFM and AGOP.", problem)
+                warned.add(problem)
         return layers if self.layers is None else {name: layers[name] for name in self.layers}
 
 

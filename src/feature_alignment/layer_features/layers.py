@@ -135,7 +135,7 @@ def layers_of(
             problems[name] = (
                 f"was used {len(uses)} times in the forward pass, not once"
                 if uses
-                else "is not multiplied with the inputs as it is, or the outputs do not tell of it"
+                else "does not multiply a layer's inputs itself, or its part in the outputs is not seen"
             )
         elif uses[0].groups != 1:
             problems[name] = f"has {uses[0].groups} groups, and so no single matrix"

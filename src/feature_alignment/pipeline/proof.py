@@ -120,8 +120,8 @@ def _others_since(
         found = content_hash(spec["source"], spec["path"])
         if found not in (None, spec["sha256"]):  # they may be elsewhere by now
             yield (
-                f"{provenance}: was made from {spec['path']} as it was before; start Snakemake "
-                "again, which makes anew what follows from that."
+                f"{provenance}: was made from an earlier version of {spec['path']}; give the "
+                "command that made it again, which updates all that depends on it."
             )
     inputs = record.get("inputs", {}).items()
     for told, read in (one for one in inputs if not one[0].endswith("provenance.json")):
@@ -135,8 +135,8 @@ def _others_since(
             )
         elif all(hash_of(file) != read for file in there):
             yield (
-                f"{provenance}: was made from {there[0]} as it was before; start Snakemake again, "
-                "which makes anew what follows from that."
+                f"{provenance}: was made from an earlier version of {there[0]}; give the command "
+                "that made it again, which updates all that depends on it."
             )
         else:
             continue

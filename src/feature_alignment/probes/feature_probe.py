@@ -55,6 +55,7 @@ class FeatureProbe:
             taken anew at every measurement.
         keep_matrices_at: steps after which F and G of the first layer are kept as arrays
             "nfm" and "agop".
+        split: value of the column `split`.
         options: further arguments of `layer_feature_matrices`, such as `output_samples`.
     """
 
@@ -67,9 +68,10 @@ class FeatureProbe:
         references: Mapping[str, torch.Tensor] | None = None,
         centre_tangents: bool = False,
         keep_matrices_at: Collection[int] = (),
+        split: str = "train",
         **options: Any,
     ) -> None:
-        self._x, self._layers = x, layers
+        self._x, self._layers, self._split = x, layers, split
         self._references = dict(references or {})
         self._keep_at = frozenset(keep_matrices_at)
         self._options = {"centre_tangents": centre_tangents, **options}
@@ -112,7 +114,7 @@ class FeatureProbe:
                     kept = {"nfm": layer.nfm, "agop": layer.agop}
                     measurement.arrays.update({key: m.cpu().numpy() for key, m in kept.items()})
             measurement.rows.extend(
-                Row(name, "train", metric, value) for metric, value in values.items()
+                Row(name, self._split, metric, value) for metric, value in values.items()
             )
         return measurement
 

@@ -168,14 +168,22 @@ class AdaptedKernelProbe:
     For the whole network: `adapted_kernel_alignment`, centred as `label_alignment`, and
     `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which is 1 at first.
     θ₀ are the parameters of the model that is given first. Features are averaged over `points` of
-    the straight path; n·c·p numbers are held at each measurement. `options` are `output` and `only`
-    of `tangent_kernel`.
+    the straight path; n·c·p numbers are held at each measurement. `split` is the value of that
+    column; `options` are `output` and `only` of `tangent_kernel`.
 
     Source: LeJeune & Alemohammad 2024, Sections 2.1 and 3 (K̄); Baratin et al. 2021, eq. 7.
     """
 
-    def __init__(self, model: nn.Module, batch: Batch, *, points: int = 10, **options: Any) -> None:
-        self._batch, self._points, self._options = batch, points, options
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Batch,
+        *,
+        points: int = 10,
+        split: str = "train",
+        **options: Any,
+    ) -> None:
+        self._batch, self._points, self._split, self._options = batch, points, split, options
         self._start = copy_parameters(model)
         self._initial = tangent_kernel(model, batch.x, **options).total
 
@@ -196,7 +204,8 @@ class AdaptedKernelProbe:
             values["adapted_kernel_change"] = kernel_alignment(kernel, self._initial)
         except UndefinedAlignmentError as error:
             raise TrainingDivergedError(f"at step {step}, adapted kernel: {error}") from error
-        return Measurement([Row(WHOLE_NETWORK, "train", *pair) for pair in values.items()])
+        rows = [Row(WHOLE_NETWORK, self._split, *pair) for pair in values.items()]
+        return Measurement(rows)
 
 
 def _spectrum(split: str, kernel: TangentKernel) -> list[Row]:

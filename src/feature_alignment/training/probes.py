@@ -13,6 +13,8 @@ from feature_alignment.training.errors import MetricNotFiniteError
 
 WHOLE_NETWORK = "all"
 """Value of the `layer` column for what belongs to no single layer."""
+OWN = "(model)"
+"""Value of the `layer` column for parameters that belong to the model itself, to no module in it."""
 
 COLUMNS = ["step", "layer", "split", "metric", "value"]
 
@@ -64,7 +66,7 @@ class Recorder:
                     f"metric {metric!r} of layer {layer!r} on {split!r} is {value} at step {step}; "
                     "it is not defined for this network: make it wider, or its step size smaller."
                 )
-            key = (step, layer, split, metric)
+            key = (step, layer or OWN, split, metric)
             if key in self._values:
                 raise ValueError(
                     f"metric {metric!r} of layer {layer!r} on {split!r} was recorded twice at "
