@@ -38,7 +38,7 @@ class CausalAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm transformer block: x + attention(norm x), then the same with a 4d GELU layer."""
+    """Pre-norm transformer block: x + attention(norm x), then the same with 4d GELU units."""
 
     def __init__(self, n_embd: int, n_head: int, options: dict[str, Any]) -> None:
         super().__init__()
@@ -56,12 +56,12 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Decoder-only transformer on characters, laid out as nanoGPT without dropout.
+    """Decoder-only transformer on characters with nanoGPT's layout, without dropout.
 
-    The initialisation `nanogpt` draws every weight from N(0, 0.02²), the residual projections
-    from N(0, 0.02²/(2·n_layer)), with zero biases. Under `pytorch` and `kaiming` linear layers
-    follow `new_linear` and embeddings N(0, 1), as `nn.Embedding`; a tied readout is then the
-    embedding. Layers are called as in "blocks.0.attention.query" and "readout".
+    The initialisation `nanogpt` draws weight matrices from N(0, 0.02²), those of the residual
+    projections from N(0, 0.02²/(2·n_layer)), and sets biases to zero. Under the schemes of
+    `new_linear`, embeddings are drawn from N(0, 1), as in `nn.Embedding`, and so is a tied readout.
+    Layers have names such as "blocks.0.attention.query" and "readout".
 
     Source: Beaglehole et al. 2024, Appendix J and Figure 2D (nanoGPT, 3 layers, no dropout).
 
@@ -74,7 +74,7 @@ class GPT(nn.Module):
         generator: CPU generator of the initial weights.
         bias: whether linear layers (except the readout) and layer norms have biases.
         tie_weights: whether the readout's weight is the token embedding's.
-        outputs: "every_position", or "last_position" for the kernels' outputs of (n, c).
+        outputs: "every_position" for (n, T, V), or "last_position" for (n, V), the kernels' (n, c).
         init: one of `INITS`.
 
     Raises:
@@ -122,7 +122,7 @@ class GPT(nn.Module):
             self._draw_nanogpt(generator)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Logits of the next character: integers (n, T) → (n, T, V), or (n, V) of the last.
+        """Logits of the next character: integers (n, T) → (n, T, V), or (n, V) for the last one.
 
         Raises:
             ValueError: if the sequences are longer than block_size.

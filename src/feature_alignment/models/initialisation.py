@@ -1,6 +1,6 @@
 """Initial weights of layers, drawn from an explicit generator.
 
-They are drawn in float64 and then rounded, so that runs of any precision start nearly alike.
+They are drawn in float64 and then rounded, so that runs in any precision start nearly equal.
 """
 
 import math
@@ -13,7 +13,7 @@ from feature_alignment.errors import suggestion
 SCHEMES = ("pytorch", "kaiming", "kaiming_zero_bias", "lecun")
 
 _TRUNCATED_STD = 0.8796256610342398
-"""Standard deviation of a standard normal distribution cut off at ±2."""
+"""Standard deviation of a standard normal distribution truncated at ±2."""
 
 
 def new_linear(
@@ -23,9 +23,9 @@ def new_linear(
 
     `pytorch`: W and b from U(±1/√d), the distribution of `nn.Linear` itself.
     `kaiming`: W from N(0, 2/d), b from U(±1/√d).
-    `kaiming_zero_bias`: W from N(0, 2/d), b = 0, as the released code of Baratin et al. 2021.
-    `lecun`: W from a normal distribution cut off at two standard deviations, of variance 1/d after
-    that, b = 0: JAX's default, as the released code of LeJeune & Alemohammad 2024.
+    `kaiming_zero_bias`: W from N(0, 2/d), b = 0, as in the released code of Baratin et al. 2021.
+    `lecun`: W from a normal distribution truncated at two standard deviations, rescaled to variance
+    1/d, b = 0: JAX's default, as in the released code of LeJeune & Alemohammad 2024.
 
     Raises:
         ValueError: if the scheme is unknown.
@@ -47,7 +47,7 @@ def new_conv2d(
     generator: torch.Generator,
     dtype: torch.dtype,
 ) -> nn.Conv2d:
-    """Convolution with a square filter of odd size, padded by zeros so that stride 1 keeps size.
+    """Convolution with a square filter of odd size, zero-padded so that stride 1 keeps the size.
 
     Arguments and schemes are those of `new_linear`, with d and k channels and the fan-in d·size²:
     the number of inputs of one unit at one position, as in PyTorch's own initialisation.
@@ -81,7 +81,7 @@ def _draw_parameters(
     else:
         weight = _normal(layer.weight.shape, math.sqrt(2 / fan_in), generator)
     dtype = layer.weight.dtype
-    # New parameters: `to_empty` would import a compiler, seconds of every process's start.
+    # New parameters, since `to_empty` would import a compiler: seconds at every process's start.
     layer.weight = nn.Parameter(weight.to(dtype))
     if layer.bias is not None:
         zero = scheme in ("kaiming_zero_bias", "lecun")
@@ -100,7 +100,7 @@ def _normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> t
 def _truncated_normal(
     shape: tuple[int, ...], std: float, generator: torch.Generator
 ) -> torch.Tensor:
-    """Draws of deviation `std` from a normal distribution cut off at two of its own deviations."""
+    """Draws from a normal distribution truncated at two deviations, rescaled to deviation `std`."""
     limit = math.erf(2 / math.sqrt(2))
     draws = math.sqrt(2) * torch.erfinv(_uniform(shape, limit, generator))
     return std / _TRUNCATED_STD * draws

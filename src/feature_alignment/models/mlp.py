@@ -17,10 +17,10 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class MLP(nn.Module):
-    """Fully connected network f(x) = W_L φ(W_{L−1} … φ(W_0 x)), with biases if asked for.
+    """Fully connected network f(x) = W_L φ(W_{L−1} … φ(W_0 x)), with optional biases.
 
     h_ℓ = W_ℓ x_ℓ + b_ℓ and x_{ℓ+1} = φ(h_ℓ), with no activation after the last layer; a scalar
-    output keeps its axis. Layers are called "layers.0", "layers.1", … from the input.
+    output keeps its axis. Layers are named "layers.0", "layers.1", … from the input.
 
     Source: Beaglehole et al. 2024, eq. 1 (bias=False); the networks of Baratin et al. 2021 and
     LeJeune & Alemohammad 2024 are the same with biases.
@@ -37,7 +37,7 @@ class MLP(nn.Module):
         dtype: precision of the parameters.
 
     Raises:
-        ValueError: if a size is below 1, a name is unknown, or the scales are not one per layer.
+        ValueError: if a size is below 1, a name is unknown, or there is not one scale per layer.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MLP(nn.Module):
         return self.preactivations(x)[-1]
 
     def preactivations(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """What each layer gives, h_ℓ (n, k) from input to readout; the last are the outputs (n, c).
+        """Preactivations h_ℓ (n, k) from input to readout; the last are the outputs (n, c).
 
         Source: Beaglehole et al. 2024, eq. 1.
         """
@@ -116,15 +116,15 @@ def sequential_mlp(
 def small_cnn(
     side: int, in_channels: int, width: int, output_dim: int, generator: torch.Generator, init: str
 ) -> nn.Sequential:
-    """Four 3×3 convolutions with ReLU and average pools, two hidden dense layers and a readout.
+    """Four 3×3 convolutions with ReLU and average pooling, two hidden dense layers and a readout.
 
-    Channels are 1, 2, 4 and 8 times the width, the dense layers 8 times the width; the images have
-    `side` pixels in height and width. `generator` and `init` are as for `sequential_mlp`.
+    The convolutions have 1, 2, 4 and 8 times `width` channels, the dense layers 8 times `width`
+    units; images are `side` × `side`. `generator` and `init` are as for `sequential_mlp`.
 
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code (width 16).
 
     Raises:
-        ValueError: if the images are too small for four pools.
+        ValueError: if the images are too small for four pooling layers.
     """
     if side < 16:
         raise ValueError(f"side: {side}; four pools need images of at least 16 pixels.")

@@ -14,8 +14,8 @@ STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))
 class ResidualBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut: x ↦ ReLU(N(conv(ReLU(N(conv x)))) + S(x)).
 
-    N is batch norm, if asked for, or nothing. S is the identity, or a 1×1 convolution with N where
-    the shape changes.
+    N is batch norm or, without it, the identity. S is the identity, or a 1×1 convolution followed
+    by N if the shape changes.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet18 in its CIFAR form: a 3×3 stem without pool, four stages of two residual blocks.
+    """ResNet18 in its CIFAR form: a 3×3 stem without pooling, four stages of two residual blocks.
 
     With batch norm, convolutions have no biases: the norm's shift takes their place. Layers are
-    called "stem", "stages.0.0.conv1", …, and "head", the readout from the mean over positions.
+    named "stem", "stages.0.0.conv1", …, and "head", the readout from the mean over positions.
 
     Source: Baratin et al. 2021, Section 3.1 and Figure 11.
 

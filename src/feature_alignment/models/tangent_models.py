@@ -1,4 +1,4 @@
-"""Networks that are linear in the tangent features of another one: f_θ₀(x) + ∇f_θ₀(x) δ.
+"""Networks that are linear in the tangent features of another network: f_θ₀(x) + ∇f_θ₀(x) δ.
 
 One pass carries each layer's value a at θ₀ and its change ȧ along δ: a layer Wa + b has the change
 Wȧ + (δ_W a + δ_b). The values need no gradient, so a step costs little more than the network's own.
@@ -17,17 +17,17 @@ MODES = ("linearised", "factorised")
 class TangentModel(nn.Module):
     """f_θ₀(x) + ∇f_θ₀(x) δ, where δ is trained and θ₀ is not.
 
-    `linearised`: δ itself is trained, from 0: fixed tangent features.
-    `factorised`: each δ_W = M₂ W M₁ and δ_b = M₂ b, all of them trained, from M = I, W = 0, b = 0:
+    `linearised`: δ itself is trained, starting at 0: fixed tangent features.
+    `factorised`: each δ_W = M₂ W M₁ and δ_b = M₂ b, all trained, starting at M = I, W = 0, b = 0:
     adaptive tangent features. Convolutions have one factor each for the window's positions, the
-    input channels and the output channels. `updates` holds what is trained, by position.
+    input channels and the output channels. `updates` has the trained modules by position.
 
-    The network is made of Linear, Conv2d, ReLU, AvgPool2d and Flatten; it is copied.
+    The network consists of Linear, Conv2d, ReLU, AvgPool2d and Flatten layers; it is copied.
 
     Source: LeJeune & Alemohammad 2024, earlier version, Figure 4 and released code.
 
     Raises:
-        ValueError: if the network has another kind of layer, or one twice, or the mode is unknown.
+        ValueError: if the network has an unsupported layer or one twice, or the mode is unknown.
     """
 
     def __init__(self, network: nn.Sequential, mode: str) -> None:
@@ -52,10 +52,10 @@ class TangentModel(nn.Module):
         return self.from_signals(self.signals(x))
 
     def signals(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """What the network itself does with x, which no training changes: for `from_signals`.
+        """The network's own values at x, which training does not change, for `from_signals`.
 
         Returns:
-            Each layer's input, each ReLU's derivative (n, ...), and last the network's outputs.
+            Inputs of layers with weights and derivatives of ReLUs in order, (n, …); then outputs.
         """
         a, kept = x.clone(), []  # a ReLU may work in place
         for layer in self.network:
@@ -67,7 +67,7 @@ class TangentModel(nn.Module):
         return [*kept, a]
 
     def from_signals(self, signals: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Outputs (n, c) for what `signals` gave: about half of `forward`'s work."""
+        """Outputs (n, c) from the result of `signals`, at about half the cost of `forward`."""
         *kept, outputs = signals
         change, following = None, iter(kept)
         for place, layer in self.network.named_children():
@@ -110,7 +110,7 @@ class _FactorisedLinear(nn.Module):
 
 
 class _FactorisedConvolution(nn.Module):
-    """Convolution with weight and bias whose factors act on positions, inputs and outputs."""
+    """Convolution whose weight and bias have factors for positions, inputs and outputs."""
 
     def __init__(self, layer: nn.Conv2d) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ class SeededDropout(nn.Dropout):
     """Dropout with masks drawn from its own generator instead of PyTorch's global one.
 
     In training mode each entry is zeroed with probability p, in [0, 1), and the others are divided
-    by 1 − p; in evaluation mode nothing changes. A copy of the module begins again with the first
+    by 1 − p; in evaluation mode inputs pass unchanged. A copy of the module restarts from the first
     mask. The `seed` of the masks is drawn from the given CPU generator.
 
     Raises:
@@ -34,7 +34,7 @@ class SeededDropout(nn.Dropout):
         self._masks = torch.Generator().manual_seed(self.seed)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Inputs of any shape → the same shape, thinned in training mode."""
+        """Inputs of any shape → the same shape, with entries dropped in training mode."""
         if not self.training:
             return input
         # Drawn on the CPU, so that every device sees the same masks.
@@ -46,7 +46,7 @@ class SeededDropout(nn.Dropout):
         return self._masks.get_state()
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Continue the masks from a state."""
+        """Resume the masks from a saved state."""
         self._masks.set_state(state)
 
     def __getstate__(self) -> dict[str, object]:
@@ -58,13 +58,13 @@ class SeededDropout(nn.Dropout):
 
 
 class VGG(nn.Module):
-    """VGG11 or VGG19: 3×3 convolutions with ReLU and max pools, then a head on their mean.
+    """VGG11 or VGG19: 3×3 convolutions with ReLU and max pooling, then a head on the spatial mean.
 
     The head `linear` is one Linear(8·base_width, c), as for CIFAR-10 in the released code of
     Baratin et al. 2021 (512 units at full width). The head `two_hidden` has two ReLU layers of
     64·base_width units with dropout before the readout, torchvision's layout (4096 units at full
     width) on features pooled to 1×1, as in the released code of Beaglehole et al. 2024. Layers are
-    called by position: "features.0", …, "head.0", …
+    named by position: "features.0", …, "head.0", …
 
     Source: Baratin et al. 2021, Section 3.1 (VGG19) and Figure 7 (VGG11); Beaglehole et al. 2024,
     Appendix J and Figure 2 (VGG11 without batch norm).
@@ -77,11 +77,11 @@ class VGG(nn.Module):
         bias: whether convolutions and linear layers have biases.
         batch_norm: whether a batch norm with scale and shift follows every convolution.
         head: one of `HEADS`.
-        dropout: probability of the head `two_hidden`'s dropout, in [0, 1).
+        dropout: dropout probability in the head `two_hidden`, in [0, 1).
         init: see `models.initialisation.new_linear`.
 
     Raises:
-        ValueError: if the depth or a name is unknown, a size below 1, or dropout no probability.
+        ValueError: if the depth or a name is unknown, a size is below 1, or dropout not in [0, 1).
     """
 
     def __init__(
