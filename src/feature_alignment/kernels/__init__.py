@@ -1,1 +1,1 @@
-"""Tangent kernels: their spectra, eigenfunctions, alignment, and products without the kernel."""
+"""Tangent kernels: their spectra, eigenfunctions, alignment, and matrix-free products."""

@@ -16,24 +16,24 @@ from feature_alignment.errors import suggestion
 
 
 class UndefinedAlignmentError(ValueError):
-    """A kernel, or labels, that are zero once centred or not finite: nothing aligns with them."""
+    """The kernel or the labels are zero once centred, or not finite, so no alignment is defined."""
 
 
 class LabelAlignmentForm(StrEnum):
-    """The readings of "centred kernel alignment with the labels", from n samples and c classes.
+    """Readings of "centred kernel alignment with the labels", for n samples and c classes.
 
     With Y (n·c,) the one-hot labels and K_c the kernel of features centred over the samples for
     each class, Y_c the labels centred for each class, and C = I − 11ᵀ/(n·c):
 
     Attributes:
-        RELEASED: Y_cᵀ K_c Y_c / (‖K_c‖_F ‖Y_c‖²), as in the authors' released code and, by
-            Section 3.1's centring of features, the default here.
+        RELEASED: Y_cᵀ K_c Y_c / (‖K_c‖_F ‖Y_c‖²), as in the authors' released code, and the
+            default here because Section 3.1 centres the features.
         EQUATION_7: Yᵀ K_c Y / (‖K_c‖_F ‖CY‖²), eq. 7 on the kernel of centred features. Its
             centring C no longer changes K_c; only the labels' norm differs from RELEASED, by
-            nothing for balanced classes and about 1 % on random batches of 100.
+            nothing for balanced classes and by about 1 % on random batches of 100.
         EQUATION_7_RAW: Yᵀ CKC Y / (‖CKC‖_F ‖CY‖²), eq. 7 on the kernel of raw features: one
-            mean for all classes. 20–50 % off the others.
-        UNCENTRED: Yᵀ K Y / (‖K‖_F ‖Y‖²), as Figure 12.
+            mean for all classes. It differs from the others by 20–50 %.
+        UNCENTRED: Yᵀ K Y / (‖K‖_F ‖Y‖²), as in Figure 12.
     """
 
     RELEASED = "released"
@@ -67,9 +67,9 @@ def kernel_alignment(a: Matrix, b: Matrix) -> float:
 def centred_kernel_alignment(a: Matrix, b: Matrix, outputs: int = 1) -> float:
     """CKA(K, K′) = Tr[K_c K′_c] / (‖K_c‖_F ‖K′_c‖_F) of symmetric kernels (r, r).
 
-    With `outputs` = 1 it is eq. 7 to the letter, K_c = CKC with C = I − 11ᵀ/r. With c outputs, of
-    which r is a multiple, each one's features are centred with their own mean (Section 3.1): what
-    the paper measures.
+    With `outputs` = 1 this is eq. 7 to the letter, K_c = CKC with C = I − 11ᵀ/r. With c outputs, r
+    must be a multiple of c, and each output's features are centred by their own mean (Section 3.1),
+    as in the paper's measurements.
 
     Source: Baratin et al. 2021, eq. 7.
 
@@ -88,10 +88,10 @@ def label_alignment(
 ) -> float:
     """Alignment of a kernel with the labels, CKA(K, YYᵀ), without forming YYᵀ.
 
-    K is symmetric, (n·c, n·c); labels are (n, c), one-hot for classes, or class numbers (n,). Those
-    of a single output, c = 1, are taken as they are, as of regression or ±1 for two classes.
+    K is symmetric, (n·c, n·c); labels are (n, c), one-hot for classes, or class numbers (n,).
+    Labels of a single output are used as they are, e.g. regression targets, or ±1 for two classes.
 
-    Source: Baratin et al. 2021, eq. 7 and Section 3.3; the forms: `LabelAlignmentForm`.
+    Source: Baratin et al. 2021, eq. 7 and Section 3.3; for the forms see `LabelAlignmentForm`.
 
     Raises:
         ValueError: if shapes do not fit, the form is unknown, or the kernel or the labels are
@@ -114,7 +114,7 @@ def _form(form: LabelAlignmentForm | str) -> LabelAlignmentForm:
 def label_alignments(
     kernel: Matrix, y: Matrix, forms: Iterable[LabelAlignmentForm | str] = LabelAlignmentForm
 ) -> dict[LabelAlignmentForm, float]:
-    """`label_alignment` in several forms, which share the centring where they can.
+    """`label_alignment` in several forms, sharing the centring where possible.
 
     Raises:
         UndefinedAlignmentError: if the kernel or the labels are zero (once centred) or not finite.
@@ -129,8 +129,8 @@ def label_alignments(
         )
     forms = [_form(form) for form in forms]
     by_class, by_mean = centre_labels(labels), labels - labels.mean()
-    # Centring is a projection: YᵀK_cY is (CY)ᵀK(CY), and centred kernels are formed for their
-    # norms only. Of each form: the kernel's centring, the labels' in YᵀKY and in ‖Y‖².
+    # Centring is a projection, so YᵀK_cY is (CY)ᵀK(CY), and centred kernels are needed only for
+    # their norms. Per form: the kernel's centring, the labels in YᵀKY, those in ‖Y‖².
     readings = {
         LabelAlignmentForm.RELEASED: (labels.shape[1], by_class, by_class),
         LabelAlignmentForm.EQUATION_7: (labels.shape[1], by_class, by_mean),
@@ -154,9 +154,9 @@ def label_alignments(
 
 
 def centre_kernel(kernel: torch.Tensor, outputs: int = 1) -> torch.Tensor:
-    """Gram matrix (n·c, n·c) of the centred features Φ − mean over x of Φ, from the raw ones'.
+    """Gram matrix (n·c, n·c) of the features minus their mean over samples, from the raw features'.
 
-    The features of each of the c outputs are centred with their own mean: K_c = CKC with
+    The features of each of the c outputs are centred by their own mean: K_c = CKC with
     C = (I_n − 11ᵀ/n) ⊗ I_c.
 
     Source: Baratin et al. 2021, Section 3.1.
@@ -182,7 +182,7 @@ def centre_labels(y: torch.Tensor) -> torch.Tensor:
 
 
 def _centred(kernel: Matrix, outputs: int | None) -> torch.Tensor:
-    """The centred kernel, exactly zero where only rounding would be left; None: as it is."""
+    """The centred kernel, exactly zero if only rounding remains; uncentred for None outputs."""
     gram = _square(kernel)
     if outputs is None:
         return gram
@@ -209,7 +209,7 @@ def _labels(y: Matrix, rows: int) -> torch.Tensor:
     classes = rows // max(len(values), 1)
     if classes <= 1:
         return values[:, None]
-    numbers = values.long()  # class numbers, of which one-hot labels are made
+    numbers = values.long()  # class numbers, to be made one-hot
     if (numbers != values).any() or (numbers < 0).any() or (numbers >= classes).any():
         raise ValueError(
             f"labels from {values.min():g} to {values.max():g} for a kernel of {classes} outputs; "

@@ -1,4 +1,4 @@
-"""Tangent features averaged along the straight path of training, and the kernel adapted by it."""
+"""Tangent features averaged along the straight path of training, and the adapted kernel."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ Parameters = Mapping[str, torch.Tensor]
 
 
 def copy_parameters(model: nn.Module) -> dict[str, torch.Tensor]:
-    """The model's parameters by name, detached copies: an end of a path."""
+    """Detached copies of the model's parameters by name, such as one end of a path."""
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
@@ -41,17 +41,17 @@ def average_tangent_features(
 
     ∇̄f_θ(x) = ∫₀¹ ∇f_{θ(t)}(x) dt with θ(t) = (1−t)θ₀ + tθ, as the plain mean over the points,
     both ends included. f_θ − f_θ₀ = ∇̄f_θ·(θ − θ₀) holds for the integral; the mean differs from
-    it by O(1/points). Holds n·c·p numbers: 240 MB in float32 for n = 500, c = 1, p = 1.2e5.
+    it by O(1/points). Takes n·c·p numbers: 240 MB in float32 for n = 500, c = 1, p = 1.2e5.
 
     `start` and `end` are θ₀ and θ by parameter name; the model's own parameters are not used. The
-    other arguments are as for `tangent_kernel`. The features of each parameter, by its name, are
-    (n·c, entries), with rows sample-major.
+    other arguments are as for `tangent_kernel`. The result has each parameter's features by its
+    name, (n·c, entries), with rows sample-major.
 
     Source: LeJeune & Alemohammad 2024, Section 2.1 and Appendix B.1 (50 points).
 
     Raises:
-        ValueError: if there are fewer than two points, the end is not finite, or the model is not
-            supported.
+        ValueError: if there are fewer than two points, the end is not finite, it has other integers
+            than the start, or the model is not supported.
     """
     if points < 2:
         raise ValueError(f"points: {points}; the path's two ends need at least 2.")
@@ -114,8 +114,8 @@ def adapted_kernel(
 def label_kernel(change: Matrix) -> torch.Tensor:
     """Label kernel K_ŷ(x, x') = (f_θ(x) − f_θ₀(x)) (f_θ(x') − f_θ₀(x'))ᵀ.
 
-    Of rank one, (n·c, n·c) and sample-major, from the change (n, c) that training made to the
-    outputs; the labels themselves play no part.
+    The kernel (n·c, n·c), sample-major, has rank one. `change` (n, c) is how training changed the
+    outputs; the labels themselves are not used.
 
     Source: LeJeune & Alemohammad 2024, Theorem 1.
 

@@ -1,4 +1,4 @@
-"""Eigenfunctions of a kernel on its samples, and how much of the labels they hold."""
+"""Eigenfunctions of a kernel on its samples, and the share of the labels that they capture."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _SUBSET_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Eigenfunctions:
-    """Leading eigenfunctions of a kernel, sampled."""
+    """Leading eigenfunctions of a kernel, at its samples."""
 
     eigenvalues: np.ndarray  # (m,), of the Gram matrix, nonincreasing: n times the operator's
     functions: np.ndarray  # (n·c, m); column j holds u_j(x_i)[y] at index i·c + y
@@ -27,9 +27,9 @@ def eigenfunctions(
 ) -> Eigenfunctions:
     """Leading m eigenfunctions u_j of a kernel: K u_j = λ_j u_j with mean over x of ‖u_j(x)‖² = 1.
 
-    Of a symmetric Gram matrix (n·c, n·c), sample-major; all of them without m. Computed in float64,
-    with the signs of `fixed_signs`. Within an eigenspace of several dimensions the basis is
-    arbitrary.
+    The kernel is a symmetric Gram matrix (n·c, n·c), sample-major; `number` is m, None for all.
+    Computed in float64, with the signs of `fixed_signs`. The basis of an eigenspace of several
+    dimensions is arbitrary.
 
     Source: Baratin et al. 2021, footnote 2 and Proposition 4.
 
@@ -61,12 +61,12 @@ def eigenfunctions(
 def label_energy(
     functions: np.ndarray, y: torch.Tensor | np.ndarray, k: int | None = None
 ) -> float:
-    """Share of the centred labels' squared norm that the first k eigenfunctions hold; None for all.
+    """Share of the centred labels' squared norm that the first k eigenfunctions capture; None: all.
 
     Σ_{j≤k} ⟨u_j/‖u_j‖, Y⟩² / ‖Y‖² with Y the labels, (n, c) or (n,), centred over samples for each
-    output, and u_j orthogonal columns (n·c, m) as `eigenfunctions` gives them.
+    output, and u_j orthogonal columns (n·c, m), as from `eigenfunctions`.
 
-    Source: Baratin et al. 2021, Section 2 (the modes of Figure 1); the number itself is this
+    Source: Baratin et al. 2021, Section 2 (the modes of Figure 1); the quantity itself is this
     project's.
 
     Raises:
@@ -93,7 +93,7 @@ def label_energy(
 
 
 def fixed_signs(vectors: np.ndarray) -> np.ndarray:
-    """±1 for each column: the first of its entries that are largest, to 1e-6, becomes positive."""
+    """±1 per column, to make positive the first of its entries that are largest to within 1e-6."""
     magnitude = np.abs(vectors)
     first = np.argmax(magnitude >= (1 - 1e-6) * magnitude.max(axis=0), axis=0)
     return np.sign(vectors[first, np.arange(vectors.shape[1])])

@@ -1,8 +1,8 @@
-"""Products with the Jacobian of a network by its parameters, and its top singular directions.
+"""Products with a network's parameter Jacobian, and its top singular directions.
 
 The Jacobian J (n·c × p), rows sample-major as in `kernels.tangent`, is never formed: Jᵀu is one
-backward pass, Jv the derivative of u ↦ Jᵀu, a backward pass through the backward pass. One forward
-pass serves all products. Parameter vectors are dicts by parameter name, in the parameters' shapes.
+backward pass, and Jv, the derivative of u ↦ Jᵀu, a backward pass through it. All products share one
+forward pass. Parameter vectors are dicts by parameter name, in the parameters' shapes.
 """
 
 import contextlib
@@ -38,10 +38,10 @@ Direction = dict[str, torch.Tensor]
 
 log = logging.getLogger(__name__)
 
-# Relative residual ‖K u − σ²u‖/σ_1² that Lanczos iterations are run to.
+# Relative residual ‖K u − σ²u‖/σ_1² to which Lanczos iterations are run.
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
-_NOISE = 10  # rounding errors of gradients of nothing, in units of the largest one's last place
+_NOISE = 10  # rounding errors of vanishing gradients, in units of eps times the largest gradient
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class SingularDirections:
 
     values: np.ndarray  # σ, (m,) float64, in nonincreasing order; σ² are eigenvalues of the kernel
     functions: np.ndarray  # u as columns, (n·c, m) float64, orthonormal, with `fixed_signs`
-    directions: Direction  # v by parameter, (m, …), orthonormal over all together
+    directions: Direction  # v by parameter, (m, …), orthonormal over all parameters
     residuals: np.ndarray  # ‖K u_j − σ_j²u_j‖/σ_1², (m,), as checked
 
 
 class Jacobian:
-    """J at a model's own parameters, as two products from one forward pass.
+    """J at a model's own parameters: products with J and Jᵀ from one forward pass.
 
     Jv is the change of the outputs per unit step of the parameters along v; −η Jᵀ∇L is the step of
     gradient descent, and K u = J(Jᵀu). The model and further arguments are as for `tangent_kernel`.
@@ -64,7 +64,7 @@ class Jacobian:
 
     Attributes:
         f: outputs of the model, (n, c).
-        graph: the operations that they were made by.
+        graph: the operations that computed them.
         samples: n.
         outputs: c.
         dtype: precision of the outputs and products.
@@ -89,7 +89,7 @@ class Jacobian:
         output: OutputChoice | None = None,
     ) -> None:
         refuse_dependent_samples(model)
-        # Copies, so that products stay those of now when an optimiser changes the parameters.
+        # Copies, so that products do not change when an optimiser changes the parameters.
         with torch.inference_mode(False):
             own = {name: value.clone() for name, value in evaluation_point(model).items()}
         samples = as_samples(x, inputs, input_like(model))
@@ -108,8 +108,8 @@ class Jacobian:
         self._refuse_dependent_gradients(own, samples)
 
     def _refuse_dependent_gradients(self, values: Parameters, samples: Samples) -> None:
-        # Refuse models in which samples meet in the gradients, though outputs do not show it: Jᵀu
-        # is then not the sum of those of every other sample and of the rest.
+        # Refuse models that mix samples in gradients though not in outputs: Jᵀu is then not the sum
+        # of those over every other sample and over the rest.
         generator, apart = torch_stream(0, "jacobian/apart"), dict[str, torch.Tensor]()
         u = torch.randn(self.f.shape, generator=generator).to(self.f)
         whole = self._gradients(u)
@@ -132,7 +132,7 @@ class Jacobian:
 
     @contextlib.contextmanager
     def many_products(self) -> Iterator[None]:
-        """Put the parameters into the model once for all products in here, not for each of them."""
+        """Install the parameters in the model once for all products in this context."""
         with (
             torch.autocast("cpu", enabled=False),
             torch.autocast("cuda", enabled=False),
@@ -142,7 +142,7 @@ class Jacobian:
             yield
 
     def times(self, direction: Mapping[str, Matrix]) -> torch.Tensor:
-        """Jv: (n, c), for tensors or arrays; parameters that are left out stand for zero.
+        """Jv, (n, c), for tensors or arrays by parameter; omitted parameters count as zero.
 
         Raises:
             ValueError: if the direction does not fit the parameters.
@@ -165,7 +165,7 @@ class Jacobian:
     def _derivative(
         self, pulled: Direction, direction: Mapping[str, torch.Tensor], create_graph: bool = False
     ) -> torch.Tensor:
-        """Jv as the derivative of Jᵀu by u."""
+        """Jv as the derivative of Jᵀu with respect to u."""
         used = [name for name in direction if pulled[name].requires_grad]
         if not used:  # parameters that the outputs do not depend on
             return torch.zeros_like(self.f)
@@ -181,10 +181,10 @@ class Jacobian:
         return product
 
     def _twice_differentiable(self) -> Direction | None:
-        """Jᵀu as a function of u, or None where an operation has no second derivative.
+        """Jᵀu as a function of u, or None if an operation has no second derivative.
 
-        Some say so and some are silently constant, so the derivative of ⟨u, Jv⟩ by v, which is
-        Jᵀu again, is compared with it, parameter by parameter, so that a weak branch counts, too.
+        Some raise and some are silently constant. So Jᵀu is compared with the derivative of ⟨u, Jv⟩
+        with respect to v, which must equal it, parameter by parameter, to see weak branches, too.
         """
         u = torch.randn(self.f.shape, generator=torch_stream(0, "jacobian")).to(self.f)
         expected = self._gradients(u)
@@ -250,17 +250,17 @@ def top_singular_directions(
 ) -> SingularDirections:
     """Leading singular values and vectors of the Jacobian, by Lanczos iterations on K u = J(Jᵀu).
 
-    The right singular vectors are the directions of the parameters in which the outputs change
-    most; their number is less than n·c. Each iteration costs two passes over the graph of all
-    samples. Residuals ‖K u_j − σ_j²u_j‖/σ_1² are at most the tolerance, by default 1e-5 in float32
+    The right singular vectors are the directions in parameter space in which the outputs change
+    most; `number` is less than n·c. Each iteration costs two passes over the graph of all samples.
+    Residuals ‖K u_j − σ_j²u_j‖/σ_1² are at most the tolerance, by default 1e-5 in float32
     and 1e-10 in float64; singular values below √tolerance · σ_1 are not resolved. The generator
-    draws the first vector. Options are those of `Jacobian`.
+    draws the starting vector. Options are those of `Jacobian`.
 
     Source: Baratin et al. 2021, Appendix A.1 (Figure 7) and Section 3.2.
 
     Raises:
         ValueError: if the model is not supported, the number is out of range, a singular value is
-            zero to the tolerance, or the residual check fails.
+            zero within the tolerance, or the residual check fails.
         scipy.sparse.linalg.ArpackNoConvergence: if the iterations do not converge.
     """
     jacobian = Jacobian(model, x, **options)

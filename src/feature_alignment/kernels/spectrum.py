@@ -1,4 +1,4 @@
-"""How a kernel's eigenvalues are spread: effective rank and trace ratios."""
+"""The spread of a kernel's eigenvalues: effective rank and trace ratios."""
 
 from numbers import Integral
 
@@ -12,23 +12,23 @@ from feature_alignment.arrays import Matrix, real_array
 # thousand rows come out smaller than this.
 ROUNDING = 1e-5
 
-# The largest share of the trace that rounding may have made negative. It has made as much positive,
-# which moves the effective rank by about ten times the share.
+# The largest share of the trace that rounding may have made negative. It has then made as much
+# positive, which moves the effective rank by about ten times the share.
 _LOST = 0.01
 
 
 def kernel_eigenvalues(kernel: Matrix, tolerance: float = ROUNDING) -> np.ndarray:
     """Eigenvalues λ_1 ≥ … ≥ λ_r ≥ 0 of a symmetric positive semidefinite kernel (r, r), in float64.
 
-    Eigenvalues that rounding made negative are set to zero. The tolerance is how asymmetric the
-    kernel may be, relative to its largest entry, and how negative an eigenvalue, relative to the
-    largest.
+    Eigenvalues that rounding made negative are set to zero. The tolerance bounds the kernel's
+    asymmetry, relative to its largest entry, and negative eigenvalues, relative to the largest
+    eigenvalue.
 
     Source: Baratin et al. 2021, Section 3.2.
 
     Raises:
         ValueError: if the kernel is not square, finite, symmetric and positive semidefinite
-            within the tolerance, or its negative eigenvalues add up to a hundredth of its trace.
+            within the tolerance, or its negative eigenvalues exceed a hundredth of its trace.
 
     Example:
         >>> kernel_eigenvalues(np.array([[2.0, 1.0], [1.0, 2.0]])).round(6).tolist()
@@ -39,11 +39,11 @@ def kernel_eigenvalues(kernel: Matrix, tolerance: float = ROUNDING) -> np.ndarra
 
 
 def symmetric_gram(kernel: Matrix, tolerance: float) -> np.ndarray:
-    """The kernel (r, r) in float64, its asymmetry averaged out.
+    """The kernel (r, r) in float64, averaged with its transpose.
 
     Raises:
-        ValueError: if it is not square, finite, and symmetric to the tolerance times its largest
-            entry.
+        ValueError: if it is not square, finite, and symmetric to within the tolerance times its
+            largest entry.
     """
     gram = real_array("kernel", kernel)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not gram.size:
@@ -58,14 +58,14 @@ def symmetric_gram(kernel: Matrix, tolerance: float) -> np.ndarray:
 def effective_rank(eigenvalues: np.ndarray) -> float:
     """Effective rank exp(H(μ)), H(μ) = −Σ_j μ_j log μ_j with μ_j = λ_j / Σ_i λ_i, of λ (r,).
 
-    As printed the normalisation sums λ_j over i, a misprint: μ must sum to one. Zero eigenvalues
-    add nothing, 0 log 0 = 0. Between 1 and the rank of the kernel.
+    The printed normalisation sums λ_j over i, a misprint, since μ must sum to one. Zero eigenvalues
+    contribute nothing (0 log 0 = 0). The result is between 1 and the rank of the kernel.
 
     Source: Baratin et al. 2021, eq. 5.
 
     Raises:
-        ValueError: if an eigenvalue is more negative than rounding can make it or not finite, or
-            all of them are zero.
+        ValueError: if eigenvalues are more negative than rounding can make them, not finite, or all
+            zero.
 
     Example:
         >>> effective_rank(np.array([1.0, 1.0, 0.0]))
@@ -77,15 +77,15 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
 
 
 def trace_ratio(eigenvalues: np.ndarray, k: int) -> float:
-    """Trace ratio T_k = Σ_{j≤k} λ_j / Σ_j λ_j: the share of the k largest eigenvalues, of λ (r,).
+    """Trace ratio T_k = Σ_{j≤k} λ_j / Σ_j λ_j: the share of the k largest eigenvalues λ (r,).
 
     The paper prints j < k, and its released code reads index k of a cumulative sum, which adds
-    k + 1 eigenvalues. The text says "the first top 40 eigenvalues": so the first k here.
+    k + 1 eigenvalues. The text says "the first top 40 eigenvalues", so k of them are added here.
 
     Source: Baratin et al. 2021, eq. 6.
 
     Raises:
-        ValueError: if k is not from 1 to r, or `effective_rank` would refuse the eigenvalues.
+        ValueError: if k is not from 1 to r, or `effective_rank` rejects the eigenvalues.
 
     Example:
         >>> trace_ratio(np.array([4.0, 2.0, 2.0]), 2)

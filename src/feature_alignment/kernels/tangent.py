@@ -1,9 +1,9 @@
 """The tangent kernel, in total and by layer, and the tangent features themselves.
 
-Rows of everything here run over samples and outputs with the sample first: the entry of sample i
-and output y has index i·c + y. The kernel comes from one forward and c backward passes, whose
-inputs and gradients `position_gram` contracts. Where memory does not hold the signals of all
-samples, the passes are repeated for every pair of blocks of samples.
+All rows run over samples and outputs, sample-major: sample i and output y have index i·c + y. The
+kernel comes from one forward and c backward passes: `position_gram` contracts the inputs and
+gradients of the operations on parameters. If the signals of all samples do not fit in memory, the
+passes are repeated for every pair of blocks of samples.
 """
 
 import math
@@ -47,10 +47,10 @@ from feature_alignment.kernels.tangent_grams import TangentKernel
 # A VGG19 of 20 million parameters on 100 images and 10 outputs fits in one block.
 DEFAULT_BUDGET = 5 * 2**29
 
-# Share of the budget for the passes, and for intermediate results of the contractions.
+# Share of the budget for the passes and for intermediate results of the contractions.
 _WORKSPACE = 1 / 8
 
-_FEATURES = 2**25  # numbers of one parameter's features that are formed at a time
+_FEATURES = 2**25  # numbers of one parameter's features formed at a time
 
 
 def tangent_kernel(
@@ -66,38 +66,38 @@ def tangent_kernel(
     progress: Callable[[float], None] | None = None,
     plan: CapturePlan | None = None,
 ) -> TangentKernel:
-    """Tangent kernel k_w(x_i, y; x_j, y') = ⟨∇_w f_y(x_i), ∇_w f_y'(x_j)⟩ of every layer, exact.
+    """Exact tangent kernel k_w(x_i, y; x_j, y') = ⟨∇_w f_y(x_i), ∇_w f_y'(x_j)⟩ of every layer.
 
     A layer is a module that directly owns parameters; a parameter shared by several belongs to the
-    first. Every parameter counts, whether or not it requires a gradient. The usual operations on
-    parameters (products of matrices, convolutions, lookups, normalisations, anything entry by
-    entry) have fast rules, whatever module they are in; the gradients by parameters that are used
-    otherwise are computed sample by sample.
+    first. Every parameter counts, whether or not it requires a gradient. Common operations on
+    parameters (matrix products, convolutions, lookups, normalisations, elementwise operations) have
+    fast rules, whatever module they are in. Gradients of parameters that are used in other ways are
+    computed sample by sample.
 
     Source: Baratin et al. 2021, eq. 1 and Section 3.3 (sum over layers); Beaglehole et al. 2024,
     Proposition 12.
 
     Args:
-        model: a model whose outputs are (n,), (n, c), or (n, …) with an output in every entry;
-            each sample's depend on that sample only.
+        model: a model with outputs (n,), (n, c), or (n, …), where every entry is an output; each
+            sample's outputs depend on that sample only.
         x: inputs (n, …): a tensor or array, or several in a sequence or mapping. Tensors are on the
-            model's device; arrays are put there, floating ones in its precision.
+            model's device; arrays are moved there, floating-point ones in its precision.
         x2: inputs (n₂, …) of the kernel's columns; None for x.
         parameters: values by parameter name to evaluate the model at; None for its own.
-        inputs: for several inputs, those that hold samples, None for all tensors; for a single
-            one, the keyword that the model takes it by.
-        output: what to take of a model's outputs that are no tensor: a key, an attribute, a
-            position, or a function of them.
-        only: the parameters to differentiate by: "trainable" for those that require a gradient,
-            or names of parameters and modules; None for all.
-        memory_budget: bytes for gradients and intermediate results, beyond the model, the inputs
-            and the result. Checking the rules beforehand takes as much as the model's parameters.
-        progress: called with the share of the work that is done, from 0 to 1.
+        inputs: for several inputs, those that contain samples, None for all tensors; for a single
+            one, the keyword argument to pass it as.
+        output: how to get the output tensor if the model returns anything else: a key, attribute
+            or position of it, or a function of what the model returns.
+        only: parameters to differentiate with respect to: "trainable" for those that require a
+            gradient, or names of parameters and modules; None for all.
+        memory_budget: bytes for gradients and intermediate results, in addition to the model, the
+            inputs and the result. Checking the rules beforehand takes as much as the parameters.
+        progress: called with the fraction of the work that is done, from 0 to 1.
         plan: as for `tangent_trace`.
 
     Raises:
-        ValueError: if the model is not of that kind, the budget does not hold one sample, or the
-            plan is of another model or of parameters that were replaced, or given with options.
+        ValueError: if the model is not supported, the budget is too small for two samples, or the
+            plan is for another model, for parameters since replaced, or given with options.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -143,10 +143,10 @@ def tangent_features(
     inputs: str | Collection[str | int] | None = None,
     **options: Any,
 ) -> torch.Tensor:
-    """Tangent features Φ_w(x) = ∇_w f_w(x), explicitly: (n, c, p), in units of f per parameter.
+    """Explicit tangent features Φ_w(x) = ∇_w f_w(x): (n, c, p), in units of f per parameter.
 
-    n·c·p numbers, parameters in the order of `model.parameters()`: for small networks. The kernel
-    does not need them. Arguments are as for `tangent_kernel`; so are the options `output`, `only`.
+    For small networks: n·c·p numbers, parameters in the order of `model.parameters()`. The kernel
+    does not need them. Arguments and the options `output`, `only` are as for `tangent_kernel`.
 
     Source: Baratin et al. 2021, eq. 1.
 
@@ -162,7 +162,7 @@ def tangent_features(
 def add_features(
     plan: CapturePlan, samples: Samples, sums: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """The features added in place to the sums (n, c, entries) by the parameter's name, if any."""
+    """Add features to the sums in place, (n, c, entries) by parameter name; new sums if empty."""
     shape, values = (len(samples), plan.outputs), {name: plan.values[name] for name in plan.names}
     sums = sums or {
         name: value.new_zeros(*shape, value.numel(), dtype=summed_in(value))
@@ -226,7 +226,7 @@ def _kernel(
 
 
 def _block_size(plan: CapturePlan, n: int, n2: int | None, memory: int) -> int:
-    # Samples whose gradients to hold at a time, of each of the two sides.
+    # How many samples' gradients to hold at a time, on each of the two sides.
     if n2 is None and n * plan.held_bytes <= memory:
         return n
     return min(memory // max(1, 2 * plan.held_bytes), max(n, n2 or 0))
@@ -263,6 +263,6 @@ def _add_layer(
 
 
 def _is_bias_of(parts: Sequence[Part], weight: MatrixGradients) -> bool:
-    """Whether a parameter is the bias of just those calls in which the weight is used."""
+    """Whether a parameter is the bias of exactly the calls in which the weight is used."""
     (use, *others) = (use for part in parts for use in part.uses)
     return not others and isinstance(use, BiasGradients) and use.deltas is weight.deltas

@@ -1,4 +1,4 @@
-"""What a tangent kernel is: the Gram matrices of its layers, and what is measured on them."""
+"""A tangent kernel as the Gram matrices of its layers, and what is measured on them."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -62,11 +62,11 @@ class TangentKernel:
 
     @property
     def centred(self) -> torch.Tensor:
-        """The kernel of all features, those of each output centred over the samples, in float64.
+        """The kernel of all features, centred over the samples for each output, in float64.
 
         Raises:
-            ValueError: if it is a kernel between two different sets of samples, or the centred one
-                is no more than the rounding of the raw one.
+            ValueError: if it is a kernel between two different sets of samples or is not finite, or
+                only rounding errors of the raw kernel remain after centring.
         """
         total = self._of_one_set()
         if len(total) == self.outputs:
@@ -90,7 +90,7 @@ class TangentKernel:
         return 8 * torch.finfo(torch.float32 if self._single else torch.float64).eps
 
     def _of_one_set(self) -> torch.Tensor:
-        """The total in float64, if it is finite, and symmetric to rounding: else a ValueError."""  # noqa: DOC501
+        """The total in float64; a ValueError if not finite, or not symmetric to rounding."""  # noqa: DOC501
         total = self.total.double()
         if not total.isfinite().all():
             raise ValueError("the kernel holds values that are not finite.")
@@ -108,11 +108,11 @@ class TangentKernel:
         Source: Baratin et al. 2021, Sections 3.1 and 3.2.
 
         Raises:
-            ValueError: if it is a kernel between two different sets of samples, or rounding is
-                more than a hundredth of it, see `kernel_eigenvalues`.
+            ValueError: if it is a kernel between two different sets of samples, it is zero once
+                centred, or rounding is over a hundredth of it, see `kernel_eigenvalues`.
         """
-        # Kernels come in the model's precision: float32 makes zero eigenvalues slightly negative,
-        # and centring leaves the raw kernel's rounding.
+        # Kernels have the model's precision: float32 makes zero eigenvalues slightly negative, and
+        # centring keeps the raw kernel's rounding errors.
         kernel = self.centred if centred else self.total
         share = float(kernel.double().norm() / self.total.double().norm())
         if share == 0:
@@ -133,8 +133,8 @@ class TangentKernel:
         """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`.
 
         Raises:
-            ValueError: if there are not as many labels as samples, or as many columns as outputs;
-                or if it is a kernel between two different sets of samples.
+            ValueError: if the number of labels is not that of samples, or of columns not that of
+                outputs; or if it is a kernel between two different sets of samples.
         """
         shape, n = np.shape(y), len(self._of_one_set()) // self.outputs
         if shape[:1] != (n,) or shape[1:] not in ((), (self.outputs,)):
@@ -145,7 +145,7 @@ class TangentKernel:
         return label_alignment(self.total, y, form)
 
     def by_block(self, depth: int = 1) -> "TangentKernel":
-        """Layers summed that share the first `depth` parts of their names.
+        """Sum the layers that share the first `depth` parts of their names.
 
         Raises:
             ValueError: if the depth is not positive.

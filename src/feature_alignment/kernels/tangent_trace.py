@@ -1,4 +1,4 @@
-"""Trace of the tangent kernel without the kernel and, but for small layers, the features."""
+"""Trace of the tangent kernel without forming it or, except in small layers, the features."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -35,24 +35,24 @@ def tangent_trace(
 ) -> float:
     """Trace of the tangent kernel, Tr K = ‖Φ_w‖_F² = Σ_i Σ_y ‖∇_w f_y(x_i)‖².
 
-    The complexity measure sums ‖δw_t‖ · √(Tr K_t). One forward and c + 1 backward passes, and sums
-    over what they give, in float64 and units of f² per parameter²; benchmarks/tangent_trace.csv has
-    times in units of a training step.
+    The complexity measure sums ‖δw_t‖ · √(Tr K_t). The trace takes one forward and c + 1
+    backward passes. Sums are in float64, in units of f² per parameter²; for times in units of a
+    training step see benchmarks/tangent_trace.csv.
 
     Source: Baratin et al. 2021, eq. 18 (‖Φ_t‖_F).
 
     Args:
-        model: see `tangent_kernel` for the models that are supported.
+        model: see `tangent_kernel` for the supported models.
         x: inputs (n, …), numbers or tokens.
-        memory_budget: bytes for the gradients of as many samples as are taken at a time; it does
+        memory_budget: bytes for the gradients of the samples that are processed at a time; it does
             not change the result.
-        plan: from `plan_capture(model, x)`, which takes a while for small models; it stays valid
+        plan: from `plan_capture(model, x)`, relatively slow for small models; it stays valid
             while an optimiser changes the parameters in place. None for a new one.
         options: `inputs` and, for a new plan, `output` and `only` of `tangent_kernel`.
 
     Raises:
-        ValueError: if the model is not supported, the budget does not hold one sample, or the plan
-            is of another model, of parameters that were replaced, or given with options.
+        ValueError: if the model is not supported, the budget is too small for one sample, or the
+            plan is for another model, for parameters since replaced, or given with options.
 
     Example:
         >>> tangent_trace(nn.Linear(2, 3), torch.tensor([[3.0, 4.0]]))  # 3 · (3² + 4² + 1)
@@ -70,11 +70,11 @@ def layer_tangent_traces(
     inputs: str | Collection[str | int] | None = None,
     **options: Any,
 ) -> dict[str, float]:
-    """Trace Tr K^ℓ of each module's own tangent kernel by its name; they add up to `tangent_trace`.
+    """Traces Tr K^ℓ of the modules' own tangent kernels by name; they sum to `tangent_trace`.
 
-    A shared parameter counts with the first module that has it. A weight (k, d) with inputs a and
-    gradients δ at P positions takes the cheaper of two forms, Σ_{t,s} (a_t·a_s)(δ_t·δ_s) and
-    ‖Σ_t δ_t a_tᵀ‖², all outputs in one product.
+    A shared parameter counts with the first module that has it. For a weight (k, d) with inputs a
+    and gradients δ at P positions, the cheaper of Σ_{t,s} (a_t·a_s)(δ_t·δ_s) and ‖Σ_t δ_t a_tᵀ‖² is
+    computed, all outputs in one product.
 
     Source: Baratin et al. 2021, Section 3.3 (sum over layers).
 
@@ -94,8 +94,8 @@ def one_hidden_layer_trace(hidden: nn.Linear, readout: nn.Linear, x: torch.Tenso
     """Trace Tr K of the tangent kernel of f(x) = V relu(Ux + b) + b', from a forward pass.
 
     With h = Ux + b and a = relu(h): ∂f_y/∂V_yj = a_j and ∂f_y/∂U_jk = V_yj 1[h_j > 0] x_k, so
-    Tr K = Σ_i { c (‖a_i‖² + 1) + (‖x_i‖² + 1) Σ_j 1[h_ij > 0] ‖V_{·j}‖² }, where each 1 is a bias,
-    if there is one. Inputs are (n, …) with d entries each. Summed in float64, in units of f² per
+    Tr K = Σ_i { c (‖a_i‖² + 1) + (‖x_i‖² + 1) Σ_j 1[h_ij > 0] ‖V_{·j}‖² }, where each + 1 is for a
+    bias, if present. Inputs are (n, …) with d entries each. Summed in float64, in units of f² per
     parameter².
 
     Source: Baratin et al. 2021, footnote 11 (‖Φ_t‖_F² = Tr K_t); the closed form is ours.
