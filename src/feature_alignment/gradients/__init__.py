@@ -1,1 +1,1 @@
-"""Gradients of a network's outputs by its parameters, for each sample, in a compact form."""
+"""Per-sample gradients of a network's outputs with respect to its parameters, in compact form."""

@@ -7,15 +7,15 @@ from numbers import Real
 import numpy as np
 import torch
 
-# Numbers in one block of intermediate results; more than this leaves the processor's cache.
+# Numbers in one block of intermediate results; larger ones exceed the processor's cache.
 BLOCK = 2**21
 
 
 def whole_bytes(memory_budget: float) -> int:
-    """A number of bytes.
+    """The budget as an integer.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not a finite number of at least 1.
     """
     if not isinstance(memory_budget, Real) or not 1 <= memory_budget < math.inf:
         raise ValueError(f"memory_budget: {memory_budget!r}; give a number of bytes, such as 2e9.")
@@ -29,14 +29,14 @@ def spans(total: int, step: int) -> Iterator[slice]:
 
 
 def large_empty(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """An uninitialised tensor of this shape, with the type and device of another.
+    """An uninitialised tensor of this shape, with the dtype and device of another.
 
-    On a CPU its memory is from NumPy, which asks the system for huge pages: they cost less when
-    they are first written to.
+    On a CPU its memory comes from NumPy, which requests huge pages: these cost less when first
+    written to.
     """
     if like.device.type != "cpu":
         return like.new_empty(shape)
     size, aligned = math.prod(shape) * like.element_size(), 64
     memory = torch.from_numpy(np.empty(size + aligned, dtype=np.uint8))
-    start = -memory.data_ptr() % aligned  # as PyTorch's is, since sums depend on it
+    start = -memory.data_ptr() % aligned  # as in PyTorch, since sums depend on it
     return memory[start : start + size].view(like.dtype).view(*shape)

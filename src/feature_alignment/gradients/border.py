@@ -1,4 +1,4 @@
-"""The operations that combine parameters with samples, and what their rules give by parameter."""
+"""The operations that combine parameters with samples, and their gradients for each parameter."""
 
 import functools
 import warnings
@@ -38,15 +38,15 @@ FEW, MORE = 2, 3  # samples in the two recordings of a trial
 
 @dataclass(frozen=True)
 class Operand:
-    """What a rule gives gradients by: made of parameters only."""
+    """A function of parameters only, with respect to which a rule gives gradients."""
 
     source: Source  # where in the graph it comes from
-    names: tuple[str, ...]  # the parameters that it is made of
-    derived: bool = False  # whether it is no selection of one parameter's entries
-    entries: torch.Tensor | None = None  # the parameter's that it has; None for all in their order
+    names: tuple[str, ...]  # the parameters that it is computed from
+    derived: bool = False  # whether it is anything but a selection of one parameter's entries
+    entries: torch.Tensor | None = None  # those of the parameter; None for all in their order
 
     def holds(self, recording: Recording, transposed: Sequence[int] | None) -> bool:
-        """Whether it has the same entries in another recording."""
+        """Whether it has these entries in another recording, too."""
         graph, name = recording.graph, self.names[0]
         if self.derived or graph.is_parameter(self.source, name, transposed):
             return True
@@ -55,17 +55,17 @@ class Operand:
 
 @dataclass(frozen=True)
 class CallPlan:
-    """An operation that a rule explains."""
+    """An operation explained by a rule."""
 
-    place: Place  # where its output holds the samples
-    operands: Mapping[int, Operand]  # by their number among the operation's inputs
-    numbers: tuple[int, int, int] = (0, 0, 0)  # of a sample's inputs, its output, one signal
+    place: Place  # where the samples are in its output
+    operands: Mapping[int, Operand]  # by their position among the operation's inputs
+    numbers: tuple[int, int, int] = (0, 0, 0)  # sizes of one sample's inputs, output, signal
 
     def call(self, graph: Graph, number: int, n: int) -> OperationCall:
-        """The operation of this number in a recording of n samples.
+        """The operation with this number in a recording of n samples.
 
         Raises:
-            UnknownUseError: if the rule does not hold.
+            UnknownUseError: if the rule does not apply.
         """
         positions = self.place.before * self.place.after
         if graph.shape((number, 0))[self.place.axis] != n * positions:
@@ -84,10 +84,10 @@ def gradients_by_parameter(
     signals: Mapping[int, torch.Tensor],
     names: Collection[str],
 ) -> dict[str, list[Part]]:
-    """Every use of the named parameters in the calls, each as a part of its own.
+    """Every use of the named parameters in the calls, each as a separate part.
 
-    `plans`, `calls` and `signals`, each (n, c, …), are by operation; `recording` is what the calls
-    were found in, needed where an operand is derived.
+    `plans`, `calls` and `signals`, each (n, c, …), are keyed by operation. The calls come from
+    `recording`, which is only needed for derived operands.
     """
     parts: dict[str, list[Part]] = {}
     for number, call in calls.items():
@@ -117,7 +117,7 @@ def by_entries(parts: Sequence[Part]) -> list[Part]:
 
 
 def can_be_held(parts: Sequence[Part]) -> bool:
-    """Whether the parts, one for each selection, are of one kind each and share no entry."""
+    """Whether the parts, one for each selection, are each of one kind and share no entry."""
     if not all(of_one_kind(part.uses) for part in parts):
         return False
     if len(parts) == 1:
@@ -129,10 +129,10 @@ def can_be_held(parts: Sequence[Part]) -> bool:
 
 
 class Border:
-    """The operations that combine parameters with samples, and what their rules give.
+    """The operations that combine parameters with samples, and the gradients from their rules.
 
-    The recording is of three samples, and each cotangent (3, c) of one sample only. Calls and
-    signals are kept of the first.
+    The recording has three samples, and each cotangent (3, c) is zero for all but one of them. Only
+    the first sample's calls and signals are kept.
     """
 
     def __init__(self, recording: Recording, cotangents: Sequence[torch.Tensor]) -> None:
@@ -145,7 +145,7 @@ class Border:
         self.expected = leaf_gradients(recording.f, recording.leaves, cotangents[0])
 
     def search(self, few: Sequence[Sequence[torch.Size]]) -> None:
-        """Find the operations by their outputs' shapes here and for two samples."""
+        """Find the operations by comparing their outputs' shapes with those for two samples."""
         grown = list(map(_grown, few, self.graph.shapes()))
         border: dict[int, dict[int, Source]] = {}
         for number, sources in enumerate(self.graph.inputs):
@@ -166,7 +166,7 @@ class Border:
             gradients = [found[number] for found in passes]
             try:
                 self._explain(number, sources, _place(grown[number], gradients), gradients[0])
-            except (UnknownUseError, NotImplementedError):  # the latter of sparse tensors
+            except (UnknownUseError, NotImplementedError):  # the latter from sparse tensors
                 for source in sources.values():
                     self.lost.update(self.graph.leaves_below(source[0])[0])
 
@@ -198,7 +198,7 @@ class Border:
         return replace(operand, entries=self._same(entries))
 
     def _same(self, entries: torch.Tensor) -> torch.Tensor:
-        """One tensor for each selection, so that uses of the same are found by its identity."""
+        """One tensor for each selection, so that uses of the same entries share its identity."""
         for plan in self.plans.values():
             for operand in plan.operands.values():
                 if operand.entries is not None and torch.equal(operand.entries, entries):
@@ -206,7 +206,7 @@ class Border:
         return entries
 
     def check(self, names: Sequence[str]) -> None:
-        """Keep what agrees with automatic differentiation, of parameters with no other uses."""
+        """Keep what agrees with automatic differentiation and covers all uses of a parameter."""
         found = gradients_by_parameter(self.recording, self.plans, self.calls, self.signals, names)
         tolerance = rounding(self.recording.f, *self.recording.leaves.values())
         for name in names:
@@ -227,7 +227,7 @@ class Border:
 
 
 def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, int] | None:
-    """How the first output that grows with the samples does; ODD if any does in no known way."""
+    """How the first output that grows with the samples grows; ODD if any grows in another way."""
     if len(few) != len(more):
         return ODD
     found = [sample_place(a, b, (FEW, MORE)) for a, b in zip(few, more, strict=True)]
@@ -235,7 +235,7 @@ def _grown(few: Sequence[torch.Size], more: Sequence[torch.Size]) -> tuple[int, 
 
 
 def _place(grown: tuple[int, int] | None, gradients: Sequence[torch.Tensor]) -> Place:
-    # The order of samples and positions in which each sample's gradient is zero for the others.
+    # The order of samples and positions in which each sample's gradient is zero at the others.
     axis, positions = grown or ODD
     for before in range(1, positions + 1):
         if positions % before:
@@ -253,7 +253,7 @@ def _pulled_back(
     transposed: Sequence[int] | None,
     gradients: Gradients,
 ) -> dict[str, torch.Tensor]:
-    """Gradients by the parameters that an operand is made of, from those by it: each (n, c, p)."""
+    """Gradients of an operand's parameters, each (n, c, p), from the gradients of the operand."""
     shape = recording.graph.shape(operand.source)
     found = gradients.features()
     if transposed:
@@ -273,7 +273,7 @@ def _pulled_back(
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "There is a performance drop")
             pulled = pull(by_operand, True)
-    except (RuntimeError, UserWarning):  # operations that vmap does not know
+    except (RuntimeError, UserWarning):  # operations that vmap does not support
         pulled = [torch.stack(g) for g in zip(*(pull(v, False) for v in by_operand), strict=True)]
     return {
         name: values.reshape(*found.shape[:2], -1)
@@ -282,9 +282,9 @@ def _pulled_back(
 
 
 def _agrees(parts: Sequence[Part], expected: torch.Tensor, tolerance: float) -> bool:
-    """Whether the gradients of one sample are the expected ones; for the others' see `_place`."""
+    """Whether the gradients of one sample are as expected; `_place` checks the others'."""
     found = functools.reduce(torch.add, (part.features(expected.numel()) for part in parts))
-    # The bias of attention's keys has no gradient but rounding errors of large terms, which differ.
+    # The gradient of attention's key bias is only rounding errors of large terms, which differ.
     biases = [
         use.deltas.abs().sum(2).max()
         for part in parts
@@ -298,7 +298,7 @@ def _agrees(parts: Sequence[Part], expected: torch.Tensor, tolerance: float) -> 
 def close(
     found: torch.Tensor, expected: torch.Tensor, relative: float, absolute: float = 0.0
 ) -> bool:
-    """Whether a difference passes for rounding."""
+    """Whether the difference is within rounding."""
     if found.shape != expected.shape:
         return False
     tolerance = relative * expected.abs().max() + absolute

@@ -18,20 +18,20 @@ from feature_alignment.gradients.samples import Samples
 
 T = TypeVar("T")
 
-_CANCELLED = 1e-3  # rounding errors of terms that cancel, beside those of the largest signals
+_CANCELLED = 1e-3  # share of the largest signals in tolerances, for terms that cancel
 
 
 class ReorderedSamplesError(ValueError):
-    """Some operation of the model does not take the samples in the order of the inputs."""
+    """An operation of the model does not take the samples in the order of the inputs."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What one forward pass leaves behind."""
+    """The result of one forward pass."""
 
     f: torch.Tensor  # the model's outputs (n, c) with their graph
-    leaves: Parameters  # the parameters to differentiate by: leaves of the graph
-    values: Parameters  # all parameters as they are put into the model, leaves included
+    leaves: Parameters  # the parameters to differentiate with respect to: leaves of the graph
+    values: Parameters  # all parameters as installed in the model, leaves included
     graph: Graph
     copies: int = 1  # how often each sample went through the model; f has the first outputs
 
@@ -40,13 +40,13 @@ class Recording:
 def recorded(
     function: ModelFunction, values: Parameters, samples: Samples, names: Collection[str]
 ) -> Iterator[Recording]:
-    """Run the model forward at `values`, all parameters by name; backward passes belong in here.
+    """Run the model at `values`, all parameters by name; run backward passes in this context.
 
-    `names` are the parameters to differentiate by, whether or not they require a gradient.
+    `names` are the parameters whose gradients are taken, whether or not they require a gradient.
 
     Raises:
-        ValueError: if a gradient reaches a parameter by a backward pass of the model's own.
-        RuntimeError: what the model itself raises.
+        ValueError: if the model uses or differentiates parameters where the graph does not show it.
+        RuntimeError: raised by the model itself.
     """
     with torch.inference_mode(False), torch.no_grad():
         values = function.spared(values)
@@ -83,7 +83,7 @@ def recorded(
 def _refuse_constant_outputs(
     function: ModelFunction, values: Parameters, names: Collection[str], samples: Samples
 ) -> None:
-    # Refuse outputs without a graph that change with the parameters all the same.
+    # Refuse outputs without a graph that nevertheless change with the parameters.
     chosen = {name: values[name].detach() for name in names}
     found = []
     for at in (values, {**values, **moved(chosen)}):
@@ -109,7 +109,7 @@ def _refuse_hidden_references(graph: Graph, originals: Mapping[int, str]) -> Non
 def leaf_gradients(
     f: torch.Tensor, leaves: Parameters, cotangent: torch.Tensor, create_graph: bool = False
 ) -> dict[str, torch.Tensor]:
-    """Gradients of ⟨cotangent, f⟩ by leaves, dense; zeros where f does not depend on them."""
+    """Dense gradients of ⟨cotangent, f⟩ by leaf; zeros if f does not depend on it."""
     if not f.requires_grad:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     found = torch.autograd.grad(
@@ -121,12 +121,12 @@ def leaf_gradients(
         materialize_grads=True,
     )
     if not create_graph:
-        found = [gradient.detach() for gradient in found]  # older PyTorch's zeros ask for gradients
+        found = [gradient.detach() for gradient in found]  # older PyTorch's zeros require gradients
     return {name: gradient.to_dense() for name, gradient in zip(leaves, found, strict=True)}
 
 
 def one_hot_cotangents(f: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The c cotangents (n, c) that pick one output each, for all samples, in order."""
+    """The c cotangents (n, c) that each select one output, for all samples, in order."""
     for y in range(f.shape[1]):
         cotangent = torch.zeros_like(f)
         cotangent[:, y] = 1
@@ -146,7 +146,7 @@ def random_sign_cotangents(
 def backpropagate(
     recording: Recording, numbers: Collection[int], cotangents: Iterator[torch.Tensor]
 ) -> Iterator[dict[int, torch.Tensor]]:
-    """Gradients of ⟨cotangent, f⟩ by operations' outputs, a backward pass per cotangent (n, c)."""
+    """Gradients of ⟨cotangent, f⟩ at operations' outputs: a backward pass per cotangent (n, c)."""
     f, graph = recording.f, recording.graph
     edges = [graph.edge((number, 0)) for number in numbers]
     for cotangent in cotangents:
@@ -169,7 +169,7 @@ def collect_signals(
 ) -> dict[int, torch.Tensor]:
     """Signals of all outputs by call, each (n, c, …), from c backward passes.
 
-    They are written to `spaces`, from `OperationCall.new_signals`, where given.
+    They are written to `spaces`, from `OperationCall.new_signals`, if given.
     """
     f = recording.f
     signals = dict(spaces or {})
@@ -183,15 +183,15 @@ def collect_signals(
 
 
 def distinct_weights(recording: Recording) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weights of samples (n, 1), signs and powers of two, which round nothing, and of outputs (c,).
+    """Weights of samples (n, 1), signed powers of two without rounding, and of outputs (c,).
 
-    Those of outputs are random numbers, so that none cancels another.
+    Outputs have random weights, so that none cancels another.
     """
     f, generator = recording.f, torch_stream(0, "capture")
     half = torch.float16 in {leaf.dtype for leaf in recording.leaves.values()}
     most = 9 if half else 40  # half precision has few powers of two
     places = torch.randperm(4 * most + 2, generator=generator)[:, None]
-    places = places[torch.arange(len(f)) % len(places)]  # far apart where samples are few
+    places = places[torch.arange(len(f)) % len(places)]  # far apart if samples are few
     by_sample = (-1.0) ** places * torch.exp2(places // 2 - most)
     by_output = 1 + torch.rand(f.shape[1], generator=generator)
     by_output *= 2 * torch.randint(2, f.shape[1:], generator=generator) - 1
@@ -205,10 +205,10 @@ def in_other_order(
     relative: float,
     named: Callable[[T], str],
 ) -> list[T]:
-    """Of what the signals (n, c, …) are not, weighted, what came of weighted outputs, (n, …).
+    """Keys whose signals (n, c, …), weighted, differ from those of weighted outputs, (n, …).
 
-    The weights are those of `distinct_weights`; `named` puts a key into words. Signals that are
-    nothing but rounding errors, as those of a bias which a softmax ignores, are not looked at.
+    The weights are those of `distinct_weights`; `named` describes a key in messages. Signals that
+    are only rounding errors, such as those of a bias that a softmax ignores, are not compared.
 
     Raises:
         ValueError: if signals are not finite.
@@ -231,7 +231,7 @@ def in_other_order(
 
 
 def _as_in_memory(signal: torch.Tensor, found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A signal (n, c, …) as (n, a, c, b), without a copy where it has gaps nowhere; found alike."""
+    """A signal (n, c, …) as (n, a, c, b), a view if it has no gaps, and `found` as (n, a, b)."""
     order = sorted(range(1, signal.dim()), key=signal.stride, reverse=True)
     place = order.index(1)
     ordered = signal.permute(0, *order)
@@ -244,11 +244,11 @@ def _as_in_memory(signal: torch.Tensor, found: torch.Tensor) -> tuple[torch.Tens
 def refuse_reordered_samples(
     recording: Recording, calls: Mapping[int, OperationCall], signals: Mapping[int, torch.Tensor]
 ) -> None:
-    """Refuse operations on samples in another order than the model's, by one more backward pass.
+    """Refuse operations on samples in another order than the inputs', by one more backward pass.
 
-    It weights the outputs of each sample by a power of two and a sign, and each output by a random
-    number. That must scale the sample's signals and no others: where a model sorts samples before
-    an operation, one gets another's.
+    It weights the outputs of each sample by a signed power of two, and each output by a random
+    number. This must scale the sample's signals and no others. If a model sorts samples before an
+    operation, one sample gets the weight of another.
 
     Raises:
         ReorderedSamplesError: if there is such an operation; the message names its parameters.

@@ -1,7 +1,7 @@
 """Planning how to capture the gradients of a model's parameters, and capturing them.
 
-By rules that a trial on few samples confirms, else by automatic differentiation. What the trial
-cannot show is seen when it happens: another path through the model, another order of samples.
+Gradients come from rules that a trial on few samples confirms, else from automatic differentiation.
+Other paths through the model or orders of samples, which a trial cannot show, are detected later.
 """
 
 import functools
@@ -63,14 +63,14 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# What a backward pass holds at a time, apart from the graph, in gradients of all recorded outputs:
-# the gradients themselves, those between them, and copies in the layouts that convolutions need.
+# Memory of a backward pass in addition to the graph, in units of the recorded outputs' gradients:
+# these themselves, those in between, and copies in the layouts that convolutions need.
 _PASSING = 4
 
-_AT_ONCE = 9 * 2**25  # bytes of one round of passes: memory of this size is soon used again
+_AT_ONCE = 9 * 2**25  # bytes of one round of passes: memory of this size is soon reused
 
-# Gradients in groups are held if they take at most this many times the memory of their factors,
-# since factors are worked on group by group.
+# Gradients of grouped weights are held if they take at most this many times the memory of their
+# factors, which are processed group by group.
 _LARGER = 4
 
 
@@ -80,22 +80,22 @@ class CapturePlan:
 
     function: ModelFunction
     values: Parameters  # all parameters by name, detached
-    names: Sequence[str]  # the parameters to differentiate by
+    names: Sequence[str]  # the parameters to differentiate with respect to
     only: Selection | None  # what chose them
     outputs: int  # c
     signature: object  # of the graph that the model leaves
-    keeping: frozenset[tuple[int, str]]  # what modules kept of earlier calls, see `module_state`
-    calls: Mapping[int, CallPlan]  # operations that rules explain, by their number in the graph
+    keeping: frozenset[tuple[int, str]]  # what modules keep from earlier calls, see `module_state`
+    calls: Mapping[int, CallPlan]  # operations explained by rules, by their number in the graph
     held: frozenset[int]  # those whose inputs and signals are held
-    formed: frozenset[str]  # captured by rule, with gradients held and not their factors
-    generic: Sequence[str]  # parameters without rules that fit
-    batched: bool  # whether the generic ones are differentiated for several samples at a time
+    formed: frozenset[str]  # captured by rules, with gradients held instead of factors
+    generic: Sequence[str]  # parameters without fitting rules
+    batched: bool  # whether generic gradients are computed for several samples at a time
     held_bytes: int  # memory for the captured gradients of one sample
     passing_bytes: int  # memory for one sample's graph and backward passes
 
 
 class OtherPathError(Exception):
-    """For these samples the model leaves another graph than for the trial's."""
+    """The model's graph for these samples differs from the trial's."""
 
 
 def plan_capture(
@@ -126,16 +126,16 @@ def plan_capture(
 def planned_before(
     plan: CapturePlan, model: nn.Module, x: ModelInput, **options: object
 ) -> CapturePlan:
-    """A plan that was made before an optimiser changed the model's parameters in place.
+    """Reuse a plan that was made before an optimiser changed the model's parameters in place.
 
-    Another path through the model, or another order of samples, is still seen; that a sample's
-    outputs come to depend on others, or on chance, only where a module's mode tells. Where modules
-    have come to keep tensors that they did not keep before, such as tables, or other parameters are
-    trainable, there is a new plan for the samples.
+    Another path through the model, or another order of samples, is still detected. Outputs that
+    have come to depend on other samples, or on chance, are detected only if a module's mode shows
+    it. If modules keep tensors that they did not keep before, such as tables, or other parameters
+    are trainable, the result is a new plan for the samples.
 
     Raises:
-        ValueError: if it is of another model, of parameters that were replaced, or if there are
-            options other than None, since it was made with its own; or as `plan_capture`.
+        ValueError: if the plan is for another model or for parameters since replaced, if options
+            other than None are given, since a plan has its own; or as `plan_capture`.
     """
     refuse_dependent_samples(model)
     if not is_plan_of(plan, model):
@@ -145,19 +145,19 @@ def planned_before(
     chosen = select_parameters(model, plan.only) == plan.names
     if not (chosen and keeping(model.modules()) <= plan.keeping):
         return plan_capture(model, x, output=plan.function.output, only=plan.only)
-    # The forward pass may change other values in place than those that it was made for.
+    # The forward pass may by now overwrite other parameters than when the plan was made.
     return replace(plan, function=replace(plan.function, changed=frozenset(plan.values)))
 
 
 def is_plan_of(plan: CapturePlan, model: nn.Module) -> bool:
-    """Whether a plan is of this model, and of the tensors that are its parameters now."""
+    """Whether a plan is for this model and the tensors that are its parameters now."""
     held = {name: value.data_ptr() for name, value in plan.values.items()}
     now = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
     return plan.function.model is model and held == now
 
 
 def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T]) -> T:
-    """Compute by the plan, or, where the model takes several paths, by one for any path."""
+    """Compute with the plan or, if other paths or orders of samples occur, without its rules."""
     with torch.no_grad():
         try:
             return compute(plan)
@@ -170,7 +170,7 @@ def by_rules_or_one_by_one(plan: CapturePlan, compute: Callable[[CapturePlan], T
 
 
 def _without_rules(plan: CapturePlan) -> CapturePlan:
-    """Every parameter by one backward pass per sample and output."""
+    """The plan with one backward pass per sample and output for every parameter."""
     numbers = sum(plan.values[name].numel() for name in plan.names)
     size = max(plan.values[name].element_size() for name in plan.names)
     return replace(
@@ -187,14 +187,14 @@ def _without_rules(plan: CapturePlan) -> CapturePlan:
 def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> dict[str, list[Part]]:
     """Gradients of every parameter, over its uses, from one forward and c backward passes.
 
-    The passes take a few samples at a time, so that what they leave behind is small: `workspace`
-    bytes are for them and for intermediate results, beyond two samples'. One more pass checks that
-    samples are met in their order. A parameter's gradients are in parts that share no entry; there
-    are none of one that the outputs do not depend on.
+    The passes take a few samples at a time to save memory: `workspace` bytes are for them and for
+    intermediate results, but at least two samples are taken. One more pass checks the order of the
+    samples. A parameter's gradients are in parts that share no entry. There may be none for a
+    parameter that the outputs do not depend on.
 
     Raises:
         OtherPathError: if these samples take another path through the model than the trial did.
-        ReorderedSamplesError: if the samples are not met in their order.
+        ReorderedSamplesError: if an operation takes the samples in another order.
         ValueError: if the model has another number of outputs for them than the plan, or gradients
             are not finite.
     """
@@ -203,10 +203,10 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
     found: dict[int, list[OperationCall]] = {i: [] for i in plan.calls if i in plan.held}
     formed: dict[str, torch.Tensor] = {}
     most = max(2, min(workspace, _AT_ONCE) // max(1, plan.passing_bytes))
-    rounds = math.ceil(n / most)  # of equal size, since each makes all passes
+    rounds = math.ceil(n / most)  # of equal size, since each runs all passes
     for span in spans(n, math.ceil(n / rounds)) if plan.calls else ():
         with _recorded_as_planned(plan, samples, span) as (recording, calls):
-            kept = span.stop - span.start  # half of what is recorded where that is one sample
+            kept = span.stop - span.start  # half of what is recorded for a single sample
             spaces = spaces or _spaces(recording, plan, calls, n)
             whole = kept == len(recording.f)
             own = {number: space[span] for number, space in spaces.items()} if whole else {}
@@ -252,7 +252,7 @@ def capture_gradients(plan: CapturePlan, samples: Samples, workspace: int) -> di
 def _recorded_as_planned(
     plan: CapturePlan, samples: Samples, span: slice
 ) -> Iterator[tuple[Recording, dict[int, OperationCall]]]:
-    # A recording of the samples, of one sample twice, since one alone may take another path.
+    # A recording of the samples; a single one is doubled, as it may take another path alone.
     some = samples[list(range(span.start, span.stop)) * (1 + (span.stop - span.start == 1))]
     with recorded(plan.function, plan.values, some, plan.names) as r:
         _refuse_other_outputs(plan, r.f.shape[1])
@@ -282,8 +282,8 @@ def _spaces(
 ) -> dict[int, torch.Tensor]:
     """Space for n samples' signals of the operations that are held.
 
-    Those of a matrix's uses lie side by side, one's positions after the other's, as in a recurrent
-    layer's steps: so their sum is one use of all positions without a copy.
+    Signals of a matrix's uses, such as a recurrent layer's steps, are adjacent in memory, position
+    after position, so that their sum is one use of all positions without a copy.
     """
     signals: dict[int, torch.Tensor] = {}
     together: dict[object, list[int]] = {}
@@ -361,7 +361,7 @@ def _plan(
 
 
 def _factor_numbers(parts: Sequence[Part], outputs: int) -> int:
-    """What holding factors takes, for one sample."""
+    """Cost of holding one sample's factors, in numbers."""
     uses = [use for part in parts for use in part.uses if isinstance(use, MatrixGradients)]
     larger = _LARGER if any(use.inputs.groups > 1 for use in uses) else 1
     numbers = (use.inputs.values[0].numel() + outputs * use.deltas[0, 0].numel() for use in uses)
@@ -369,16 +369,16 @@ def _factor_numbers(parts: Sequence[Part], outputs: int) -> int:
 
 
 def summed_in(*values: torch.Tensor) -> torch.dtype:
-    """Precision of parameters' gradients: their own, but half precision in float32."""
+    """Precision of parameters' gradients: their own, but float32 for half precision."""
     return functools.reduce(torch.promote_types, (v.dtype for v in values), torch.float32)
 
 
 def _can_be_batched(trial: Trial, values: Parameters, samples: Samples) -> bool:
-    """Whether `torch.func.vmap` runs the model, right for one of two and of three samples."""
+    """Whether `torch.func.vmap` runs the model, correctly among two and among three samples."""
     if not trial.unexplained:
         return False
     if any("LinalgSolve" in name for name in trial.signature[0]):
-        return False  # whose rule takes vectors for matrices where sizes happen to be equal
+        return False  # whose rule mistakes vectors for matrices if sizes happen to be equal
     other, relative = min(1, len(samples) - 1), rounding(trial.cotangent, *values.values())
     for some, first in (([0, other], 0), ([other, 0, other], 1)):
         few = samples[some]
@@ -387,7 +387,7 @@ def _can_be_batched(trial: Trial, values: Parameters, samples: Samples) -> bool:
                 trial.function, values, few, trial.unexplained, chunk=len(some)
             )
         except (RuntimeError, ValueError, UserWarning):
-            return False  # what vmap does not know, runs slowly or wrongly
+            return False  # what vmap does not support, or runs slowly or wrongly
         for name in trial.unexplained:
             of_first = trial.cotangent[0].to(found[name]) @ found[name][first]
             if not close(of_first, trial.expected[name].flatten(), relative):

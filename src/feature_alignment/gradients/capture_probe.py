@@ -1,6 +1,6 @@
-"""A trial of a model on few samples: how its parameters are used, and which uses rules explain.
+"""A trial of a model on a few samples: how it uses its parameters, and which uses rules explain.
 
-The rules' gradients of one sample are compared with automatic differentiation's.
+The rules' gradients of one sample are compared with those from automatic differentiation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ from feature_alignment.gradients.parameter_gradients import Part
 from feature_alignment.gradients.parameter_values import Parameters
 from feature_alignment.gradients.samples import Samples
 
-_OF_BATCHES = 1e-2  # how far, relatively, a sample's gradient may be off in another batch
+_OF_BATCHES = 1e-2  # relative difference allowed for a sample's gradient in another batch
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial on few samples shows."""
+    """What a trial on a few samples shows."""
 
-    function: ModelFunction  # as it must be run
-    signature: Signature  # of the graph that the model leaves
-    plans: Mapping[int, CallPlan]  # the operations that rules explain, by their number in the graph
-    parts: Mapping[str, Sequence[Part]]  # gradients of one sample and cotangent
+    function: ModelFunction  # in the form in which it must be run
+    signature: Signature  # of the model's graph
+    plans: Mapping[int, CallPlan]  # the operations explained by rules, by their number in the graph
+    parts: Mapping[str, Sequence[Part]]  # one sample's gradients for one cotangent
     saved: int  # bytes that the graph saves for one sample
-    unexplained: tuple[str, ...]  # parameters with other uses, or maybe with some
-    expected: Parameters  # the first sample's, for one cotangent
+    unexplained: tuple[str, ...]  # parameters that have or may have other uses
+    expected: Parameters  # the first sample's gradients by autograd, for one cotangent
     cotangent: torch.Tensor  # that cotangent, (1, c)
     unused: Sequence[str]  # parameters that the outputs do not depend on
 
@@ -39,12 +39,12 @@ class Trial:
 def try_rules(
     function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str]
 ) -> Trial:
-    """Record the model on two and on three samples, and check what the rules say about the first.
+    """Record the model on two and on three samples, and check the rules' gradients of the first.
 
-    `names` are the parameters to differentiate by. Before, the outputs of all samples are checked.
+    `names` are the parameters whose gradients are taken. First, all samples' outputs are checked.
 
     Raises:
-        ValueError: as `checked_outputs`, or if the model gives other outputs when it is recorded.
+        ValueError: as `checked_outputs`, or if outputs or gradients differ from one run to another.
     """
     function, outputs, tolerance = checked_outputs(function, values, samples)
     few, more = ([i % len(samples) for i in range(number)] for number in (FEW, MORE))
@@ -66,7 +66,7 @@ def try_rules(
     try:
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             signature, shapes, among_few = of_few()
-    except RuntimeError:  # a model with torch.func inside, which forbids to look at what is saved
+    except RuntimeError:  # a model that uses torch.func, which forbids hooks on saved tensors
         signature, shapes, among_few = of_few()
         sizes = (shape.numel() for made in shapes for shape in made)
         saved = {0: sum(sizes) * outputs.element_size()}
@@ -87,7 +87,7 @@ def try_rules(
             found.lost.update(names)
         found.check(names)
         unused = graph.unused(names)
-        # Where no operation is looked for again, none is missed: other samples may use them.
+        # Without plans, later graphs are not checked, and other samples may use these parameters.
         idle = unused if found.plans else ()
         return Trial(
             function=function,
@@ -103,14 +103,14 @@ def try_rules(
 
 
 def _cotangent(f: torch.Tensor, i: int) -> torch.Tensor:
-    """The cotangent (n, c) of the trial for sample i alone: random, but alike for all samples."""
+    """The trial's cotangent (n, c) for sample i alone: random, but the same for all samples."""
     cotangent = torch.zeros_like(f)
     cotangent[i] = torch.randn(f.shape[1], generator=torch_stream(0, "tangent_kernel/probe"))
     return cotangent
 
 
 def _refuse_gradients_of_batches(few: Parameters, more: Parameters) -> None:
-    # Refuse gradients of a sample that are others among two samples than among three.
+    # Refuse models in which a sample's gradients differ between batches of two and three.
     largest = max(float(gradient.abs().max()) for gradient in more.values())
     for name, gradient in more.items():
         refuse_non_finite(gradient, f"parameter {name!r}")

@@ -1,4 +1,4 @@
-"""Checks that a model's outputs are a function of its parameters and of each sample by itself."""
+"""Checks that a model's outputs are a function of its parameters and of each sample alone."""
 
 import inspect
 import math
@@ -21,13 +21,13 @@ from feature_alignment.gradients.random_state import (
 from feature_alignment.gradients.samples import Samples
 from feature_alignment.training.errors import GradientsNotFiniteError
 
-# Largest difference that passes for rounding, relative to the largest entry: of gradients, and of
-# outputs, which are less deep.
+# Largest difference that counts as rounding, relative to the largest entry: of gradients, and, as a
+# fraction of that, of outputs, which take fewer operations.
 _ROUNDING = {torch.float64: 1e-8, torch.float32: 1e-3}
 _COARSE = 1e-2
 _OF_OUTPUTS = 0.1
 
-_CALLS = 5  # in which outputs must be the same, where they seem not to be
+_CALLS = 5  # calls whose outputs must agree, if they seem not to
 _DEPENDENT = (
     "the model's outputs of sample {} depend on the other samples or on chance; the tangent kernel "
     "needs f(x_i) to depend on x_i only: call model.eval(), and look for statistics, sorting or "
@@ -35,7 +35,7 @@ _DEPENDENT = (
 )
 _REAL = "choose others by `output`, such as their real parts (torch.view_as_real)"
 
-_FEW = 4  # as many samples are run by themselves
+_FEW = 4  # samples that are run alone
 
 
 def checked_outputs(
@@ -43,17 +43,17 @@ def checked_outputs(
 ) -> tuple[ModelFunction, torch.Tensor, float]:
     """The function as it must be run on these values, its outputs (n, c) and their rounding errors.
 
-    It is run on copies, to see which parameters it changes in place: these it must be `spared`.
+    It is run on copies, to see which parameters it changes in place; these must be `spared`.
 
-    Every sample is run in other company, too, and must give the same there: in parts of the batch
-    such that each two samples are in different parts once, and a few by themselves. Where it does
-    not, it is run once more in the model's own state, which the calls before may have changed.
+    Every sample is also run with others and must give the same outputs: in parts of the batch such
+    that any two samples are separated at least once, and a few alone. A part whose outputs differ
+    is run once more in the model's own state, which earlier calls may have changed.
 
     Raises:
         ValueError: if the results differ, the model draws random numbers, takes other arguments,
             or the outputs are not finite or of another precision than float32 or float64.
-        RuntimeError: what the model itself raises.
-        TypeError: likewise.
+        RuntimeError: raised by the model itself.
+        TypeError: raised by the model itself.
     """
     try:
         return _checked_outputs(function, values, samples)
@@ -65,7 +65,7 @@ def checked_outputs(
         _refuse_other_device(values, samples, error)
         if "require grad" not in str(error):
             raise
-    # Some models differentiate by their own parameters in their forward pass.
+    # Some models call autograd on their own parameters in the forward pass.
     return _checked_outputs(replace(function, requiring=True), values, samples)
 
 
@@ -143,7 +143,7 @@ def _refuse_other_precision(
 def _refuse_other_device(values: Parameters, samples: Samples, error: RuntimeError) -> None:
     given = {samples.entries[key].device for key in samples.sampled}
     own = {value.device for value in values.values()}
-    told = "device" in str(error) or "weight type" in str(error)  # the latter by convolutions
+    told = "device" in str(error) or "weight type" in str(error)  # the latter from convolutions
     if told and len(given) == len(own) == 1 and given != own:
         (x,), (model,) = given, own
         raise ValueError(
@@ -158,13 +158,13 @@ def _refuse_other_outputs(
     batch: torch.Tensor,
     tolerance: float,
 ) -> None:
-    # Refuse models that give others themselves, called as they are, where the values are theirs.
+    # Refuse models that give other outputs when called as they are, if the values are their own.
     own = dict(function.model.named_parameters())
     for name, value in values.items():
         same = value.data_ptr() == own[name].data_ptr() != 0  # as tensors without memory have
         if not same and not torch.equal(own[name], value):
             return
-    plain = replace(function, without={})  # with all that the model has kept
+    plain = replace(function, without={})  # with everything that modules keep
     some = [0, len(samples) - 1]
     before = random_state(samples)
     try:
@@ -173,7 +173,7 @@ def _refuse_other_outputs(
     except RuntimeError as error:
         if "require grad" not in str(error):
             raise
-        return  # it differentiates by parameters that are frozen, and cannot be called as it is
+        return  # it calls autograd on frozen parameters, and cannot be called as it is
     finally:
         set_random_state(before, samples)
     expected = batch[torch.tensor(some)]
@@ -215,10 +215,10 @@ def _repeatable_outputs(
 
 
 def refuse_non_finite(gradients: torch.Tensor, by: str) -> None:
-    """Refuse gradients, or sums of theirs, that are not finite, where the outputs were.
+    """Refuse gradients, or sums of gradients, that are not finite although the outputs are.
 
     Raises:
-        GradientsNotFiniteError: naming what they are by, as "layer 'fc'".
+        GradientsNotFiniteError: naming what they belong to, such as "layer 'fc'".
     """
     if gradients.sum().isfinite() or gradients.isfinite().all():  # a sum keeps NaN and infinity
         return
@@ -231,7 +231,7 @@ def refuse_non_finite(gradients: torch.Tensor, by: str) -> None:
 def _off(
     f: Callable[..., torch.Tensor], samples: Samples, some: list[int], batch: torch.Tensor
 ) -> torch.Tensor:
-    """How far the outputs of some samples by themselves are from those in the batch."""
+    """How far the outputs of some samples alone are from those in the batch, for each."""
     found = outputs_of(f, samples[some])[0].detach()
     if found.shape[1] != batch.shape[1]:
         return torch.full((1,), math.inf)
@@ -245,7 +245,7 @@ def _widened(
     batch: torch.Tensor,
     tolerance: float,
 ) -> float:
-    # The rounding errors of outputs that may be differences of large numbers.
+    # The tolerance for outputs that may be differences of large numbers.
     for _ in range(_CALLS):
         with function.installed(copied(), False) as f:
             again = outputs_of(f, samples)[0].detach()
@@ -255,7 +255,7 @@ def _widened(
                 "state that calls change; call model.eval(), or take that out of forward()."
             )
     copies = {n: v.requires_grad_(v.is_floating_point()) for n, v in copied().items()}
-    with function.installed(copies, False) as f:  # of which a part may be less precise
+    with function.installed(copies, False) as f:  # parts of which may be less precise
         outputs = f(samples[[0, 0]])
         within = Graph(outputs, copies).dtypes() if outputs.requires_grad else ()
     relative = _OF_OUTPUTS * rounding(batch, *copies.values(), within=within)
@@ -265,9 +265,9 @@ def _widened(
 
 
 def rounding(*tensors: torch.Tensor, within: Iterable[torch.dtype] = ()) -> float:
-    """Largest relative difference that passes for rounding where these are computed with.
+    """Largest relative difference that counts as rounding in computations with these tensors.
 
-    `within` are precisions of what is computed in between.
+    `within` are the precisions of intermediate results.
     """
     dtypes = {tensor.dtype for tensor in tensors}.union(within)
     return max(_ROUNDING.get(dtype, _COARSE) for dtype in dtypes if dtype.is_floating_point)
@@ -281,10 +281,10 @@ def _change(
     relative: float,
     seed: int = 0,
 ) -> float:
-    """How much outputs change if parameters do by a hundredth of what passes for rounding.
+    """How much outputs change if parameters change by a hundredth of what counts as rounding.
 
-    Each entry by a sign of its own: a factor of a whole matrix would leave outputs that are small,
-    as differences are, as small.
+    Each entry has its own sign: with one factor for a whole matrix, outputs that are small
+    differences would stay small.
     """
     generator, moved = torch.Generator().manual_seed(seed), dict(values)
     for name, value in values.items():
@@ -296,10 +296,10 @@ def _change(
 
 
 def _companies(n: int) -> Iterator[list[int]]:
-    """Parts of n samples: a few by themselves, and rows and columns of a square that holds all.
+    """Parts of n samples: a few alone, and the rows and columns of a square of all samples.
 
-    Two samples are in different rows or columns. A part of one of these has it twice, since some
-    models squeeze the outputs of one.
+    Any two samples are in different rows or columns. A row or column of one sample has it twice,
+    since some models squeeze the outputs of one.
     """
     few = sorted({i * (n - 1) // (_FEW - 1) for i in range(_FEW)})
     yield from ([i] for i in few)

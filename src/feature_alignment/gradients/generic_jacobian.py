@@ -14,7 +14,7 @@ from feature_alignment.gradients.model_function import ModelFunction, outputs_of
 from feature_alignment.gradients.parameter_values import Parameters
 from feature_alignment.gradients.samples import Samples
 
-# Attention by plain operations, whose gradients can be differentiated and batched.
+# Attention in plain operations, whose gradients can be differentiated and batched.
 differentiable_attention = partial(sdpa_kernel, SDPBackend.MATH)
 
 
@@ -23,7 +23,7 @@ def batched_gradients(
 ) -> dict[str, torch.Tensor]:
     """Gradients ∇_w f_y(x_i), (n, c, p) by name, by vmap of jacrev over `chunk` samples at a time.
 
-    `values` are all parameters, `names` those to differentiate by. Not every module can be run so.
+    `values` are all parameters, `names` those whose gradients are taken. Not every model allows it.
     """
     values = function.spared(values)
     moving = {name: values[name] for name in names}
@@ -39,7 +39,7 @@ def batched_gradients(
     jacobian = torch.func.vmap(torch.func.jacrev(f), in_dims=(None, 0))
     for block in spans(len(samples), max(1, chunk)):
         with differentiable_attention(), warnings.catch_warnings():
-            # Operations without a batching rule would be run one by one: looping is faster.
+            # Operations without a batching rule would run one by one; looping is faster.
             warnings.filterwarnings("error", "There is a performance drop")
             found = jacobian(moving, {key: value[block] for key, value in sampled.items()})
         for name in names:
@@ -51,7 +51,7 @@ def batched_gradients(
 def looped_gradients(
     function: ModelFunction, values: Parameters, samples: Samples, names: Sequence[str]
 ) -> dict[str, torch.Tensor]:
-    """As `batched_gradients`, by one backward pass for each sample and output: for any model."""
+    """As `batched_gradients`, but by one backward pass per sample and output, for any model."""
     rows: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for i in range(len(samples)):
         with recorded(function, values, samples[i : i + 1], names) as recording:

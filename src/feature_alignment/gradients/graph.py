@@ -1,8 +1,8 @@
 """The autograd graph of a forward pass: where parameters meet samples, and how they get there.
 
 A tensor depends on the samples if its shape grows with their number from one recording to another.
-Along the border of that part of the graph, operations combine parameters, or what is computed of
-parameters alone, with samples.
+Along the border of that part of the graph, operations combine samples with parameters, or with
+functions of parameters alone.
 """
 
 import math
@@ -13,34 +13,34 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-Source = tuple[int, int]  # an output of an operation: the operation's number and the output's
+Source = tuple[int, int]  # an operation's output: the operation's number and the output's
 Signature = tuple[Sequence[str], Sequence[tuple[Source | None, ...]]]  # see `Graph.signature`
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a tensor holds its samples: an axis that runs over (before, n, after)."""
+    """Where the samples are in a tensor: along an axis that runs over (before, n, after)."""
 
     axis: int
-    before: int = 1  # positions that run slower than the samples
-    after: int = 1  # positions that run faster
+    before: int = 1  # positions that vary slower than the samples
+    after: int = 1  # positions that vary faster
 
     def split(self, t: torch.Tensor) -> torch.Tensor:
-        """The axis in three: (…, before, n, after, …)."""
+        """The tensor with the axis split in three: (…, before, n, after, …)."""
         n = t.shape[self.axis] // (self.before * self.after)
         return t.unflatten(self.axis, (self.before, n, self.after))
 
     def samples_first(self, t: torch.Tensor) -> torch.Tensor:
-        """The tensor as (n, …), with positions where the samples were: a view where it can be."""
+        """The tensor as (n, positions, …), the other axes in their order: a view if possible."""
         if self.axis == 0 and self.before == 1:
             return t.unflatten(0, (-1, self.after)) if self.after > 1 else t[:, None]
         moved = self.split(t).movedim(self.axis + 1, 0)  # (n, …, before, after, …)
         return moved.flatten(self.axis + 1, self.axis + 2).movedim(self.axis + 1, 1)
 
     def sum_to(self, t: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Sums over positions, of each sample, to a shape that broadcasts to t's: (n, numbers).
+        """Sums over each sample's positions, to a shape that broadcasts to t's: (n, numbers).
 
-        The shape has t's axes, and where t has the samples 1, or all of the `after` positions.
+        The shape has t's axes; its samples' axis has length 1 or all of the `after` positions.
         """
         axes = [i for i in range(t.ndim) if i != self.axis and shape[i] == 1 != t.shape[i]]
         t = t.sum(axes, keepdim=True) if axes else t
@@ -54,12 +54,12 @@ class Place:
 
 
 class Graph:
-    """The operations that an output was made by, in an order that only depends on the model.
+    """The operations that computed an output, in an order that depends only on the model.
 
     Attributes:
         nodes: autograd's nodes; the output's is the first.
-        names: their names; a parameter's node is called by the parameter's name after a colon.
-        inputs: of each node, where each input of its operation comes from, None for constants.
+        names: their names; a parameter's node is named by a colon and the parameter's name.
+        inputs: for each node, where its operation's inputs come from; None for constants.
 
     Raises:
         ValueError: if the graph hides operations in re-entrant checkpoints.
@@ -72,7 +72,7 @@ class Graph:
         self.names: list[str] = []
         self.inputs: list[tuple[Source | None, ...]] = []
         numbers = {start: 0}
-        for node in self.nodes:  # which grows
+        for node in self.nodes:  # which grows meanwhile
             found: list[Source | None] = []
             for below, output in node.next_functions:
                 if below is not None and below not in numbers:
@@ -110,7 +110,7 @@ class Graph:
         return {made.dtype for node in self.nodes for made in node._input_metadata}
 
     def edge(self, source: Source) -> GradientEdge:
-        """Where in the graph the gradient of an output of an operation is found."""
+        """Where in the graph to find the gradient with respect to an operation's output."""
         return GradientEdge(self.nodes[source[0]], source[1])
 
     @property
@@ -124,7 +124,7 @@ class Graph:
         return self.signature == other.signature and all(map(torch.equal, *chosen))
 
     def _chosen(self) -> list[torch.Tensor]:
-        """Indices and masks by which operations choose entries or put values that have a graph."""
+        """Indices and masks with which operations select entries or write values with a graph."""
         found: list[Any] = []
         for name, node, inputs in zip(self.names, self.nodes, self.inputs, strict=True):
             taken = name.startswith(("Gather", "IndexB", "IndexS", "MaskedSelect"))
@@ -140,7 +140,7 @@ class Graph:
         return [name for name in names if f":{name}" not in used]
 
     def leaves_below(self, number: int) -> tuple[list[str], set[int]]:
-        """Parameters that a node is computed of, and the nodes on the way."""
+        """Parameters that a node is computed from, and all nodes on the way."""
         seen, waiting = {number}, [number]
         while waiting:
             for source in self.inputs[waiting.pop()]:
@@ -163,9 +163,9 @@ ODD = (-1, -1)
 
 
 def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple[int, int] | None:
-    """The axis that grows with the samples, and its positions for each; None if the shapes agree.
+    """The axis that grows with the samples, and its positions per sample; None if the shapes agree.
 
-    ODD where they do not grow in proportion along one axis.
+    ODD if they do not grow in proportion along one axis.
     """
     if few == more:
         return None
@@ -181,12 +181,12 @@ def sample_place(few: torch.Size, more: torch.Size, n: tuple[int, int]) -> tuple
 def selected_entries(
     graph: Graph, source: Source, leaf: torch.Tensor, transposed: Sequence[int] | None
 ) -> torch.Tensor | None:
-    """Which entry of a parameter each entry of a tensor is, if it is made of these alone.
+    """Which entry of a parameter each entry of a tensor is, if the tensor only selects entries.
 
-    Views, transposes, slices and lookups of a parameter have each of their entries from one of the
-    parameter's, none twice. The entries of a `transposed` tensor, seen in this shape, are gone
-    through with its last two axes swapped. The result are indices into the flat parameter (p,), or
-    None for any other function.
+    Views, transposes, slices and lookups of a parameter take each of their entries from one of the
+    parameter's, none twice. A tensor with a shape `transposed` is traversed in this shape with the
+    last two axes swapped. The result is indices into the flat parameter (p,), or None for any other
+    function.
     """
     shape = graph.shape(source)
     size = math.prod(shape)
@@ -200,7 +200,7 @@ def selected_entries(
     try:
         low, high = pulled_back(rank % 4096), pulled_back(rank // 4096)  # exact in float32
         ones, tried = pulled_back(torch.ones(size)), pulled_back(_signature(rank))
-    except RuntimeError:  # a function that cannot be differentiated once more
+    except RuntimeError:  # a function that cannot be differentiated again
         return None
     places = ones.nonzero()[:, 0]
     order = (high * 4096 + low)[places].long()
@@ -220,7 +220,7 @@ def is_selection(
     transposed: Sequence[int] | None,
     entries: torch.Tensor | None,
 ) -> bool:
-    """Whether a tensor is made of these entries of a parameter, None for all in their order."""
+    """Whether a tensor has just these entries of a parameter; None for all in their order."""
     ranks = _ranks(graph.shape(source), transposed)
     if len(ranks) != (leaf.numel() if entries is None else len(entries)):
         return False

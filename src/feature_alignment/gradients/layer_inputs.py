@@ -10,7 +10,7 @@ from torch.nn import functional as F
 class _ByPosition(ABC):
     """Inputs a of a matrix-shaped parameter at every position, for n samples: see `Inputs`.
 
-    The methods are those of inputs that are loaded as vectors (b, P, d).
+    The methods here are for inputs that are loaded as vectors (b, P, d).
     """
 
     values: torch.Tensor
@@ -22,10 +22,10 @@ class _ByPosition(ABC):
 
     @abstractmethod
     def load_groups(self, groups: slice, samples: slice) -> torch.Tensor:
-        """What the methods take of some groups, side by side: (b, P, groups, …)."""
+        """What the methods take, for some groups, side by side: (b, P, groups, …)."""
 
     def load(self, group: int, samples: slice) -> torch.Tensor:
-        """What the methods take: (b, P, …)."""
+        """What the methods take, for one group: (b, P, …)."""
         return self.load_groups(slice(group, group + 1), samples)[:, :, 0]
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -42,11 +42,11 @@ class _ByPosition(ABC):
         """Replace `out` by beta · out + rows of Σ_t δ_t a_tᵀ, with beta 0 or 1.
 
         `out` is (b, c, number of rows, columns) and contiguous, the signal δ (b, c, P, k); rows are
-        units, or the group's output channels, or of an embedding the tokens.
+        units, the group's output channels or, in an embedding, tokens.
         """
         delta = signal[..., rows]  # (b, c, P, k)
-        # All outputs in one product per sample, since they share the inputs; of the two layouts
-        # in memory, the one that needs no copy.
+        # All outputs in one product per sample, since they share the inputs; of the two memory
+        # layouts, the one that needs no copy.
         if delta.stride(2) == 1:
             stacked = delta.transpose(2, 3).flatten(1, 2)  # (b, c·k, P)
         else:
@@ -54,7 +54,7 @@ class _ByPosition(ABC):
         out.flatten(1, 2).baddbmm_(stacked, loaded, beta=beta)
 
     def weight_order(self, rows: torch.Tensor) -> torch.Tensor:
-        """Gradient rows (…, columns) with their entries in the order of the parameter's."""
+        """Gradient rows (…, columns) with their entries in the parameter's order."""
         return rows
 
 
@@ -63,7 +63,7 @@ class VectorInputs(_ByPosition):
     """Inputs of a linear layer at every position."""
 
     values: torch.Tensor  # a, (n, P, groups·d)
-    groups: int = 1  # matrices side by side, each with inputs of its own
+    groups: int = 1  # matrices side by side, each with its own inputs
 
     @property
     def columns(self) -> int:
@@ -84,10 +84,10 @@ class PatchInputs(_ByPosition):
     """
 
     values: torch.Tensor  # (n, images, channels, …): one axis per spatial dimension
-    kernel: tuple[int, ...]  # window size per spatial dimension; so are the next three
+    kernel: tuple[int, ...]  # window size per spatial dimension, as are the next three
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
-    padding: tuple[int, ...]  # zeros on either side
+    padding: tuple[int, ...]  # zeros on each side
     groups: int  # groups of channels
 
     @property
@@ -128,7 +128,7 @@ class PatchInputs(_ByPosition):
 
 @dataclass(frozen=True)
 class TokenInputs(_ByPosition):
-    """Inputs of an embedding: token t stands for the unit vector e_t, its gradient for e_t δᵀ.
+    """Inputs of an embedding: token t stands for the unit vector e_t, so its gradient is e_t δᵀ.
 
     The roles are swapped: rows of the weight (V, k) belong to tokens, columns to δ.
     """
@@ -139,7 +139,7 @@ class TokenInputs(_ByPosition):
     groups: int = 1
 
     def load_groups(self, groups: slice, samples: slice) -> torch.Tensor:
-        """What the methods take, of the only group: tokens (b, P, 1)."""
+        """What the methods take, for the only group: tokens (b, P, 1)."""
         return self.values[samples, :, None]
 
     def similarity(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -153,7 +153,7 @@ class TokenInputs(_ByPosition):
     def add_gradient_rows(
         self, out: torch.Tensor, loaded: torch.Tensor, signal: torch.Tensor, rows: slice, beta: int
     ) -> None:
-        """Replace `out` by beta · out + rows, which are tokens, of Σ_t e_t δ_tᵀ."""
+        """Replace `out` by beta · out + rows of Σ_t e_t δ_tᵀ, which are tokens."""
         tokens = torch.arange(rows.start, rows.stop, device=loaded.device)
         chosen = (loaded[:, None, :] == tokens[:, None]).to(signal.dtype)  # (b, V', P)
         found = chosen @ signal.transpose(1, 2).flatten(2)  # (b, V', c·k)
@@ -162,7 +162,7 @@ class TokenInputs(_ByPosition):
 
 
 Inputs = VectorInputs | PatchInputs | TokenInputs
-"""Inputs of every kind. They have `values`, what the module was given, samples first; `positions`
-P; `columns` d of one group's weight (k, d), in the order of `weight_order`; `groups`, the number of
-independent parts of the weight's rows, each with inputs of its own; and `load`, which gives what
-the other methods take, (b, P, …) for b samples."""
+"""Inputs of every kind. `values` are the operation's inputs, samples first; `positions` is P;
+`columns` is d of one group's weight (k, d), whose entries `weight_order` puts in order; `groups` is
+the number of independent parts of the weight's rows, each with its own inputs; and `load` gives
+what the other methods take, (b, P, …) for b samples."""

@@ -1,4 +1,4 @@
-"""A model as a function of its parameters and samples, run without leaving a trace in it."""
+"""A model as a function of its parameters and samples, run without side effects on it."""
 
 import operator
 import sys
@@ -25,10 +25,10 @@ from feature_alignment.gradients.parameter_values import Parameters, moved
 from feature_alignment.gradients.samples import Samples
 from feature_alignment.training.evaluation import RUNNING
 
-# The entry of what a model returns that is its output: a key, attribute or position, or a function.
+# Selects the output in what a model returns: a key, attribute or position, or a function.
 OutputChoice = str | int | Callable[[Any], torch.Tensor]
 
-# Ways to take an attribute away from a module, so that it is computed anew.
+# Ways to remove an attribute from a module, so that it is recomputed.
 _Way = Callable[[dict[str, Any], str], Any]
 _WAYS: tuple[_Way, ...] = (
     lambda held, key: held.update({key: None}),
@@ -36,34 +36,34 @@ _WAYS: tuple[_Way, ...] = (
     lambda held, key: held[key].clear(),
 )
 
-_INSTALLED: list[tuple["ModelFunction", Parameters, bool]] = []  # by the thread that holds it
+_INSTALLED: list[tuple["ModelFunction", Parameters, bool]] = []  # by the thread that holds RUNNING
 
 
 class OutputsShapeError(ValueError):
-    """The outputs have not as many entries along their first axis as there are samples."""
+    """The length of the outputs' first axis is not the number of samples."""
 
 
 @dataclass(frozen=True)
 class ModelFunction:
-    """f(values, samples) of a model: (n, c), every axis of the output but the first flattened."""
+    """A model as f(values, samples): (n, c), with all output axes but the first flattened."""
 
     model: nn.Module
-    output: OutputChoice | None = None  # see `OutputChoice`; None where the model returns a tensor
-    flat: bool = True  # False for outputs in the shape that the model gives them
+    output: OutputChoice | None = None  # see `OutputChoice`; None if the model returns a tensor
+    flat: bool = True  # False to keep the shape of the model's outputs
     changed: frozenset[str] = frozenset()  # parameters that the forward pass changes in place
-    touched: frozenset[str] = frozenset()  # and those that it writes to, if what they are already
-    without: Mapping[str, _Way] = field(default_factory=dict)  # attributes that it computes anew
-    requiring: bool = False  # whether it differentiates by parameters: all must require gradients
+    touched: frozenset[str] = frozenset()  # and those that it overwrites, even with the same values
+    without: Mapping[str, _Way] = field(default_factory=dict)  # attributes that it recomputes
+    requiring: bool = False  # whether it calls autograd itself, so that all must require gradients
 
     @contextmanager
     def installed(
         self, values: Parameters, differentiable: bool = True
     ) -> Iterator[Callable[..., Any]]:
-        """Give the model other values for all of its parameters in here; yields f of the samples.
+        """Replace all of the model's parameters by `values` in this context; yields f(samples).
 
-        All that the model changes is undone. Backward passes belong in here, since checkpointed
-        modules run again in them. `differentiable` is whether each use of a parameter must be seen
-        in the autograd graph. Where the very same is installed already, nothing is done.
+        Whatever the model changes is undone. Run backward passes inside, since checkpointed modules
+        run again in them. `differentiable` is whether each use of a parameter must appear in the
+        autograd graph. If the very same is installed already, nothing is done.
         """
         with RUNNING, ExitStack() as stack:
             same = (self, values, differentiable)
@@ -75,13 +75,13 @@ class ModelFunction:
             _INSTALLED.append(same)
             stack.callback(_INSTALLED.pop)
             own = dict(self.model.named_parameters())
-            # Its own parameters themselves stay as they are, down to their types and attributes.
+            # The model's own parameters are kept as they are, with their types and attributes.
             theirs = all(values[name] is parameter for name, parameter in own.items())
             others = Others({} if theirs else own, values)
             for module in modules:
                 wrapper = getattr(vars(module).get("forward"), "__wrapped__", None)
                 if type(wrapper).__name__ == "ConvertOutputsToFp32":
-                    # accelerate's, which turns autocast on.
+                    # From accelerate, which turns autocast on.
                     module.__dict__["forward"] = module._original_forward
                 for key, parameter in module._parameters.items():
                     module._parameters[key] = others.of(parameter)
@@ -103,16 +103,16 @@ class ModelFunction:
             yield self._run
 
     def spared(self, values: Parameters) -> dict[str, torch.Tensor]:
-        """The values, copied where the forward pass would change them in place."""
+        """The values, with copies of those that the forward pass would overwrite."""
         kept = self.changed | self.touched
         return {n: value.clone() if n in kept else value for n, value in values.items()}
 
     def recomputing(self, values: Parameters, samples: Samples) -> "ModelFunction":
-        """The function without what modules keep of earlier calls and compute anew, such as caches.
+        """The function without what modules keep from earlier calls and recompute, such as caches.
 
-        Those are attributes that a forward pass fills again once they are taken away, in one of
-        several ways, wherever they were, alike for any samples, and otherwise for other parameters.
-        What else modules hold are constants, settings and states.
+        These are attributes that, once removed in one of several ways, a forward pass fills again
+        in every module that had them, with the same values for any samples and different ones for
+        other parameters. All other attributes are constants, settings and states.
         """
         found, modules = self, list(self.model.modules())
         with RUNNING:
@@ -121,7 +121,7 @@ class ModelFunction:
             owners = [module for module in modules if kept_tensors(vars(module).get(key))]
             for way in _WAYS:
                 tried, filled = replace(found, without={**found.without, key: way}), []
-                with suppress(Exception):  # whatever a model does without a constant
+                with suppress(Exception):  # without a constant, models may raise anything
                     for at, i in ((values, 0), (values, len(samples) - 1), (moved(values), 0)):
                         with tried.installed(at, False) as run:
                             run(samples[[i, i]])
@@ -139,7 +139,7 @@ class ModelFunction:
         return found
 
     def refuse_kept_tensors(self, unused: Iterable[str]) -> None:
-        """Refuse modules that hold what may have been computed from unused parameters of theirs.
+        """Refuse modules with tensors that may have been computed from their unused parameters.
 
         Raises:
             ValueError: if there is one; the message names it and says what to do.
@@ -156,9 +156,9 @@ class ModelFunction:
 
     @contextmanager
     def followed(self, values: Parameters, names: Collection[str]) -> Iterator[dict[int, str]]:
-        """Let the model's own parameters be seen in autograd graphs in here, if they must not be.
+        """Make forbidden uses of the model's own parameters visible in autograd graphs.
 
-        Those are the named ones, and all whose `values` are others. Yields names by identity.
+        None may occur for those in `names` or with other `values`. Yields their names by `id`.
         """
         with RUNNING, ExitStack() as stack:
             seen: dict[int, str] = {}
@@ -203,14 +203,14 @@ class ModelFunction:
 
 
 def outputs_of(run: Callable[..., torch.Tensor], samples: Samples) -> tuple[torch.Tensor, int]:
-    """Outputs (n, c), and how often each sample was run: some models squeeze one, or fail on it.
+    """Outputs (n, c), and how often each sample was run: models may squeeze one, or fail on it.
 
     Raises:
         OutputsShapeError: if the outputs are not those of the samples.
-        RuntimeError: what the model itself raises.
+        RuntimeError: raised by the model itself.
     """
     if len(samples) == 1:
-        with suppress(Exception):  # whatever a model does with one
+        with suppress(Exception):  # with one sample, models may raise anything
             return run(samples), 1
         return run(samples[[0, 0]])[:1], 2
     return run(samples), 1

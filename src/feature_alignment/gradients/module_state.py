@@ -1,4 +1,4 @@
-"""What modules hold: other tensors in its place while a model runs, and all of it put back."""
+"""Attributes of modules: replaced by other tensors while a model runs, and restored after."""
 
 import operator
 from collections import OrderedDict, deque
@@ -13,36 +13,36 @@ from torch import nn
 from feature_alignment.gradients.parameter_values import Parameters
 
 REGISTRIES = ("_parameters", "_buffers", "_modules")  # a module's own
-# Most attributes of a module: they hold nothing, and are looked at before every call of it.
+# Types of most module attributes: they contain no tensors, and are checked before every call.
 _PLAIN = frozenset({type(None), bool, int, float, str})
 _CONTAINERS = (dict, list, set, deque, tuple)
-_OWN_KINDS = frozenset({OrderedDict, dict, list, set, deque})  # Python's: true if they hold any
+_OWN_KINDS = frozenset({OrderedDict, dict, list, set, deque})  # built-in: true if not empty
 
 
 class Others:
-    """What takes the place of tensors in modules: parameters' values, or else copies.
+    """Replacements of the tensors in modules: values for parameters, copies for others.
 
-    The same wherever the same tensor is held. Values have what the parameters have as attributes.
+    The same tensor always has the same replacement. Values get the attributes of their parameters.
     """
 
     def __init__(self, parameters: Parameters, values: Parameters) -> None:
         for name, parameter in parameters.items():
-            plain = type(parameter) is nn.Parameter  # others may keep what they hold as attributes
+            plain = type(parameter) is nn.Parameter  # subclasses may keep their contents there
             own = vars(parameter) if plain else {}
-            vars(values[name]).update(own, _is_param=True)  # as isinstance looks for it
+            vars(values[name]).update(own, _is_param=True)  # which isinstance checks
         self._of = {id(p): values[name] for name, p in parameters.items()}
         self._of |= {id(value): value for value in values.values()}
         self._seen = set[int]()
 
     def of(self, value: Any, *, constant: bool = False) -> Any:
-        """What takes a value's place; lists and dictionaries are changed, the same where they are.
+        """The replacement of a value; lists and dictionaries are changed in place.
 
-        A tensor that is `constant` is cut off the graph that it was made by.
+        A tensor that is `constant` is detached from the graph that computed it.
         """
         if type(value) in _PLAIN:
             return value
         if isinstance(value, torch.Tensor):
-            if id(value) not in self._of:  # parameters are found by the graph
+            if id(value) not in self._of:  # parameters behind it are found in its graph
                 with torch.set_grad_enabled(value.grad_fn is not None and not constant):
                     self._of[id(value)] = value.clone()
             return self._of[id(value)]
@@ -59,7 +59,7 @@ class Others:
 
 
 def held_by(module: nn.Module) -> list[tuple[str, Any]]:
-    """A module's attributes beside its registries, but for those that hold nothing."""
+    """A module's attributes except its registries and those that contain nothing."""
     return [
         (key, value)
         for key, value in module.__dict__.items()
@@ -70,7 +70,7 @@ def held_by(module: nn.Module) -> list[tuple[str, Any]]:
 
 
 def keeping(modules: Iterable[nn.Module]) -> frozenset[tuple[int, str]]:
-    """The attributes, by the module's number and their name, that `kept_tensors` finds some in."""
+    """The attributes in which `kept_tensors` finds any, by module number and attribute name."""
     return frozenset(
         (number, key)
         for number, module in enumerate(modules)
@@ -80,13 +80,13 @@ def keeping(modules: Iterable[nn.Module]) -> frozenset[tuple[int, str]]:
 
 
 def equal_tensors(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> bool:
-    """Whether several modules' tensors are the same in two calls."""
+    """Whether several modules' tensors are equal in two calls."""
     pairs = [(list(a), list(b)) for a, b in zip(one, other, strict=True)]
     return all(len(a) == len(b) and all(map(torch.equal, a, b)) for a, b in pairs)
 
 
 def kept_tensors(value: Any) -> list[torch.Tensor]:
-    """Tensors in an attribute that may have been computed from parameters, but are none."""
+    """Tensors in an attribute that are not parameters but may have been computed from some."""
     if isinstance(value, dict | list | tuple):
         entries = value.values() if isinstance(value, dict) else value
         return [tensor for entry in entries for tensor in kept_tensors(entry)]
@@ -97,7 +97,7 @@ def kept_tensors(value: Any) -> list[torch.Tensor]:
 
 @contextmanager
 def put_back(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Undo what happens to the modules' attributes in here, containers and arrays included."""
+    """Restore the modules' attributes on exit, including the contents of containers and arrays."""
     kept = [(module, dict(module.__dict__)) for module in modules]
     values = [v for _, own in kept for v in own.values() if type(v) not in _PLAIN]
     empty = [v for v in values if type(v) in _OWN_KINDS and not v]  # most: every module has a dozen
@@ -115,7 +115,7 @@ def put_back(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def _contents(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[Any, Any]]:
-    """What can be changed in place among values, and in it, each with a copy of what it holds."""
+    """Mutable containers and arrays in values, at any depth, each with a copy of its entries."""
     for value in values:
         if type(value) in _PLAIN:
             continue
@@ -132,15 +132,15 @@ def _contents(values: Iterable[Any], seen: set[int]) -> Iterator[tuple[Any, Any]
 
 
 def _refill(value: Any, before: Any) -> None:
-    """Give a container or array what it held, if it holds something else.
+    """Restore the contents of a container or array, if they have changed.
 
-    By what its base does, since containers of one's own may forbid to be changed.
+    Uses the built-in base class's methods, since custom containers may forbid changes.
     """
     if isinstance(value, np.ndarray):
         if value.tobytes() != before.tobytes():
             value[...] = before
         return
-    if not before and not [*value]:  # by its entries: what is true of a class is its own affair
+    if not before and not [*value]:  # by its entries, as classes may define their own truth value
         return
     now = [*value.items()] if isinstance(value, dict) else [(0, entry) for entry in value]
     then = before if isinstance(value, dict) else [(0, entry) for entry in before]
@@ -157,14 +157,14 @@ def _refill(value: Any, before: Any) -> None:
 
 
 def _base(value: Any) -> Any:
-    """Python's own kind of container that a container is of."""
+    """The built-in container type that a container derives from."""
     kinds = (OrderedDict, dict, list, set, deque)
     return next(kind for kind in kinds if isinstance(value, kind))
 
 
 @contextmanager
 def without_fused_recurrence(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Recurrent layers step by step, since the fused ones hide how their parameters are used."""
+    """Run recurrent layers step by step, since fused ones hide how their parameters are used."""
     recurrent = [module for module in modules if isinstance(module, nn.RNNBase)]
     if not recurrent:
         yield

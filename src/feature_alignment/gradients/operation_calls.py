@@ -1,4 +1,4 @@
-"""An operation in which parameters meet samples, and what its gradients are made of."""
+"""An operation that combines parameters with samples, and what its gradients are made of."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,50 +15,50 @@ from feature_alignment.gradients.parameter_gradients import Gradients
 
 
 class UnknownUseError(Exception):
-    """A rule does not hold for an operation as it is used here."""
+    """A rule does not apply to an operation as it is used here."""
 
 
 class OperationCall(ABC):
-    """One operation: what the gradients by its operands are made of.
+    """One operation, with what its operands' gradients are made of.
 
-    It is made from autograd's node, the shapes of the wanted operands by their number among the
+    It is built from autograd's node, the shapes of the wanted operands by their position among the
     operation's inputs, and the place of the samples in its output.
 
     Raises:
-        UnknownUseError: if the rule does not hold.
+        UnknownUseError: if the rule does not apply.
     """
 
     # In memory, the signals of all outputs are stacked along a new axis before this one.
     outputs_before = 1
 
-    # Operands whose matrices are (d, k) in place of (k, d), and the shape (…, d, k) of all of one.
+    # Operands with matrices (d, k) instead of (k, d), each with its whole shape (…, d, k).
     transposed: Mapping[int, Sequence[int]] = {}
 
-    inputs: Inputs | None = None  # a, where an operand's gradient is Σ_t δ_t a_tᵀ
+    inputs: Inputs | None = None  # a, if an operand's gradient is Σ_t δ_t a_tᵀ
 
     @abstractmethod
     def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None: ...
 
     def new_signals(self, signal: torch.Tensor, n: int, outputs: int) -> torch.Tensor:
-        """Space for signals like this one of n samples and all outputs: (n, c, …)."""
+        """Space for signals like this one, for n samples and all outputs: (n, c, …)."""
         shape = [n, *signal.shape[1:]]
         axis = self.outputs_before % len(shape)
         return large_empty(signal, [*shape[:axis], outputs, *shape[axis:]]).movedim(axis, 1)
 
     @abstractmethod
     def signal(self, gradient: torch.Tensor) -> torch.Tensor:
-        """What to keep of the gradient of one output by what the operation returned: (n, …)."""
+        """What to keep of one output's gradient with respect to the operation's result: (n, …)."""
 
     @abstractmethod
     def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
         """Gradients by operand, from all outputs' signals (n, c, …)."""
 
     def input_shape(self) -> torch.Size | None:
-        """Of one sample's inputs."""
+        """Shape of one sample's inputs."""
         return None if self.inputs is None else self.inputs.values.shape[1:]
 
     def input_numbers(self) -> int:
-        """How many numbers the call holds, apart from the signals."""
+        """How many numbers the call holds in addition to the signals."""
         return 0 if self.inputs is None else self.inputs.values.numel()
 
 

@@ -1,9 +1,9 @@
 """Which parameter gradients follow from an operation's inputs and its output's gradient.
 
-One rule per kind of operation, found by its name in the autograd graph. A rule sees one operation
-that combines an operand, computed of parameters alone and often the parameter itself, with samples:
-what autograd saved of the latter, and each model output's gradient by the operation's result. It
-keeps a signal of each of these, and the signals of all outputs give the gradients by the operand.
+There is one rule per kind of operation, found by its name in the autograd graph. The operation
+combines samples with an operand that is computed from parameters alone, often a parameter itself.
+The rule sees what autograd saved of the samples, and each model output's gradient with respect to
+the operation's result. It keeps a signal of each gradient; all give those of the operand.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,13 @@ from feature_alignment.gradients.parameter_gradients import (
 
 
 class ProductCall(OperationCall):
-    """Products of matrices, of which one holds samples: `mm`, `addmm`, `bmm`.
+    """Products of two matrices, one of which contains samples: `mm`, `addmm`, `bmm`.
 
-    Rows of the other one's gradient are the columns of the product. A batch of matrices that are
-    parameters is one matrix in as many groups.
+    Rows of the other one's gradient are the columns of the product. A batch of parameter matrices
+    counts as one matrix in as many groups.
     """
 
-    outputs_before = -1  # so that products over positions read and write without gaps
+    outputs_before = -1  # so that products over positions read and write contiguously
 
     def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
         name = node.name()
@@ -92,7 +92,7 @@ class ConvolutionCall(OperationCall):
             kernel = tuple(operands[1][2:])
 
             def per_axis(sizes: Sequence[int]) -> tuple[int, ...]:
-                return tuple(sizes) * (len(kernel) // len(sizes))  # one may stand for all
+                return tuple(sizes) * (len(kernel) // len(sizes))  # one may apply to all
 
             self._window: dict[str, Any] = {
                 "kernel": kernel,
@@ -122,10 +122,10 @@ class ConvolutionCall(OperationCall):
 
 
 class TransposedConvolutionCall(ConvolutionCall):
-    """Transposed convolutions, where inputs and gradients change places.
+    """Transposed convolutions, in which inputs and gradients swap roles.
 
-    The weight (d, k/groups, …) has the gradient Σ_t a_t δ_tᵀ, with the input's channels a_t at a
-    position and the patch δ_t of the output's gradient that this position is spread over.
+    The weight (d, k/groups, …) has the gradient Σ_t a_t δ_tᵀ, where a_t are the input's channels
+    at a position and δ_t is the patch of the output's gradient that this position contributes to.
     """
 
     def _inputs(self, a: torch.Tensor, weight: torch.Size) -> Inputs:
@@ -137,7 +137,7 @@ class TransposedConvolutionCall(ConvolutionCall):
         """See `OperationCall`: patches at all positions and sums over the images, (n, p).
 
         Raises:
-            UnknownUseError: if the patches are not as many as the inputs' positions.
+            UnknownUseError: if the number of patches is not that of the inputs' positions.
         """
         parts, images = [], super().signal(gradient)
         if self.inputs is not None:
@@ -162,7 +162,7 @@ class TransposedConvolutionCall(ConvolutionCall):
 
 
 class LookupCall(OperationCall):
-    """Rows of a table (V, k) by tokens of the samples: `embedding` and indexing."""
+    """Lookups of rows of a table (V, k) by the samples' tokens: `embedding` and indexing."""
 
     outputs_before = -1
 
@@ -202,12 +202,12 @@ class LookupCall(OperationCall):
 
     def gradients(self, signals: torch.Tensor) -> dict[int, Gradients]:
         """See `OperationCall`: signals (n, c, P, k)."""
-        assert self.inputs is not None  # as it was made
+        assert self.inputs is not None  # set on construction
         return {0: MatrixGradients(self.inputs, signals)}
 
 
 class BroadcastCall(OperationCall):
-    """Operations entry by entry, with an operand that is broadcast: sums over where it is."""
+    """Elementwise operations with an operand that is broadcast: sums over the broadcast axes."""
 
     def __init__(self, node: Any, operands: Mapping[int, torch.Size], place: Place) -> None:
         self._node, self._place, self._operands = node, place, operands
@@ -223,13 +223,13 @@ class BroadcastCall(OperationCall):
         return [1] * (self._ndim - len(operand)) + list(operand)
 
     def _local(self, gradient: torch.Tensor) -> dict[int, torch.Tensor]:
-        """Gradients by the operands before they are summed, in the output's shape."""
+        """Gradients of the operands before they are summed, in the output's shape."""
         found = self._node(gradient)
         found = found if isinstance(found, tuple) else (found,)
         return {i: found[i] for i in self._operands}
 
     def signal(self, gradient: torch.Tensor) -> torch.Tensor:
-        """See `OperationCall`: sums of all operands one after the other, (n, p).
+        """See `OperationCall`: all operands' sums, concatenated, (n, p).
 
         Raises:
             UnknownUseError: if the gradients are not in the output's shape.
@@ -312,7 +312,7 @@ def rule_of(node: Any) -> type[OperationCall] | None:
 
 
 def _normalised(name: str, node: Any, x: torch.Tensor) -> torch.Tensor:
-    """â, of the shape of the inputs."""
+    """â, in the shape of the inputs."""
     if name == "NativeBatchNormBackward0":
         tail = [1] * (x.ndim - 2)
         mean, variance = node._saved_running_mean, node._saved_running_var
@@ -328,5 +328,5 @@ def _normalised(name: str, node: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _single(t: torch.Tensor) -> torch.Tensor:
-    """Half precision in float32, since sums are to follow."""
+    """Convert half precision to float32, since sums follow."""
     return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t

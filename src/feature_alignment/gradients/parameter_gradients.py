@@ -1,9 +1,9 @@
-"""Per-sample gradients of one parameter, kept as the factors they are made of.
+"""Per-sample gradients of one parameter, kept as their factors.
 
 A module's weight has the gradient G_iy = Σ_t δ_iyt a_itᵀ for sample i and output y: a sum over the
 positions t (one for a vector input, tokens of a sequence, output pixels of a convolution) of outer
-products of a pre-activation gradient δ and an input a. n·c·P·k + n·P·d numbers describe it, where
-the gradient itself has n·c·k·d.
+products of a pre-activation gradient δ and an input a. The factors take n·c·P·k + n·P·d numbers,
+the gradients themselves n·c·k·d.
 """
 
 import functools
@@ -38,7 +38,7 @@ class MatrixGradients:
 
     @property
     def in_weight_order(self) -> bool:
-        """Whether the rows of the gradients are those of the weight."""
+        """Whether the gradients' entries are in the weight's order."""
         return self.inputs.groups == 1 and not isinstance(self.inputs, PatchInputs)
 
     def signal(self, group: int, samples: slice) -> torch.Tensor:
@@ -69,7 +69,7 @@ class MatrixGradients:
     def of_groups(self, groups: slice, block: int = BLOCK) -> torch.Tensor:
         """The gradients of some groups, rows in the order of patches: (n, c, groups, k, d).
 
-        All at once: many of them are small, as in depthwise convolutions.
+        All at once, since many are small, as in depthwise convolutions.
         """
         deltas = self.deltas.unflatten(3, (self.inputs.groups, -1))[:, :, :, groups]
         loaded = self.inputs.positions * self.inputs.columns * deltas.shape[3]
@@ -82,14 +82,14 @@ class MatrixGradients:
         return torch.cat(found)
 
     def without_silent_positions(self) -> "MatrixGradients":
-        """The same gradients of vector inputs without positions where δ is zero throughout.
+        """The same gradients of vector inputs without the positions at which δ is always zero.
 
-        There are some where the outputs are those of a sequence's last token.
+        There are some if the outputs are those of a sequence's last token.
         """
         if len(self.deltas) == 0 or self.deltas[0, 0].any(1).all():
             return self  # the usual case: nothing to look for
         heard = (self.deltas != 0).any(3).any(1).any(0)
-        heard[0] = True  # so that one is left
+        heard[0] = True  # so that one remains
         inputs = replace(self.inputs, values=self.inputs.values[:, heard])
         return replace(self, inputs=inputs, deltas=self.deltas[:, :, heard])
 
@@ -127,13 +127,13 @@ class Part:
     entries: torch.Tensor | None = None  # of the flat parameter; None for all in their order
 
     def to(self, dtype: torch.dtype) -> "Part":
-        """The same in a precision."""
+        """The same gradients in another precision."""
         if all(_tensor(use).dtype == dtype for use in self.uses):
             return self
         return replace(self, uses=[VectorGradients(use.features().to(dtype)) for use in self.uses])
 
     def features(self, size: int, block: int = BLOCK) -> torch.Tensor:
-        """Gradients of the whole parameter of this size: (n, c, p)."""
+        """Gradients of the whole parameter, of p = `size` entries: (n, c, p)."""
         found = summed_features(self.uses, block)
         if self.entries is None:
             return found
@@ -163,17 +163,17 @@ def all_factors(uses: Sequence[Gradients]) -> TypeGuard[Sequence[MatrixGradients
 
 
 def of_one_kind(uses: Sequence[Gradients]) -> bool:
-    """Whether the uses can be added without forming them: all factors, or none."""
+    """Whether the uses can be added as they are: all are factors of one shape, or none are."""
     if not all_factors(uses):
         return not any(isinstance(use, MatrixGradients) for use in uses)
     shapes = {(use.inputs.groups, use.rows, use.inputs.columns) for use in uses}
-    # Entries of patches are in the order of the weight with its channels last.
+    # Patches' entries have channels last, so that their order depends on how many there are.
     channels = {isinstance(a, PatchInputs) and a.values.shape[2] for a in (u.inputs for u in uses)}
     return len(shapes) == len(channels) == 1
 
 
 def merged_uses(uses: Sequence[Gradients]) -> Sequence[Gradients]:
-    """The same sum in fewer uses: those of vectors become one with the positions of all."""
+    """The same sum in fewer uses: those of vector inputs become one with all their positions."""
     if len(uses) < 2 or not all_factors(uses):
         return uses
     vectors = [use for use in uses if isinstance(use.inputs, VectorInputs)]
@@ -186,7 +186,7 @@ def merged_uses(uses: Sequence[Gradients]) -> Sequence[Gradients]:
 
 
 def joined_deltas(deltas: Sequence[torch.Tensor]) -> torch.Tensor:
-    """δ (n, c, P, k) of several uses, one's positions after another's; no copy if so in memory."""
+    """δ (n, c, P, k) of several uses, positions concatenated; a view if adjacent in memory."""
     first = deltas[0]
     place = first.storage_offset()
     for delta in deltas:

@@ -1,4 +1,4 @@
-"""The parameters of a model: those to differentiate by, and the values to do it at."""
+"""A model's parameters: those to differentiate with respect to, and the values to do it at."""
 
 from collections.abc import Collection, Mapping
 
@@ -14,10 +14,10 @@ Parameters = Mapping[str, torch.Tensor]  # values by the parameter's name
 
 
 def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
-    """First names of the parameters to differentiate by, in the model's order.
+    """First names of the parameters to differentiate with respect to, in the model's order.
 
     `only` is "trainable" for those that require a gradient, names of parameters and modules, or
-    None for all. Integers and empty ones, which have no gradient, are left out.
+    None for all. Integer and empty ones have no gradient and are omitted; shared ones count once.
 
     Raises:
         ValueError: if a name is unknown, nothing is selected, or a parameter is complex.
@@ -60,9 +60,9 @@ def select_parameters(model: nn.Module, only: Selection | None) -> list[str]:
 
 
 def input_like(model: nn.Module) -> torch.Tensor | None:
-    """The first parameter with a gradient, whose precision and device arrays of inputs take.
+    """The first floating-point parameter, which sets the precision and device of input arrays.
 
-    Arrays, not tensors, since NumPy's are float64 unless somebody has thought of it, and on no GPU.
+    Tensors keep their own; NumPy arrays are float64 by default, and never on a GPU.
     """
     return next((p for p in model.parameters() if p.is_floating_point()), None)
 
@@ -73,7 +73,7 @@ def evaluation_point(
     """Detached values of all parameters by name, on their devices: given ones, or the model's own.
 
     Raises:
-        ValueError: if the given names are not those of the model's parameters.
+        ValueError: if the values do not fit the parameters, or these are sparse or uninitialised.
     """
     with RUNNING:
         own = dict(model.named_parameters())
@@ -112,19 +112,19 @@ def evaluation_point(
             )
         if value.dtype != own[name].dtype:
             raise ValueError(f"parameters: {name!r} is {kind}; the model's is {own[name].dtype}.")
-    with torch.inference_mode(False):  # autograd cannot work with tensors that were made in it
+    with torch.inference_mode(False):  # autograd rejects tensors that were created in it
         return {name: _detached(value, own[name].device) for name, value in values.items()}
 
 
 def _detached(value: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """The very memory of a value, by which plans follow training, if autograd can work with it."""
+    """A value in its own memory, so that plans follow training, if autograd can work with it."""
     if value.device != device:
         return value.detach().to(device)
     return value.detach().clone() if value.is_inference() else value.detach()
 
 
 def moved(values: Parameters) -> dict[str, torch.Tensor]:
-    """Other values, of which nothing that is computed from parameters is the same."""
+    """Perturbed values, which change everything that is computed from parameters."""
     generator, others = torch.Generator().manual_seed(0), dict(values)
     for name, value in values.items():
         if value.is_floating_point() and value.numel():

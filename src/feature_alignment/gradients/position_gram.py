@@ -1,13 +1,13 @@
-"""Gram matrices of gradients that are sums over positions, without those gradients where possible.
+"""Gram matrices of gradients that are sums over positions, if possible without forming them.
 
 K[(i,y),(j,y')] = ⟨Σ_t δ_iyt a_itᵀ, Σ_s δ_jy's a_jsᵀ⟩ = Σ_{t,s} (δ_iyt·δ_jy's)(a_it·a_js) can be
-summed in three orders, equal in exact arithmetic. For n samples, c outputs, P positions and a
-weight (k, d), in multiplications and up to the factor 1/2 that symmetry saves:
+summed in three orders, equal in exact arithmetic. Costs are in multiplications, for n samples, c
+outputs, P positions and a weight (k, d), up to the factor 1/2 that symmetry saves:
 
 pairs       all inner products, then their products: n²P²(d + c²k). Best for one position.
 carrying    Σ_s (a_it·a_js) δ_jy's first, then its product with δ_iyt: n²P(Pd + Pck + c²k). The
             inner products of inputs serve all outputs. Best for few positions.
-gradients   the gradients a few rows of the weight at a time: ncPkd + n²c²kd. Best for many.
+gradients   the gradients, for a few rows of the weight at a time: ncPkd + n²c²kd. Best for many.
 """
 
 import functools
@@ -23,18 +23,18 @@ from feature_alignment.gradients.parameter_gradients import MatrixGradients
 
 FORMS = ("pairs", "carrying", "gradients")
 
-# Multiplications that take as long as moving one number to memory and back, the slowness of
-# products with c rows and columns only, and multiplications that take as long as one round of a
-# loop: measured on CPU cores of two kinds.
+# Multiplications that take as long as moving one number to memory and back, the slowdown of
+# products with only c rows and columns, and multiplications that take as long as one round of a
+# loop: measured on two kinds of CPU cores.
 _MOVE = 40
 _NARROW = 4
 _ROUND = 3e6
 
-# Numbers in one slice of gradients: memory of this size is soon used again. Products are fastest
-# with some 4096 columns, but every slice costs as much as many numbers.
+# Numbers in one slice of gradients: memory of this size is soon reused. Products are fastest with
+# about 4096 columns, but each slice has a fixed cost.
 _SLICE, _LEAST_SLICE, _COLUMNS = 2**22, 2**19, 2**12
 
-_FEW_PAIRS = 16  # pairs of positions that are added one by one
+_FEW_PAIRS = 16  # up to this many pairs of positions are added one by one
 
 
 def add_position_gram(
@@ -49,10 +49,10 @@ def add_position_gram(
 ) -> None:
     """Add the Gram matrix of a weight's gradients to `out`, (n·c, n₂·c), sample-major, in place.
 
-    Of the rows' gradients and the columns', of the same parameter. If symmetric, `second` is
-    `first`, and only the lower triangle is meaningful afterwards. With `bias` the Gram matrix of
-    the layer's bias, of gradient Σ_t δ_t, is added, too; intermediate results may hold `workspace`
-    numbers. The form is one of FORMS; None for the one with the lowest `form_costs`.
+    `first` and `second` are gradients of one parameter for the rows' and the columns' samples. If
+    symmetric, they are the same, and only the lower triangle is valid afterwards. With `bias`, the
+    Gram matrix of the layer's bias, with gradient Σ_t δ_t, is added, too. Intermediate results may
+    have `workspace` numbers. The form is one of FORMS; None for the lowest of `form_costs`.
 
     Source: Baratin et al. 2021, eq. 1; the forms are this module's.
 
@@ -74,7 +74,7 @@ def add_position_gram(
 
 
 def cheapest_form(first: MatrixGradients, second: MatrixGradients, symmetric: bool) -> str:
-    """The form of lowest cost."""
+    """The form with the lowest cost."""
     costs = form_costs(
         (first.deltas.shape[0], second.deltas.shape[0]),
         first.deltas.shape[1],
@@ -99,7 +99,7 @@ def form_costs(
 ) -> dict[str, float]:
     """Cost of each form in multiplications, including that of moving numbers.
 
-    For n and n₂ samples, P and P₂ positions, and the rows and columns of one group's weight. With
+    `samples` are n and n₂, `positions` P and P₂, `weight` the rows and columns of one group. With
     `tokens` it is an embedding, whose inputs are compared, not multiplied.
     """
     (n, n2), c, (t, s), (k, d) = samples, outputs, positions, weight
@@ -128,8 +128,8 @@ def add_gradient_gram(
 ) -> None:
     """Add the Gram matrix of a weight's gradients, summed over uses of the weight, to `out`.
 
-    A few groups or rows of the weight at a time, for all samples. `first` and `second` are the same
-    uses for the rows' and the columns' samples; the rest is as for `add_position_gram`.
+    It takes a few groups or rows of the weight at a time, for all samples. `first` and `second` are
+    the same uses for the rows' and the columns' samples; the rest is as for `add_position_gram`.
     """
     columns, rows, groups = first[0].inputs.columns, first[0].rows, first[0].inputs.groups
     held = out.shape[0] if symmetric else sum(out.shape)
@@ -163,7 +163,7 @@ def add_gradient_gram(
 def add_feature_gram(
     out: torch.Tensor, first: torch.Tensor, second: torch.Tensor, symmetric: bool
 ) -> None:
-    """Add ΦΦ₂ᵀ of (n, c, p) and (n₂, c, p) to `out`; if symmetric, at least its lower triangle."""
+    """Add ΦΦ₂ᵀ for (n, c, p) and (n₂, c, p) to `out`; if symmetric, at least its lower triangle."""
     phi, phi2 = first.reshape(out.shape[0], -1), second.reshape(out.shape[1], -1)
     blocks = 16 if symmetric else 1
     for rows in spans(out.shape[0], max(64, math.ceil(out.shape[0] / blocks))):
@@ -191,7 +191,7 @@ def _add_by_pairs(
     n2, _, s, _ = second.deltas.shape
     pairs = t * s if t * s > _FEW_PAIRS else 1  # at a time
     side = max(1, min(workspace // 2, BLOCK // 2) // (n2 * c * c * pairs))
-    side = min(side, math.ceil(n / 4)) if symmetric else side  # to leave out what is mirrored
+    side = min(side, math.ceil(n / 4)) if symmetric else side  # to omit what is mirrored
     for group in range(first.inputs.groups):
         for rows in spans(n, side):
             a, delta = first.inputs.load(group, rows), first.signal(group, rows)
@@ -229,7 +229,7 @@ def _add_by_carrying(
     k, d = first.width, first.inputs.columns
     side = max(1, workspace // (4 * t * d))
     side2 = max(1, min(workspace // (4 * s * d), workspace // (4 * min(side, n) * t * s)))
-    # Narrower columns leave less to compute above the diagonal; below 256 products get slow.
+    # Narrower blocks compute less above the diagonal; below 256 columns products get slow.
     side2 = min(side2, max(math.ceil(256 / s), n2 // 16))
     carried_samples = max(1, min(BLOCK, workspace // 4) // (c * t * k))
     for group in range(first.inputs.groups):
@@ -245,7 +245,7 @@ def _add_by_carrying(
                     first, a[below:], second.inputs.load(group, columns), bias, delta.dtype
                 ).view(-1, t, delta2.shape[0], s)
                 for j, column in enumerate(range(columns.start, columns.stop)):
-                    # In the symmetric case sample j meets the samples i ≥ j only.
+                    # In the symmetric case, sample j is paired with samples i ≥ j only.
                     begin = max(0, column - rows.start) if symmetric else 0
                     for part in spans(delta.shape[0] - begin, carried_samples):
                         mine = slice(begin + part.start, begin + part.stop)

@@ -1,4 +1,4 @@
-"""The global generators of random numbers: whether a model draws from them."""
+"""The global random number generators, and whether a model draws from them."""
 
 import pickle
 import random
@@ -15,11 +15,11 @@ from feature_alignment.gradients.refused_modules import label_of
 from feature_alignment.gradients.samples import Samples
 
 Generators = list[tuple[Callable[..., Any], Any]]
-"""What sets the state of each generator, and the state."""
+"""For each generator, the function that sets its state, and the state."""
 
 
 def random_state(samples: Samples) -> Generators:
-    """The global generators of PyTorch, Python and NumPy."""
+    """The states of the global generators of PyTorch, Python and NumPy."""
     tensors = [value for value in samples.entries.values() if isinstance(value, torch.Tensor)]
     devices = sorted({tensor.device for tensor in tensors if tensor.is_cuda}, key=str)
     set_on = torch.cuda.set_rng_state
@@ -32,7 +32,7 @@ def random_state(samples: Samples) -> Generators:
 
 
 def have_drawn(before: Generators, samples: Samples) -> bool:
-    """Whether the generators are in another state than before."""
+    """Whether a generator's state has changed since `before`."""
     now = random_state(samples)
     return any(_bytes(a) != _bytes(b) for (_, a), (_, b) in zip(before, now, strict=True))
 
@@ -42,14 +42,14 @@ def _bytes(state: Any) -> bytes:
 
 
 def set_random_state(before: Generators, samples: Samples) -> None:
-    """Give the generators the states of before, if they are in others."""
+    """Restore the generators' states, if they have changed since `before`."""
     if have_drawn(before, samples):
         for put, state in before:
             put(state)
 
 
 def drawing_module(model: nn.Module, f: Callable[..., Any], samples: Samples) -> str:
-    """The first module to end its call with another state of the generators than it began with."""
+    """Label of the first module to finish a call that changed a generator's state."""
     labels = {module: label_of(name, module) for name, module in model.named_modules()}
     begun: dict[nn.Module, Generators] = {}
     found: list[str] = []

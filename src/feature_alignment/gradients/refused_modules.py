@@ -67,5 +67,5 @@ def refuse_dependent_samples(model: nn.Module) -> None:
 
 
 def label_of(name: str, module: nn.Module) -> str:
-    """A module in the words of messages."""
+    """How messages name a module."""
     return f"module {name or 'the model itself'!r} ({type(module).__name__})"

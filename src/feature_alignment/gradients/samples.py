@@ -1,4 +1,4 @@
-"""Inputs of a model in any form that PyTorch models take, n samples along their first axes."""
+"""Inputs of a model in any form that PyTorch models take, with n samples along the first axes."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class Samples:
-    """Arguments of a model, and which of them hold samples along their first axis."""
+    """Arguments of a model, and which of them contain samples along their first axis."""
 
     entries: Mapping[int | str, Any]  # the arguments by position (an integer) or keyword
-    sampled: frozenset[int | str]  # the entries that hold samples
+    sampled: frozenset[int | str]  # the entries that contain samples
     n: int  # how many
 
     def __len__(self) -> int:
@@ -25,7 +25,7 @@ class Samples:
         return self.n
 
     def __getitem__(self, index: Index) -> "Samples":
-        """The samples of a slice or of a list of numbers."""
+        """The samples selected by a slice or a list of indices."""
         n = len(range(*index.indices(self.n))) if isinstance(index, slice) else len(index)
         at = index if isinstance(index, slice) else torch.tensor(index)
         entries = {
@@ -34,13 +34,13 @@ class Samples:
         return replace(self, entries=entries, n=n)
 
     def few(self) -> "Samples":
-        """At most eight of them, from the first to the last, by which a model is checked."""
+        """At most eight samples, from the first to the last, for checking a model."""
         return self[sorted({i * (self.n - 1) // (_FEW - 1) for i in range(_FEW)})]
 
     def kept(self, device: torch.device | None = None) -> "Samples":
-        """The same in memory of their own, on a device or where they are.
+        """A copy on `device`, or on the tensors' own devices.
 
-        It stays when the given tensors are written to.
+        It does not change when the original tensors are written to.
         """
         entries = {
             key: value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
@@ -64,18 +64,18 @@ def as_samples(
     inputs: str | Collection[str | int] | None = None,
     like: torch.Tensor | None = None,
 ) -> Samples:
-    """Inputs in the form that the engine works with.
+    """Convert inputs to the form that the engine uses.
 
     Args:
         x: a tensor or NumPy array; or several, in a sequence (positional arguments) or a mapping
-            (keyword arguments), beside values that are passed on as they are.
-        inputs: for a mapping or sequence, the entries that hold samples along their first axis,
-            None for all tensors and arrays. For a tensor, the keyword that it is passed as.
-        like: a parameter, on whose device NumPy's arrays are put, floating ones in its precision;
-            None to keep precision and memory.
+            (keyword arguments), maybe with other values, which are passed on as they are.
+        inputs: for a mapping or sequence, the entries that contain samples along their first axis,
+            None for all tensors and arrays. For a tensor, the keyword to pass it as.
+        like: a parameter; NumPy arrays are moved to its device, floating-point ones in its
+            precision. None to keep precision and memory.
 
     Raises:
-        ValueError: if there are no samples, or entries differ in their number.
+        ValueError: if there are no samples, or entries differ in their number of samples.
     """
     if isinstance(x, Samples):
         return x
@@ -119,7 +119,7 @@ def _as_tensor(value: Any, like: torch.Tensor | None) -> Any:
         raise ValueError(f"x: an array of {value.dtype}; give one of numbers.")
     if value.dtype.kind in "fc" and value.dtype.itemsize > 8 * (1 + (value.dtype.kind == "c")):
         value = value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)
-    # Without reversed axes or bytes, which PyTorch has no place for.
+    # Without negative strides or foreign byte orders, which PyTorch does not support.
     tensor = torch.from_numpy(np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("=")))
     if like is None:
         return tensor

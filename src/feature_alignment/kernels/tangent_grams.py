@@ -133,8 +133,8 @@ class TangentKernel:
         """Alignment with labels (n, c) or class numbers (n,): see `label_alignment`.
 
         Raises:
-            ValueError: if the number of labels is not that of samples, or of columns not that of
-                outputs; or if it is a kernel between two different sets of samples.
+            ValueError: if labels and samples, or columns and outputs, differ in number; or if it is
+                a kernel between two different sets of samples.
         """
         shape, n = np.shape(y), len(self._of_one_set()) // self.outputs
         if shape[:1] != (n,) or shape[1:] not in ((), (self.outputs,)):
