@@ -508,8 +508,8 @@ def test_a_layer_that_cannot_be_measured_is_told_once(caplog):
     for _ in range(3):
         monitor.step()
     assert [record.getMessage() for record in caplog.records] == [
-        "layer 'shift' does not multiply a layer's inputs itself, or its part in the outputs is "
-        "not seen; it has no NFM and AGOP."
+        "layer 'shift' does not multiply a layer's inputs, or its part in the outputs is "
+        "hidden; it has no NFM and AGOP."
     ]
 
 

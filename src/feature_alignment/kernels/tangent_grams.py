@@ -139,8 +139,8 @@ class TangentKernel:
         shape, n = np.shape(y), len(self._of_one_set()) // self.outputs
         if shape[:1] != (n,) or shape[1:] not in ((), (self.outputs,)):
             raise ValueError(
-                f"y: labels of shape {tuple(shape)} for {n} samples and {self.outputs} outputs; give (n,) "
-                "or (n, c)."
+                f"y: labels of shape {tuple(shape)} for {n} samples and {self.outputs} outputs; "
+                "give (n,) or (n, c)."
             )
         return label_alignment(self.total, y, form)
 

@@ -135,7 +135,7 @@ def layers_of(
             problems[name] = (
                 f"was used {len(uses)} times in the forward pass, not once"
                 if uses
-                else "does not multiply a layer's inputs itself, or its part in the outputs is not seen"
+                else "does not multiply a layer's inputs, or its part in the outputs is hidden"
             )
         elif uses[0].groups != 1:
             problems[name] = f"has {uses[0].groups} groups, and so no single matrix"

@@ -14,7 +14,7 @@ from feature_alignment.training.errors import MetricNotFiniteError
 WHOLE_NETWORK = "all"
 """Value of the `layer` column for what belongs to no single layer."""
 OWN = "(model)"
-"""Value of the `layer` column for parameters that belong to the model itself, to no module in it."""
+"""Value of the `layer` column for parameters of the model itself, outside of its modules."""
 
 COLUMNS = ["step", "layer", "split", "metric", "value"]
 
