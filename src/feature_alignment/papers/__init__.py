@@ -1,6 +1,6 @@
-"""One folder for each paper, with everything that is only that paper's.
+"""One folder for each paper, with everything specific to it.
 
-The environment variable `FEATURE_ALIGNMENT_PAPERS` names a further folder with such folders; the
+The environment variable `FEATURE_ALIGNMENT_PAPERS` names a folder with further papers' folders. The
 key `papers_path` of the configuration sets it, see `feature_alignment.pipeline.papers.add_papers`.
 """
 

@@ -1,4 +1,4 @@
-"""Parameters of the paper's experiments: its settings are the defaults."""
+"""Parameters of the paper's experiments, with its settings as defaults."""
 
 from typing import Annotated, Literal
 
@@ -21,16 +21,16 @@ Sizes = Several[Annotated[int, Field(ge=25)]]  # training-set sizes
 
 
 class TwoDigits(Parameters):
-    """What the experiments on two digit classes share."""
+    """Parameters shared by the experiments on two digit classes."""
 
     dataset: Literal["mnist", "kmnist"] = "mnist"
-    """The image dataset; its classes are named by `classes`."""
+    """The image dataset; `classes` selects two of its classes."""
     classes: Several[Digit] = Field(default=(2, 3), min_length=2, max_length=2)
     """The two classes, labelled -1 and +1 in this order."""
     hidden_layers: Count = 2
     """Hidden layers."""
     normalisation: Literal["unit-norm", "unit-variance"] = "unit-norm"
-    """Images have mean 0 and norm 1, or variance 1 as in the text, whose rate then diverges."""
+    """Each image has mean 0 and norm 1, or variance 1 (as in the text, whose rate diverges)."""
     initialisation: Literal["kaiming", "lecun", "pytorch"] = "kaiming"
     """Initial weights, see `models.initialisation.new_linear`."""
     epochs: Count = 500
@@ -46,16 +46,16 @@ class DigitRegression(TwoDigits, experiment="digit_regression"):
         "What is regressed on: a linear function of a random network's features, or its sign.",
     )
     train_samples: int = Field(default=5000, ge=16)
-    """The first so many images of the two classes, in the dataset's order, are trained on (the text
+    """Number of training images: the first ones of the two classes in the dataset's order (the text
     says 500; only 5000 reproduces the published numbers)."""
     kernel_samples: int = Field(default=500, ge=8)
-    """The kernels of the first so many training images are measured."""
+    """Number of training images, from the first, on which the kernels are measured."""
     width: Count = 128
     """Units of each hidden layer."""
     bias: bool = True
     """Whether layers have biases (the text says no; the published numbers need them)."""
     target_bias: bool = False
-    """Whether the random network that makes the targets has biases where the trained one does."""
+    """Whether the random network that makes the targets also has biases; only if `bias` is true."""
     target_fit: Literal["sgd", "least-squares"] = "sgd"
     """How the last layer that makes the linear targets is fitted to the classes."""
     label_flips: float = Field(default=0.0, ge=0, le=0.5)
@@ -69,9 +69,9 @@ class DigitRegression(TwoDigits, experiment="digit_regression"):
     batch_size: Count = 100
     """Batch size of SGD."""
     target_epochs: Count = 400
-    """Epochs of training of the last layer that makes the linear targets."""
+    """Training epochs of the last layer that makes the linear targets."""
     path_points: int = Field(default=50, ge=2)
-    """Points, ends included, of the straight path over which tangent features are averaged."""
+    """Points, endpoints included, on the straight path along which features are averaged."""
     precision: Precision = "float32"
     """Floating-point type of the training."""
 
@@ -87,12 +87,12 @@ class LowRank(TwoDigits, experiment="low_rank"):
     samples: int = Field(default=300, ge=8)
     """Training samples of each task."""
     test_samples: int = Field(default=1000, ge=8)
-    """Test samples; of the digits at most as many as there are."""
+    """Test samples; for the digits, at most all the test images."""
     dimension: int = Field(default=20, ge=2)
     """Input dimension of the single-index task."""
     noise: float = Field(default=0.5, ge=0)
-    """Standard deviation of the noise in the training targets of the models named noisy; of the
-    targets themselves it is about 1."""
+    """Standard deviation of the noise in the training targets of the models named noisy; that of
+    the targets themselves is about 1."""
     width: int = Field(default=128, ge=2)
     """Units of each hidden layer."""
     penalty: Literal["square", "absolute", "logarithmic"] = "square"
@@ -104,7 +104,7 @@ class LowRank(TwoDigits, experiment="low_rank"):
 
 
 class SampleComplexity(Parameters, experiment="sample_complexity"):
-    """Test error over training-set sizes, by kind of features (earlier version, Figure 4)."""
+    """Test error against training-set size, by kind of features (earlier version, Figure 4)."""
 
     dataset: Literal["mnist", "cifar10"] = by_figure("mnist", "The images that are classified.")
     network: Literal["mlp", "cnn"] = by_figure("mlp", "The network that is trained.")
@@ -119,13 +119,13 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
     cnn_train_sizes: Sizes = (125, 250, 500, 1000, 2000, 4000, 8000, 16000, 32000, 50000)
     """Training-set sizes n of the CNN on CIFAR-10."""
     test_samples: int = Field(default=10000, ge=10)
-    """Test images of the MLP, drawn at random; with few of them, chance ends runs early."""
+    """Test images of the MLP, drawn at random; with few of them, noise ends runs early."""
     cnn_test_samples: int = Field(default=10000, ge=10)
     """The same for the CNN."""
     mlp_width: int = Field(default=128, ge=2)
     """Units of the MLP's hidden layers."""
     mlp_depth: int = Field(default=5, ge=2)
-    """Linear layers of the MLP, the readout included."""
+    """Linear layers of the MLP, including the readout."""
     initialisation: Literal["lecun", "pytorch", "kaiming_zero_bias"] = "lecun"
     """Initial weights, see `models.initialisation.new_linear`."""
     normalisation: Literal["none", "unit-variance"] = "none"
@@ -141,11 +141,11 @@ class SampleComplexity(Parameters, experiment="sample_complexity"):
     batch_size: Count = 50
     """Batch size; at most a fifth of n (25 at n = 125)."""
     patience: Count = 20
-    """Epochs without a better test accuracy after which a run ends."""
+    """Epochs without an improvement in test accuracy after which a run ends."""
     max_epochs: Count = 1000
-    """Epochs after which a run ends at the latest."""
+    """Maximum number of epochs of a run."""
     reported_epoch: Literal["best", "last"] = "best"
-    """The epoch whose test error is told: that of the smallest one, or the last."""
+    """The epoch whose test error is reported: the one with the smallest error, or the last."""
     seeds: Seeds = 10
 
 
@@ -161,8 +161,8 @@ class Theory(Parameters, experiment="theory"):
     target_scale: Positive = 8.0
     """Standard deviation of the Gaussian targets; large targets need large transformations."""
     starts: Count = 6
-    """Descents of the generic optimiser and starts of the solver; the best counts."""
+    """Starts of the generic optimiser and of the solver; the best result of each counts."""
     flow_time: Positive = 20.0
     """Duration of gradient flow on the factorised model."""
     seeds: SeedNumber = 5
-    """Number of seeds, each one random problem; seed i is the integer i, from 0."""
+    """Number of random problems; their seeds are the integers from 0."""

@@ -1,4 +1,4 @@
-"""Theorems 1 and 2, gradient flow on factors and Lemma 5 on a small random problem; penalties.
+"""Checks on a small random problem: Theorems 1 and 2, Lemma 5, factorised flow and penalties.
 
 Source: lejeune2024, Theorems 1 and 2, Lemma 5, Propositions 3 and 4, Section 3 and Appendix A.1.
 """
@@ -37,9 +37,9 @@ Blocks = list[torch.Tensor]  # tangent features by layer, (n, k, d) each, with t
 
 @dataclass(frozen=True)
 class Problem:
-    """A random network of one output, and what is to be interpolated."""
+    """A random network with one output, and the data to be interpolated."""
 
-    seed: int  # of the problem, and of what is drawn to solve it
+    seed: int  # of the problem, and of the random draws of its solvers
     network: MLP
     x: torch.Tensor  # training inputs (n, d)
     x_new: torch.Tensor  # other inputs
@@ -79,10 +79,10 @@ def _distance(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
-    """M̂, its kernel and its predictions, against descents over all entries of M."""
+    """Compare M̂, its kernel and its predictions with descents over all entries of M."""
     phi, phi_new, residual = _flat(problem.features), _flat(problem.features_new), problem.residual
     block, generator = phi[:, None, :], stream(problem.seed, "theorem1")
-    # Not from M = I, from where every step keeps to β and predicts as ridgeless does.
+    # Not from M = I: from there every step stays along β and predicts as ridgeless does.
     generic = minimise_jointly(
         [block], residual, square_penalty, generator, starts, [True], identity_first=False
     )
@@ -97,10 +97,10 @@ def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
     change, change_new = phi @ beta, phi_new @ beta
     kernel = phi_new @ phi.T + (s**2 - 1) / norm**2 * torch.outer(change_new, change)
     yield check_of("theorem1_kernel", _distance(kernel, phi_new @ found.T @ found @ phi.T))
-    # What the transformation that was found predicts, without knowledge of β or of Theorem 1.
+    # Predictions of the transformation found, without knowledge of β or of Theorem 1.
     (coefficients,) = generic.coefficients
     yield check_of("theorem1_predictions", _distance(phi_new @ coefficients[0], change_new))
-    # ‖β̂‖ = s‖θ̂ − θ₀‖; θ₀ is missing in the proof's sketch and, as σ = ‖θ̂ − θ‖, in A.3.1.
+    # ‖β̂‖ = s‖θ̂ − θ₀‖; θ₀ is missing from the proof sketch and, as σ = ‖θ̂ − θ‖, from A.3.1.
     layout = matrix_layout(problem.network)
     first = torch.cat([w.flatten() for w in layout.join(copy_parameters(problem.network)).values()])
     moved = torch.linalg.solve(found.T, coefficients[0])
@@ -113,9 +113,9 @@ def theorem_1(problem: Problem, starts: int) -> Iterator[Check]:
 def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
     """The label kernel's coefficient (s² − 1)/‖β‖² for the hardest and the easiest target.
 
-    Both have norm 1, so that ‖K_ŷ‖ is the same: K₀'s last and first eigenvectors. The difference is
-    relative to the larger one: with |v − 1| features do not move for ‖β‖ ≤ 1/√2, and the easy
-    target's coefficient can be 0.
+    They are K₀'s last and first eigenvectors, both of norm 1, so that ‖K_ŷ‖ is the same. The
+    difference is relative to the larger coefficient: with |v − 1|, features do not move for
+    ‖β‖ ≤ 1/√2, and the easy target's coefficient can be 0.
     """
     norms = (1 / torch.linalg.svdvals(phi)).numpy()  # of β for each eigenvector as the target
     for name, penalty in PENALTIES.items():
@@ -129,7 +129,7 @@ def _label_coefficients(phi: torch.Tensor) -> Iterator[Check]:
 
 
 def _label_parts(phi: torch.Tensor, residual: torch.Tensor) -> Iterator[Check]:
-    """Alignment of a target and of its triple; footnote 2 for the easiest one of the same ‖β‖."""
+    """Rise in alignment from a target to its triple; footnote 2 for the easiest of equal ‖β‖."""
     beta, kernel = torch.linalg.pinv(phi) @ residual, phi @ phi.T
     label = torch.outer(phi @ beta, phi @ beta) / beta.norm() ** 2
     for name, penalty in PENALTIES.items():
@@ -141,7 +141,7 @@ def _label_parts(phi: torch.Tensor, residual: torch.Tensor) -> Iterator[Check]:
 
 
 def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
-    """The alternating solver against descents over all M, and both forms of the adapted kernel."""
+    """Compare the alternating solver with descents over all M, and two forms of its kernel."""
     features, residual = problem.features, problem.residual
     fixed = [False] * (len(features) - 1) + [True]
     for name, penalty in (("square", square_penalty), ("logarithmic", logarithmic_matrix_penalty)):
@@ -165,10 +165,10 @@ def theorem_2(problem: Problem, starts: int) -> Iterator[Check]:
 
 
 def _kernel_by_sum(problem: Problem, sides: list[Sides], double: bool) -> torch.Tensor:
-    """K₀ + Σ (s⁽¹⁾_i² s⁽²⁾_j² − 1) φ_ij φ_ijᵀ over pairs of singular vectors, or i = j alone."""
+    """K₀ + Σ (s⁽¹⁾_i² s⁽²⁾_j² − 1) φ_ij φ_ijᵀ over pairs of singular vectors, or only i = j."""
     kernel = _flat(problem.features_new) @ _flat(problem.features).T
     for side, *blocks in zip(sides, problem.features, problem.features_new, strict=True):
-        # Complete orthogonal bases, whose further vectors have scale 1.
+        # Complete orthogonal bases; the added vectors have scale 1.
         v, s1 = _complete(side.inputs, side.input_scales)
         u, s2 = _complete(side.outputs, side.output_scales)
         weights = torch.outer(s2**2, s1**2) - 1  # (k, d)
@@ -186,7 +186,7 @@ def _complete(vectors: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor
 
 
 def lemma_5(seed: int, starts: int) -> Iterator[Check]:
-    """The minimum over M⁽¹⁾, M⁽²⁾, W of a product: random, or 2I, whose bases the proof misses."""
+    """The minimum over M⁽¹⁾, M⁽²⁾, W: for a random product, and for 2I (bases the proof misses)."""
     generator = stream(seed, "lemma5")
     products = torch.as_tensor(4 * generator.standard_normal((3, 2))), 2 * torch.eye(2).double()
     worst = 0.0
@@ -201,7 +201,7 @@ def lemma_5(seed: int, starts: int) -> Iterator[Check]:
 
 
 def path_average(problem: Problem) -> Iterator[Check]:
-    """f_θ − f_θ₀ = ∇̄f_θ · (θ − θ₀) for a random θ, the path's integral by Gauss's rule."""
+    """f_θ − f_θ₀ = ∇̄f_θ · (θ − θ₀) for a random θ, integrated by Gauss-Legendre quadrature."""
     network, x = problem.network, problem.x
     first, generator = copy_parameters(network), torch_stream(problem.seed, "path")
     end = {n: w + torch.randn(w.shape, generator=generator) for n, w in first.items()}
@@ -216,7 +216,7 @@ def path_average(problem: Problem) -> Iterator[Check]:
 
 
 def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
-    """What gradient flow on the factors conserves, its kernel, and its distance to the minimum."""
+    """Gradient flow on the factors: its conserved quantity, kernel and excess over the minimum."""
     features, residual = [block.numpy() for block in problem.features], problem.residual.numpy()
     models = factorised_flow(features, residual, duration)
     blocks = list(zip(models, problem.features, strict=True))
@@ -245,12 +245,12 @@ def gradient_flow(problem: Problem, duration: float) -> Iterator[Check]:
 
 
 def propositions() -> Iterator[Check]:
-    """How far the effective and joint power penalties are from rising, being concave, or 2|β|.
+    """How far effective and joint power penalties are from increasing, being concave, or 2|β|.
 
-    Of what is said to increase strictly, the share of steps of the grid at which it does not.
+    For a claim of strict increase this is the share of grid steps without one.
     """
     square = np.linspace(0, 25, 101)
-    # ω̃(v) = min over u of v²u + ω(u^(−1/2)), whose negative is a conjugate; in print ω(1/u).
+    # ω̃(v) = min over u of v²u + ω(u^(−1/2)), whose negative is a conjugate; printed as ω(1/u).
     u = np.geomspace(1e-4, 1, 20_001)
     worst: dict[tuple[str, str], float] = {}
     for p in POWERS:
@@ -283,13 +283,13 @@ def propositions() -> Iterator[Check]:
 
 
 def lemma_5_counterexamples() -> Iterator[Check]:
-    """Products whose cost is less where the transformations do not share their singular vectors.
+    """Products that cost less if the transformations do not share their singular vectors.
 
-    Both of B = diag(3, 2), with transformations I + (s − 1)uuᵀ of one scale s along directions
-    that are each other's mirror images. With fixed scales, as in the proof: S₁ = S₂ = diag(2, 1),
-    whose larger ones may meet or not where vectors are shared. With free ones, as in the lemma: for
-    ω = |v − 1|^½. Costs of the tilted ones are upper bounds of the minimum; s and the angle of u
-    need not be the best.
+    Both are B = diag(3, 2), with transformations I + (s − 1)uuᵀ of one scale s along two directions
+    that mirror each other. The first fixes the scales S₁ = S₂ = diag(2, 1), as the proof does; with
+    shared vectors, the larger scales may or may not coincide. The second leaves the scales free, as
+    the lemma does, with ω = |v − 1|^½. Costs of the tilted transformations are upper bounds on the
+    minimum: s and the angle of u need not be optimal.
     """
     values, flip = np.array([3.0, 2.0]), np.array([1.0, -1.0])
     inverse = np.array([1 / 2, 1.0])  # of the scales

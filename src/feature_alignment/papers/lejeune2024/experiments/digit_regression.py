@@ -1,4 +1,4 @@
-"""Regression of linear and of binarised targets on two digit classes, and the adapted kernel.
+"""Regression of linear and binarised targets on two digit classes, and the adapted kernel.
 
 Source: lejeune2024, Figures 1 and 3, Section 3.2 and Appendix B.1.
 """
@@ -28,11 +28,10 @@ def run_seed(run: SeedRun[DigitRegression]) -> SeedResult:
     """Train one network on one kind of target and measure its adapted kernel.
 
     Both kinds of target share images, initial weights and the linear function. Vectors over the
-    kernel samples, and for seed 0 the kernels themselves, are kept in order of the target y.
+    kernel samples, and for seed 0 the kernels themselves, are saved in order of the target y.
 
     Raises:
-        TrainingDivergedError: if training ends with a kernel that is zero, since no unit is active
-            any more, or not finite.
+        TrainingDivergedError: if a kernel is zero (no unit is active) or not finite after training.
     """
     p = run.parameters
     needs = ("train_samples", "kernel_samples")
@@ -100,8 +99,8 @@ def _network(run: SeedRun[DigitRegression], stream: str, input_dim: int, *, bias
 def _linear_targets(
     run: SeedRun[DigitRegression], x: torch.Tensor, classes: torch.Tensor
 ) -> torch.Tensor:
-    """Targets y = z(x)·b*: SGD's fit of the classes by the last layer of a random network."""
-    # SGD stops short of least squares, whose accuracy is .98 where the paper states .952.
+    """Targets y = z(x)·b*: a fit of the classes by the last layer of a random network."""
+    # SGD stops short of least squares, whose accuracy is .98; the paper states .952.
     p = run.parameters
     bias = p.bias and p.target_bias
     *hidden, last = _network(run, "targets/init", x.shape[1], bias=bias).layers
@@ -110,7 +109,7 @@ def _linear_targets(
         for layer in hidden:
             features = torch.relu(layer(features))  # (n, width)
     if p.target_fit == "least-squares":
-        # The default "gelsy" of older PyTorch finds no rank where a unit is never active.
+        # "gelsy", the default of older PyTorch, finds no rank if a unit is never active.
         found = torch.linalg.lstsq(features.cpu(), classes.cpu(), driver="gelsd")
         return features @ found.solution.to(x)
     options: dict[str, Any] = {"momentum": p.momentum, "annealing": p.annealing}

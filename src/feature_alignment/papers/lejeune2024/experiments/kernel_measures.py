@@ -1,4 +1,4 @@
-"""Measures of the adapted kernel, and of the transformation of the features that makes it.
+"""Measures of the adapted kernel and of the feature transformation that yields it.
 
 Source: lejeune2024, Sections 2.2, 3.1, 3.2 and 4.
 """
@@ -14,13 +14,13 @@ from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.pipeline.run import SeedResult
 
 Features = Mapping[str, torch.Tensor]
-"""Tangent features (n, entries) by each parameter, by its name."""
+"""Tangent features (n, entries) with respect to each parameter, by its name."""
 ROUNDING = 1e-6
-"""Of a kernel of float32 features: smaller eigenvalues, relative to the largest, count as zero."""
+"""For kernels of float32 features: eigenvalues below this share of the largest count as zero."""
 
 
 def kernel_of(features: Features) -> TangentKernel:
-    """The kernel by layer of the features of one output."""
+    """The tangent kernel, layer by layer, of the features of one output."""
     layers: dict[str, torch.Tensor] = {}
     for name, phi in features.items():
         layer = name.rpartition(".")[0]
@@ -31,10 +31,10 @@ def kernel_of(features: Features) -> TangentKernel:
 def compare(
     kernels: Mapping[str, TangentKernel], label: torch.Tensor, step: int, result: SeedResult
 ) -> None:
-    """How alike the kernels are, and which layers bring the change towards the label kernel.
+    """Record the kernels' similarities and each layer's share of the change along the label kernel.
 
     Raises:
-        UserError: if they do not differ.
+        UserError: if the adapted kernel is the initial one.
     """
     adapted, initial, final = (kernels[name].total for name in ("adapted", "initial", "final"))
     (_, weight), residual = fit_kernels(adapted, [initial, label])
@@ -61,7 +61,7 @@ def compare(
 
 
 def fit_kernels(target: torch.Tensor, kernels: list[torch.Tensor]) -> tuple[list[float], float]:
-    """The best fit K ≈ Σ_k c_k K_k: c_k‖K_k‖/‖K‖ for each kernel, and the residual's ‖·‖/‖K‖."""
+    """Least-squares fit K ≈ Σ_k c_k K_k: c_k‖K_k‖/‖K‖ for each kernel, and ‖residual‖/‖K‖."""
     design = torch.stack([kernel.flatten() for kernel in kernels], dim=1).double()  # (n², k)
     flat = target.flatten().double()
     coefficients = torch.linalg.lstsq(design, flat[:, None]).solution[:, 0]
@@ -70,7 +70,7 @@ def fit_kernels(target: torch.Tensor, kernels: list[torch.Tensor]) -> tuple[list
 
 
 def locate(adapted: torch.Tensor, initial: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
-    """What the adapted kernel reflects beside K₀: both label kernels, and points with y near 0."""
+    """What the adapted kernel reflects besides K₀: the label kernels, and points with y near 0."""
     sign, diagonal = torch.sign(y), adapted.diagonal()
     labels = {"linear": torch.outer(y, y), "binarised": torch.outer(sign, sign)}
     kernels = {"initial": initial, **labels}
@@ -89,11 +89,11 @@ def locate(adapted: torch.Tensor, initial: torch.Tensor, y: torch.Tensor) -> dic
 def parts_of_prediction(
     average: Features, moved: Features, last: str, y: torch.Tensor, residual: torch.Tensor
 ) -> dict[str, float]:
-    """What the last layer and the earlier ones add to f_θ₀(x): Σ_ℓ ∇̄f_ℓ(x)(θ − θ₀)_ℓ over them.
+    """Parts Σ_ℓ ∇̄f_ℓ(x)(θ − θ₀)_ℓ that the last and the earlier layers add to f_θ₀(x).
 
-    `average` is ∇̄f, `moved` θ − θ₀ in the parameters' shapes, `residual` the trained targets less
-    f_θ₀(x), (n,), of which the last layer's part αy leaves `residual` − αy. Source: lejeune2024,
-    Section 3.2.
+    `average` is ∇̄f, `moved` is θ − θ₀ in the parameters' shapes, and `residual`, (n,), is the
+    trained targets minus f_θ₀(x). With αy the last layer's part along y, the earlier layers' part
+    is compared with `residual` − αy. Source: lejeune2024, Section 3.2.
     """
     parts = {name: average[name] @ change.flatten() for name, change in moved.items()}
     of_last = torch.stack([part for name, part in parts.items() if name.startswith(f"{last}.")])
@@ -109,10 +109,10 @@ def parts_of_prediction(
 
 
 def last_features(kernel: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
-    """How well linear functions of the last features z(x) fit y and sign y, by cosines.
+    """How well linear functions of the final layer's features z(x) fit y and sign y, as cosines.
 
-    `kernel` is z(x)ᵀz(x′), (n, n), `y` (n,) of float64; a kernel of full rank fits any y. Source:
-    lejeune2024, Section 3.2.
+    `kernel` is z(x)ᵀz(x′), (n, n), and `y` is (n,), float64. A kernel of full rank fits any y.
+    Source: lejeune2024, Section 3.2.
     """
     kernel, sign = kernel.double(), torch.sign(y)
     white = _whitening(kernel)
@@ -127,16 +127,16 @@ def last_features(kernel: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
 def transformation(
     kernel: torch.Tensor, change: Features, residual: torch.Tensor
 ) -> dict[str, float]:
-    """Measures of the smallest M with ∇̄f(x) = ∇f_θ₀(x) M at n samples, and of K₀, the kernel.
+    """Measures of K₀ (`kernel`) and of the M closest to I with ∇̄f(x) = ∇f_θ₀(x) M at n samples.
 
-    With features as rows, M − I = Φ₀⁺(Φ̄ − Φ₀): its squared singular values are the eigenvalues of
-    K₀⁺G, where G = (Φ̄ − Φ₀)(Φ̄ − Φ₀)ᵀ. `change` is Φ̄ − Φ₀, `residual` y − f_θ₀(x), (n,). Source:
-    lejeune2024, Sections 2.2, 3.1 and 4.
+    With features as rows, M − I = Φ₀⁺(Φ̄ − Φ₀). Its squared singular values are the eigenvalues of
+    K₀⁺G, where G = (Φ̄ − Φ₀)(Φ̄ − Φ₀)ᵀ. `change` is Φ̄ − Φ₀, and `residual` is y − f_θ₀(x), (n,).
+    Source: lejeune2024, Sections 2.2, 3.1 and 4.
     """
     kernel, gram = kernel.double(), kernel_of(change).total.double()
     n, white = len(kernel), _whitening(kernel)
     squares = torch.linalg.eigvalsh(white.T @ gram @ white).clamp(min=0)
-    # The M of every other sample, tried on those between them.
+    # M is fitted to every other sample and tested on the samples in between.
     fitted, others = slice(0, None, 2), slice(1, None, 2)
     half = _whitening(kernel[fitted, fitted])
     carried = kernel[others, fitted] @ half @ half.T

@@ -1,7 +1,7 @@
-"""Deviation of the weights by the adaptive solver, by factorised training and by full training.
+"""Deviation of the weights under the adaptive solver, factorised training and full training.
 
-Source: lejeune2024, Sections 3.2 and 4, a comparison that the paper does not make: its theory says
-that the deviation is nearly of low rank.
+Source: lejeune2024, Sections 3.2 and 4. The paper does not make this comparison; its theory says
+that the deviation is approximately low rank.
 """
 
 from dataclasses import dataclass, replace
@@ -23,15 +23,15 @@ from feature_alignment.papers.lejeune2024.parameters import LowRank
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.evaluation import outputs_in_chunks
 
-LARGE = 10  # factor of the targets of which little is left to the penalty's quadratic part
+LARGE = 10  # factor that takes the targets beyond most of the penalty's quadratic part
 
 
 def run_seed(run: SeedRun[LowRank]) -> SeedResult:
     """Fit one task by each model (column `model`) from the same initial network.
 
-    The solvers fit noisy targets (`-noisy`), too, and those of the single index so with hardly more
-    of the penalty than its tail (`tail`); and the digits' ones that are linear in the last layer's
-    features of another random network (`solver-linear`) and of the network itself (`solver-own`).
+    The solvers also fit noisy targets (`-noisy`). On the single index one fits targets so large
+    that hardly more than the penalty's tail acts (`tail`); on the digits, targets linear in the
+    last features of another random network (`solver-linear`) or of this one (`solver-own`).
     """
     digits = run.parameters.task == "digits"
     parts = _digits(run) if digits else _gaussian(run)
@@ -60,7 +60,7 @@ def run_seed(run: SeedRun[LowRank]) -> SeedResult:
 
 @dataclass(frozen=True)
 class _Task:
-    """Inputs (n, d) and targets (n, 1) to train on, and others to test on."""
+    """Inputs (n, d) and targets (n, 1) for training, and others for testing."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -95,7 +95,7 @@ def _network(run: SeedRun[LowRank], stream: str, task: _Task) -> nn.Sequential:
 
 
 def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
-    """The same with targets y = z(x)·b* (Section 3.2), fitted by a network's last layer."""
+    """The task with y replaced by its fit z(x)·b* in the source's last features (Section 3.2)."""
     hidden = source[:-1]
     with torch.no_grad():
         z, z_test = hidden(task.x).double(), hidden(task.x_test).double()  # (n, width)
@@ -106,7 +106,7 @@ def _linear_task(task: _Task, source: nn.Sequential) -> _Task:
 def _solve(
     network: nn.Sequential, result: SeedResult, task: _Task, model: str, **options: Any
 ) -> float:
-    """Fit and record; returns the error on the test samples, as `_nmse` has it."""
+    """Fit, record the results, and return the `_nmse` on the test samples."""
     solver = AdaptiveTangentFeatures(network, **options)
     solver.fit(task.x, task.y)
     predictions = torch.as_tensor(solver.predict(task.x_test)).to(task.y_test)
@@ -166,5 +166,5 @@ def _record(
 
 
 def _nmse(f: torch.Tensor, y: torch.Tensor) -> float:
-    """Squared error over that of the mean."""
+    """Squared error relative to that of predicting the mean."""
     return float((f - y).square().mean() / (y - y.mean()).square().mean())

@@ -1,4 +1,4 @@
-"""Test error over training-set sizes with fixed, adaptive and learned tangent features.
+"""Test error against training-set size for fixed, adaptive and learned tangent features.
 
 Source: lejeune2024, earlier version, Figure 4, and released code.
 """
@@ -60,7 +60,7 @@ def run_seed(run: SeedRun[SampleComplexity]) -> SeedResult:
 
 
 def _tensors(run: SeedRun[SampleComplexity], images: np.ndarray, labels: np.ndarray) -> Samples:
-    """Images, channels first, pixels / 255 or normalised, and their labels."""
+    """Images (channels first; pixels / 255, or normalised) and their labels."""
     x = torch.as_tensor(to_float(images)).permute(0, 3, 1, 2).contiguous()
     if run.parameters.normalisation == "unit-variance":
         variance, mean = torch.var_mean(x, dim=(1, 2, 3), keepdim=True)
@@ -80,7 +80,7 @@ def _network(run: SeedRun[SampleComplexity], shape: torch.Size, classes: int) ->
 
 
 def _optimizer(p: SampleComplexity, model: nn.Module) -> torch.optim.Optimizer:
-    """The released code's: SGD with momentum for the MLP, Adam for the CNN."""
+    """The released code's choice: SGD with momentum for the MLP, Adam for the CNN."""
     trained = [w for w in model.parameters() if w.requires_grad]
     if p.network == "cnn":
         return torch.optim.Adam(trained, lr=p.adam_rate)
@@ -89,20 +89,20 @@ def _optimizer(p: SampleComplexity, model: nn.Module) -> torch.optim.Optimizer:
 
 @dataclass
 class _Course:
-    """How training on one size has gone so far, to be saved beside model and optimizer."""
+    """Progress of the training on one size, saved together with model and optimizer."""
 
     generators: Mapping[str, torch.Generator]  # the streams that epochs draw from
     seen: torch.Tensor  # whether each image was trained on, (N,)
-    errors: list[float] = field(default_factory=list)  # of the test after each epoch
-    seconds: Counter[str] = field(default_factory=Counter)  # elapsed, by what they went into
+    errors: list[float] = field(default_factory=list)  # test error after each epoch
+    seconds: Counter[str] = field(default_factory=Counter)  # elapsed, by activity
 
     @property
     def best(self) -> int:
-        """The epoch of the smallest error, from 0; the first of several."""
+        """The first epoch with the smallest error, counted from 0."""
         return int(np.argmin(self.errors))
 
     def ended(self, p: SampleComplexity) -> bool:
-        """Whether the epochs are used up, or the error has not improved for `patience` of them."""
+        """Whether the epochs are used up, or the last `patience` of them brought no improvement."""
         epochs = len(self.errors)
         stale = epochs > 0 and epochs - 1 - self.best >= p.patience
         return stale or epochs >= p.max_epochs
@@ -122,10 +122,10 @@ class _Course:
 
 
 def _test_outputs(model: nn.Module, images: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Function that gives the outputs at the model's weights of the moment.
+    """A function that returns the outputs at the model's current weights.
 
-    Most time goes into it. What a tangent model's network does with the images stays in memory:
-    1.8 GB for 10,000 images and the CNN of width 16.
+    Most of the time goes into it. The signals that the images give in a tangent model's network are
+    kept in memory: 1.8 GB for 10,000 images and the CNN of width 16.
     """
     if not isinstance(model, TangentModel):
         return partial(outputs_in_chunks, model, images, CHUNK)
@@ -142,7 +142,7 @@ def _test_outputs(model: nn.Module, images: torch.Tensor) -> Callable[[], torch.
 def _train_on(
     run: SeedRun[SampleComplexity], n: int, data: Samples, test: Samples, result: SeedResult
 ) -> None:
-    """Train until the test accuracy stays, and record the best epoch, as the released code does."""
+    """Train until the test accuracy stalls; record the best epoch (the released code's) or last."""
     p, (x, y) = run.parameters, data
     network = _network(run, x.shape[1:], int(y.max()) + 1)
     mode = MODES[p.model]
@@ -154,8 +154,8 @@ def _train_on(
     batch = min(p.batch_size, n // 5)
     course = _Course({"samples": draws, "batches": batches}, torch.zeros(len(x), dtype=torch.bool))
     progress = Progress(p.max_epochs, f"{run.label}, n = {n}")
-    # Saved after epochs, since their number is found out on the way; and at the end, so that a
-    # later attempt trains no finished size again.
+    # Saved between epochs, since their number is not known in advance, and at the end, so that a
+    # later attempt does not train a finished size again.
     checkpoint = run.checkpoint(f"n{n}")
     parts = {"model": model, "optimizer": optimizer, "course": course}
     if checkpoint is not None:

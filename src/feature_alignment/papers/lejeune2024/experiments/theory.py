@@ -1,4 +1,4 @@
-"""The paper's statements on a small random problem, against a generic optimiser.
+"""The paper's statements checked on a small random problem against a generic optimiser.
 
 Source: lejeune2024, Theorems 1 and 2, Lemma 5, Propositions 3 and 4, Appendix A.1.
 """
@@ -11,8 +11,8 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 def run_seed(run: SeedRun[Theory]) -> SeedResult:
     """Check every statement on one random network, inputs and targets.
 
-    The problem is tiny: it is solved on the CPU, in float64. Column `form` tells a formula as
-    printed from the same corrected. What does not depend on the seed comes with seed 0 only.
+    The problem is tiny: it is solved on the CPU, in float64. Column `form` distinguishes a printed
+    formula from the corrected one. Checks that do not depend on the seed come with seed 0 only.
     """
     p = run.parameters
     problem = theorems.random_problem(run.seed, p)
@@ -23,7 +23,7 @@ def run_seed(run: SeedRun[Theory]) -> SeedResult:
         *theorems.path_average(problem),
         *theorems.lemma_5(problem.seed, p.starts),
     ]
-    if run.seed == 0:  # nothing of these is random
+    if run.seed == 0:  # nothing random in these
         checks += [*theorems.propositions(), *theorems.lemma_5_counterexamples()]
     result = SeedResult()
     for check in checks:

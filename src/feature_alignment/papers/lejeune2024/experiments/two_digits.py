@@ -1,4 +1,4 @@
-"""The images of two digit classes, and the training that both experiments on them have."""
+"""The images of two digit classes, and the training shared by both experiments on them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,12 +26,11 @@ def two_digits(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Images of the two classes, (n, d), each normalised, and labels ±1 (n, 1).
 
-    They come in a random order if there is a generator. `needs` names the parameters that ask for
-    so many; without it fewer will do.
+    With a generator they come in a random order. `needs` names the parameters that require `wanted`
+    images; without it, fewer will do.
 
     Raises:
-        UserError: if there are not enough images, or only of one of the classes, or one is of a
-            single colour.
+        UserError: if there are too few images, a class is missing, or an image has a single colour.
     """
     images, labels = run.dataset.split(split)
     negative, positive = run.parameters.classes
@@ -77,7 +76,7 @@ def fit(
     momentum: float = 0.9,
     annealing: str = "epoch",
 ) -> int:
-    """SGD on the squared error, its rate annealed by a cosine; returns the number of its steps."""
+    """Train by SGD on the squared error with cosine annealing; return the number of steps."""
     p = run.parameters
     per_epoch = steps_per_epoch(len(x), p.batch_size)
     steps = epochs * per_epoch

@@ -13,7 +13,7 @@ KERNELS = {"initial": "$K_0$", "adapted": "$K$", "label": "$K_{\\hat{y}}$"}
 COVERED = 99.5  # percentage of a kernel's entries that its colour range covers
 
 target_points = points_by(DigitRegression, "targets", TARGETS)
-"""In Figure 3 the linear targets are the control."""
+"""The linear targets are the control of Figure 3."""
 
 
 def kernel_table(runs: Runs) -> FigureTable:

@@ -27,13 +27,13 @@ PANELS = {
 
 
 def fewer_images(settings: Settings) -> DigitRegression:
-    """Training on binarised targets of the kernel's images only."""
+    """Parameters for training on the binarised targets of the kernel's images only."""
     parameters = settings[DigitRegression]
     return parameters.but(targets="binarised", train_samples=parameters.kernel_samples)
 
 
 def around_points(settings: Settings) -> list[Point]:
-    """The points of Figure 1, each of the other settings, and the shares of flipped labels."""
+    """The points of Figure 1, of the other settings and of the shares of flipped labels."""
     few = fewer_images(settings)
     of_settings = {"figure1": settings[DigitRegression], "few": few, "text": few.but(bias=False)}
     found = []
@@ -76,7 +76,7 @@ def _draw_settings(ax: Axes, table: FigureTable, metric: str) -> None:
     colours = {f"{targets} targets": style.COLOURS[targets] for targets in TARGETS}
     values = rows.pivot(index=["targets", "seed"], columns="setting", values="value")
     names = dict(SETTINGS)
-    if values["few"].equals(values["figure1"]):  # which trains on the kernel's images only, too
+    if values["few"].equals(values["figure1"]):  # which then trains on the same few images
         del names["few"]
         names |= {"figure1": "as Figure 1, which\nhas no more images", "text": "no biases"}
     draw_points(ax, rows, names, colours, by="setting", group="targets")

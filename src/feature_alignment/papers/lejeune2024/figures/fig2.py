@@ -21,7 +21,7 @@ SMALL_V, LARGE_V = 0.01, 1e4
 
 
 def table(runs: Runs) -> FigureTable:
-    """Penalties on two grids by numerical minimisation, and what the paper says of their ends."""
+    """Penalties on two grids by numerical minimisation, and their behaviour at both ends."""
     v = np.union1d(LINEAR_GRID, LOGARITHMIC_GRID)
     above_one = v[v >= 1]  # where every ω is defined
     common = {"point": "theory", "seed": 0, "step": 0, "layer": "all", "split": "all"}
@@ -81,7 +81,7 @@ FIGURES = (
         "ω₁(v) = (v − 1)², ω₂(v) = |v − 1| and ω₃(v) = (ω₁ ⊕ ω₂)(v), the least ω₁(z) + ω₂(v/z) "
         "over 1 ≤ z ≤ v, drawn from v = 1 on, where it is defined. Each ω̃ is like v² (dotted) "
         "near 0 and grows more slowly for large v. A: linear axes; B: logarithmic axes.",
-        points=lambda settings: [],  # the figure is theory alone
+        points=lambda settings: [],  # theory only
         table=table,
         draw=draw,
     ),

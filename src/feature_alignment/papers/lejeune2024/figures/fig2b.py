@@ -1,4 +1,4 @@
-"""lejeune2024, around Section 3.2: where the solution is of low rank, and where that helps."""
+"""lejeune2024, around Section 3.2: when the solution has low rank, and when that helps."""
 
 import numpy as np
 

@@ -18,9 +18,9 @@ SAMPLINGS = {
     "redrawn": "n samples redrawn in every epoch",
 }
 MODELS = {"fixed": "fixed features", "adaptive": "adaptive features", "full": "full network"}
-DODGE = 1.03  # factor between the places of two models at the same n
+DODGE = 1.03  # factor between the positions of two models at the same n
 ERROR_TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-LEAST_ERROR = 1e-6  # stands for an error of 0, whose logarithm is not finite
+LEAST_ERROR = 1e-6  # replaces an error of 0, whose logarithm is not finite
 PUBLISHED = {  # test errors on MNIST by model and n, read off Figure 4 of the earlier version
     "fixed": {125: 0.187, 500: 0.142, 2000: 0.105},
     "adaptive": {125: 0.140, 500: 0.114, 2000: 0.085},
@@ -39,7 +39,7 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, and how many times fewer samples adaptive features need than fixed ones."""
+    """All metrics, and the samples that adaptive features save over fixed ones, in decades."""
     metrics = runs.metrics
     errors = rows_where(metrics, metric="test_error")
     rows = []
@@ -53,11 +53,11 @@ def table(runs: Runs) -> FigureTable:
 
 
 def _saving(by_size: pd.DataFrame) -> float:
-    """How many times as many samples fixed features need as adaptive ones for the same error.
+    """How many times more samples fixed features need than adaptive ones for the same error.
 
-    The error is that of whichever is better at the smallest size n. The other one's need is divided
-    by n; below 1 it is the adaptive features that need more. Where not even the largest size
-    reaches the error, that size counts, and the factor is at least so far from 1.
+    The error is that of the better features at the smallest size n. The factor is the size at which
+    the other features reach it, over n; inverted, so below 1, if adaptive features need more. If
+    the largest size does not reach it either, that size counts: the factor is only a bound.
     """
     adaptive, fixed = by_size["adaptive"], by_size["fixed"]
     if adaptive.iloc[0] <= fixed.iloc[0]:
@@ -66,7 +66,7 @@ def _saving(by_size: pd.DataFrame) -> float:
 
 
 def _needed(errors: pd.Series, wanted: float) -> float:
-    """The size at which errors come down to the one wanted, interpolated in both logarithms."""
+    """The size at which errors first fall to the one wanted, by log-log interpolation."""
     least = np.minimum.accumulate(np.log(np.maximum(errors.to_numpy(float), LEAST_ERROR)))
     sizes = np.log(errors.index.to_numpy(float))
     level = np.log(max(wanted, LEAST_ERROR))
@@ -105,7 +105,7 @@ def _draw_panel(ax: Axes, errors: pd.DataFrame) -> None:
     errors = errors.assign(value=errors["value"].clip(lower=LEAST_ERROR))
     for model, label in MODELS.items():
         rows = rows_where(errors, model=model)
-        # A little apart, so that at few n the models' bars do not cover each other.
+        # Slightly apart, so that with few n the models' bars do not overlap.
         dodged = rows.assign(n=rows["n"] * DODGE ** (list(MODELS).index(model) - 1))
         draw_curve(ax, dodged, model, label, x="n", marker="o")
         ax.scatter(dodged["n"], dodged["value"], s=3, color=COLOURS[model], alpha=0.5, zorder=3)
@@ -115,7 +115,7 @@ def _draw_panel(ax: Axes, errors: pd.DataFrame) -> None:
 
 
 def _draw_published(ax: Axes, errors: pd.DataFrame) -> None:
-    """The published values at the sizes that are shown."""
+    """Draw the published values at the sizes shown."""
     sizes = set(errors["n"])
     for place, (model, values) in enumerate(PUBLISHED.items(), start=-1):
         for n in sizes & set(values):

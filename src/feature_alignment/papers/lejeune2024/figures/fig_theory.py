@@ -1,4 +1,4 @@
-"""lejeune2024, theory: the theorems against a generic optimiser, and the misprints among them."""
+"""lejeune2024, theory: the theorems against a generic optimiser, and their misprints."""
 
 from feature_alignment.papers.lejeune2024.parameters import Theory
 from feature_alignment.pipeline.figures.drawing import ZERO, draw_deviations
