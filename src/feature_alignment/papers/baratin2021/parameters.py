@@ -1,4 +1,4 @@
-"""Parameters of the paper's experiments: its settings are the defaults."""
+"""Parameters of the paper's experiments, with its settings as defaults."""
 
 from typing import Annotated, Literal, Self
 
@@ -46,14 +46,14 @@ Kappa = Literal["max", "fixed", "literal", "trace", "lambda_max"]
 
 
 class ClassificationMLP(Section):
-    """What differs for the MLP (Figures 11 and 12), whose training costs little."""
+    """Settings specific to the MLP (Figures 11 and 12), which is cheap to train."""
 
     steps: UpdatesFrom10 = 30000
     seeds: Seeds = 5
 
 
 class ClassificationLate(Section):
-    """A narrower VGG19 that trains on where the wide one's training is cut short."""
+    """A narrower VGG19, trained further where the wide one's training is cut short."""
 
     base_width: BaseWidth = 16
     train_samples: TrainImages = 5000
@@ -63,33 +63,33 @@ class ClassificationLate(Section):
 
 
 class Classification(Parameters, experiment="classification"):
-    """Classifiers' tangent kernel and label alignment in training (Figures 2, 3, 11, 12 and 14)."""
+    """Tangent kernel and label alignment of classifiers in training (Figs. 2, 3, 11, 12 and 14)."""
 
     train_samples: TrainImages = None
     test_samples: TestImages = None
     kernel_samples: int = Field(default=100, ge=16)
-    """Training images, and test images, on which the tangent kernel is measured; with ten outputs
-    16 have the 160 eigenvalues of the largest trace ratio."""
+    """Number of training images, and of test images, on which the tangent kernel is measured; with
+    ten outputs, 16 images give the 160 eigenvalues of the largest trace ratio."""
     evaluation_samples: int | None = Field(default=None, ge=10)
-    """Training images, and test images, the first of those drawn, on which loss and accuracy are
-    computed; null for all, which for CIFAR-10 can cost more than a short training."""
+    """Number of training images, and of test images, on which loss and accuracy are computed: the
+    first of those drawn; null for all, which for CIFAR-10 can cost more than a short training."""
     base_width: Count = 64
     """Channels of the first convolution of VGG19 and ResNet18."""
     width: Count = 80
     """Units of each hidden layer of the MLP."""
     linear_layers: int = Field(default=6, ge=2)
-    """Number of linear layers of the MLP, the output layer included."""
+    """Number of linear layers of the MLP, including the output layer."""
     batch_norm: Different[Literal["vgg", "resnet18"]] = ("resnet18",)
-    """Networks with a batch norm after convolutions (the released code's; the text is silent)."""
+    """Networks with batch norm after convolutions (as in the released code; the text is silent)."""
     init: Init = "kaiming_zero_bias"
-    """Initial weights; the text names none, the released code has Kaiming's with zero biases."""
+    """Initial weights; the text names none, the released code uses Kaiming's with zero biases."""
     momentum: SGDMomentum = 0.9
     weight_decay: NotNegative = 0
     """Weight decay of SGD (the text has none, the released code 0.0005)."""
     batch_size: Count = 100
-    """Batch size of SGD (the released code has 128)."""
+    """Batch size of SGD (128 in the released code)."""
     augmentation: bool = False
-    """Whether training images are shifted and mirrored at random (only in the released code)."""
+    """Whether training images are randomly shifted and mirrored (only in the released code)."""
     steps: UpdatesFrom10 = 30000
     measure_at: Schedule = Geometric()
     """Steps at which the network is measured: a list, or the two numbers of a geometric schedule,
@@ -98,11 +98,11 @@ class Classification(Parameters, experiment="classification"):
     precision: Precision = "float32"
     """Floating-point type of training and kernels; eigenvalues are computed in float64."""
     seeds: SeedNumber = 1
-    """Number of seeds of VGG19 and ResNet18; seed i is the integer i, from 0."""
+    """Number of seeds of VGG19 and ResNet18; the seeds are the integers from 0."""
     mlp: ClassificationMLP = ClassificationMLP()
-    """What differs for the MLP (Figures 11 and 12), whose training costs little."""
+    """Settings specific to the MLP (Figures 11 and 12), which is cheap to train."""
     late: ClassificationLate | None = None
-    """The network of the figure about late training; null for that of Figure 2."""
+    """The network of the figure about late training; null for Figure 2's."""
     model: Literal["vgg19", "vgg11", "resnet18", "mlp"] = by_figure("vgg19", "The network.")
     dataset: Literal["cifar10", "mnist"] = by_figure("cifar10", "The images; ten classes.")
     learning_rate: Positive = by_figure(0.01, "Step size of SGD on the cross-entropy.")
@@ -110,12 +110,12 @@ class Classification(Parameters, experiment="classification"):
 
 
 class ComplexityPart(Section):
-    """What the networks of Figure 6 have in common; the defaults are those of VGG19."""
+    """Parameters shared by the networks of Figure 6; the defaults are those of VGG19."""
 
     train_samples: TrainImages = None
     test_samples: TestImages = None
     kernel_samples: Count = 100
-    """Training images of the fixed batch on which Tr K is measured at every update."""
+    """Number of training images in the fixed batch on which Tr K is measured at every update."""
     learning_rate: Positive = 0.01
     """Learning rate of SGD."""
     max_steps: Count = 50000
@@ -140,7 +140,7 @@ class ComplexityMLP(ComplexityPart):
     random_label_shares: Several[Share] = Field(default=(0, 0.2, 0.4, 0.6, 0.8, 1), min_length=2)
     """Shares of random labels, in increasing order."""
     noisy_width: Count = 256
-    """Units of the hidden layer where the share of random labels grows."""
+    """Units of the hidden layer as the share of random labels grows."""
 
 
 class ComplexityVGG19(ComplexityPart):
@@ -161,7 +161,7 @@ class Complexity(Parameters, experiment="complexity"):
     loss_goal: Positive = 0.01
     """Training ends when the cross-entropy over all training images is below this, in nats."""
     check_every: Count = 100
-    """Updates between two looks at the loss over all training images."""
+    """Updates between evaluations of the loss over all training images."""
     momentum: SGDMomentum = 0.9
     batch_size: Batch = 100
     precision: Precision = "float32"
@@ -175,7 +175,7 @@ class Complexity(Parameters, experiment="complexity"):
 
 
 class DepthStudy(Section):
-    """What differs where the depth is varied (Figure 13)."""
+    """Settings specific to the study of depth (Figure 13)."""
 
     linear_layers: Several[LinearLayers] = Field(default=(2, 3, 4, 5, 6, 7, 8, 9, 10), min_length=2)
     """The depths; the figure's rows."""
@@ -188,22 +188,22 @@ class DepthStudy(Section):
 
 
 class Difficulty(Parameters, experiment="difficulty"):
-    """Label alignment on easy and difficult examples trained on together (Figures 4 and 13)."""
+    """Label alignment on easy and difficult examples in joint training (Figures 4 and 13)."""
 
     dataset: Literal["mnist", "kmnist"] = "mnist"
-    """The easy examples; with random labels, the difficult ones too."""
+    """Source of the easy examples and, with random labels, of the difficult ones."""
     easy_samples: int = Field(default=10000, ge=10)
     """Easy training examples, drawn at random."""
     difficult_samples: int = Field(default=1000, ge=10)
     """Difficult training examples, drawn at random."""
     kernel_samples: int = Field(default=100, ge=10)
-    """Easy examples, and difficult ones, of the kernel; at most as many as are trained on."""
+    """Number of easy, and of difficult, examples for the kernel; at most those trained on."""
     images: Literal["standardised", "unit_interval"] = "standardised"
-    """Pixels as the network takes them: with mean 0 and deviation 1, or from 0 to 1."""
+    """Scaling of the pixels: to mean 0 and standard deviation 1, or to the range from 0 to 1."""
     width: HiddenWidth = 80
     linear_layers: LinearLayers = 6
     tied: bool = False
-    """Whether all layers between hidden ones are one, as in the released code."""
+    """Whether all layers between hidden ones share their weights, as in the released code."""
     init: InitOfMLP = "kaiming_zero_bias"
     learning_rate: ClassifierRate = 0.02
     momentum: SGDMomentum = 0.9
@@ -217,12 +217,12 @@ class Difficulty(Parameters, experiment="difficulty"):
     alignment: Literal[
         "label_alignment", "label_alignment_equation_7", "label_alignment_equation_7_raw"
     ] = "label_alignment"
-    """The reading of the alignment that the figures show; `label_alignment` and it swap names."""
+    """The reading of the alignment shown in figures; it swaps names with `label_alignment`."""
     precision: Precision = "float32"
     """Floating-point type of training and kernels."""
     seeds: Seeds = 5
     depth_study: DepthStudy = DepthStudy()
-    """What differs where the depth is varied (Figure 13)."""
+    """Settings specific to the study of depth (Figure 13)."""
     difficult_dataset: Literal["mnist", "kmnist"] | None = by_figure(
         None, "The difficult examples; None for examples of `dataset` with random labels."
     )
@@ -246,16 +246,16 @@ class Disk(Parameters, experiment="disk"):
     """Gradient-descent steps."""
     measure_at: Several[Annotated[int, Field(ge=0)]] = (0, 100, 250, 500, 1000, 1500, 2000)
     """Steps at which the tangent kernel is measured; 0 is before the first step. Steps beyond
-    `steps` are left out, the last step is always measured."""
+    `steps` are ignored; the last step is always measured."""
     centred: Centred = True
     ratio_of: Literal["eigenvalues", "singular_values"] = "eigenvalues"
-    """What `eigenvalue_ratio_20` is a ratio of; singular values are the features'."""
+    """What `eigenvalue_ratio_20` compares: kernel eigenvalues, or singular values of features."""
     precision: Precision = "float64"
-    """Floating-point type of the training. In float32 its 2000 steps amplify what processors round
-    differently until some networks end elsewhere."""
+    """Floating-point type of the training. In float32, 2000 steps amplify rounding differences
+    between processors until some networks end up elsewhere."""
     seeds: Seeds = 10
     six_hidden_seeds: SeedNumber = 10
-    """Number of seeds of the network with one linear layer more, the other reading of "6-layer
+    """Number of seeds of the network with one more linear layer, the other reading of "6-layer
     deep"."""
 
 
@@ -263,7 +263,7 @@ class Fourier(Parameters, experiment="fourier"):
     """Tangent-kernel eigenvectors of untrained networks on [0, 1], by frequency (Figure 8)."""
 
     points: int = Field(default=50, ge=24)
-    """Equally spaced points on [0, 1], ends included."""
+    """Equally spaced points on [0, 1], endpoints included."""
     width: HiddenWidth = 256
     linear_layers: LinearLayers = 6
     init: Literal["kaiming", "pytorch"] = "kaiming"
@@ -271,7 +271,7 @@ class Fourier(Parameters, experiment="fourier"):
     be zero, or the kernel of one-dimensional inputs has rank 2."""
     centred: Centred = True
     first_index: Literal[0, 1] = 1
-    """The index of the largest eigenvalue, from which the tenth is counted."""
+    """The index given to the largest eigenvalue, from which the tenth is counted."""
     seeds: Seeds = 20
 
 
@@ -279,25 +279,25 @@ class Interpolators(Parameters, experiment="interpolators"):
     """Minimum-norm interpolators on rescaled random features, and their bounds (Figure 9)."""
 
     points: int = Field(default=1000, ge=24)
-    """Equally spaced points N, and as many random features, P = N."""
+    """Number N of equally spaced points, and of random features, P = N."""
     half_width: Positive = 1.0
     """The points lie on [-a, a]; the paper does not give a."""
     gamma: Positive = 1.0
     """Parameter of the RBF kernel exp(-gamma |x - x'|^2) that the random features approximate."""
     samples: int = Field(default=50, ge=2)
-    """Size n of each training subset; fewer than points."""
+    """Size n of each training subset; less than `points`."""
     subsets: int = Field(default=100, ge=2)
     """Training subsets at each scale."""
     scaled: Literal["eigenvalues", "singular_values"] = "eigenvalues"
-    """What the scales act on: l is the square of a singular value of the features, or itself."""
+    """What the scales act on: l is the square of a feature singular value, or the value itself."""
     scales: Several[Momentum] = Field(
         default=(0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999),
         min_length=2,
     )
-    """Feature scaling factors c, from 0 (white features) to below 1 (the features themselves, which
-    in float64 have too low a rank to interpolate with)."""
+    """Feature scaling factors c, from 0 (white features) to below 1 (the features themselves, whose
+    rank in float64 is too low for interpolation)."""
     seeds: SeedNumber = 5
-    """Number of seeds, each with its own features and subsets; seed i is the integer i, from 0."""
+    """Number of seeds (the integers from 0), each with its own features and subsets."""
 
     @model_validator(mode="after")
     def _check_samples(self) -> Self:
@@ -307,19 +307,19 @@ class Interpolators(Parameters, experiment="interpolators"):
 
 
 class Perturbation(Parameters, experiment="perturbation"):
-    """Output changes of a VGG11 along its Jacobian's singular directions and others (Figure 7)."""
+    """Output changes of a VGG11 along its Jacobian's singular and random directions (Figure 7)."""
 
     dataset: Literal["cifar10", "svhn", "stl10"] = "cifar10"
-    """The images; ten classes, at least 32 pixels a side."""
+    """The images; ten classes, at least 32 pixels per side."""
     train_samples: TrainImages = None
     test_samples: int = Field(default=100, ge=6)
-    """Test images on which the Jacobian is taken, and as many fresh ones that see the same
-    perturbations (not stated in the paper)."""
+    """Number of test images for the Jacobian, and of fresh ones for the same perturbations (not
+    stated in the paper)."""
     base_width: BaseWidth = 64
     directions: Count = 50
-    """Singular directions, and random ones; less than ten times test_samples."""
+    """Number of singular directions, and of random ones; less than ten times test_samples."""
     perturbation: Positive = 0.001
-    """Length of the perturbation over the norm of all parameters (not stated in the paper)."""
+    """Length of the perturbation relative to the parameters' norm (not stated in the paper)."""
     learning_rate: Positive = 0.01
     """Step size of SGD on the cross-entropy (not stated for this figure)."""
     momentum: SGDMomentum = 0.9
@@ -350,13 +350,13 @@ class Supernat(Parameters, experiment="supernat"):
     noise_variance: Positive = 0.1
     """Variance sigma^2 of the noise before it is projected onto the noise features."""
     projection: Literal["printed", "orthogonal"] = "printed"
-    """How: by the product of the noise features that is printed, or orthogonally."""
+    """How it is projected: by the printed product of noise features, or orthogonally."""
     loss_factor: Positive = 0.5
     """The factor c of the loss c |f - y|^2/n."""
     kappas: Several[Kappa] = ("max", "fixed", "literal", "trace", "lambda_max")
-    """Choices of Proposition 3's constant; the figure's control shrinks its steps as the first."""
+    """Choices of Proposition 3's constant κ; the figure's loss curves are for the first."""
     learning_rates: Several[Positive] = (0.5, 0.2, 0.1)
-    """Step sizes, which the paper does not give; the figure's curves are at the first."""
+    """Step sizes, which the paper does not give; the figure's curves use the first."""
     steps: int = Field(default=300, ge=2)
     """Gradient steps, which the paper does not give."""
     seeds: Seeds = 20
@@ -366,4 +366,4 @@ class Theory(Parameters, experiment="theory"):
     """Numerical checks of propositions and misprints (Section 4.1, Appendices A and B)."""
 
     seeds: SeedNumber = 20
-    """Number of random cases for each statement; seed i is the integer i, from 0."""
+    """Number of random cases for each statement; their seeds are the integers from 0."""

@@ -1,6 +1,6 @@
 """Numerical checks of baratin2021's statements on complexity (Section 4.1, Appendix B).
 
-Expectations over signs are exact, over all of them, but for eq. 56. Axes as in `rademacher`.
+Expectations over signs are exact, over all sign vectors, except in eq. 56. Axes: see `rademacher`.
 """
 
 from collections.abc import Callable
@@ -82,7 +82,7 @@ def _optimal_scales(features: np.ndarray, y: np.ndarray) -> list[Check]:
 
 
 def _minimiser(objective: Callable[[np.ndarray], float]) -> np.ndarray:
-    """Minimiser over ν > 0, (n,), with geometric mean 1, of an objective that ignores a factor."""
+    """Minimiser over ν > 0, (n,), with geometric mean 1, of a scale-invariant objective."""
     found = minimize(
         lambda log: np.log(objective(np.exp(log))),  # convex in log ν
         np.zeros(SAMPLES),
@@ -120,7 +120,7 @@ def _algorithm(features: np.ndarray, y: np.ndarray) -> list[Check]:
 
 
 def _interpolator(features: np.ndarray, y: np.ndarray) -> list[Check]:
-    """Eq. 81, and the covariance of the interpolator under label noise that follows it."""
+    """Eq. 81, and the interpolator's covariance under label noise, which the paper states next."""
     found = rademacher.minimum_norm_interpolator(features, y)
     linear_map = features.T @ np.linalg.inv(features @ features.T)  # w* = linear_map @ y
     right = np.linalg.svd(features, full_matrices=False)[2]
@@ -161,10 +161,10 @@ def _multiclass(generator: np.random.Generator) -> list[Check]:
 
 
 def _generalisation(generator: np.random.Generator) -> Check:
-    """Eq. 56 over many samples from a finite population: in 1 − δ of them the bound has to hold.
+    """Eq. 56 over many samples from a finite population: the bound must hold in 1 − δ of them.
 
-    The smaller side is a quantile of the largest L₀ − L̂_γ of a class's members over the rest of the
-    bound, so that the larger is 1. 200 signs stand for all.
+    The smaller side is a quantile of the largest L₀ − L̂_γ over a class's members, divided by the
+    rest of the bound, so that the larger side is 1. 200 sign vectors stand for all.
     """
     labels = generator.integers(CLASSES, size=POPULATION)
     scores = generator.standard_normal((MEMBERS, POPULATION, CLASSES)) + np.eye(CLASSES)[labels]

@@ -1,7 +1,7 @@
 """Numerical checks of baratin2021's statements on spectra and function updates (Appendix A).
 
-The tangent features of a case are random vectors: the statements are linear algebra and hold for
-any. Axes: N inputs of the population, n samples, c outputs, p parameters, r modes.
+The tangent features of a case are random vectors: the statements are linear algebra, and hold for
+any features. Axes: N inputs of the population, n samples, c outputs, p parameters, r modes.
 """
 
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ class FunctionBasis:
 def metric_eigenfunctions(features: np.ndarray) -> FunctionBasis:
     """Eigenfunctions u_j(x) = ⟨v_j, Φ(x)⟩/√λ_j from the metric g = E_x Φ(x) Φ(x)ᵀ = Σ λ_j v_j v_jᵀ.
 
-    Source: baratin2021, eqs. 3, 22, 27 and 28. The same p functions as
-    `feature_alignment.kernels.eigenfunctions` finds from the kernel, up to signs; their mean over x
-    of ‖u_j(x)‖² is 1. The features Φ(x)[y], (N, c, p), of rank p, are those of the whole
-    population, each input equally likely.
+    Source: baratin2021, eqs. 3, 22, 27 and 28. Up to signs, these are the p functions that
+    `feature_alignment.kernels.eigenfunctions` finds from the kernel; the mean of ‖u_j(x)‖² over x
+    is 1. The features Φ(x)[y], (N, c, p), of rank p, are those of the whole population, with all
+    inputs equally likely.
     """
     metric = np.einsum("xyp,xyq->pq", features, features) / len(features)
     eigenvalues, vectors = np.linalg.eigh(metric)
@@ -46,8 +46,8 @@ def principal_components(features: np.ndarray, samples: np.ndarray) -> FunctionB
     Φ_S = Σ_j √λ̂_j û_j v̂_jᵀ is the singular value decomposition of the samples' features. (As
     printed, Appendix A.5.2 lacks the square root.) Over the samples, Σ_i û_j(x_i)² = 1.
 
-    Source: baratin2021, eqs. 41 and 47. Features are Φ(x)[y], (N, c, p), of all inputs, as are the
-    results; the n·c of the samples (indices) are linearly independent.
+    Source: baratin2021, eqs. 41 and 47. Features Φ(x)[y], (N, c, p), and results are those of all
+    inputs; the n·c feature vectors of the samples (indices) are linearly independent.
     """
     rows = features[samples].reshape(-1, features.shape[-1])  # (n·c, p)
     _, singular_values, right = np.linalg.svd(rows, full_matrices=False)
@@ -68,7 +68,7 @@ def function_update(
 
 
 def time_constants(eigenvalues: np.ndarray) -> np.ndarray:
-    """Steps τ_j = −1/log(1 − λ_j/λ_1) in which mode j of linear regression decays by e.
+    """Steps τ_j = −1/log(1 − λ_j/λ_1) in which mode j of linear regression decays by a factor e.
 
     At learning rate 1/λ_1, mode j decays like e^{−t/τ_j}; the first mode is learned at once. Takes
     λ, (r,), largest first, and returns τ_2, …, τ_r, (r − 1,).
@@ -80,7 +80,7 @@ def time_constants(eigenvalues: np.ndarray) -> np.ndarray:
 
 def spectral_checks(generator: np.random.Generator) -> list[Check]:
     """Check Propositions 4–7 and 9, Lemmas 1 and 8 and their misprints on one random case."""
-    # Directions of unequal size, so that eigenvalues are well apart.
+    # Directions of unequal size, so that eigenvalues are well separated.
     sizes = np.arange(1, PARAMETERS + 1) ** -0.5
     features = sizes * generator.standard_normal((INPUTS, OUTPUTS, PARAMETERS))
     gradient = generator.standard_normal((len(SAMPLES), OUTPUTS))
@@ -103,7 +103,7 @@ def _eigenfunctions(features: np.ndarray) -> list[Check]:
     functions = from_metric.functions.reshape(-1, PARAMETERS)
     metric = rows.T @ rows / INPUTS
     values, vectors = np.linalg.eigh(metric)
-    # Its proof takes ⟨u_j, u_j'⟩ from v_j and v_j' (eq. 31), where eq. 30 has v_j twice.
+    # The proof takes ⟨u_j, u_j'⟩ from v_j and v_j' (eq. 31), whereas eq. 30 has v_j twice.
     printed = np.sqrt(values[:, None] / values)  # v_jᵀgv_j/√(λ_jλ_j')
     whitened = vectors / np.sqrt(values)
     signs = np.sign((functions * from_kernel.functions).sum(axis=0))
@@ -133,12 +133,12 @@ def _updates(features: np.ndarray, gradient: np.ndarray) -> list[Check]:
 
 
 def _principal_components(features: np.ndarray) -> list[Check]:
-    """Lemma 8 and the two forms that its proof and Appendix A.5.2 misprint."""
+    """Lemma 8, and two formulas misprinted in its proof and in Appendix A.5.2."""
     basis, kernel, functions = _scalar_case(features)
     own = functions[SAMPLES]  # (n, n)
     rows = features[SAMPLES, 0]
     right = np.linalg.svd(rows, full_matrices=False)[2]
-    right = right * np.sign(np.einsum("ij,ip,jp->j", own, rows, right))[:, None]  # those of `own`
+    right = right * np.sign(np.einsum("ij,ip,jp->j", own, rows, right))[:, None]  # signed as `own`
     scaled, rooted = own * basis.eigenvalues, own * np.sqrt(basis.eigenvalues)
     return [
         equation("lemma8", kernel @ own, functions * basis.eigenvalues),

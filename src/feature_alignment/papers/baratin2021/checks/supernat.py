@@ -1,8 +1,8 @@
-"""SuperNat: gradient descent of a linear model that rescales its own features at every step.
+"""SuperNat: gradient descent on a linear model that rescales its own features at every step.
 
-The features Φ_t = Σ_j √λ_jt u_j v_jᵀ keep their singular vectors, so that everything happens mode
-by mode. Eigenvalues λ and residuals u_jᵀ(f − y) underflow within a few hundred steps: their
-logarithms are kept. (Taken as a difference, the residual of a fitted mode would be rounding.)
+The features Φ_t = Σ_j √λ_jt u_j v_jᵀ keep their singular vectors, so that modes evolve separately.
+Eigenvalues λ and residuals u_jᵀ(f − y) underflow within a few hundred steps, so their logarithms
+are stored. (Computed as a difference, the residual of a fitted mode would be rounding error.)
 
 Axes: n samples, p parameters, r = rank modes, t steps.
 """
@@ -18,7 +18,7 @@ from feature_alignment.training.errors import TrainingDivergedError
 KAPPAS = get_args(Kappa)  # the ways to choose the constant κ of Proposition 3; see `supernat`
 
 _LARGEST_LOG = 230.0  # of residuals and eigenvalues: 1e100
-# A factor that is exactly zero, where a step fits a mode, counts as this: logarithms stay finite.
+# Replaces a factor of exactly zero, if a step fits a mode, so that logarithms stay finite.
 _SMALLEST = float(np.finfo(np.float64).tiny)
 
 
@@ -44,8 +44,8 @@ def update_bound(eigenvalues: np.ndarray, gradient: np.ndarray, scales: np.ndarr
 
     √(Σ_j ν_j λ_j (u_jᵀ∇L)²) · √(Σ_j λ_j/ν_j) with A = Σ_j √ν_j v_j v_jᵀ on the span of the v_j.
 
-    Source: baratin2021, Step 2 of Figure 5 and eq. 88, whose second left side lacks the square. All
-    arguments are (r,): eigenvalues λ, gradient u_jᵀ∇L, scales ν.
+    Source: baratin2021, Step 2 of Figure 5 and eq. 88, whose second left-hand side lacks a square.
+    All arguments are (r,): eigenvalues λ, gradient u_jᵀ∇L, scales ν.
     """
     norm = np.sum(scales * eigenvalues * gradient**2)
     return float(np.sqrt(norm) * np.sqrt(np.sum(eigenvalues / scales)))
@@ -65,16 +65,16 @@ def supernat(
     gradient before the step. The constant κ_t, which Proposition 3 leaves open, is
 
     - `max`: max_j |u_jᵀ∇L|, so that no mode grows;
-    - `fixed`: the same, of the first step, at all steps;
+    - `fixed`: that of the first step, at all steps;
     - `literal`: 1, eq. 17 as printed;
-    - `trace`: the one that keeps the trace Σ_j λ_j;
-    - `lambda_max`: the one that keeps the largest λ_j.
+    - `trace`: the one that preserves the trace Σ_j λ_j;
+    - `lambda_max`: the one that preserves the largest λ_j.
 
     Source: baratin2021, Figure 5 (left), Proposition 3 and eq. 17.
 
-    Features are Φ, (n, p), of rank min(n, p), labels (n,); there is one learning rate, or one for
-    each step; without κ it is plain gradient descent, which leaves λ alone. The result has weights
-    and eigenvalues before the first step and after each.
+    Features are Φ, (n, p), of rank min(n, p), and labels (n,). There is one learning rate, or one
+    for each step. Without κ this is plain gradient descent, which leaves λ fixed. The result has
+    the weights and eigenvalues before the first step and after each step.
 
     Raises:
         ValueError: if κ is unknown, or the features are rank-deficient.
@@ -90,7 +90,7 @@ def supernat(
     log = 2 * np.log(singular_values)
     log_residual = np.log(np.maximum(np.abs(target), _SMALLEST))
     sign = -np.sign(target)  # of u_jᵀ(f − y), at f = 0
-    scale = len(y) / (2 * factor)  # of residuals over the gradient
+    scale = len(y) / (2 * factor)  # ratio of residuals to the gradient
     first = log_residual.max() - np.log(scale)
     log_eigenvalues, modes = [log], [np.zeros_like(target)]
     for step in range(1, steps + 1):

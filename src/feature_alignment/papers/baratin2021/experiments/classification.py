@@ -1,4 +1,4 @@
-"""Spectrum and label alignment of the tangent kernel while an image classifier is trained.
+"""Spectrum and label alignment of the tangent kernel during the training of an image classifier.
 
 Source: baratin2021, Figures 2, 3, 11, 12 and 14, Sections 3.1–3.3 and 3.5, Appendix C.2.
 """
@@ -24,8 +24,8 @@ from feature_alignment.training.schedule import explicit, geometric
 def run_seed(run: SeedRun[Classification]) -> SeedResult:
     """Train one network and measure its tangent kernel on fixed training and test batches.
 
-    The training batch has the labels that are trained on, random ones included; the test batch has
-    the true ones.
+    The training batch has the labels used in training, including random ones; the test batch has
+    the true labels.
     """
     p = run.parameters
     splits, wrong = labelled_images(run, p.train_samples, p.test_samples, p.random_label_share)

@@ -23,15 +23,15 @@ from feature_alignment.training.evaluation import outputs_in_chunks
 from feature_alignment.training.loop import train
 from feature_alignment.training.losses import cross_entropy
 
-CHUNK = 500  # images that are evaluated at a time
+CHUNK = 500  # images evaluated at a time
 
 
 def run_seed(run: SeedRun[Complexity]) -> SeedResult:
-    """Train one network to the loss that is the goal, and measure it there.
+    """Train one network to the goal loss, and measure it there.
 
-    The loss over all training samples is looked at every `check_every` updates. A run that does
-    not reach the goal within `max_steps` is measured where it stops. All points with the same
-    dataset and size share a seed's images, those with the same share of random labels the labels.
+    The loss over all training samples is evaluated every `check_every` updates. A run that does not
+    reach the goal within `max_steps` is measured where it stops. All points with the same dataset
+    and size share a seed's images; those with the same share of random labels also share labels.
     """
     p = run.parameters
     own = p.mlp if p.model == "mlp" else p.vgg19
@@ -84,7 +84,7 @@ def run_seed(run: SeedRun[Complexity]) -> SeedResult:
 def _norms(
     model: nn.Module, initial: complexity.Matrices, x: torch.Tensor, margin: float
 ) -> dict[str, float]:
-    """Measures of the solution, those from bounds on classifiers also over a positive margin γ."""
+    """Measures of the solution; those from margin bounds also divided by a positive margin γ."""
     weights = complexity.layer_matrices(model)
     norms = {
         "l1_infinity_product": complexity.l1_infinity_product(weights),
@@ -117,7 +117,7 @@ def _scores(model: nn.Module, splits: Splits) -> dict[tuple[str, str], float]:
 
 
 def _trace(model: nn.Module, batch: torch.Tensor, plan: CapturePlan | None) -> float:
-    """Tr K on a batch; `model` is in evaluation mode, and the plan is its own."""
+    """Tr K on a batch, given a model in evaluation mode and the plan made for it."""
     if isinstance(model, MLP):
         hidden, readout = model.layers
         assert isinstance(hidden, nn.Linear)

@@ -25,8 +25,8 @@ from feature_alignment.training.schedule import geometric
 def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
     """Train one MLP on easy and difficult examples together, and measure its kernel on both.
 
-    The training examples are the splits `easy` and `difficult`, the kernel is that of the first
-    `kernel_samples` of each, aligned with the labels that are trained on.
+    The training examples form the splits `easy` and `difficult`. The kernel is measured on the
+    first `kernel_samples` of each, and aligned with the labels used in training.
     """
     p = run.parameters
     splits = draw_examples(run)
@@ -58,7 +58,7 @@ def run_seed(run: SeedRun[Difficulty]) -> SeedResult:
 
 
 def draw_examples(run: SeedRun[Difficulty]) -> Splits:
-    """The easy and the difficult examples, as `images` says, with the labels to train on."""
+    """The easy and the difficult examples, scaled as `images` says, with their training labels."""
     p, rng = run.parameters, run.stream("data")
     easy, keys = p.easy_samples, f"experiments.{p.experiment}."
     if p.difficult_dataset is None:

@@ -1,4 +1,4 @@
-"""Gradient descent on the disk dataset, and the eigenfunctions of the tangent kernel on the way.
+"""Gradient descent on the disk dataset, and the tangent kernel's eigenfunctions during training.
 
 Source: baratin2021, Figures 1 and 10 and Appendix C.1.
 """
@@ -22,14 +22,14 @@ from feature_alignment.training.loop import train
 from feature_alignment.training.losses import accuracy, bce
 from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 
-KEPT = 20  # eigenfunctions that are kept: the paper compares the 20th eigenvalue with the first
+KEPT = 20  # eigenfunctions saved: the paper compares the 20th eigenvalue with the first
 
 
 def run_seed(run: SeedRun[Disk]) -> SeedResult:
     """Train one network and decompose its tangent kernel on a grid at the scheduled steps.
 
-    Kept are the training points x (n, 2), their labels y (n,), and the top eigenfunctions
-    (20, m, m), m points a side.
+    The training points x (n, 2), their labels y (n,) and the top eigenfunctions (20, m, m) are
+    saved, with m points per side.
     """
     p = run.parameters
     rng = run.stream("data")
@@ -64,7 +64,7 @@ def _decompose(
     p: Disk, points: torch.Tensor, labels: np.ndarray, step: int, model: nn.Module
 ) -> Measurement:
     """Spectrum of the tangent kernel on a grid, its top eigenfunctions and their label energy."""
-    # In float64, since eigenvalues a thousandth of the largest are compared.
+    # In float64, since eigenvalues as small as a thousandth of the largest are compared.
     kernel = tangent_kernel(copy.deepcopy(model).double(), points).total  # (m², m²)
     uncentred = eigenfunctions(kernel, KEPT)
     found = eigenfunctions(centre_kernel(kernel), KEPT) if p.centred else uncentred
@@ -77,7 +77,7 @@ def _decompose(
         # Of the integral operator, so that it does not grow with the number of grid points.
         "largest_eigenvalue": found.eigenvalues[0] / len(kernel),
     }
-    # The grid's second coordinate changes fastest; images have it along their rows.
+    # The grid's second coordinate changes fastest; in images it is the row.
     images = found.functions.T.reshape(KEPT, p.grid, p.grid).swapaxes(1, 2)
     return Measurement(
         rows=[Row(WHOLE_NETWORK, "grid", name, float(v)) for name, v in values.items()],
@@ -88,10 +88,10 @@ def _decompose(
 def rotation_invariance(points: np.ndarray, functions: np.ndarray) -> np.ndarray:
     """Share of each function's variance on the unit disk that its mean over angles explains.
 
-    1 for a function of the radius alone, 0 for one whose mean over each ring, 0.05 wide, is the
-    same. Points are (N, 2), functions columns (N, m).
+    It is 1 for a function of the radius alone, and 0 for one with the same mean over every ring
+    (0.05 wide). Points are (N, 2), functions are columns (N, m).
 
-    Source: the "(rotation invariant) modes" of Section 2; the number is this project's.
+    Source: the "(rotation invariant) modes" of Section 2; the measure is this project's.
     """
     radius = np.hypot(*points.T)
     inside = radius <= 1

@@ -19,9 +19,9 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 def run_seed(run: SeedRun[Fourier]) -> SeedResult:
     """Decompose the tangent kernel of one untrained network, in float64.
 
-    The kernel is centred over the n points, so that the n − 1 eigenfunctions have mean 0; the
-    cosine transform does not take the interval as periodic. Kept are eigenvalues (n − 1,),
-    eigenfunctions (n, n − 1) and their Fourier magnitudes (n//2 + 1, n − 1).
+    By default the kernel is centred over the n points: its n − 1 eigenfunctions have mean 0. The
+    cosine transform does not treat the interval as periodic. Eigenvalues (n − 1,), eigenfunctions
+    (n, n − 1) and their Fourier magnitudes (n//2 + 1, n − 1) are saved.
     """
     p = run.parameters
     x = torch.tensor(np.linspace(0, 1, p.points)[:, None], device=run.device)  # (n, 1)
@@ -57,8 +57,8 @@ def run_seed(run: SeedRun[Fourier]) -> SeedResult:
 def fourier_magnitudes(functions: np.ndarray) -> np.ndarray:
     """Magnitude of each frequency in each function, so that squares sum to one per function.
 
-    The discrete Fourier transform takes the functions, real columns (n, m), as periodic. The result
-    is (n//2 + 1, m), row k for the frequency of k periods over the n points.
+    The discrete Fourier transform treats the functions, real columns (n, m), as periodic. The
+    result is (n//2 + 1, m), with row k for the frequency of k periods over the n points.
 
     Source: baratin2021, Figure 8 (left).
     """

@@ -12,15 +12,15 @@ from feature_alignment.papers.baratin2021.parameters import Interpolators
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 PLANE = (1, 10)  # the modes φ_j onto which solutions are projected, counted from 0
-# |f(x)| below this is a tie: at scale 0 all predictions are zero but for rounding.
+# |f(x)| below this is a tie: at scale 0 all predictions are zero up to rounding.
 _TIE = 1e-9
 
 
 def run_seed(run: SeedRun[Interpolators]) -> SeedResult:
     """Interpolate many subsets of the points at each feature scale, in NumPy.
 
-    The column `scale` is the feature scaling factor c, empty for what is over all scales. Kept are
-    for each c the centred solutions in the plane (φ_1, φ_10), (subsets, 2).
+    The column `scale` is the feature scaling factor c, empty for metrics over all scales. For each
+    c, the centred solutions in the plane (φ_1, φ_10), (subsets, 2), are saved.
     """
     modes, squared = _features(run)
     # ψ_0 never changes sign, so the modes are counted from 0: y = sign ψ_1.

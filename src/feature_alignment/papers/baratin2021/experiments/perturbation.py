@@ -23,7 +23,7 @@ COMPARED = (1, 10, 50)  # ranks of the singular directions that are compared wit
 
 
 def run_seed(run: SeedRun[Perturbation]) -> SeedResult:
-    """Losses and accuracies of a VGG11, and what `perturb` measures before and after training."""
+    """Train a VGG11, record losses and accuracies, and `perturb` it before and after training."""
     p, held = run.parameters, run.parameters.test_samples
     splits, _ = labelled_images(run, p.train_samples, 2 * held)
     x_test, y_test = splits["test"]
@@ -60,10 +60,10 @@ def perturb(
 ) -> None:
     """Move the parameters along each direction by the same distance ε = `perturbation`·‖w‖.
 
-    They are the leading right singular vectors of the Jacobian on the images `test` (`direction`
-    "singular") and as many of uniformly random direction ("random"), the same at every step. Linear
-    algebra does not let the ratio for rank 1 be below `isotropic_floor`: along a random direction
-    ‖Jv‖² is ‖J‖_F²/P on average, and σ_1² is at least ‖J‖_F² over the rank. The model is in
+    The directions are the leading right singular vectors of the Jacobian on the images `test`
+    (`direction` "singular") and as many uniformly random ones ("random"), the same at every step.
+    By linear algebra, the ratio for rank 1 is at least `isotropic_floor`: along a random direction
+    ‖Jv‖² is ‖J‖_F²/P on average, and σ_1² is at least ‖J‖_F² divided by the rank. The model is in
     evaluation mode, with outputs (n, c).
 
     Source: baratin2021, Figure 7 and eq. 42.
@@ -71,7 +71,7 @@ def perturb(
     number = run.parameters.directions
     rng = run.stream(f"lanczos/step{step}")
     found = top_singular_directions(model, images["test"], number, rng)
-    # In float64: changes along random directions are small beside the outputs.
+    # In float64: changes along random directions are small compared with the outputs.
     network = copy.deepcopy(model).double()
     weights = dict(network.named_parameters())
     size = run.parameters.perturbation * _norm(weights)

@@ -15,15 +15,15 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 from feature_alignment.training.schedule import geometric
 
 Add = Callable[..., None]  # adds a row of one method at one learning rate to the result
-NOTHING_LEFT = 1e-3  # the share of the noise below which nothing of it is left to learn
+NOTHING_LEFT = 1e-3  # with less than this share of the noise unfitted, nothing is left to learn
 
 
 def run_seed(run: SeedRun[Supernat]) -> SeedResult:
     """Draw one problem and train on it by every method at every learning rate, in NumPy.
 
-    The methods are gd, a choice of κ, and gd_decayed, the control of the first κ; the others' are
-    gd_decayed_κ. `late_noise_share` is left out where nothing of the noise is left to learn
-    (`NOTHING_LEFT`): what has fitted it has no more to freeze.
+    The methods are gd, each choice of κ, and the controls: gd_decayed for the first κ, gd_decayed_κ
+    for the others. `late_noise_share` is omitted if no noise is left to learn (`NOTHING_LEFT`):
+    a method that has fitted the noise has nothing to freeze.
     """
     p = run.parameters
     sizes = p.samples, p.noise_features, p.noise_variance
@@ -34,7 +34,7 @@ def run_seed(run: SeedRun[Supernat]) -> SeedResult:
         flows = {"gd": train(learning_rate, kappa=None)}
         flows |= {kappa: train(learning_rate, kappa=kappa) for kappa in p.kappas}
         for kappa in p.kappas:
-            # What SuperNat would be if it rescaled all features by the same factor: a control.
+            # The control: SuperNat if it rescaled all features by the same factor.
             trace = np.exp(flows[kappa].log_eigenvalues).sum(axis=1)
             control = "gd_decayed" if kappa == p.kappas[0] else f"gd_decayed_{kappa}"
             flows[control] = train(learning_rate * trace[:-1] / trace[0], kappa=None)
@@ -63,7 +63,7 @@ def _add_curves(add: Add, flow: Flow, problem: NoisyRegression) -> None:
 
 
 def _add_summary(add: Add, flow: Flow, problem: NoisyRegression) -> None:
-    """Add losses, the spectrum's stretch at the smallest of them, and what became of the noise."""
+    """Add losses, the spectrum's stretch at the smallest loss, and how far the noise is fitted."""
     test = expected_loss(flow.weights)
     spectrum = _log10_eigenvalues(flow)
     noise, target = flow.weights[:, 1:], problem.interpolator[1:]
@@ -84,7 +84,7 @@ def _add_summary(add: Add, flow: Flow, problem: NoisyRegression) -> None:
 
 def _log10_eigenvalues(flow: Flow) -> dict[str, np.ndarray]:
     """log₁₀ λ over time: of the signal's mode, and mean and largest of the others."""
-    signal = int(np.argmax(np.abs(flow.directions[0])))  # the largest share of that feature
+    signal = int(np.argmax(np.abs(flow.directions[0])))  # with the largest share of that feature
     log10 = flow.log_eigenvalues / np.log(10)
     noise = np.delete(log10, signal, axis=1)
     return {

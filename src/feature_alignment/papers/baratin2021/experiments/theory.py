@@ -1,4 +1,4 @@
-"""Numerical checks of the paper's statements and misprints, each seed another random case.
+"""Numerical checks of the paper's statements and misprints, one random case for each seed.
 
 Source: baratin2021, Section 4.1 and Appendices A and B.
 """
@@ -12,7 +12,7 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 
 def run_seed(run: SeedRun[Theory]) -> SeedResult:
-    """Check every statement on one random case: a row for each and for each `form` of it."""
+    """Check every statement on one random case: one row for each statement and `form`."""
     result = SeedResult()
     checks = spectral_checks(run.stream("spectral")), complexity_checks(run.stream("complexity"))
     for check in itertools.chain(*checks):

@@ -16,9 +16,9 @@ CLAIMS: dict[Hashable, str] = {0: "fig1.ratio_at_start", 2000: "fig1.ratio_after
 
 
 def points(settings: Settings) -> list[Point]:
-    """Both readings of "6-layer deep": six linear layers, which is the figure, and six hidden."""
+    """Both readings of "6-layer deep": six linear layers, as in the figure, and six hidden ones."""
     section = settings[Disk]
-    default = section.but(six_hidden_seeds=5)  # the other network's is no part of the run
+    default = section.but(six_hidden_seeds=5)  # constant: not part of this network's run
     hidden = default.but(linear_layers=section.linear_layers + 1, seeds=section.six_hidden_seeds)
     return [Point("default", default), Point("six_hidden", hidden)]
 
@@ -36,7 +36,7 @@ def _ratio(frame: pd.DataFrame) -> pd.Series:
 
 
 def draw(table: FigureTable) -> Picture:
-    """A grid of images: iterations down, ranks across."""
+    """A grid of images: iterations as rows, ranks as columns."""
     ratio = _ratio(table.rows(point="default"))
     figure, axes = new_figure(len(ratio), len(RANKS), 1.15 * len(RANKS) + 0.7, 1.2 * len(ratio))
     for row, (step, share) in zip(axes, ratio.items(), strict=True):

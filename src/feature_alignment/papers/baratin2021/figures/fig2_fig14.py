@@ -32,35 +32,35 @@ CLAIMS: dict[tuple[str, float], dict[str, str]] = {
 ABOVE: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.97)}
 OVERLAID = {"accuracy": "accuracy", "eigenvalues": "largest_eigenvalue"}
 OVERLAID |= {"effective rank": "effective_rank", "trace ratios": "trace_ratio_40"}
-"""The rows, and the metric of the usual learning rate behind each row's curves of another."""
+"""The rows, and the metric drawn at the usual learning rate behind each row's curves."""
 HIGHLIGHTED = (40, 80, 160)
 TRACE_RATIOS = dict.fromkeys((5, 10, 20), "reference") | dict.fromkeys(HIGHLIGHTED, "paper")
-"""Of the k of each T_k the thing whose colour it has."""
-SMOOTHED = 3  # consecutive measurements whose mean says whether a curve rises or falls
+"""The key of the colour of each T_k, by k."""
+SMOOTHED = 3  # consecutive measurements averaged to decide whether a curve rises or falls
 FITTED = 0.999
-"""Training accuracy that counts as the paper's 100 %, which says when gains are taken."""
+"""Training accuracy that counts as the paper's 100 %, at which gains are taken."""
 
 
 def points(
     settings: Settings, shares: tuple[float, ...], rates: tuple[float, ...], late: bool = False
 ) -> list[Point]:
-    """Each share of random labels with each learning rate."""
+    """One point for each share of random labels and each learning rate."""
     return [curves.vgg19(settings, share, rate, late) for rate in rates for share in shares]
 
 
 def table(runs: Runs) -> FigureTable:
-    """The curves of the whole network, and what sums them up."""
+    """The curves of the whole network, and their summaries."""
     return curves.with_summary(rows_where(runs.metrics, layer="all"), numbers)
 
 
 def numbers(curve: curves.Curve) -> dict[str, float]:
-    """Numbers that the paper's claims about spectra are about, for one run and split.
+    """The quantities in the paper's claims about spectra, for one run and split.
 
-    They are defined in metrics.yaml. Before the first step eigenvalues are large; they fall within
-    ten to some hundred iterations, and only then rise: gains are counted from step 0 and from the
-    first measured step after iteration 10, where the paper's axis begins. Directions are judged on
-    means of three consecutive measurements, so that one fluctuation does not decide, and gains
-    where the training images are fitted, if they are.
+    They are defined in metrics.yaml. Eigenvalues are large before the first step; they fall within
+    ten to about a hundred iterations, and only then rise. Gains are therefore counted both from
+    step 0 and from the first measured step of the paper's axis, which begins at iteration 10. They
+    end at the last step and, if the training images are fitted, where they first are. Whether a
+    curve rises or falls is judged on means of three measurements, to smooth out fluctuations.
     """
     rank, accuracy = curve("effective_rank"), curve("accuracy", split="test")
     learnt = curve("accuracy", split="train")
@@ -162,13 +162,13 @@ def _draw_column(column: Sequence[Axes], run: pd.DataFrame) -> None:
 def _draw_paper(
     table: FigureTable, run: pd.DataFrame, rows: Mapping[str, Axes], claims: Mapping[str, str]
 ) -> None:
-    """What the claims say, relative to where the run's curves on training images begin.
+    """Draw the claimed values, relative to where the run's curves on training images begin.
 
     Figure 14's lowest rank is drawn relative to the highest, since ranks depend on the width.
     """
     for row, claim in claims.items():
         numbers, scale = table.of_claim(claim), 1.0
-        if row == "effective rank" and numbers.get("paper_value", 0) > 1:  # no share
+        if row == "effective rank" and numbers.get("paper_value", 0) > 1:  # not a share
             highest = table.of_claim("fig14.highest_rank")["paper_value"]
             numbers = {"paper_value": numbers["paper_value"] / highest}
             scale = rows_where(run, metric=OVERLAID[row]).groupby("step")["value"].mean().max()
@@ -184,7 +184,7 @@ def _draw_paper(
 
 
 def _name_trace_ratios(ax: Axes, run: pd.DataFrame) -> None:
-    """Write each T_k where its curve begins, apart from each other and above the axis's break."""
+    """Write each T_k where its curve begins, without overlaps and above the break of the axis."""
     begin, lowest = run["step"].min(), 0.06
     middle = run.loc[run["step"] > 0, "step"].min() / 2
     heights = {}

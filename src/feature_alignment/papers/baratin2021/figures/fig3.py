@@ -18,7 +18,7 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """Accuracies, alignments of the network and of each layer, and what sums them up."""
+    """Accuracies, alignments of the network and of each layer, and their summaries."""
     metrics = rows_where(runs.metrics, metric=("accuracy", "label_alignment"))
     names = layers(metrics)
     return curves.with_summary(metrics, lambda curve: _numbers(curve, names))
@@ -30,7 +30,7 @@ def layers(frame: pd.DataFrame) -> list[str]:
 
 
 def _numbers(curve: curves.Curve, names: list[str]) -> dict[str, float]:
-    """Of one split: how far alignment rises, when it is highest, in which layers (metrics.yaml)."""
+    """For one split: how far alignment rises, when and in which layers it peaks (metrics.yaml)."""
     alignment, accuracy = curve("label_alignment"), curve("accuracy", split="test")
     by_layer = [curve("label_alignment", layer=name) for name in names]
     highest = [values.max() for values in by_layer]

@@ -27,13 +27,13 @@ RANKED = {  # metrics of `hierarchy_numbers`, by split, whose trend with depth i
 
 def points(settings: Settings) -> list[Point]:
     """One point for each kind of difficult example."""
-    # The depth study is another figure's: its settings must not make these runs anew.
+    # The depth study belongs to another figure: its settings must not cause reruns here.
     common = settings[Difficulty].but(depth_study=DepthStudy())
     return [Point("random_labels", common), Point("kmnist", common.but(difficult_dataset="kmnist"))]
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, and the numbers that sum up each seed's curves."""
+    """All metrics, and the summaries of each seed's curves."""
     return FigureTable(pd.concat([runs.metrics, _summed(runs)], ignore_index=True))
 
 
@@ -70,7 +70,7 @@ def depth_points(settings: Settings) -> list[Point]:
     """One point for each depth."""
     section = settings[Difficulty]
     study = section.depth_study
-    # The list of depths must not make the runs anew.
+    # The list of depths must not cause reruns.
     common = section.but(**study.plain() | {"linear_layers": 2, "depth_study": DepthStudy()})
     return [
         Point(f"depth{depth}", common.but(linear_layers=depth), {"depth": depth})
@@ -85,10 +85,10 @@ def depth_table(runs: Runs) -> FigureTable:
 
 
 def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
-    """Spearman correlation over depths of the numbers that sum up the curves, for each seed.
+    """Spearman correlation with depth of the numbers that summarise the curves, for each seed.
 
-    The numbers are those of `hierarchy_numbers` with their depth; one that is the same at all
-    depths has no trend, 0.
+    The numbers are those of `hierarchy_numbers` with their depth. A number that is the same at all
+    depths has trend 0.
 
     Source: baratin2021, caption of Figure 13 and Section 3.5, which state trends in words.
     """
@@ -105,7 +105,7 @@ def depth_trends(summed: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_depths(table: FigureTable) -> Picture:
-    """Alignments for each depth (rows) and seed (columns), and the ratios beside them."""
+    """Alignments for each depth (rows) and seed (columns); the ratios in the last column."""
     alignment = table.rows(metric="label_alignment")
     depths, seeds = sorted(alignment["depth"].unique()), sorted(alignment["seed"].unique())
     width, height = 2.0 * (len(seeds) + 1) + 0.5, 1.5 * len(depths) + 0.5
@@ -134,13 +134,13 @@ def draw_depths(table: FigureTable) -> Picture:
 
 
 def hierarchy_numbers(curve: curves.Curve, epoch: float) -> curves.Numbers:
-    """Numbers that sum up how the alignment on easy examples differs from that on difficult ones.
+    """Numbers that summarise how alignment on easy examples differs from that on difficult ones.
 
-    The definitions, which are this project's, are those of metrics.yaml. Where the ratio of the
-    alignments is still above half of its maximum at the last measured step, how long it would stay
-    there is not known: the whole run counts, so that such runs tie at the top. What ends with
-    `_after_epoch` is of the part of the curve from iteration `epoch` on, the end of the first
-    epoch, before which deep networks are slow. The split is "both" where it is neither.
+    The definitions are this project's, see metrics.yaml. If the ratio of the alignments is still
+    above half its maximum at the last measured step, how long it would stay there is unknown: the
+    whole run counts, so that such runs tie at the top. Numbers ending in `_after_epoch` use the
+    curve from iteration `epoch` on, the end of the first epoch, before which deep networks are
+    slow. Comparisons of the two splits have the split "both".
 
     Source: baratin2021, Section 3.4 ("the ratio between both alignments"), caption of Figure 13.
     """

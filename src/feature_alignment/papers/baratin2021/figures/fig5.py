@@ -22,7 +22,7 @@ EIGENVALUE_STEPS = 20
 def draw(table: FigureTable) -> Picture:
     """Loss curves, spectrum, and the choices of κ side by side."""
     figure, axes = style.new_figure(1, 3, width=11.0, height=3.4)
-    # Curves are at one of the learning rates.
+    # Curves are shown at one of the learning rates.
     shown = table.rows(learning_rate=table.rows(metric="loss")["learning_rate"].iloc[0])
     _draw_losses(axes[0, 0], shown)
     axes[0, 0].set_title(f"η = {shown['learning_rate'].iloc[0]:g}")
@@ -33,7 +33,7 @@ def draw(table: FigureTable) -> Picture:
 
 
 def _first_kappa(frame: pd.DataFrame) -> str:
-    """The choice of κ whose curves are there, and whose control has no name of its own."""
+    """The choice of κ whose curves are shown, and whose control is named just `gd_decayed`."""
     return frame.loc[frame["metric"] == "loss_minus_gd", "method"].iloc[0]
 
 
@@ -67,9 +67,9 @@ def _draw_eigenvalues(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def _draw_choices(ax: Axes, rows: pd.DataFrame, first: str) -> None:
-    """Dots for each choice of κ, and a diamond where descent whose steps shrink alike has its mean.
+    """Dots for each choice of κ, and a diamond for the mean of descent whose steps shrink as much.
 
-    The groups stand where `draw_points` has them.
+    The groups are placed as in `draw_points`.
     """
     rates = sorted(rows["learning_rate"].unique(), reverse=True)
     names = {rate: f"η = {rate:g}" for rate in rates}

@@ -32,13 +32,13 @@ MEASURES = {  # the measures that are compared, with their names in the figure
     "parameters": "parameters",
 }
 FOLLOWERS = (OURS, "unit_capacity_over_margin")
-"""The paper's measure and that of Neyshabur et al. 2018, the only two that it finds to follow."""
+"""The paper's measure and Neyshabur et al. 2018's, the only two it finds to follow the gap."""
 NAMED = {*FOLLOWERS, "unit_capacity_bound"}
 BOOTSTRAP_SAMPLES = 200
 LEAST_NETWORKS = 4
-"""With fewer networks a panel says little: of three, chance ranks one measure in six rightly."""
+"""With fewer networks a panel says little: with three, one ranking in six is right by chance."""
 FOLLOWS = 0.9
-"""A measure follows the gap if its rank correlation with it is above this, as for the claims."""
+"""A measure follows the gap if its rank correlation with it is above this, as in the claims."""
 PANELS = {  # panels with the label of what grows in each
     "width": "hidden units",
     "width_kaiming": "hidden units (Kaiming)",
@@ -52,7 +52,7 @@ def points(settings: Settings) -> list[Point]:
     """One point for each network and share of random labels."""
     section = settings[Complexity]
     own, images = section.mlp, section.vgg19
-    # The other networks' settings must not make a run anew.
+    # The other networks' settings must not cause reruns.
     mlp = section.but(model="mlp", dataset="mnist", seeds=own.seeds, vgg19=ComplexityVGG19())
     vgg = section.but(model="vgg19", dataset="cifar10", seeds=images.seeds, mlp=ComplexityMLP())
     vgg = vgg.but(init="kaiming_zero_bias")
@@ -72,19 +72,19 @@ def _point(panel: str, x: float, parameters: Complexity) -> Point:
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics with their panel and place in it, and how each measure goes with the gap.
+    """All metrics with their panel and place in it, and how each measure correlates with the gap.
 
     `spearman_with_gap`, `rivals`, `only_named_follow` and `gap_range_over_noise` are defined in
-    metrics.yaml; the middle two are of the panel, an MLP's width, and those of corruption and
-    channels. A panel of fewer than four networks decides nothing and does not count, and only
-    measures with a correlation in every panel that counts are judged; `remark` names the panels
-    and the measures that are left out.
+    metrics.yaml. The middle two are judged over a panel of MLP widths together with those of
+    corruption and channels. A panel of fewer than four networks decides nothing and does not count,
+    and only measures with a correlation in every panel that counts are judged; `remark` names the
+    panels that count and the measures left out.
     """
     metrics = runs.metrics
     values = {panel: _values(metrics, panel) for panel in PANELS}
     found = {panel: _correlations(_mean(values[panel])) for panel in PANELS}
     counted = [panel for panel in PANELS if len(_mean(values[panel])) >= LEAST_NETWORKS]
-    # Drawn anew for each table, from one seed: the same table gives the same share.
+    # Seeded for each table: the same table gives the same share.
     rng = np.random.default_rng(0)
     samples = [
         {panel: _correlations(_mean(_resampled(values[panel], rng))) for panel in counted}
@@ -105,8 +105,8 @@ def table(runs: Runs) -> FigureTable:
     for panel in counted:
         gap = values[panel][GAP].unstack("seed")
         own = (gap - gap.mean()).sem(axis=1).pow(2).mean()
-        noise = (own * len(gap) / (len(gap) - 1)) ** 0.5  # the seeds' means took a share of it
-        if noise > 0:  # not a number with one seed
+        noise = (own * len(gap) / (len(gap) - 1)) ** 0.5  # since seeds' means are removed
+        if noise > 0:  # NaN with one seed
             span = gap.mean(axis=1).max() - gap.mean(axis=1).min()
             row = {"panel": panel, "metric": "gap_range_over_noise", "measure": "all"}
             rows.append({**row, "value": span / noise})
@@ -116,7 +116,7 @@ def table(runs: Runs) -> FigureTable:
 
 
 def _values(metrics: pd.DataFrame, panel: str) -> pd.DataFrame:
-    """The gap and the measures that all runs have (columns) by place in the panel and seed."""
+    """The gap and the measures common to all runs (columns), by place in the panel and seed."""
     rows = rows_where(metrics, panel=panel, metric=(GAP, *MEASURES))
     return rows.pivot(index=["x", "seed"], columns="metric", values="value").dropna(axis="columns")
 
@@ -126,19 +126,19 @@ def _mean(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _resampled(values: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    """As many of the seeds as there are, drawn with replacement, at each place the same ones."""
+    """A bootstrap sample of the seeds, the same seeds at each place."""
     seeds = values.index.unique("seed")
     return pd.concat([values.xs(seed, level="seed") for seed in rng.choice(seeds, len(seeds))])
 
 
 def _correlations(means: pd.DataFrame) -> dict[str, float]:
-    """Spearman's correlation of each measure with the gap; none if either is constant."""
+    """Spearman's correlation of each measure with the gap, omitted if either is constant."""
     found = means.rank().corr()[GAP].dropna()
     return {measure: found[measure] for measure in MEASURES if measure in found}
 
 
 def _rivals(panels: Mapping[str, Mapping[str, float]]) -> tuple[int, str]:
-    """How many measures follow the gap in each panel, but for those the paper names; a remark."""
+    """How many measures other than those the paper names follow the gap in each panel; a remark."""
     others = [measure for measure in MEASURES if measure not in NAMED]
     judged = [m for m in others if all(m in panel for panel in panels.values())]
     rivals = [m for m in judged if min(panel[m] for panel in panels.values()) > FOLLOWS]
@@ -204,9 +204,9 @@ def _draw_curves(ax: Axes, table: FigureTable, panel: str, found: Mapping[str, f
 
 
 def _number_curves(ax: Axes, ends: pd.Series) -> None:
-    """Write the number of each measure beside the end of its curve, apart from each other.
+    """Write the number of each measure next to the end of its curve, without overlaps.
 
-    A line leads from the end of the axis to a number that had to move.
+    A line leads from the edge of the axes to a number that had to move.
     """
     ends = ends.sort_values()
     places = _apart(ends.to_numpy(), gap=0.042, top=1.05)
@@ -219,7 +219,7 @@ def _number_curves(ax: Axes, ends: pd.Series) -> None:
 
 
 def _apart(ascending: np.ndarray, gap: float, top: float) -> np.ndarray:
-    """The places nearest to these, in least squares, a gap apart at least, then none above the top.
+    """The nearest places, in least squares, that are a gap apart, then moved to below the top.
 
     Example:
         >>> _apart(np.array([0.0, 0.5, 0.5]), gap=0.2, top=0.55).round(2).tolist()
@@ -236,7 +236,7 @@ def _draw_correlations(ax: Axes, found: Mapping[str, float], judged: bool) -> No
         if measure in found:
             value = found[measure]
             colour = _colour(measure, value)
-            # Hatched where so few networks decide nothing.
+            # Hatched if there are too few networks to judge.
             (bar,) = ax.barh(place, value, height=0.7, color=colour)
             if not judged:
                 bar.set(facecolor="white", edgecolor=colour, hatch="//////")

@@ -9,12 +9,12 @@ from feature_alignment.pipeline.figures.figure import Figure, Picture, one_point
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
-RANKS = (1, 50)  # of the eigenvalues that are compared
+RANKS = (1, 50)  # of the eigenvalues compared
 STAGES = {"initialisation": "before training", "trained": "after training"}
 
 
 def table(runs: Runs) -> FigureTable:
-    """All metrics, with the column `stage`, and `eigenvalue_ratio_50` of so many directions."""
+    """All metrics, with the column `stage`, and `eigenvalue_ratio_50` if 50 directions exist."""
     metrics = runs.metrics
     linear = rows_where(metrics, metric="linear_change")
     first, last = (linear[linear["rank"] == rank].set_index(["seed", "step"]) for rank in RANKS)

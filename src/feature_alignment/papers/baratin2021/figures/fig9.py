@@ -6,7 +6,7 @@ from feature_alignment.pipeline.figures.figure import Axes, Figure, Picture, one
 from feature_alignment.pipeline.figures.style import COLOURS, new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs
 
-SHOWN = 5  # scales of which the solutions are shown, evenly spaced among those that were run
+SHOWN = 5  # scales whose solutions are shown, evenly spaced among those that were run
 CURVES = {
     "error": ("test error", "paper"),
     "norm_bound": ("bound, A = Id", "norm bound"),

@@ -1,4 +1,4 @@
-"""baratin2021, theory: every proposition checked numerically, and the misprints among them."""
+"""baratin2021, theory: every proposition checked numerically, including misprints."""
 
 from feature_alignment.papers.baratin2021.parameters import Theory
 from feature_alignment.pipeline.figures.drawing import ZERO, draw_deviations, draw_points

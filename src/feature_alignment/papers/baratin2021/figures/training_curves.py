@@ -1,6 +1,6 @@
-"""Curves over training: reading them from tables, summing them up, drawing them.
+"""Training curves: reading them from tables, summarising them, drawing them.
 
-Shared by Figures 2–4 and 11–14 of baratin2021, and free of matplotlib at import.
+Shared by Figures 2–4 and 11–14 of baratin2021. Importing this does not import matplotlib.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +13,14 @@ from feature_alignment.pipeline.figures.drawing import draw_curve
 from feature_alignment.pipeline.figures.figure import Axes, Point, Settings
 from feature_alignment.pipeline.figures.table import FigureTable, rows_where
 
-SPLITS = {"train": "-", "test": "--"}  # the line of each split of a classifier's data: the paper's
+SPLITS = {"train": "-", "test": "--"}  # the paper's line styles of a classifier's splits
 AXIS_BEGIN = 10  # where the iteration axis of the paper's plots begins
 
 
 def vgg19(
     settings: Settings, share: float, learning_rate: float = 0.01, late: bool = False
 ) -> Point:
-    """VGG19 on CIFAR-10 with a share of random labels, or the narrower one that trains on."""
+    """VGG19 on CIFAR-10 with a share of random labels, or the narrower one trained further."""
     name = f"vgg19-random{100 * share:.0f}"
     if learning_rate != 0.01:
         name += f"-lr{learning_rate:g}"
@@ -38,7 +38,7 @@ def classifier(settings: Settings, **changes: object) -> Classification:
 
 Curve = Callable[..., pd.Series]
 """One metric of a run, values by step: `curve(metric, split="train", layer="all")`."""
-Numbers = Mapping[tuple[str, str], float]  # numbers that sum up a run's curves, by split and metric
+Numbers = Mapping[tuple[str, str], float]  # summaries of a run's curves, by split and metric
 
 
 def summary(
@@ -46,7 +46,7 @@ def summary(
     numbers: Callable[[Curve], Numbers],
     by: Sequence[str] = ("point", "seed"),
 ) -> pd.DataFrame:
-    """Numbers that sum up each run's curves, as tidy rows at its last step; `by` names a run."""
+    """Summaries of each run's curves, as tidy rows at its last step; `by` identifies a run."""
     rows = []
     for names, run in metrics.groupby(list(by), sort=False):
         at = dict(zip(by, names, strict=True)) | {"step": run["step"].max(), "layer": "all"}
@@ -64,7 +64,7 @@ def _curve(
 def with_summary(
     metrics: pd.DataFrame, numbers: Callable[[Curve], Mapping[str, float]]
 ) -> FigureTable:
-    """The classifiers' metrics, and numbers of each split, whose curves `curve` has by default."""
+    """The classifiers' metrics, and `numbers` of each split, to which `curve` then defaults."""
 
     def of_both(curve: Curve) -> Numbers:
         return {
@@ -77,7 +77,7 @@ def with_summary(
 
 
 def peak(values: pd.Series) -> int:
-    """One more than the step of the highest value, which so is no divisor of zero."""
+    """One more than the step of the highest value, so that ratios do not divide by zero."""
     return 1 + int(values.index.to_numpy()[values.to_numpy().argmax()])
 
 
