@@ -219,7 +219,7 @@ def _number_curves(ax: Axes, ends: pd.Series) -> None:
 
 
 def _apart(ascending: np.ndarray, gap: float, top: float) -> np.ndarray:
-    """The nearest places, in least squares, that are a gap apart, then moved to below the top.
+    """The nearest places, in least squares, at least a gap apart, then moved to at most the top.
 
     Example:
         >>> _apart(np.array([0.0, 0.5, 0.5]), gap=0.2, top=0.55).round(2).tolist()
