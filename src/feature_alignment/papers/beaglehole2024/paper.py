@@ -1,4 +1,4 @@
-"""What is said of the paper."""
+"""Title, authors, venue and address of the paper."""
 
 from feature_alignment.pipeline.papers import Paper
 

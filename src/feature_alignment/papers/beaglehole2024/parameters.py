@@ -1,4 +1,4 @@
-"""Parameters of the paper's experiments: its settings are the defaults."""
+"""Parameters of the paper's experiments, with its settings as defaults."""
 
 from typing import Annotated, Literal, Self
 
@@ -61,7 +61,7 @@ DataSeeds = Annotated[
 
 
 class ChainParameters(Parameters):
-    """The chain-monomial task, and the networks that are trained on it."""
+    """The chain-monomial task, and the networks trained on it."""
 
     samples: Samples = 256
     test_samples: int = Field(default=1024, ge=8)
@@ -73,9 +73,9 @@ class ChainParameters(Parameters):
     hidden_layers: HiddenLayers = 2
     initialisation: Weights = "pytorch"
     centred_labels: bool = False
-    """Whether labels get mean 0, too (the text says deviation 1)."""
+    """Whether labels are also shifted to mean 0 (the text only says deviation 1)."""
     half_loss: bool = False
-    """Whether half the mean squared error is trained on; the whole one is recorded."""
+    """Whether training uses half the mean squared error; the full one is recorded."""
     subtract_mean: bool = False
     """Whether `nfc` and `centred_nfc` are Pearson's, as in the released code, not plain cosines."""
     steps: Steps = 600
@@ -96,7 +96,7 @@ class ChainMonomial(ChainParameters, experiment="chain_monomial"):
     """Step size of gradient descent (not stated for Figure 1)."""
     steps: Steps = 800
     random_conjugates: Count = 20
-    """Draws of the matrix Q that has the spectrum of K and Haar-random eigenvectors."""
+    """Draws of the matrix Q with the spectrum of K and Haar-random eigenvectors."""
     seeds: Seeds = 10
 
 
@@ -114,7 +114,7 @@ class Spectra(ChainParameters, experiment="spectra"):
     """Exponent a of the data covariance's eigenvalues 1/(1 + k^a); null for the identity."""
     first_index: FirstIndex = 1
     unit_variance: bool = False
-    """Whether those eigenvalues are scaled to have mean 1, as the identity's."""
+    """Whether those eigenvalues are scaled to mean 1, like the identity's."""
     width: Width = 128
     first_layer_scales: Several[Positive] = (1.0, 0.1, 0.01)
     """Multipliers on the initialisation; a network is trained for each (not stated)."""
@@ -149,7 +149,7 @@ class SLO(ChainParameters, experiment="slo"):
     diverges)."""
     optimizer: Optimizer = "gd"
     speeds: Values[NotNegative] = (500.0, 0.002, 0.002)
-    """SLO's speed of each layer, input to readout."""
+    """SLO's speed of each layer, from input to readout."""
     epsilon: Epsilon = 0.1
     relaxation: Relaxation = "additive"
     gradient_norm: GradientNorm = "layer"
@@ -185,10 +185,10 @@ class ImageParameters(Parameters):
     test_samples: int = Field(default=10000, ge=8)
     """Test images, drawn at random; a smaller dataset gives all it has."""
     learning_rate: Positive = 0.2
-    """Step size; the figures give each dataset and each of the two settings its own."""
+    """Step size; the figures set it for each dataset and each of the two settings."""
     first_epoch_rate: Positive | None = None
-    """Step size of one more epoch that comes before the others, as in the released code; null for
-    none, as in the text."""
+    """Step size of an additional first epoch, as in the released code; null for none, as in the
+    text."""
     momentum: Momentum = 0.0
     """Momentum of the gradient descent."""
     batch_size: Batch = 128
@@ -199,7 +199,7 @@ class ImageParameters(Parameters):
     """Training images on which the feature covariance is taken."""
     pixels: Literal["standardised", "unit"] = "standardised"
     """Whether each channel has mean 0 and deviation 1, as in the released code, or lies in
-    [0, 1] (unit); the text says neither."""
+    [0, 1] (unit); the text does not say."""
     precision: TrainingPrecision = "float32"
     seeds: Seeds = 3
 
@@ -208,14 +208,14 @@ class ImageMLP(ImageParameters, experiment="image_mlp"):
     """Fully connected networks on image datasets (Figures 2A, 2B, 13 and 14)."""
 
     dataset: ImageDataset = "cifar10"
-    """The image dataset of one run; the figures make runs for each of `datasets`."""
+    """The image dataset of one run; the figures have runs for each of `datasets`."""
     datasets: Several[ImageDataset] = ("cifar10", "cifar100", "svhn", "mnist", "gtsrb", "stl10")
-    """The datasets of the figures and of their averages; Figure 2A shows the first. Leave out what
-    is not available; figures and claims then name what is missing."""
+    """The datasets of the figures and of their averages; Figure 2A shows the first. Omit those that
+    are not available; figures and claims then name what is missing."""
     width: Width = 256
     hidden_layers: HiddenLayers = 5
     epochs: Count = 150
-    """Epochs at the learning rate; the figures take 50 at most for MNIST."""
+    """Epochs at the learning rate; the figures use at most 50 for MNIST."""
 
 
 class ImageVGG(ImageParameters, experiment="image_vgg"):
@@ -237,7 +237,7 @@ class ImageVGG(ImageParameters, experiment="image_vgg"):
 class CharacterGPT(Parameters, experiment="character_gpt"):
     """A character-level transformer (Figures 2D and 15B).
 
-    Sizes and schedule are nanoGPT's for Shakespeare, but for 3 blocks.
+    Sizes and schedule are nanoGPT's for Shakespeare, except for the 3 blocks.
     """
 
     dataset: Literal["shakespeare"] = "shakespeare"
@@ -247,23 +247,23 @@ class CharacterGPT(Parameters, experiment="character_gpt"):
     heads: Count = 6
     """Attention heads of each block, a divisor of the width."""
     width: Count = 384
-    """Size of a character's vector."""
+    """Embedding dimension."""
     context: int = Field(default=256, ge=2)
-    """Characters of one text."""
+    """Characters per text."""
     learning_rate: Positive = 0.005
     """Largest step size of Adam."""
     batch_size: Count = 64
     """Texts in a batch."""
     steps: Steps = 5000
     warmup_steps: int = Field(default=100, ge=0)
-    """Steps during which the step size rises; it then falls to a fiftieth by a cosine."""
+    """Steps during which the step size rises; it then falls to a fiftieth along a cosine."""
     measure_every: MeasureEvery = 250
     loss_samples: Count = 256
-    """Texts on which either loss is measured."""
+    """Texts on which each loss is measured."""
     probe_samples: Count = 64
     """Training texts on which the feature covariance is taken."""
     output_samples: Count = 8
-    """Random backward passes that estimate its sum over all positions and characters."""
+    """Random backward passes to estimate the covariance's sum over positions and characters."""
     precision: TrainingPrecision = "float32"
     seeds: Seeds = 1
 
@@ -286,7 +286,7 @@ class CelebA(Parameters, experiment="celeba"):
     test_samples: int = Field(default=2000, ge=8)
     """Test images, half of them with eyeglasses."""
     shrink: Count = 1
-    """Squares of so many pixels a side are averaged into one, before training."""
+    """Side in pixels of the squares that are averaged into one pixel before training."""
     width: Width = 128
     hidden_layers: HiddenLayers = 2
     first_layer_scale: Positive = 0.02
@@ -326,7 +326,7 @@ class SVHNSLO(Parameters, experiment="svhn_slo"):
     epsilon: NotNegative = 0.2
     """SLO's relaxation, added to the gradient norm of each layer."""
     steps: Count = 3000
-    """Steps of the optimizer, which are epochs."""
+    """Steps of the optimizer; each is an epoch."""
     measure_every: MeasureEvery = 50
     precision: TrainingPrecision = "float32"
     seeds: Seeds = 3
@@ -383,9 +383,9 @@ class DepthPrediction(Parameters, experiment="depth_prediction"):
     first_index: FirstIndex = 1
     initialisation: Weights = "pytorch"
     centred_labels: bool = False
-    """Whether labels get mean 0, too (the text says deviation 1)."""
+    """Whether labels are also shifted to mean 0 (the text only says deviation 1)."""
     residuals: Literal["labels", "network"] = "labels"
-    """The observed derivatives' ∂L/∂f: labels, as if outputs were zero, or each network's own."""
+    """∂L/∂f in the observed derivatives: labels, as if outputs were zero, or each network's own."""
     networks: Count = 10
     """Networks observed for each draw of the data (the paper's number is not stated)."""
     seeds: DataSeeds = 5
@@ -420,9 +420,9 @@ class Theorem9(Parameters, experiment="theorem9"):
     )
     """Input dimensions d."""
     most_samples: Count = 50000
-    """Sample sizes above this are left out; d log³d is 43656 at d = 256."""
+    """Sample sizes above this are omitted; d log³d is 43656 at d = 256."""
     network_dimension: int = Field(default=32, ge=4)
-    """Input dimension of the network whose initial outputs are made zero."""
+    """Input dimension of the network whose initial outputs are set to zero."""
     network_width: Count = 4096
     """Width k of that network."""
     seeds: DataSeeds = 3
@@ -431,7 +431,7 @@ class Theorem9(Parameters, experiment="theorem9"):
 class Propositions(Parameters, experiment="propositions"):
     """Numerical checks of Propositions 2, 3, 12 and 16, of Lemma 13 and of equations.
 
-    Eq. 10, 20, 22 and 28, and what Section 2.1 says of the EGOP.
+    Among them are eq. 10, 20, 22 and 28, and the EGOP of Section 2.1.
     """
 
     samples: int = Field(default=24, ge=2)

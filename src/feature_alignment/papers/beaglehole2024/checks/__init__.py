@@ -1,1 +1,1 @@
-"""The mathematics behind the paper's statements, checked in numbers."""
+"""The mathematics behind the paper's statements, checked numerically."""

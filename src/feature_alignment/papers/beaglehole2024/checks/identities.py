@@ -1,4 +1,4 @@
-"""What holds exactly, checked at every layer of a network, and what is misprinted there.
+"""Exact identities, checked at every layer of a network, and the misprints among them.
 
 Source: beaglehole2024, Propositions 2, 3 and 12, eq. 4, 7 and 11, Sections 4.1 and 5.1, Appendix A.
 """
@@ -15,17 +15,17 @@ from feature_alignment.layer_features.preactivation_gradients import preactivati
 from feature_alignment.models.mlp import ACTIVATIONS, MLP
 
 Loss = Callable[[Callable[..., torch.Tensor]], torch.Tensor]
-"""L as a function of the network, which takes inputs to outputs."""
+"""L as a function of the network, which maps inputs to outputs."""
 SCALARS = {"positive": (0.5, 3.0), "any": (0.5, -3.0)}  # values of a in f(Wx) = a⁻ᵖ f(aWx)
 RELATIVE_STEP = 1e-4  # length of the finite-difference step, as a share of the weights' norm
 
 
 def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
-    """Relative differences of both sides of each statement, the largest over layers.
+    """Relative differences between the two sides of each statement, the largest over layers.
 
-    Of a model without biases, with one output and all layers as wide as the inputs, for inputs
-    (n, d) and labels (n, 1). The glossary's AGOP and the proof of Proposition 12 are taken as
-    printed, with the gradients by h_ℓ and the inputs x_0.
+    The model has no biases, one output, and hidden layers as wide as the inputs; inputs are (n, d),
+    labels (n, 1). The glossary's AGOP and the proof of Proposition 12 are also taken as printed,
+    with gradients with respect to h_ℓ and with the inputs x_0.
     """
     errors: dict[str, float] = {}
     inputs = _inputs(model, x)
@@ -59,7 +59,7 @@ def identity_errors(model: MLP, x: torch.Tensor, y: torch.Tensor) -> dict[str, f
 
 
 def homogeneity_errors(h: torch.Tensor) -> dict[str, float]:
-    """Relative difference of φ(h) and φ(ah)/a for ReLU, for positive scalars a and for any."""
+    """Relative difference between φ(h) and φ(ah)/a for ReLU, for positive a and for any a."""
     relu = ACTIVATIONS["relu"]
     return {
         f"homogeneity_{name}": max(_relative(relu(a * h) / a, relu(h)) for a in scalars)
@@ -70,9 +70,9 @@ def homogeneity_errors(h: torch.Tensor) -> dict[str, float]:
 def quadratic_kernel_errors(
     x: torch.Tensor, width: int, generator: torch.Generator
 ) -> dict[str, float]:
-    """Relative differences of the PTK 𝒦 of f(x) = aᵀ(Wx)² and its formula below eq. 11.
+    """Relative differences between the PTK 𝒦 of f(x) = aᵀ(Wx)² and its formula below eq. 11.
 
-    Printed is 𝒦 = XWᵀdiag(a)²WXᵀ; with ∂f/∂h = 2a∘h for the square it is four times that.
+    The paper prints 𝒦 = XWᵀdiag(a)²WXᵀ; since ∂f/∂h = 2a∘h for the square, 𝒦 is four times that.
     """
     sizes = (x.shape[1], [width], 1)
     model = MLP(*sizes, "quadratic", bias=False, generator=generator, dtype=x.dtype).to(x.device)
@@ -87,26 +87,26 @@ def quadratic_kernel_errors(
 
 
 def projection_error(x: torch.Tensor, y: torch.Tensor, generator: torch.Generator) -> float:
-    """1 − ρ of the second derivatives if 𝒦 is a random projection of half the samples' rank."""
+    """1 − ρ of the second derivatives if 𝒦 is a multiple of a random projection of rank n/2."""
     columns = torch.randn(len(x), len(x) // 2, generator=generator, dtype=x.dtype).to(x.device)
     basis = torch.linalg.qr(columns).Q
     return 1 - velocity_correlation(x, y, 3 * basis @ basis.T)
 
 
 def _outer(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Outer products of the rows, flat: (n, k·d)."""
+    """Outer products of the rows, flattened: (n, k·d)."""
     return (left[:, :, None] * right[:, None]).flatten(1)
 
 
 def _decomposition_error(weight: torch.Tensor, middle: torch.Tensor) -> float:
-    """Of WᵀMW and its four parts by eq. 4; the layer's rows in reverse order stand for W₀."""
+    """Error of eq. 4's four parts of WᵀMW; the layer's rows in reverse order serve as W₀."""
     parts = torch.stack((weight - weight.flip(0), weight.flip(0)))
     products = torch.einsum("aki,kl,blj->ij", parts, middle, parts)
     return _relative(products, weight.T @ middle @ weight)
 
 
 def _inputs(model: MLP, x: torch.Tensor) -> list[torch.Tensor]:
-    """x_ℓ (n, d_ℓ) of every layer, with their graph."""
+    """x_ℓ (n, d_ℓ) of every layer, with their autograd graph."""
     phi = ACTIVATIONS[model.activation]
     inputs = [x.clone().requires_grad_()]
     for layer in model.layers[:-1]:
@@ -147,7 +147,7 @@ def _second_derivative_errors(
         second = (after[matrix] + before[matrix]) / step**2  # at time 0 both matrices vanish
         first = (after[matrix] - before[matrix]) / (2 * step)
         errors[f"proposition_3_{matrix}"] = _relative(second, 2 * half)
-        # In units of the second derivative times the time in which the weights turn over.
+        # In units of the second derivative times the time in which weights move by their norm.
         scale = (2 * half).norm() * step / RELATIVE_STEP
         first_derivatives.append(float(first.norm() / scale))
     return {**errors, "proposition_3_first_derivatives": max(first_derivatives)}
@@ -156,7 +156,7 @@ def _second_derivative_errors(
 def _centred(
     model: MLP, name: str, x: torch.Tensor, loss: Loss, time: float
 ) -> dict[str, torch.Tensor]:
-    """W̄, W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, K that of the time."""
+    """W̄, W̄ᵀW̄ and W̄ᵀKW̄ at a time of gradient flow, with K at that time."""
     parameters = flow(model, loss, time)
     change = parameters[f"{name}.weight"] - model.get_parameter(f"{name}.weight").detach()
     gradients = preactivation_gradients(model, x, [name], parameters)[name]
@@ -166,10 +166,10 @@ def _centred(
 
 
 def flow(model: nn.Module, loss: Loss, time: float) -> dict[str, torch.Tensor]:
-    """The parameters after a short, maybe negative time of gradient flow dθ/dt = −∇L, by name.
+    """The parameters, by name, after a short, possibly negative time of gradient flow dθ/dt = −∇L.
 
-    By one step of the classic fourth-order Runge-Kutta method, with an error of O(time⁵); the
-    model stays as it is.
+    Takes one step of the classic fourth-order Runge-Kutta method, with an error of O(time⁵). The
+    model is not changed.
 
     Source: beaglehole2024, eq. 5 (the flow).
 

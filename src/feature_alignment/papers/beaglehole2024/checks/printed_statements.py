@@ -1,6 +1,6 @@
 """Formulas of beaglehole2024 as printed, and the corrections of those that do not hold.
 
-Those of traces take the traces of words in A, B, C = Ā and D = B̄, and tr(R), tr(R²) and so on.
+Trace formulas take the traces of words in A, B, C = Ā and D = B̄, and tr(R), tr(R²) and so on.
 """
 
 import math
@@ -31,12 +31,12 @@ def expected_agop_derivative_as_printed(x: torch.Tensor, y: torch.Tensor) -> tor
 def expected_agop_derivative(x: torch.Tensor, y: torch.Tensor, width: int) -> torch.Tensor:
     """E[ẆᵀKẆ] = C [(1 − 1/k) B + (3/k)(Tr(B) I + 2B)] C, C = XᵀYX, B = XᵀX, at any width.
 
-    For f(x) = aᵀ(Wx)² with a ~ N(0, I), W ~ N(0, I/k), and as in the paper without the factor 4 of
+    For f(x) = aᵀ(Wx)² with a ~ N(0, I), W ~ N(0, I/k) and, as in the paper, without the factor 4 of
     the squares' derivatives. ẆᵀKẆ = C R B R C with R = Σ_s a_s² w_s w_sᵀ. The k(k − 1) pairs s ≠ t
-    of RBR contribute E[a²]² B/k² each, and the k pairs s = t E[a⁴] E[(wᵀBw) wwᵀ], which is
-    3 (Tr(B) I + 2B)/k² by Wick's theorem. The printed formula lacks the pairs s ≠ t and the 1/k.
+    of RBR contribute E[a²]² B/k² each; the k pairs s = t contribute E[a⁴] E[(wᵀBw) wwᵀ] each, which
+    is 3 (Tr(B) I + 2B)/k² by Wick's theorem. The printed formula lacks the pairs s ≠ t and the 1/k.
 
-    Source: this project's, in place of beaglehole2024, Proposition 16, second statement.
+    Source: this project, in place of beaglehole2024, Proposition 16, second statement.
     """
     c, b = x.T @ (y[:, None] * x), x.T @ x
     same = b.trace() * torch.eye(len(b)).to(b) + 2 * b
@@ -55,11 +55,11 @@ class Expansion(NamedTuple):
 def linearised_kernel(
     gram: torch.Tensor, d: int, h: Expansion, *, as_printed: bool = False
 ) -> torch.Tensor:
-    """γ 11ᵀ + (α/d) XXᵀ + μ I, which h(XXᵀ/d), (n, n), is near for x on the sphere of radius √d.
+    """γ 11ᵀ + (α/d) XXᵀ + μ I ≈ h(XXᵀ/d), (n, n), for x on the sphere of radius √d.
 
     α = h′(0), μ = h(1) − h(0) − h′(0) and γ = h(0) + h″(0)/(2d): the mean of u² over pairs is 1/d,
-    and Taylor's second term is h″(0) u²/2. As printed γ lacks the 1/2, an error of h″(0) n/(2d) in
-    spectral norm, which does not vanish for n ≥ d.
+    and the second-order Taylor term is h″(0) u²/2. As printed, γ lacks the 1/2: an error of
+    h″(0) n/(2d) in spectral norm, which does not vanish for n ≥ d.
 
     Source: beaglehole2024, eq. 10; its correction is this project's.
     """
@@ -93,8 +93,8 @@ def with_centred(data: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def expansion_errors(x: torch.Tensor, y: torch.Tensor, r: torch.Tensor) -> dict[str, float]:
     """Relative errors of eq. 11, and of eq. 19, 26 and 27, which expand A and B.
 
-    Inputs are (n, d), labels (n,), R is (d, d). In eq. 11 the square roots are below the line with
-    exponents -1/2, which multiplies by them; in eq. 19 the last factor must be tr(R³) for tr(R)³.
+    Inputs are (n, d), labels (n,), R is (d, d). Eq. 11 has the square roots in the denominator with
+    exponents -1/2, which multiplies by them; in eq. 19 the last factor must be tr(R³), not tr(R)³.
 
     Source: beaglehole2024, Appendix F, eq. 11, 17-19 and 23-27.
     """
@@ -137,8 +137,7 @@ def first_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
 def second_denominator_as_printed(t: Trace, moments: Sequence[Any]) -> Any:
     """tr(ARBRARBR) by eq. 28 of beaglehole2024 as printed, whose last term is 0.
 
-    In place of that, tr[Ā]² tr[B²] tr[R²]², there should be tr[Ā²] tr[B]² tr[R²]², as `free_trace`
-    derives.
+    That term, tr[Ā]² tr[B²] tr[R²]², should be tr[Ā²] tr[B]² tr[R²]², as `free_trace` derives.
     """
     r1, r2, r3, r4 = moments
     a, b = t("A"), t("B")

@@ -1,4 +1,4 @@
-"""Statements on means and large matrices, against samples.
+"""Statements about means and large matrices, checked against samples.
 
 Source: beaglehole2024, Section 2.1 (EGOP), eq. 10, 12-15, 20, 22 and 28, Theorem 9's proof, Lemma
 13 and Proposition 16.
@@ -19,7 +19,7 @@ from feature_alignment.free_probability.words import free_trace, matrix_trace, m
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.papers.beaglehole2024.checks import printed_statements
 
-BATCH = 500  # networks of Proposition 16 that are in memory at a time
+BATCH = 500  # networks of Proposition 16 in memory at a time
 EGOP_SAMPLES = 200_000
 ALTERNATING = {
     12: ("C", (1,)),
@@ -27,9 +27,9 @@ ALTERNATING = {
     14: ("CCD", (1, 2, 1)),
     15: ("CDCD", (1, 2, 1, 2)),
 }
-"""By equation the letters, C for Ā and D for B̄, and the powers of R that alternate with them."""
+"""For each equation the letters (C for Ā, D for B̄) and the powers of R alternating with them."""
 EXPONENTIAL = printed_statements.Expansion(at_zero=e, slope=e, curvature=e, at_one=e**2)
-"""Of the kernel e^(1+u) of φ = exp, which fulfils the paper's Assumption 6."""
+"""The kernel e^(1+u) of φ = exp, which satisfies the paper's Assumption 6."""
 
 
 def egop_of_chain(rank: int, dimension: int, rng: np.random.Generator) -> dict[str, float]:
@@ -59,7 +59,7 @@ def linearisation_rests(n: int, d: int, rng: np.random.Generator) -> dict[str, f
     x = torch.tensor(uniform_sphere(n, d, d**0.5, rng))
     gram = x @ x.T
     kernel = torch.exp(1 + gram / d)
-    start = rng.standard_normal(n)  # ARPACK's own start is not ours to seed
+    start = rng.standard_normal(n)  # ARPACK's default start cannot be seeded
     rests = {}
     for form, as_printed in (("as_printed", True), ("corrected", False)):
         linear = printed_statements.linearised_kernel(gram, d, EXPONENTIAL, as_printed=as_printed)
@@ -70,11 +70,11 @@ def linearisation_rests(n: int, d: int, rng: np.random.Generator) -> dict[str, f
 
 
 def sphere_statements(n: int, d: int, rng: np.random.Generator) -> dict[str, float]:
-    """What Theorem 9's proof says of data X on the sphere of radius √d, with labels y = x₁.
+    """Statements in Theorem 9's proof about data X on the sphere of radius √d, labels y = x₁.
 
     Returns:
-        ‖Xᵀy/n − E[xy]‖ of Lemma 13, where E[xy] = e₁; ‖XᵀX/n − I‖, as printed on the unit sphere;
-        tr((XᵀYΔYX)²)/‖XᵀX‖², Δ = I, which the proof has as Õ(1), and that over d.
+        ‖Xᵀy/n − E[xy]‖ of Lemma 13, where E[xy] = e₁; ‖XᵀX/n − I‖, printed for the unit sphere;
+        tr((XᵀYΔYX)²)/‖XᵀX‖², Δ = I, which the proof states to be Õ(1), and the same over d.
     """
     x = uniform_sphere(n, d, d**0.5, rng)
     gram, weighted, one = x.T @ x, x.T @ (x[:, :1] ** 2 * x), np.eye(d)
@@ -93,8 +93,8 @@ def proposition_16(
 ) -> dict[str, float]:
     """Means of ẆᵀẆ and ẆᵀKẆ over networks, against the formulas as printed and corrected.
 
-    For each formula its norm over that of the sampled mean, and the cosine of both. Inputs are
-    (n, d), labels (n,).
+    For each formula: its norm over that of the sampled mean, and the cosine between them. Inputs
+    are (n, d), labels (n,).
     """
     normal = partial(torch.randn, generator=generator, dtype=x.dtype)
     label_weighted, gram = x.T @ (y[:, None] * x), x.T @ x
@@ -126,9 +126,9 @@ def trace_errors(
 ) -> dict[str, float]:
     """Relative errors of traces of words in large matrices, n = d = k, by eq. 12-15, 20, 22 and 28.
 
-    Errors of eq. 12-15 are relative to the product of the factors' root mean squares, as the trace
-    of eq. 12 is 0; of eq. 20, 22 and 28 there are those of the derivation and of the printed
-    formula. Inputs are (n, n), labels (n,).
+    Errors of eq. 12-15 are relative to the product of the factors' root mean squares, since the
+    trace in eq. 12 is 0. For eq. 20, 22 and 28, both the derived and the printed formula are
+    checked. Inputs are (n, n), labels (n,).
     """
     size = len(x)
     data = {word: m / m.norm() * size**0.5 for word, m in correlation.data_matrices(x, y).items()}

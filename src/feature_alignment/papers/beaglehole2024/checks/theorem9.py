@@ -13,14 +13,14 @@ from feature_alignment.free_probability.dual_kernels import DUALS
 from feature_alignment.layer_features.feature_matrices import cosine_similarity
 from feature_alignment.models.mlp import ACTIVATIONS
 
-BLOCK = 2048  # rows of the kernel matrix that are in memory at a time
+BLOCK = 2048  # rows of the kernel matrix in memory at a time
 SAMPLE_SIZES: dict[str, Callable[[int], float]] = {
     "d/4": lambda d: d / 4,
     "d": lambda d: d,
     "4d log d": lambda d: 4 * d * log(d),
     "d log³d": lambda d: d * log(d) ** 3,
 }
-"""Numbers of samples n by their names. The theorem asks for more than d log³d, for l = 1."""
+"""Numbers of samples n, by name. The theorem requires more than d log³d, for l = 1."""
 TARGETS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "linear": lambda z: z,
     "non-linear": lambda z: z + z**2 - 1,
@@ -33,10 +33,10 @@ SMALL_READOUT = 1e-3
 def deviations(
     x: torch.Tensor, targets: Mapping[str, torch.Tensor], activation: str
 ) -> dict[str, float]:
-    """1 − ρ(XᵀY𝒦YX, XᵀY𝒦²YX) for each target, without ever holding 𝒦 as a whole.
+    """1 − ρ(XᵀY𝒦YX, XᵀY𝒦²YX) for each target, without ever storing the whole of 𝒦.
 
-    𝒦 is the kernel of infinite width. W has variance 1/d: with variance O(1/k), as the theorem
-    says, the pre-activations vanish as k → ∞ and the kernel is trivially of rank one.
+    𝒦 is the infinite-width kernel. W has variance 1/d: with variance O(1/k), as in the theorem, the
+    pre-activations vanish as k → ∞ and the kernel trivially has rank one.
 
     Inputs (n, d) are on the sphere of radius √d, targets are labels (n,) by name.
     """
@@ -56,7 +56,7 @@ def deviations(
 def network_deviations(
     x: torch.Tensor, y: torch.Tensor, width: int, activation: str, generator: torch.Generator
 ) -> dict[str, float]:
-    """1 − ρ of one wide network, by how its initial outputs are made zero.
+    """1 − ρ of one wide network, for each way of making its initial outputs zero.
 
     Inputs (n, d) are on the sphere of radius √d, labels (n,).
 
@@ -70,7 +70,7 @@ def network_deviations(
     activations = ACTIVATIONS[activation](h)
     (slopes,) = torch.autograd.grad(activations.sum(), h)
     outputs = activations.detach() @ readout
-    # The kernel of the second is the first's times ε².
+    # A small readout scales the kernel by ε², which leaves ρ unchanged.
     residuals = {
         "copy subtracted": y,
         "small readout": y - SMALL_READOUT * outputs,

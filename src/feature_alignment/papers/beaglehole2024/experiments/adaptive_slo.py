@@ -20,7 +20,7 @@ from feature_alignment.training.speed_limited import SpeedLimited, adaptive_spee
 
 
 def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
-    """Losses of one network under gradient descent or adaptive SLO, and its hidden layers' NFCs."""
+    """Train one network by gradient descent or adaptive SLO, and measure its hidden layers' NFCs."""
     p = run.parameters
     task = chain_task.draw_samples(run)
     x, _ = task["train"]
@@ -39,9 +39,9 @@ def _optimizer(model: MLP, x: torch.Tensor, p: AdaptiveSLO) -> torch.optim.Optim
     optimizer = relu_networks.speed_limited(model, p.learning_rate, speeds, p.epsilon, p.relaxation)
 
     def choose_speeds(optimizer: SpeedLimited, *arguments: object) -> None:
-        # The readout of a single output takes part: both of its matrices are multiples of wᵀw, so
-        # its UC-NFC is 1 and it never is the least aligned layer.
-        with torch.enable_grad():  # every step, so without the checks of the probe
+        # The readout takes part but is never the least aligned layer: with a single output, both of
+        # its matrices are multiples of wᵀw, so its UC-NFC is 1.
+        with torch.enable_grad():  # at every step, so without the probe's checks
             signals = model.preactivations(x)
             gradients = torch.autograd.grad(signals[-1].sum(), signals)  # of a single output
         if not all(delta.any() for delta in gradients):

@@ -25,7 +25,7 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
     All in float64: the data's singular values span six orders of magnitude, A and B their powers.
 
     ρ is predicted from the moments of R averaged over sampled networks, and from their limits; the
-    similarities of (XᵀYX)² and XᵀYX·XᵀX·XᵀYX to the identity, and the moments, are recorded, too.
+    similarities of (XᵀYX)² and XᵀYX·XᵀX·XᵀYX to the identity, and the moments, are also recorded.
     """
     p, device = run.parameters, str(run.device)
     networks = [_network(p.size, index, device) for index in range(p.observed_networks)]
@@ -57,13 +57,13 @@ def run_seed(run: SeedRun[AlignmentReversing]) -> SeedResult:
 
 @cache
 def _network(size: int, index: int, device: str) -> torch.Tensor:
-    """R of one network, kept for the other data seeds."""
+    """R of one network, cached for the other data seeds."""
     return features.sample_r(size, size, torch_stream(NETWORK_SEED, f"network/{index}"), device)
 
 
 @cache
 def _average_moments(size: int, networks: int, device: str) -> list[float]:
-    """The moments of R averaged over networks of their own, as the paper does."""
+    """The moments of R averaged over separate networks, as in the paper."""
     generator = torch_stream(NETWORK_SEED, "moments")
     sampled = (features.sample_r(size, size, generator, device) for _ in range(networks))
     return np.mean([features.matrix_moments(r) for r in sampled], axis=0).tolist()

@@ -24,8 +24,8 @@ from feature_alignment.training.losses import accuracy, mse
 def run_seed(run: SeedRun[CelebA]) -> SeedResult:
     """Train one network with labels ±1 and compare the diagonals of its first layer's matrices.
 
-    By Pearson's correlation, diag F with diag G and with diag WᵀQW for each random Q. The
-    diagonals, the first Q's among them, are kept as images (height, width, channels).
+    Pearson's correlation compares diag F with diag G, and with diag WᵀQW for each random Q. The
+    diagonals, including the first Q's, are saved as images (height, width, channels).
     """
     p, rng = run.parameters, run.stream("data")
     keys = f"experiments.{p.experiment}."
@@ -68,7 +68,7 @@ def run_seed(run: SeedRun[CelebA]) -> SeedResult:
 
 
 def shrunk(images: np.ndarray, factor: int) -> np.ndarray:
-    """Squares of factor × factor pixels averaged into one, and scaled to [0, 1].
+    """Average squares of factor × factor pixels into one, and scale pixels to [0, 1].
 
     From uint8 (n, height, width, channels) to float32 (n, height/factor, width/factor, channels).
 
@@ -92,7 +92,7 @@ def shrunk(images: np.ndarray, factor: int) -> np.ndarray:
 def _balanced(
     dataset: Dataset, split: str, number: int, rng: np.random.Generator, key: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    # So many images, equally many of either class, and their classes.
+    # `number` images, half of them of each class, and their classes.
     images, classes = dataset.split(split)
     chosen = []
     for value in (0, 1):

@@ -30,9 +30,9 @@ def draw_samples(
     """Draw training and test samples of the task: inputs (n, d) and labels (n, 1).
 
     With a decay α the inputs' covariance has eigenvalues 1/(1 + k^α), k from `first`, and random
-    eigenvectors, the same for training and test; without one, x ~ N(0, I). With `unit_variance`
-    the eigenvalues are scaled to have mean 1, as those of the identity. Labels are divided by the
-    training labels' deviation, after their mean is subtracted if asked.
+    eigenvectors, the same for training and test; without one, x ~ N(0, I). With `unit_variance` the
+    eigenvalues are scaled to mean 1, like the identity's. Labels are divided by the training
+    labels' standard deviation, after subtracting their mean if `centred_labels` is set.
 
     Source: beaglehole2024, eq. 2; Appendix H (decaying spectra), J (labels of deviation 1).
 
@@ -61,7 +61,7 @@ def draw_samples(
 
 
 def layer_scales(scale: float, scaled: str, hidden_layers: int) -> list[float]:
-    """A factor for each layer, input to readout, if `scaled` (all, ends, first) have the scale."""
+    """A factor for each layer, input to readout: `scale` for those `scaled` (all, ends, first)."""
     inner = scale if scaled == "all" else 1.0
     return [scale, *[inner] * (hidden_layers - 1), 1.0 if scaled == "first" else scale]
 
@@ -82,7 +82,7 @@ def train_network(
     measure_at: Iterable[int],
     name: str = "training",
 ) -> Recorder:
-    """Train on all samples at once; the name tells the training from the seed's others."""
+    """Train on all samples at once; the name distinguishes the seed's trainings."""
     p = run.parameters
     return train(
         model,
@@ -98,7 +98,7 @@ def train_network(
 
 
 def _pearson(probe: FeatureProbe, step: int, model: nn.Module) -> Measurement:
-    """The probe's measurement, where cosines and Pearson's correlations change their names."""
+    """The probe's measurement, with the names of cosines and Pearson's correlations swapped."""
     found = probe(step, model)
     names = {name: f"{name}_mean_subtracted" for name in ("nfc", "centred_nfc")}
     names |= {subtracted: name for name, subtracted in names.items()}

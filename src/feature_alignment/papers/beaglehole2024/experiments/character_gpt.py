@@ -18,14 +18,14 @@ from feature_alignment.training.schedule import every
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
-LEAST_RATE = 0.02  # the learning rate that nanoGPT ends with, 1e-4, over the one here
+LEAST_RATE = 0.02  # nanoGPT's final learning rate, 1e-4, over the one here
 LARGEST_GRADIENT = 1.0
 MEASURED = ("query", "key", "value")
-CHUNK = 32  # texts that are measured at a time: attention over 256 characters takes memory
+CHUNK = 32  # texts measured at a time: attention over 256 characters takes memory
 
 
 def run_seed(run: SeedRun[CharacterGPT]) -> SeedResult:
-    """Train one network to predict the next character, with nanoGPT's settings but for Adam's.
+    """Train one network to predict the next character, with nanoGPT's settings except Adam's.
 
     Losses are in nats per character, on `loss_samples` texts each; query, key and value layers are
     measured by `FeatureProbe` on `probe_samples` training texts.
@@ -78,7 +78,7 @@ def _texts(run: SeedRun[CharacterGPT], split: str) -> Pair:
 
 
 def _some(run: SeedRun[CharacterGPT], purpose: str, texts: Pair, number: int) -> Pair:
-    """So many of the texts, drawn with replacement."""
+    """Draw a number of the texts with replacement."""
     x, y = texts
     rng = run.stream(f"texts/{purpose}")
     chosen = torch.as_tensor(rng.integers(len(x), size=number), device=x.device)

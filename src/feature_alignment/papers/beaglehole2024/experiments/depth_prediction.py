@@ -1,4 +1,4 @@
-"""First-order predictions of the C-NFC at initialisation, and observed values, with two layers.
+"""First-order predictions of the C-NFC at initialisation with two layers, and observed values.
 
 Source: beaglehole2024, Figure 7 and Appendices E and J.
 """
@@ -23,15 +23,15 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 PYTORCH_VARIANCE = 1 / 3
 """Variance of PyTorch's default weights, uniform on ±1/√fan_in, times fan_in."""
 LINEARISED = {"relu": "relu_linearised"}
-"""Dual kernels without the nonlinear part of φ′; of the quadratic it is linear."""
+"""Dual kernels without the nonlinear part of φ′; the quadratic's φ′ is linear."""
 
 
 def run_seed(run: SeedRun[DepthPrediction]) -> SeedResult:
     """Predict and observe ρ of the first layer for each decay rate of the data's spectrum.
 
-    It is predicted from the expected PTK at infinite width, for ReLU also with φ′ linearised, and
-    by width with E[𝒦²], averaged over the networks, in place of E[𝒦]². Of that PTK the effective
-    rank and the similarity to its own square are recorded.
+    ρ is predicted from the expected PTK at infinite width, for ReLU also with φ′ linearised, and
+    for each width with E[𝒦²], averaged over the networks, in place of E[𝒦]². The effective rank of
+    the expected PTK and its similarity to its own square are also recorded.
     """
     p, result = run.parameters, SeedResult()
     for alpha in p.decay_rates:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def draw_samples(run: SeedRun[ImageParameters]) -> Splits:
-    """Draw the images of a seed; a dataset smaller than what is asked for gives all it has.
+    """Draw the images of a seed; a dataset with fewer than requested gives all it has.
 
     Images (n, channels, height, width) have mean 0 and deviation 1 in each channel, or pixels in
     [0, 1]; targets (n, c) are 1 for the class and 0 for the others, minus 1/c.
@@ -70,12 +70,12 @@ def train_network(
 ) -> SeedResult:
     """Train by stochastic gradient descent and measure the layers after whole epochs.
 
-    Measured are the start, the end of the first epoch, and then of every `measure_every`-th, by
-    `FeatureProbe` on the first `probe_samples` training images; in the rows, `step` counts epochs.
-    If `first_epoch_rate` is given, an epoch at that learning rate comes before the `epochs` others,
-    as in the released code. A network that diverges later than in its first epoch is kept up to its
-    last measurement and marked by the metric `diverged_after`: at the paper's learning rates one
-    seed may diverge where others do not.
+    `FeatureProbe` measures on the first `probe_samples` training images at the start, after the
+    first epoch and after every `measure_every`-th; in the rows, `step` counts epochs. If
+    `first_epoch_rate` is given, an epoch at that learning rate precedes the `epochs` others, as in
+    the released code. A network that diverges after its first epoch is kept up to its last
+    measurement and marked by the metric `diverged_after`: at the paper's learning rates one seed
+    may diverge while others do not.
 
     Source: beaglehole2024, Figures 2 and 13-15 and Appendix J.
 
@@ -108,7 +108,7 @@ def train_network(
         )
     except TrainingDivergedError as error:
         rows = recorder.frame()
-        # What the probe measured: losses may have been recorded of a step that it could not.
+        # The last step that the probe measured: losses may have been recorded for a later one.
         last = max(rows.loc[rows["metric"] == "nfc", "step"], default=0)
         if last == 0:
             raise

@@ -12,9 +12,9 @@ from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 
 def run_seed(run: SeedRun[ImageVGG]) -> SeedResult:
-    """Train one VGG-11 without batch norm and biases, from PyTorch's default initialisation.
+    """Train one VGG-11 without batch norm or biases, from PyTorch's default initialisation.
 
-    Measured are the convolutions ("features.…") and the hidden linear layers ("head.…").
+    The convolutions ("features.…") and the hidden linear layers ("head.…") are measured.
     """
     p, task = run.parameters, image_task.draw_samples(run)
     shape, options = task["train"][0][0].shape, {"head": "two_hidden", "dropout": p.dropout}

@@ -1,4 +1,4 @@
-"""Numerical checks of what beaglehole2024 states in propositions and equations.
+"""Numerical checks of beaglehole2024's propositions and equations.
 
 Source: beaglehole2024, Propositions 2, 3, 12 and 16, the proof of Theorem 9, Lemma 13, eq. 4, 7,
 10-15, 19, 20, 22 and 26-28, the EGOP of Section 2.1, and Sections 4.1 and 5.1.
@@ -18,15 +18,15 @@ from feature_alignment.papers.beaglehole2024.parameters import Propositions
 from feature_alignment.pipeline.run import SeedResult, SeedRun
 
 CHAIN_LENGTHS = (3, 4, 5)
-DIMENSIONS = (16, 32, 64, 128)  # input dimensions d for what holds as d grows
+DIMENSIONS = (16, 32, 64, 128)  # input dimensions d for statements about growing d
 
 
 def run_seed(run: SeedRun[Propositions]) -> SeedResult:
-    """Measure by how much both sides of each statement differ, relative to their size.
+    """Measure how much the two sides of each statement differ, relative to their size.
 
-    Of Propositions 2, 3 and 12 the largest difference over layers; of Proposition 16, by width,
-    ratios of norms and cosines of formula and Monte-Carlo mean; of eq. 10 and the proof of Theorem
-    9 by dimension, of the EGOP by the chain's length (column `rank`).
+    For Propositions 2, 3 and 12 this is the largest difference over layers; for Proposition 16,
+    ratios of norms and cosines of formula and Monte Carlo mean, by width. Eq. 10 and the proof of
+    Theorem 9 are checked by dimension, the EGOP by the chain's length (column `rank`).
     """
     p, result = run.parameters, SeedResult()
     for rank in CHAIN_LENGTHS:

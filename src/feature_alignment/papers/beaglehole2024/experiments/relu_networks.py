@@ -24,7 +24,7 @@ def new_network(
     layer_scales: Sequence[float] | None = None,
     init: str = "pytorch",
 ) -> MLP:
-    """A new fully connected network, from the sizes of inputs, hidden layers and outputs.
+    """A new fully connected network with given sizes of inputs, hidden layers and outputs.
 
     `layer_scales` are factors on the initialisation, input to readout.
 
@@ -44,9 +44,9 @@ def hidden_layers(number: int) -> list[str]:
 def first_diagonals(
     model: nn.Module, x: torch.Tensor
 ) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
-    """Diagonals of the first layer's F = WᵀW, `nfm`, and G = WᵀKW, `agop`, (d,); W, and K, float64.
+    """Diagonals of the first layer's F = WᵀW, `nfm`, and G = WᵀKW, `agop`, each (d,); W; and K.
 
-    The matrices F and G are not formed.
+    All are float64. The matrices F and G are not formed.
     """
     layer = layer_feature_matrices(model, x, [FIRST_LAYER])[FIRST_LAYER]
     weight, covariance = layer.weight_matrix.double(), layer.covariance.double()
@@ -64,7 +64,7 @@ def speed_limited(
     """SLO of a network with speeds C_ℓ from input to readout; for ε see `SpeedLimited`.
 
     Raises:
-        UserError: if the number of speeds is not that of the layers, or ε is out of range.
+        UserError: if the number of speeds differs from that of the layers, or ε is out of range.
     """
     layers = groups_by_layer(model, 1.0)
     try:

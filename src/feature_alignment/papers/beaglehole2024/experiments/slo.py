@@ -18,7 +18,7 @@ from feature_alignment.training.schedule import every
 def run_seed(run: SeedRun[SLO]) -> SeedResult:
     """Train one network for each initialisation scale (column `scale`), on the same samples.
 
-    Of the first layer the NFM and AGOP after the last step, each (d, d), are kept, too, as
+    The first layer's NFM and AGOP after the last step, each (d, d), are saved as
     `scale<s>/nfm/step<t>` and so on.
     """
     p = run.parameters

@@ -21,8 +21,8 @@ from feature_alignment.training.schedule import every
 def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
     """Train one network on all images at once, and measure its layers' feature correlations.
 
-    The diagonals of the first layer's NFM and AGOP after the last step are kept as images (height,
-    width, channels). Of a network that looks at every pixel alike their contrast would be 0; their
+    The diagonals of the first layer's NFM and AGOP after the last step are saved as images (height,
+    width, channels). Their contrast would be 0 for a network that weights all pixels equally; their
     correlation is Pearson's, as in Figure 16.
     """
     p, dataset, rng = run.parameters, run.dataset, run.stream("data")
@@ -64,7 +64,7 @@ def run_seed(run: SeedRun[SVHNSLO]) -> SeedResult:
 
 
 def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels (n, height · width · channels), each with mean 0 and deviation 1 over the training."""
+    """Pixels (n, height · width · channels), each with training mean 0 and deviation 1."""
     pixels = train.reshape(len(train), -1).astype(np.float64)
     mean, deviation = pixels.mean(axis=0), pixels.std(axis=0)
     deviation[deviation == 0] = 1  # the same in all training images: only shifted

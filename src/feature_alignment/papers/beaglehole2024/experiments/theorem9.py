@@ -17,9 +17,9 @@ METRIC = "one_minus_correlation"
 
 
 def run_seed(run: SeedRun[Theorem9]) -> SeedResult:
-    """Measure 1 − ρ with the kernel of infinite width, by dimension, sample size and target.
+    """Measure 1 − ρ with the infinite-width kernel, by dimension, sample size and target.
 
-    For one dimension also with a wide network, by how its initial outputs are made zero (`method`).
+    For one dimension, also with a wide network: `method` says how its initial outputs become zero.
     """
     p, result = run.parameters, SeedResult()
     for d in p.dimensions:
@@ -44,5 +44,5 @@ def run_seed(run: SeedRun[Theorem9]) -> SeedResult:
 
 
 def _sphere(run: SeedRun[Theorem9], n: int, d: int) -> torch.Tensor:
-    """Inputs uniform on the sphere of radius √d; targets use x_1, as any β is as good as e_1."""
+    """Inputs uniform on the sphere of radius √d; by symmetry, targets use β = e_1, that is x_1."""
     return torch.tensor(uniform_sphere(n, d, d**0.5, run.stream(f"data/{d}")), device=run.device)

@@ -1,4 +1,4 @@
-"""Curves over training, or over a setting: numbers derived from them."""
+"""Numbers derived from curves over training or over a setting."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,14 +12,14 @@ def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def network_deviations(rows: pd.DataFrame, x: str) -> pd.DataFrame:
-    """Standard deviation (n) between networks, seeds down and the values of column x across."""
+    """Standard deviation (`ddof=0`) between networks: seeds as rows, values of x as columns."""
     return rows.groupby(["seed", x])["value"].std(ddof=0).unstack()
 
 
 def tidy(
     values: Mapping[str, pd.Series] | pd.DataFrame, layer: str = "all", step: int = 0, **where: Any
 ) -> pd.DataFrame:
-    """Tidy rows of values by metric, with their index as columns, and those of `where`."""
+    """Tidy rows of values by metric, with their index and `where` as columns."""
     rows = pd.DataFrame(values).melt(ignore_index=False, var_name="metric").reset_index()
     return rows.assign(layer=layer, step=step, split="train", **where)
 
@@ -30,17 +30,17 @@ def scales_of(frame: pd.DataFrame) -> list[float]:
 
 
 def keys(frame: pd.DataFrame, column: str) -> list[str]:
-    """The columns that tell rows apart which differ in the values of that column alone.
+    """The columns whose values are equal in rows that differ in the given column alone.
 
-    Steps do not count: a table has those of one step, or `step` is the column.
+    `step` is not among them: the table has a single step, or `step` is the column.
     """
     return frame.columns.drop([column, "step", "value"], errors="ignore").tolist()
 
 
 def spread_over(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """How far a metric's values differ along a column: the largest minus the smallest.
+    """The spread of a metric's values along a column: the largest minus the smallest.
 
-    The rows are at the table's last step, their metrics named `<metric>_<column>_spread`.
+    The rows are at the table's last step, with metrics named `<metric>_<column>_spread`.
     """
     values = frame.groupby(keys(frame, column))["value"]
     spread = (values.max() - values.min()).reset_index()
@@ -54,7 +54,7 @@ def change_between(
 ) -> pd.DataFrame:
     """A metric's values at the second value of a column minus those at the first.
 
-    The rows are at the table's last step, their metrics named `<metric>_<name>`.
+    The rows are at the table's last step, with metrics named `<metric>_<name>`.
     """
     start, end = (
         frame[frame[column] == value].set_index(keys(frame, column))["value"]

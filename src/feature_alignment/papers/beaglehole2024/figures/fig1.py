@@ -32,7 +32,7 @@ def draw(table: FigureTable) -> Picture:
     style.panel_letters(*axes[0])
     for ax, (title, metric, claim) in zip(axes[0], PANELS.values(), strict=True):
         text = ""
-        if metric:  # in D of all draws of Q, as the paper's is of one
+        if metric:  # in D over all draws of Q; the paper's is of one
             text = f"$\\rho(F, \\cdot)$ = {style.describe(table.values(metric))}"
         ax.set_title(f"{title}\n{text}{table.paper(claim) if claim else ''}")
     return figure

@@ -22,7 +22,7 @@ READINGS = {
 
 
 def points(settings: Settings) -> list[Point]:
-    """One point for each optimizer and reading of the scale; the whole gradient's norm for one."""
+    """One point for each optimizer and reading of the scale; `slo_global` has one reading only."""
     return [
         Point(
             f"{optimizer}_{reading}",
@@ -41,7 +41,7 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """UC-NFC, C-NFC and losses, and what sums up each run's UC-NFC over layers (metrics.yaml)."""
+    """UC-NFC, C-NFC and losses, and summaries of each run's UC-NFC over layers (metrics.yaml)."""
     rows = rows_where(runs.metrics, metric=["nfc", "nfc_mean_subtracted", "centred_nfc", "loss"])
     nfc = rows_where(rows, metric="nfc")
     by_run = ["point", "seed", "split"]
@@ -53,7 +53,7 @@ def table(runs: Runs) -> FigureTable:
 
 
 def draw(table: FigureTable) -> Picture:
-    """Readings down; the layers' UC-NFC and the losses across, one curve for each optimizer."""
+    """Readings as rows, the layers' UC-NFC and the losses as columns; a curve per optimizer."""
     layers = sorted(table.rows(metric="nfc")["layer"].unique())
     shown = [{"metric": "nfc", "layer": layer} for layer in layers]
     shown += [{"metric": "loss", "split": split} for split in ("train", "test")]

@@ -14,11 +14,11 @@ from feature_alignment.pipeline.figures.style import new_figure, panel_letters
 from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_where
 
 CLAIMS = {"released": "", "text": "_text"}
-"""The ends of the names of claims, by settings."""
+"""The suffixes of the claims' names, by settings."""
 
 
 def table(runs: Runs) -> FigureTable:
-    """What `trajectories` gathers; `remark` names the paper's datasets that are left out."""
+    """The rows of `trajectories`; `remark` names the paper's datasets that are missing."""
     return FigureTable(networks.with_remark(networks.trajectories(runs), runs))
 
 
@@ -37,7 +37,7 @@ def excess_table(runs: Runs) -> FigureTable:
 
 
 def draw_correlations(table: FigureTable) -> Picture:
-    """Datasets down, of which MNIST with pixels in [0, 1] has a row of its own; layers across."""
+    """Datasets as rows, with another one for MNIST with pixels in [0, 1]; layers as columns."""
     frame = table.frame
     datasets, layers = networks.datasets_of(frame), networks.layers_of(frame, "layers.")
     unit = frame["settings"] == "unit"
@@ -61,7 +61,7 @@ def draw_correlations(table: FigureTable) -> Picture:
 
 
 def draw_mlp(table: FigureTable) -> Picture:
-    """Datasets down; losses and weight changes across, for both settings."""
+    """Datasets as rows; losses and weight changes as columns, for both settings."""
     datasets = networks.datasets_of(table.frame)
     layers = _numbered(networks.layers_of(table.frame, "layers."))
     figure, axes = new_figure(len(datasets), 4, width=11.0, height=2.1 * len(datasets) + 0.4)
@@ -73,7 +73,7 @@ def draw_mlp(table: FigureTable) -> Picture:
             for ax in pair:
                 networks.mark_diverged(ax, rows)
                 ax.set_title(f"{settings} settings")
-            if dataset in networks.averaged(table.frame):  # as is judged
+            if dataset in networks.averaged(table.frame):  # as in the claim
                 draw_paper(pair[1], table.of_claim(f"fig14.mlp_weights_move{CLAIMS[settings]}"))
         row[0].set_ylabel(f"{DATASETS[dataset].title}\nloss")
     figure.suptitle(networks.left_out(datasets))
@@ -127,7 +127,7 @@ def draw_others(table: FigureTable) -> Picture:
 
 
 def _all_labelled(axes: np.ndarray) -> dict[str, list[Any]]:
-    """Handles and labels for a legend: each label that the panels have, once."""
+    """Handles and labels for a legend, with each label of the panels once."""
     pairs = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in axes.flat]
     named = {label: handle for handle, label in chain.from_iterable(pairs)}
     return {"handles": [*named.values()], "labels": [*named]}

@@ -13,7 +13,7 @@ PANELS = {  # matrices, and the metric of the correlation with the first
 
 
 def table(runs: Runs) -> FigureTable:
-    """All that was measured, and the diagonals of seed 0."""
+    """All metrics, and the diagonals of seed 0."""
     (run,) = runs.values()
     return FigureTable(run.metrics, {name: run.array(f"{name}_diagonal") for name in PANELS})
 

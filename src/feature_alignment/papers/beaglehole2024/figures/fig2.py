@@ -25,17 +25,17 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """Correlations over training, and what the claims are about.
+    """Correlations over training, and the quantities in the claims.
 
-    With `_early` and `_late` behind a metric's name, its value at the two ends that `ends` takes.
-    `centred_excess` is C-NFC minus UC-NFC; `depth_gain_early` that of a network's last layer (last
-    block) minus that of its first; `converged_share` the share of layers (and datasets) of a
-    network in which UC-NFC ends within 0.1 of C-NFC. Averages over datasets have the point "mean",
-    and in `remark` the datasets that they lack. Where some datasets are real, averages and shares
-    are theirs.
+    The suffixes `_early` and `_late` denote a metric's values at the two ends that `ends` takes.
+    `centred_excess` is C-NFC minus UC-NFC; `depth_gain_early` is its early value in a network's
+    last layer (last block) minus that in its first; `converged_share` is the share of a network's
+    layers (and datasets) in which UC-NFC ends within 0.1 of C-NFC. Averages over datasets have the
+    point "mean", and `remark` names the datasets that they lack. If some datasets are real,
+    averages and shares use only those.
     """
     rows = rows_where(runs.metrics, metric=[*networks.MEASURES, DIVERGED])
-    rows = rows[~rows["layer"].str.startswith("head.")]  # of VGG-11 the convolutions alone
+    rows = rows[~rows["layer"].str.startswith("head.")]  # for VGG-11, convolutions only
     excess = networks.centred_excess(rows)
     both = networks.ends(pd.concat([rows, excess], ignore_index=True))
     marks = rows[rows["metric"] == DIVERGED]
@@ -50,9 +50,9 @@ def table(runs: Runs) -> FigureTable:
 
 
 def _depth_gains(both: pd.DataFrame) -> pd.DataFrame:
-    """How much more C-NFC exceeds UC-NFC early in the last layer, or block, than in the first."""
+    """How much more C-NFC exceeds UC-NFC early in the last layer (or block) than in the first."""
     rows = rows_where(both, metric="centred_excess_early").copy()
-    # Of a transformer the block counts: "blocks.0.attention.query" -> 0, and query.
+    # For a transformer the block counts: "blocks.0.attention.query" -> 0, and query.
     block = rows["layer"].str.extract(r"blocks\.(\d+)\.attention\.(\w+)")
     order = pd.factorize(rows["layer"])[0]
     rows["depth"] = block[0].astype(float).fillna(pd.Series(order, index=rows.index))
@@ -76,7 +76,7 @@ def _converged_shares(both: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: FigureTable) -> Picture:
-    """A and B in a first row, C and D beside each other below."""
+    """A and B in the first row, C and D side by side below."""
     frame = table.frame
     figure, axes = new_figure(4, 6, width=12.0, height=8.0)
     datasets = networks.datasets_of(frame)
@@ -127,7 +127,7 @@ def _draw_average(ax: Axes, frame: pd.DataFrame, datasets: list[str]) -> None:
 
 
 def _draw_legend(ax: Axes, curves: Axes, frame: pd.DataFrame) -> None:
-    """The colours of all panels, and of B the lines, their epochs and missing datasets."""
+    """The legend of all panels' colours, and of B's lines, epochs and missing datasets."""
     from matplotlib.lines import Line2D
 
     datasets = networks.averaged(frame)

@@ -19,7 +19,7 @@ READINGS = {
 
 PAPER_SIZE = 1024
 LARGEST_ERROR = "fig3.prediction_error_square"
-"""The claim whose criterion is drawn about the diagonals."""
+"""The claim whose criterion is drawn on both sides of the diagonals."""
 _BELOW_ONE = 0.999  # at γ = 1 there is no second subset, and no adversary
 
 
@@ -63,7 +63,7 @@ def _comparisons(rows: pd.DataFrame, point: str) -> list[pd.DataFrame]:
 
 
 def _curves(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """A metric with the first network, seeds down and balances across."""
+    """A metric of the first network: seeds as rows, balances as columns."""
     chosen = _of_first_network(rows, metric)
     return chosen.pivot(index="seed", columns="balance", values="value")
 
@@ -103,12 +103,12 @@ def draw(table: FigureTable) -> Picture:
 def _agreement(table: FigureTable, point: str) -> str:
     r2 = table.values("scatter_r2", point=point).item()
     error = table.values("largest_error_of_mean", point=point).item()
-    # Of a flat curve R² says nothing: it compares the error with the curve's variance.
+    # For a flat curve R² says nothing: it compares the error with the curve's variance.
     return (f"$R^2$ = {r2:.3f}, " if r2 > 0 else "flat, ") + f"error ≤ {error:.3f}"
 
 
 def _draw_draws(ax: Axes, rows: pd.DataFrame, metric: str, colour: str) -> None:
-    """All draws beside their mean: under some readings they differ in shape, not only in size."""
+    """All draws and their mean: under some readings, draws differ in shape, not only in size."""
     draw_curve(ax, _of_first_network(rows, metric), colour, x="balance")
     ax.plot(_curves(rows, metric).T, color=colour, linewidth=THIN, alpha=0.5)
 

@@ -57,7 +57,7 @@ def _last_matrix(run: Run, scale: float, name: str) -> np.ndarray:
 def curves_table(runs: Runs) -> FigureTable:
     """Measures of the first layer, how they depend on the scale, and the largest scale's matrices.
 
-    The row of a `_step_up` from one scale to the next names the smaller one.
+    The row of a `_step_up` from one scale to the next has the smaller one as its `scale`.
     """
     rows = rows_where(runs.metrics, metric=[*CURVES, *FURTHER])
     ratio = curves.last_rows(rows_where(rows, metric="centred_uncentred_ratio"))
@@ -116,7 +116,7 @@ def draw_curves(table: FigureTable) -> Picture:
 
 
 def set_vertical_axis(ax: Axes, metric: str) -> None:
-    """A logarithmic axis for losses, from 0 to 1 for all else."""
+    """A logarithmic axis for losses, and one from 0 to 1 for everything else."""
     if metric == "loss":
         ax.set_yscale("log")
     else:
@@ -124,7 +124,7 @@ def set_vertical_axis(ax: Axes, metric: str) -> None:
 
 
 def draw_matrices(table: FigureTable) -> Picture:
-    """Four rows of heat maps, scales across."""
+    """Four rows of heat maps, with scales as columns."""
     scales = curves.scales_of(table.frame)
     width = 2.4 * len(scales) + 1.0
     figure, axes = style.new_figure(len(PANELS), len(scales), width, height=10.0)

@@ -19,16 +19,16 @@ SPECTRA = {  # decay rate and formula, by point
     "inverse": (1, r"$\lambda_k = 1/(1+k)$"),
     "inverse_square": (2, r"$\lambda_k = 1/(1+k^2)$"),
 }
-UNIT_VARIANCE_SCALES = (1.0, 0.01)  # what is compared where the covariance has trace d
+UNIT_VARIANCE_SCALES = (1.0, 0.01)  # compared if the covariance has trace d
 TRACE_D = (
     "With dots, for scales 1 and 0.01: the eigenvalues scaled to have mean 1, as those of "
     "isotropic data. "
 )
-MARKERS = ("", ".")  # of the curves of a spectrum, and of the same with trace d
+MARKERS = ("", ".")  # of a spectrum's curves, and of those with trace d
 LAYERS = {"layers.0": "layer 1", "layers.1": "layer 2"}
 EARLY = 20
-"""The step that stands for "early in training", or the first measured one after it; the paper does
-not say. All figures' runs have 800."""
+"""The step that counts as "early in training", or the first measured one after it; the paper does
+not say. The figures' runs have 800 steps."""
 CORRELATIONS = {"nfc": "UC-NFC", "centred_nfc": "C-NFC"}
 
 
@@ -38,7 +38,7 @@ def points(settings: Settings, spectra: Sequence[str] = tuple(SPECTRA)) -> list[
 
 
 def correlation_points(settings: Settings, spectrum: str) -> list[Point]:
-    """One spectrum, and the same with a covariance of trace d, which the isotropic one has."""
+    """One spectrum, and the same with a covariance of trace d, like that of isotropic data."""
     (point,) = points(settings, (spectrum,))
     if SPECTRA[spectrum][0] is None:
         return [point]
@@ -47,14 +47,14 @@ def correlation_points(settings: Settings, spectrum: str) -> list[Point]:
 
 
 def _chosen_rows(runs: Runs, metrics: Sequence[str]) -> pd.DataFrame:
-    """The rows of some metrics; the column `curve` tells spectrum, scale and layer apart."""
+    """The rows of some metrics; the column `curve` names spectrum, scale and layer."""
     frame = rows_where(runs.metrics, metric=metrics).reset_index(drop=True)
     curve = frame["point"] + " " + frame["scale"].map("{:g}".format) + " " + frame["layer"]
     return frame.assign(curve=curve)
 
 
 def _early_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the step that stands for early in training, as metrics `<metric>_early`."""
+    """The rows of the step that counts as early in training, as metrics `<metric>_early`."""
     steps = frame["step"]
     early = frame[steps == steps[steps >= min(EARLY, steps.max())].min()]
     return early.assign(metric=early["metric"] + "_early", step=steps.max())
@@ -75,9 +75,9 @@ def ptk_centred_table(runs: Runs) -> FigureTable:
 
 
 def correlation_table(runs: Runs) -> FigureTable:
-    """UC-NFC, C-NFC and losses of one spectrum, and what its claims are about (metrics.yaml).
+    """UC-NFC, C-NFC and losses of one spectrum, and the quantities in its claims (metrics.yaml).
 
-    Means over time leave the start out, where C-NFC is not defined.
+    Means over time exclude the start, at which C-NFC is not defined.
     """
     subtracted = [f"{name}_mean_subtracted" for name in CORRELATIONS]
     rows = _chosen_rows(runs, [*CORRELATIONS, *subtracted, "loss"])
@@ -94,7 +94,7 @@ def correlation_table(runs: Runs) -> FigureTable:
 
 
 def _at_equal_training_loss(losses: pd.DataFrame) -> pd.DataFrame:
-    """Test losses of each point, scale and seed when all scales' training loss is equal."""
+    """Test loss of each point, scale and seed at a training loss that all scales reach."""
     by_step = losses.pivot_table(
         index=["point", "seed", "scale", "step"], columns="split", values="value"
     )
@@ -153,7 +153,7 @@ def draw_correlations(table: FigureTable, claim: str) -> Picture:
 def _draw_scales(
     ax: Axes, rows: pd.DataFrame, looks: Mapping[float, Mapping[str, Any]], marker: str = ""
 ) -> None:
-    """One curve for each initialisation scale that there is."""
+    """One curve for each initialisation scale present."""
     for scale in sorted(rows["scale"].unique(), reverse=True):
         label, curve = None if marker else f"{scale:g}", rows_where(rows, scale=scale)
         draw_curve(ax, curve, label=label, marker=marker, markevery=0.08, **looks[scale])

@@ -15,7 +15,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 LAYER = "layers.0"
 ACTIVATIONS = ("quadratic", "relu")
 TARGETS = ("low_rank", "high_rank")
-LAST_IN_THE_MIDDLE = 3.0  # decay rates from 0 up to here, both left out, count as intermediate
+LAST_IN_THE_MIDDLE = 3.0  # decay rates strictly between 0 and this count as intermediate
 LINES = {  # colour, line, symbol and shift in α of the two widths
     "smaller": (PALETTE["sky blue"], "--", "o", -0.04),
     "larger": (PALETTE["vermillion"], "-", "s", 0.04),
@@ -38,8 +38,8 @@ def points(settings: Settings) -> list[Point]:
 def table(runs: Runs) -> FigureTable:
     """All metrics, and for each point, width and draw how predicted and observed ρ compare.
 
-    What is derived is defined in metrics.yaml. Where `error_over_constant` is below 1, the
-    prediction says more about the observed curve than no curve at all.
+    Derived metrics are defined in metrics.yaml. If `error_over_constant` is below 1, the prediction
+    is closer to the observed curve than the curve's own mean is.
     """
     metrics = runs.metrics
     parts = [metrics]
@@ -70,7 +70,7 @@ def table(runs: Runs) -> FigureTable:
                     "largest_error_linearised": abs(observed - linearised).max(axis=1),
                     "error_over_constant_linearised": _error_over_constant(observed, linearised),
                 }
-            if size == "larger":  # the prediction is of infinite width
+            if size == "larger":  # the prediction is for infinite width
                 values |= _dip(first_order, between_networks, "dip_of_predicted")
             where = {"point": point, "activation": phi, "target": target, "size": size}
             parts.append(tidy(values, LAYER, **where))
@@ -97,12 +97,12 @@ def _relu_against_quadratic(frame: pd.DataFrame, prediction: str) -> pd.DataFram
 
 
 def _curve(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over networks, seeds down and decay rates across."""
+    """Means over networks: seeds as rows, decay rates as columns."""
     return rows.pivot_table(index="seed", columns="decay_rate", values="value")
 
 
 def _dip(curve: pd.DataFrame, deviation: pd.DataFrame, metric: str) -> dict[str, pd.Series]:
-    """The smaller value of both ends minus the smallest between, and what of it exceeds noise."""
+    """The smaller value of the two ends minus the smallest between, and its excess over noise."""
     rates = curve.columns.to_numpy(float)
     middle = curve.loc[:, (rates > 0) & (rates < LAST_IN_THE_MIDDLE)]
     dip = curve.iloc[:, [0, -1]].min(axis=1) - middle.min(axis=1)

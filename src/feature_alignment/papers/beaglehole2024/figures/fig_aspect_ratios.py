@@ -16,7 +16,7 @@ PREDICTIONS = {
     "relu": "predicted_first_order",
     "erf": "predicted_first_order",
 }
-OTHERS = {  # further predictions, where there are, with marker and name
+OTHERS = {  # further predictions, if there are any, with marker and name
     "predicted_first_order": ("x", "first order"),
     "predicted_from_own_moments": ("+", "own moments"),
 }
@@ -45,7 +45,7 @@ def table(runs: Runs) -> FigureTable:
 
 
 def _map(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Means over networks and draws: ψ₁ down, ψ₂ across."""
+    """Means over networks and draws: ψ₁ as rows, ψ₂ as columns."""
     return rows_where(rows, metric=metric).pivot_table(index="psi1", columns="psi2", values="value")
 
 
@@ -56,7 +56,7 @@ def draw(table: FigureTable) -> Picture:
         phi: [_map(table.rows(point=phi), metric) for metric in ("observed", prediction)]
         for phi, prediction in PREDICTIONS.items()
     }
-    # One range in all maps, from the lowest of their values, down to a twentieth.
+    # One range for all maps, from their lowest value, rounded down to a twentieth.
     smallest = min(values.min().min() for pair in maps.values() for values in pair)
     options: dict[str, Any] = {"vmin": np.floor(20 * smallest) / 20, "annot": True, "fmt": ".2f"}
     for row, (phi, prediction) in zip(axes, PREDICTIONS.items(), strict=True):

@@ -15,7 +15,7 @@ from feature_alignment.pipeline.figures.table import FigureTable, Runs, rows_whe
 KERNELS = {"relu": "ReLU", "erf": "erf", "exponential": "exponential", "quadratic": "quadratic"}
 TARGETS = {"linear": "z", "non-linear": "z + z² − 1", "no linear part": "z² − 1"}
 SAMPLE_SIZES = ("d/4", "d", "4d log d", "d log³d")
-METHODS = {  # marker, and what the dimension is multiplied by, so that none hides another
+METHODS = {  # marker, and a factor on the dimension, so that none hides another
     "copy subtracted": ("o", 0.94),
     "small readout": ("x", 1.06),
     "neither": ("s", 1.0),
@@ -30,13 +30,13 @@ EQUATIONS = {
     f"equation_{number}_as_printed": f"eq. {number}" for number in (*range(12, 16), 20, 22, 28)
 }
 MISPRINT = {"equation_28_as_printed": "equation_28_derived"}
-"""Up to terms of the inverse size of the matrices."""
+"""The derived form holds up to terms of order 1/n in the size n of the matrices."""
 REMAINDERS = {  # what should vanish as d grows
     "equation_10_rest_as_printed": ("eq. 10, as printed", "printed", "X"),
     "equation_10_rest_corrected": ("eq. 10, corrected", "corrected", "o"),
     "lemma_13_deviation": ("Lemma 13", "stated", "^"),
 }
-GROWING = ["one_minus_correlation", *REMAINDERS] + [  # what the table has rates in d of
+GROWING = ["one_minus_correlation", *REMAINDERS] + [  # metrics whose rates in d are tabulated
     f"theorem9_{name}_{form}"
     for name in ("covariance", "fourth_trace")
     for form in ("as_printed", "corrected")
@@ -53,8 +53,8 @@ def table(runs: Runs) -> FigureTable:
     """All metrics, and their rates in the dimension.
 
     `<metric>_slope` is the slope of log(metric) against log d, by least squares over all
-    dimensions, where there are two and the metric is positive; `extent` marks the rows of the
-    largest dimension of a kernel, sample size and target, and of the largest width.
+    dimensions, if there are at least two and the metric is positive. `extent` marks the rows of the
+    largest dimension for each kernel, sample size and target, and of the largest width.
     """
     metrics = runs.metrics
     metrics["extent"] = ""
@@ -71,7 +71,7 @@ def table(runs: Runs) -> FigureTable:
 
 
 def _slope(rows: pd.DataFrame) -> float:
-    # Of a single sample ρ is 1 exactly, and a limit on samples may leave one dimension.
+    # With a single sample ρ is exactly 1, and a limit on samples may leave one dimension.
     if len(rows) < 2 or not (rows["value"] > 0).all():
         return math.nan
     log_d, log_value = np.log(rows["dimension"]), np.log(rows["value"])
@@ -79,7 +79,7 @@ def _slope(rows: pd.DataFrame) -> float:
 
 
 def draw(table: FigureTable) -> Picture:
-    """Theorem 9 by target; by kernel, Proposition 16, what vanishes with d; differences."""
+    """Rows: Theorem 9 by target; by kernel, Proposition 16 and remainders; differences."""
     figure, axes = style.new_figure(3, 3, width=12.0, height=9.0)
     for ax in axes[:2].flat:
         ax.set(xscale="log", yscale="log")
@@ -106,7 +106,7 @@ def draw(table: FigureTable) -> Picture:
 def _draw_target(ax: Axes, rows: pd.DataFrame) -> None:
     for size, look in style.sequence_looks(SAMPLE_SIZES).items():
         curve = rows_where(rows, sample_size=size)
-        curve = curve[curve["value"] > 0]  # of a single sample ρ is 1
+        curve = curve[curve["value"] > 0]  # with a single sample ρ is 1
         draw_curve(ax, curve, label=f"n = {size}", x="dimension", marker=".", **look)
     _label_dimensions(ax, rows, "1 − ρ")
 

@@ -1,4 +1,4 @@
-"""What Figures 2 and 13-15 of beaglehole2024 share: their runs, tables and drawing.
+"""Runs, tables and drawing shared by Figures 2 and 13-15 of beaglehole2024.
 
 The two settings are those of the paper's text and those of its released code, which multiplies the
 learning rate by classes/10 and begins with an epoch at learning rate 1e-4; there is no released
@@ -22,7 +22,7 @@ from feature_alignment.pipeline.parameters import Parameters
 
 TEXT_RATES = {"cifar10": 0.2, "cifar100": 0.2, "svhn": 0.2, "stl10": 0.1, "gtsrb": 0.1, "mnist": 10}
 RELEASED_RATES = {**TEXT_RATES, "cifar10": 2.0, "cifar100": 2.0, "svhn": 2.0}
-"""Before they are multiplied by classes/10."""
+"""Before multiplication by classes/10."""
 FIRST_EPOCH_RATE = 1e-4
 MNIST_EPOCHS = 50
 
@@ -36,7 +36,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "nfc": {"colour": "uncentred", "marker": "o", "markersize": 2.5, "markerfacecolor": "white"},
     "centred_nfc": {"colour": "centred"},
 }
-LINES = {"released": "-", "text": "--", "unit": "--"}  # `unit` are the text's, with other pixels
+LINES = {"released": "-", "text": "--", "unit": "--"}  # `unit`: the text's, with other pixels
 HEADROOM = 1.08  # upper end of an axis over the largest value on it
 WEIGHT_CHANGES = 1e-4, 2.0  # the ends of the axis of weight changes, the same in all panels
 ATTENTION = ("query", "key", "value")
@@ -51,7 +51,7 @@ def mlp_points(settings: Settings) -> list[Point]:
     configured, points = settings[ImageMLP], []
     for dataset in configured.datasets:
         epochs = min(configured.epochs, MNIST_EPOCHS if dataset == "mnist" else configured.epochs)
-        # A run does not depend on which other datasets there are.
+        # A run does not depend on which other datasets are configured.
         own = configured.but(dataset=dataset, datasets=[dataset], epochs=epochs)
         rate = RELEASED_RATES[dataset] * DATASETS[dataset].classes / 10
         released = {"learning_rate": rate, "first_epoch_rate": FIRST_EPOCH_RATE}
@@ -64,7 +64,7 @@ def mlp_points(settings: Settings) -> list[Point]:
 
 
 def trajectory_points(settings: Settings) -> list[Point]:
-    """The same, and MNIST with the text's settings and pixels in [0, 1], where it is configured.
+    """The same, and MNIST with the text's settings and pixels in [0, 1], if it is configured.
 
     With standardised pixels the learning rate of 10 is at the edge of stability.
     """
@@ -94,9 +94,9 @@ def _point(network: str, dataset: str, settings: str, parameters: Parameters) ->
 
 
 def without_diverged(frame: pd.DataFrame, *, by: str = "point") -> pd.DataFrame:
-    """The rows but for those of networks that diverged, which would end where others go on.
+    """The rows without those of networks that diverged, whose curves end before the others'.
 
-    By `settings`, those of a seed are left out for all datasets if it diverged on one of them.
+    With `by="settings"`, a seed that diverged on one dataset is dropped for all datasets.
 
     Raises:
         UserError: if all networks of a point diverged.
@@ -114,7 +114,7 @@ def without_diverged(frame: pd.DataFrame, *, by: str = "point") -> pd.DataFrame:
 def centred_excess(frame: pd.DataFrame) -> pd.DataFrame:
     """C-NFC minus UC-NFC after the start, as metric `centred_excess`.
 
-    The column `series` tells the values of one seed apart: point, layer and step.
+    The column `series` distinguishes the values of one seed: point, layer and step.
     """
     frame = without_diverged(frame)
     index = ["point", "network", "dataset", "settings", "seed", "layer", "split", "step"]
@@ -129,9 +129,9 @@ def centred_excess(frame: pd.DataFrame) -> pd.DataFrame:
 def ends(frame: pd.DataFrame) -> pd.DataFrame:
     """Each metric at its run's first measurement after a full epoch, and at its last.
 
-    They are named `<metric>_early` and `<metric>_late`. A full epoch is one at the learning rate
-    itself: in the settings of the released code the first is slow, and nothing has moved after it.
-    Of the transformer, whose steps are no epochs, it is the first measurement after the start.
+    They are named `<metric>_early` and `<metric>_late`. A full epoch is one at the full learning
+    rate: in the released code's settings the first is slow, and nothing has moved after it. For the
+    transformer, whose steps are not epochs, it is the first measurement after the start.
     """
     frame = without_diverged(frame)
     slow_epochs = frame["settings"] == "released"  # one of them, or none
@@ -161,7 +161,7 @@ def datasets_of(frame: pd.DataFrame) -> list[str]:
 
 
 def averaged(frame: pd.DataFrame) -> list[str]:
-    """Those of `datasets_of` that averages are taken over: the real ones, if there are any."""
+    """The datasets of `datasets_of` to average over: the real ones, if there are any."""
     mlp = frame[frame["network"] == "mlp"]
     return datasets_of(mlp[mlp[STAND_IN] == mlp[STAND_IN].min()])
 
@@ -178,16 +178,16 @@ def left_out(datasets: Sequence[str]) -> str:
 
 
 def of_real_data(frame: pd.DataFrame, runs: Runs) -> pd.DataFrame:
-    """The rows of each architecture's real datasets, or all of them if it has stand-ins alone."""
+    """The rows of each architecture's real datasets, or all rows if it has only stand-ins."""
     told = frame["point"].map(runs.stand_ins)
     return frame[told == told.groupby(frame["network"]).transform("min")]
 
 
 def with_remark(frame: pd.DataFrame, runs: Runs) -> pd.DataFrame:
-    """The table with columns `stand_in`, and `remark`: what the networks of these settings lack.
+    """Add the columns `stand_in`, and `remark` on what the networks of these settings lack.
 
-    The fully connected ones some of the paper's datasets, of which stand-ins are not counted beside
-    real ones; any of them what diverged. What is derived is from `of_real_data`.
+    Fully connected networks can lack some of the paper's datasets (stand-ins do not count if there
+    are real ones), and any can have diverged. Derived rows are from `of_real_data`.
     """
     told = frame["point"].map(runs.stand_ins)
     least = told.groupby(frame["network"]).transform("min")
@@ -204,7 +204,7 @@ def with_remark(frame: pd.DataFrame, runs: Runs) -> pd.DataFrame:
 
 
 def layers_of(frame: pd.DataFrame, prefix: str) -> list[str]:
-    """Layers whose names begin so, in the order of the table."""
+    """Layers whose names begin with the prefix, in the order of the table."""
     return [name for name in frame["layer"].unique() if name.startswith(prefix)]
 
 
@@ -241,8 +241,8 @@ def draw_losses(ax: Axes, rows: pd.DataFrame) -> None:
 def draw_weight_changes(ax: Axes, rows: pd.DataFrame, layers: Mapping[str, str]) -> None:
     """‖W − W₀‖/‖W‖ of some layers, named by `layers`, the first darkest.
 
-    After the start, and after a first epoch of so small a learning rate that nothing moves. All
-    panels have one logarithmic range: from one to the next the changes differ a hundredfold.
+    The start is omitted, as is a first epoch at a learning rate so small that nothing moves. All
+    panels share one range, which is logarithmic since changes differ a hundredfold between them.
     """
     ax.set(yscale="log", ylim=WEIGHT_CHANGES, ylabel=r"$\Vert W-W_0\Vert\,/\,\Vert W\Vert$")
     changes = rows_where(rows, metric="weight_change", layer=list(layers))
