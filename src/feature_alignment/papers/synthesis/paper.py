@@ -1,4 +1,4 @@
-"""What is said of this study."""
+"""Title, authors and venue of this study."""
 
 from feature_alignment.pipeline.papers import Paper
 

@@ -1,4 +1,4 @@
-"""Parameters of the study: its full sizes are the defaults."""
+"""Parameters of the study, with its full sizes as defaults."""
 
 from typing import Literal, Self
 
@@ -17,7 +17,7 @@ from feature_alignment.pipeline.parameters import (
 from feature_alignment.training.schedule import geometric
 
 LEAST_MEASURED = 5
-"""Steps of a training that are measured: fewer have no rank correlations of their changes."""
+"""Measured steps that a training needs: fewer have no rank correlations of their changes."""
 
 
 class Network(Section):

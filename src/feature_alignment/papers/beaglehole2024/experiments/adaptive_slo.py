@@ -20,7 +20,7 @@ from feature_alignment.training.speed_limited import SpeedLimited, adaptive_spee
 
 
 def run_seed(run: SeedRun[AdaptiveSLO]) -> SeedResult:
-    """Train one network by gradient descent or adaptive SLO, and measure its hidden layers' NFCs."""
+    """Train one network by gradient descent or adaptive SLO; record loss and hidden-layer NFCs."""
     p = run.parameters
     task = chain_task.draw_samples(run)
     x, _ = task["train"]

@@ -1,4 +1,4 @@
-"""Train one network and measure what each of the three papers does, at the same steps.
+"""Train one network and measure the quantities of all three papers at the same steps.
 
 Source: baratin2021, eq. 5, 7 and 18; lejeune2024, Section 3; beaglehole2024, Sections 2.2 to 5.2.
 """
@@ -30,7 +30,7 @@ from feature_alignment.training.speed_limited import SpeedLimited, groups_by_lay
 
 HIDDEN_LAYERS = 3
 BLOCKS, HEADS = 2, 4
-RATES = {  # step sizes, chosen by the training loss alone; SLO's are those of every layer
+RATES = {  # step sizes, chosen by the training loss alone; SLO's apply to every layer
     "gd": {"mlp": 0.01, "vgg": 0.01, "gpt": 0.1},
     "slo": {"mlp": 0.1, "vgg": 0.05, "gpt": 0.1},
 }
@@ -42,10 +42,10 @@ OUTPUT_SAMPLES = 8  # random backward passes that estimate the transformer's fea
 
 
 class Task(NamedTuple):
-    """A network and what it is trained on.
+    """A network and its data.
 
-    `splits` has inputs and targets, `train` with random labels and `test` with true ones; the NFC
-    of `layers` is measured, and kernels are those of `output`, see `tangent_kernel`.
+    `splits` has inputs and targets, `train` with random labels and `test` with true ones. The NFC
+    is measured for `layers`, and kernels are those of `output`, see `tangent_kernel`.
     """
 
     model: nn.Module
@@ -59,10 +59,10 @@ class Task(NamedTuple):
 
 
 def run_seed(run: SeedRun[Runs]) -> SeedResult:
-    """Train one network, on labels of which a share may be random.
+    """Train one network, possibly with a share of random labels.
 
-    The same seed has the same samples and initial weights whatever the optimizer and the share.
-    The three probes measure on the first training samples.
+    A seed has the same samples and initial weights for every optimizer and share. The three probes
+    measure on the first training samples.
     """
     p, own = run.parameters, _own(run)
     task = text_task(run) if p.network == "gpt" else image_task(run)
@@ -121,7 +121,7 @@ def text_task(run: SeedRun[Runs]) -> Task:
     It predicts every next character; kernels are those of the logits after the last one.
 
     Raises:
-        UserError: if there are fewer texts than are asked for.
+        UserError: if there are fewer texts than requested.
     """
     own, vocabulary, context = _own(run), len(run.dataset.vocabulary), run.parameters.context
     splits = {}

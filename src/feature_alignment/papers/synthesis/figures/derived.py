@@ -1,4 +1,4 @@
-"""What is derived from the runs' curves: what moves first, what goes together, what disagrees."""
+"""Quantities derived from the runs' curves: what moves first, what moves together, what differs."""
 
 import math
 from collections.abc import Iterator
@@ -17,17 +17,17 @@ QUANTITIES = {  # the quantities that are compared, with their names in the figu
     "loss_gap": "test − training loss",
 }
 RUN = ["point", "network", "optimizer", "random_label_share", "seed"]
-"""The columns that tell runs apart."""
-LEAST = 4  # measurements, their changes, or runs, that a rank correlation needs
+"""The columns that identify a run."""
+LEAST = 4  # values (of measurements, changes or runs) that a rank correlation needs
 
 Row = dict[str, Any]
 
 
 def half_change_step(curve: pd.Series) -> float:
-    """When a quantity has made half of its change: the first step at half its largest distance.
+    """The step at which a quantity first reaches half of its largest distance from its start.
 
-    The distance is that from its first measured value; between measurements it is taken to be
-    linear in the step. Infinity for a quantity that does not move. `curve` has values by step.
+    The distance from its first measured value is taken to be linear between measurements. The step
+    is infinite for a quantity that does not move. `curve` has values by step.
     """
     distance = (curve - curve.iloc[0]).abs()
     half = distance.max() / 2
@@ -39,7 +39,7 @@ def half_change_step(curve: pd.Series) -> float:
 
 
 def derived_rows(metrics: pd.DataFrame) -> pd.DataFrame:
-    """All rows derived of those of all runs, tidy and at the last step, as in metrics.yaml."""
+    """All rows derived from those of all runs, tidy and at the last step (see metrics.yaml)."""
     whole = metrics[metrics["layer"] == "all"]
     wide = whole.pivot_table(index=[*RUN, "step"], columns=["metric", "split"], values="value")
     runs = {names: run.droplevel([*RUN]) for names, run in wide.groupby(RUN, sort=False)}
@@ -80,7 +80,7 @@ def _of_run(names: tuple[Any, ...], run: pd.DataFrame) -> Iterator[Row]:
 
 
 def _spearman(table: pd.DataFrame) -> Iterator[Row]:
-    """Rank correlations of columns over rows that have both; none where a column is constant."""
+    """Rank correlations of columns over rows that have both; none if a column is constant."""
     for quantity, other in combinations(QUANTITIES, 2):
         both = table[[quantity, other]].dropna().rank()
         if len(both) >= LEAST and (both.nunique() > 1).all():
@@ -89,7 +89,7 @@ def _spearman(table: pd.DataFrame) -> Iterator[Row]:
 
 
 def _comparisons(runs: dict[tuple[Any, ...], pd.DataFrame]) -> Iterator[Row]:
-    """Of runs that differ in one thing: in their labels, or in their optimizer."""
+    """Comparisons of runs that differ in one respect: their labels or their optimizer."""
     for (network, optimizer, share, seed), run in runs.items():
         about = {"point": "comparison", "network": network, "seed": seed}
         clean, descent = runs[network, optimizer, 0, seed], runs[network, "gd", share, seed]
@@ -109,6 +109,6 @@ def _comparisons(runs: dict[tuple[Any, ...], pd.DataFrame]) -> Iterator[Row]:
 
 
 def _nfc_moved(run: pd.DataFrame, loss: float) -> float:
-    """|NFC − NFC₀| at the first measurement with so low a training loss."""
+    """|NFC − NFC₀| at the first measurement whose training loss is at most the given one."""
     nfc = run["mean_nfc", "train"]
     return abs(nfc[run["loss", "train"] <= loss].iloc[0] - nfc.iloc[0])

@@ -37,13 +37,13 @@ def points(settings: Settings) -> list[Point]:
 
 
 def table(runs: Runs) -> FigureTable:
-    """The runs' metrics, and what `derived_rows` makes of them."""
+    """The runs' metrics, and the rows that `derived_rows` derives from them."""
     metrics = runs.metrics
     return FigureTable(pd.concat([metrics, derived_rows(metrics)], ignore_index=True))
 
 
 def draw(table: FigureTable) -> Picture:
-    """Quantities down and networks across; on the right what moves first, and together."""
+    """Quantities as rows, networks as columns; on the right, what moves first, and together."""
     figure, axes = style.new_figure(len(QUANTITIES), len(DATASETS) + 2, width=14.0, height=11.0)
     for row, (quantity, name) in zip(axes, QUANTITIES.items(), strict=True):
         for ax, network in zip(row, DATASETS, strict=False):
@@ -56,7 +56,7 @@ def draw(table: FigureTable) -> Picture:
     figure.legend(handles, labels, loc="outside upper center", ncols=4)
     for ax in axes[:, len(DATASETS) :].flat:
         ax.remove()
-    # A grid of its own, whose margins leave the rows on the left as they are.
+    # A separate grid, whose margins do not affect the rows on the left.
     right = axes[0, 0].get_gridspec()[:, len(DATASETS) :].subgridspec(2, 1)
     half, matrix = right.subplots()
     _draw_half_changes(half, table.rows(metric="half_change_step"))
