@@ -523,10 +523,16 @@ def test_the_code_of_a_commit_is_found_again(monkeypatch, root, tmp_path):
     (package / "errors.py").write_text("not committed\n")
     monkeypatch.setattr(packing, "ROOT", tmp_path)
     module = "feature_alignment.pipeline.figures.figure"
-    assert packing._code_of("HEAD~1", module) == closure_hash(module)
-    assert packing._code_of("HEAD", module) not in (closure_hash(module), None)
-    assert packing._code_of("HEAD", "feature_alignment.no_such_module") is None
-    assert packing._code_of("0" * 40, module) is None
+    listed = subprocess.run([*git, "rev-list", "HEAD"], check=True, capture_output=True, text=True)
+    last, first = listed.stdout.split()
+    assert packing._code_of(first, module) == closure_hash(module)
+    assert packing._code_of(last, module) not in (closure_hash(module), None)
+    assert packing._code_of(last, "feature_alignment.no_such_module") is None
+    subprocess.run([*git, "reset", "--soft", first], check=True, capture_output=True)
+    packing._code_of.cache_clear()
+    strangers = [last, "0" * 40, "HEAD", f"--output={tmp_path / 'errors.py'}"]
+    assert [packing._code_of(commit, module) for commit in strangers] == [None] * 4
+    assert not (tmp_path / "errors.py").exists()
 
 
 def test_mixed_versions_of_the_library_are_refused(made):

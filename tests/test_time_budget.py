@@ -82,6 +82,24 @@ def test_a_pack_that_was_cut_is_told(tool, smoke_plan, tmp_path, capsys):
     assert capsys.readouterr().err.startswith(f"Error: {pack}: no pack of runs that can be read: ")
 
 
+def test_a_pack_that_would_fill_the_disk_is_refused(
+    tool, smoke_plan, tmp_path, capsys, monkeypatch
+):
+    finish(tool, smoke_plan, RUN, "many bytes" * 100)
+    pack = packed(tool, smoke_plan, tmp_path)
+    monkeypatch.setattr("feature_alignment.data.archives.LIMIT", 1000)
+    assert merge(tool, pack) == 1
+    assert "it unpacks to more than" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "data/../../x.npz", "x; reboot #"])
+def test_data_that_is_none_of_the_results_is_not_read(tool, smoke_plan, tmp_path, capsys, name):
+    finish(tool, smoke_plan, RUN, **{name: "0"})
+    pack = packed(tool, smoke_plan, tmp_path)
+    assert merge(tool, pack) == 1
+    assert "which is no prepared data" in capsys.readouterr().err
+
+
 def test_a_packed_run_that_was_changed_is_told(tool, smoke_plan, tmp_path, capsys):
     (finish(tool, smoke_plan, RUN) / "metrics.csv").write_text("other")
     pack = packed(tool, smoke_plan, tmp_path)

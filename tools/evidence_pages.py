@@ -1,5 +1,6 @@
 """The pages that are generated from `evidence/`: verdicts, gallery, README's table, RO-Crate."""
 
+import html
 import json
 import re
 from collections.abc import Mapping
@@ -241,7 +242,7 @@ def _rows(claims: pd.DataFrame, robustness: pd.DataFrame) -> str:
         ours = measured_text(row["ours"], row["sd"]) if tested else "–"
         cells = (
             f"`{str(claim).partition('.')[2]}`",
-            " ".join(row["statement"].split()).replace("|", "\\|"),
+            html.escape(" ".join(row["statement"].split()), quote=False).replace("|", "\\|"),
             number_text(row["paper_value"]),
             ours,
             str(row["seeds"]) if tested else "–",

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -439,9 +440,12 @@ def _check_code(records: dict[Path, dict[str, Any]]) -> None:
 def _code_of(commit: str, *modules: str) -> str | None:
     """The hash of the code of modules as a commit of this checkout has it; None if it has not."""
     ask = "import sys; from feature_alignment.pipeline.imports import closure_hash as code"
-    archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "src"], capture_output=True)
-    if archive.returncode:
+    # The record may be a stranger's, and its code is run: only what led to this checkout.
+    known = ["git", "-C", ROOT, "merge-base", "--is-ancestor", commit, "HEAD"]
+    whole = re.fullmatch("[0-9a-f]{40}", commit)
+    if whole is None or subprocess.run(known, capture_output=True).returncode:
         return None
+    archive = subprocess.run(["git", "-C", ROOT, "archive", commit, "src"], capture_output=True)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(folder, filter="data")

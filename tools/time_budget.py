@@ -18,6 +18,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -31,8 +32,8 @@ from typing import Any
 
 import psutil
 
-from feature_alignment.data.archives import DAMAGE
-from feature_alignment.errors import UserError, reason
+from feature_alignment.data.archives import DAMAGE, refuse_size
+from feature_alignment.errors import UserError, reason, shortened
 from feature_alignment.files import sha256_of, whole_file
 from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.lock import lock_result
@@ -225,7 +226,9 @@ def _unpack(archive: tarfile.TarFile, folder: Path) -> None:
     Raises:
         TarError: for a member that leads out of the folder, or is neither a file nor a folder.
     """
+    size = 0
     for member in archive:
+        refuse_size(size := size + member.size)
         place = (folder / member.name).resolve()
         if not place.is_relative_to(folder) or not (member.isdir() or member.isfile()):
             raise tarfile.TarError(f"{member.name} is no file of its own folder")
@@ -338,6 +341,8 @@ def _checked(plan: Plan, folder: Path, file: Path) -> list[Mapping[str, Any]]:
 def _check_data(plan: Plan, records: Iterable[Mapping[str, Any]], file: Path) -> None:
     # Data that Snakemake prepares after the merge would have it make the merged runs again.
     read = {pair for record in records for pair in record["inputs"].items()}
+    if odd := [name for name, _ in read if not re.fullmatch(r"data/\w[\w.]*\.npz", name)]:
+        raise UserError(f"{file}: a run has read {shortened(odd[0])}, which is no prepared data.")
     here = {(Path("results", plan.name, name), written) for name, written in read}
     missing = sorted({str(data) for data, _ in here if not data.exists()})
     if missing:

@@ -1,11 +1,14 @@
 """Files that appear whole or not at all; hashes of files, and a memory of what they hold."""
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(path)
+    partial.unlink(missing_ok=True)  # perhaps a link, put there by another to be written through
     try:
         yield partial
         partial.replace(path)
@@ -40,9 +44,40 @@ def write_whole(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def open_regular(file: Path) -> BufferedReader:
+    """Open a file to read its bytes, unless it is a pipe or a device, whose end may never come.
+
+    Raises:
+        OSError: if it is, or cannot be read.
+    """
+    stream = open(file, "rb", opener=_at_once)  # noqa: SIM115, it is the caller's to close
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "a pipe or device in place of a file", str(file))
+    return stream
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for somebody who writes
+
+
+def read_regular(file: Path) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        OSError: as `open_regular`.
+    """
+    with open_regular(file) as stream:
+        return stream.read()
+
+
 def sha256_of(file: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with file.open("rb") as stream:
+    """SHA-256 of a file's bytes, in hexadecimal.
+
+    Raises:
+        OSError: as `open_regular`.
+    """
+    with open_regular(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -177,3 +177,10 @@ def test_colours_of_sixteen_bits_are_not_cut_to_eight(tmp_path):
 def test_natural_order_of_class_folders():
     assert natural_order([str(i) for i in range(100)][::-1]) == [str(i) for i in range(100)]
     assert natural_order(["truck", "cat", "00010", "00009"]) == ["00009", "00010", "cat", "truck"]
+
+
+def test_images_that_become_too_large_are_refused(monkeypatch):
+    monkeypatch.setattr("feature_alignment.data.archives.LIMIT", 1000)
+    x, y = np.zeros((2, 1, 1), np.uint8), np.zeros(2, np.int64)
+    with pytest.raises(UserError, match=r"mine, x_train: it unpacks to more than .* fewer images"):
+        from_arrays(DATASETS["mnist"], {"train": (x, y), "test": (x, y)}, "mine")

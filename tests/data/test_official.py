@@ -214,6 +214,27 @@ def test_damaged_cifar_batch_is_unpacked_again_without_network(cifar, tmp_path, 
     np.testing.assert_array_equal(after["x_test"], before["x_test"])
 
 
+def test_a_pickle_that_is_exchanged_after_the_check_is_not_loaded(cifar, tmp_path, monkeypatch):
+    name, source, _, _ = cifar
+    load_official(DATASETS[name], str(tmp_path), print)
+    batch, marker = tmp_path / source.base_folder / source.test_list[0][0], tmp_path / "marker"
+
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (marker,)
+
+    def exchanged(*given):
+        found = official_checked(*given)
+        batch.write_bytes(pickle.dumps(Evil()))
+        return found
+
+    official_checked = official._complete_from_tar
+    monkeypatch.setattr(official, "_complete_from_tar", exchanged)
+    with pytest.raises(UserError, match="its files have been changed; fetch them again"):
+        load_official(DATASETS[name], str(tmp_path), print)
+    assert not marker.exists()
+
+
 def test_cifar_without_network(cifar, tmp_path, monkeypatch):
     name, source, _, _ = cifar
     monkeypatch.setattr(source, "url", NOWHERE)

@@ -19,6 +19,9 @@ from feature_alignment.pipeline.plan import make_plan
 from feature_alignment.pipeline.yaml_files import read_entries, read_yaml
 from hostile_configs import LAUGHS, planned, told
 
+MERGED = "\n".join(
+    ["a0: &a0 {b: 1}", *(f"a{i + 1}: &a{i + 1} {{<<: [*a{i}, *a{i}]}}" for i in range(40))]
+)
 MALFORMED = yaml.safe_load((Path(__file__).parent / "malformed_configs.yaml").read_text())
 
 
@@ -94,6 +97,7 @@ def test_a_key_given_twice_is_refused_and_a_merge_is_not(tmp_path):
     ("text", "says"),
     [
         (LAUGHS, "holds more than 100000 values"),
+        (MERGED, "merges more than 100000 keys"),
         ("a: &a {b: *a}", "or more than 40 levels"),
         ("a: &a [*a, *a]", "or more than 40 levels"),
         ("[" * 50 + "]" * 50, "or more than 40 levels"),

@@ -320,3 +320,26 @@ def test_provenance_records_the_commit(fake, tmp_path, root):
         ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     )
     assert git["commit"] == (head.stdout.strip() or None)
+
+
+def test_nothing_is_written_through_a_link_that_another_has_put_there(fake, tmp_path):
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (tmp_path / f".{os.getpid()}.spec.json").symlink_to(other)
+    with open_job(fake, MODULE) as job:
+        write_all(job)
+    assert other.read_text() == "mine"
+
+
+@pytest.mark.parametrize("user", ["own", "another"])
+def test_runs_of_another_user_are_not_taken_over(fake, tmp_path, monkeypatch, user):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        fake.output = {key: f"results/{name}/{key}.json" for key in ("spec", "table", "provenance")}
+        with open_job(fake, MODULE) as job:
+            taken = job.adopt()
+            if not taken:
+                write_all(job)
+        if user == "another":
+            monkeypatch.setattr(os, "getuid", lambda: 1234567)
+    assert taken == (user == "own")

@@ -1,6 +1,7 @@
 """A result is held by one process at a time, and let go of when that ends."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -40,3 +41,16 @@ def test_a_lock_of_another_user_is_told_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("os.open", refuse)  # whoever runs the tests may be allowed all
     with pytest.raises(UserError, match=r"\.lock: must not be written to; .* with -d <folder>"):
         lock_result(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_lock_that_is_no_file_is_refused_and_nothing_is_written_through_it(tmp_path, kind):
+    other, lock = tmp_path / "other", tmp_path / "mine" / ".lock"
+    other.write_text("a text")
+    lock.parent.mkdir()
+    {"link": lambda: lock.symlink_to(other), "pipe": lambda: os.mkfifo(lock), "folder": lock.mkdir}[
+        kind
+    ]()
+    with pytest.raises(UserError, match=r"\.lock: is a link or no file; remove it"):
+        lock_result(lock.parent)
+    assert other.read_text() == "a text"

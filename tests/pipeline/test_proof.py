@@ -1,7 +1,9 @@
 """A result is what its job wrote, or one sentence says what is not and how to remake it."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -66,7 +68,9 @@ def test_what_was_made_from_files_that_are_others_or_gone_by_now_is_told(result)
     file.write_text("value\n2\n")
     written = {"outputs": {file.name: sha256_of(file)}}
     file.with_name("provenance.json").write_text(json.dumps(written))
-    with pytest.raises(UserError, match=r"fig1\.prov.*\.json: was made from .*one/metrics\.csv as"):
+    with pytest.raises(
+        UserError, match=r"fig1\.prov.*\.json: was made from an earlier .*one/metrics\.csv;"
+    ):
         verify("mine")
     file.write_text(whole)
     shutil.rmtree(file.parent)
@@ -96,3 +100,27 @@ def test_a_result_that_is_not_there_is_told(result):
     (result.parents[2] / "wide" / "selected" / "claims.csv").write_text("id\n")
     with pytest.raises(UserError, match="'wid' in results; did you mean 'wide'"):
         verdicts_file("wid")
+
+
+@pytest.mark.parametrize("name", ["../../../../../notes.txt", "/etc/passwd"])
+def test_a_record_of_files_outside_of_its_result_is_refused(result, name):
+    (result / "one" / "provenance.json").write_text(json.dumps({"outputs": {name: "0" * 64}}))
+    with pytest.raises(UserError, match="which is outside of its result; remove it") as told:
+        verify("mine")
+    assert "rm -f" not in str(told.value).partition("outside")[0]
+
+
+def test_what_is_to_be_typed_is_quoted(result):
+    (result / "one" / "provenance.json").write_text(json.dumps({"outputs": {"y; reboot #": "0"}}))
+    with pytest.raises(UserError, match=r"rm -f 'results/mine/.*/y; reboot #'\)"):
+        check_proof(Path("results/mine/runs/toy2030_thing/one/provenance.json"))
+
+
+def test_a_pipe_in_the_place_of_a_result_is_told(result):
+    (result / "one" / "metrics.csv").unlink()
+    os.mkfifo(result / "one" / "metrics.csv")
+    (result / "two" / "provenance.json").unlink()
+    os.mkfifo(result / "two" / "provenance.json")
+    with pytest.raises(UserError, match=r"cannot be read \(a pipe or device") as told:
+        verify("mine")
+    assert "two/provenance.json: is damaged" in str(told.value)

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "src"))
 from feature_alignment.data import identity
 from feature_alignment.determinism import may_use_gpu
 from feature_alignment.errors import UserError, suggestion
+from feature_alignment.files import read_regular
 from feature_alignment.pipeline.config import PRESETS, resolve_config
 from feature_alignment.pipeline.dictionary import dictionaries
 from feature_alignment.pipeline import imports
@@ -159,9 +160,12 @@ def library_of(script, modules):
 @cache
 def content(*files):
     """Hash of files of the checkout, a parameter of rules: time does not count, content does."""
-    return hashlib.sha256(
-        b"\0".join(Path(file).read_bytes() for file in files)
-    ).hexdigest()
+    try:
+        return hashlib.sha256(
+            b"\0".join(read_regular(Path(file)) for file in files)
+        ).hexdigest()
+    except OSError as error:
+        refuse(f"{error.filename}: cannot be read ({error.strerror}); remove it.")
 
 
 def pictures_of(figures):

@@ -1,5 +1,6 @@
 """Conversion of images and labels to canonical arrays; what does not fit is refused."""
 
+import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
+from feature_alignment.data.archives import refuse_size
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
 
@@ -143,6 +145,10 @@ def _images(x: np.ndarray, info: DatasetInfo, where: str) -> np.ndarray:
         raise UserError(f"{where}: shape {x.shape} holds no image; give at least one.")
     if x.shape[1:] == info.shape:
         return np.ascontiguousarray(x)
+    try:
+        refuse_size(len(x) * math.prod(info.shape))
+    except ValueError as error:
+        raise UserError(f"{where}: {error}; give fewer images.") from error
     images = (Image.fromarray(one[..., 0] if x.shape[-1] == 1 else one) for one in x)
     return np.stack([canonical_image(image, info.shape) for image in images])
 

@@ -15,7 +15,7 @@ from feature_alignment.data.archives import refuse_size, unpacked
 from feature_alignment.data.canonical import Loaded
 from feature_alignment.data.identity import IMAGE_SUFFIXES, class_folders, content_hash, is_image
 from feature_alignment.data.registry import DatasetInfo
-from feature_alignment.errors import UserError, reason
+from feature_alignment.errors import UserError, reason, shortened
 
 _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -55,7 +55,7 @@ def load_npz(info: DatasetInfo, path: str) -> Loaded:
 
 def _refuse_other_names(path: str, found: list[str]) -> None:
     if missing := [key for key in _NPZ_KEYS if key not in found]:
-        shown = ", ".join(found[:8]) or "none at all"
+        shown = ", ".join(shortened(name, quoted=False) for name in found[:8]) or "none at all"
         raise UserError(
             f"{path}: there is no array {missing[0]!r}, but {shown}; "
             f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
@@ -96,7 +96,7 @@ def _left_out(root: Path, names: list[str]) -> list[str]:
         if entry.name[0] != "."
         and (entry.is_file() if place.parent == root else not is_image(entry.name))
     ]
-    shown = ", ".join(odd[:3]) + ", …" * (len(odd) > 3)
+    shown = ", ".join(shortened(name, quoted=False) for name in odd[:3]) + ", …" * (len(odd) > 3)
     return [f"{len(odd)} files or folders are not read ({shown})"] if odd else []
 
 
@@ -105,7 +105,9 @@ def _numbering(info: DatasetInfo, names: list[str]) -> list[str]:
     numbers = [str(int(name)) if name.isdecimal() else name for name in names]
     if info.class_names in (None, tuple(names)) or numbers == [str(i) for i in range(len(names))]:
         return []
-    shown = ", ".join(f"{name} is {number}" for number, name in enumerate(names))
+    shown = ", ".join(
+        f"{shortened(name, quoted=False)} is {number}" for number, name in enumerate(names)
+    )
     return [f"class folders have other names than the set's classes, and are numbered so: {shown}"]
 
 

@@ -5,7 +5,9 @@ The network is not used where the files are complete. Addresses and checksums ar
 
 import gzip
 import hashlib
+import shutil
 import struct
+import tempfile
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from feature_alignment.data.download import Report, fetch, has_checksum
 from feature_alignment.data.images import conversion_notes, from_arrays, from_files
 from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
-from feature_alignment.files import sha256_of
+from feature_alignment.files import open_regular, sha256_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,8 +91,8 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 def _content(file: Path) -> bytes:
     """What a file holds, unpacked if it is gzipped; nothing if it is missing or damaged."""
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-            return bytes(unpacked(opened))
+        with open_regular(file) as stream:
+            return bytes(unpacked(gzip.open(stream) if file.suffix == ".gz" else stream))
     except (FileNotFoundError, *DAMAGE):
         return b""
 
@@ -109,7 +111,15 @@ def _load_cifar(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     checksums = [*source.train_list, *source.test_list]
     checksums.append((source.meta["filename"], source.meta["md5"]))
     files = _complete_from_tar(source, checksums, root, report)
-    sets = {split: source(str(root), train=split == "train") for split in ("train", "test")}
+    # The files are pickles, which could be exchanged after the check, so private copies are read.
+    with tempfile.TemporaryDirectory() as private:
+        (copies := Path(private, source.base_folder)).mkdir()
+        for file in files:
+            shutil.copy(file, copies)
+        try:
+            sets = {split: source(private, train=split == "train") for split in ("train", "test")}
+        except RuntimeError as error:
+            raise UserError(f"{root}: its files have been changed; fetch them again.") from error
     arrays = {split: (s.data, np.array(s.targets)) for split, s in sets.items()}
     loaded, extra = _canonical(info, arrays, files)
     return loaded, extra | {"class_names": list(sets["train"].classes)}

@@ -108,6 +108,9 @@ class Job:
 
     def _take(self, other: Path, identity: Mapping[str, Any]) -> bool:
         try:
+            if other.stat().st_uid != os.getuid():  # it may be of data that nobody has seen
+                log.info("not taken over from %s: it is another user's", other)
+                return False
             record = read_provenance(other)
             if any(record.get(key) != value for key, value in identity.items()):
                 return False
@@ -134,6 +137,7 @@ class Job:
         for final in self._outputs.values():
             final.parent.mkdir(parents=True, exist_ok=True)
             _remove_leftovers(final)
+            unfinished(final).unlink(missing_ok=True)  # perhaps a link, to be written through
 
     def _commit(self) -> None:
         written = {name: path for name, path in self._outputs.items() if name != "provenance"}

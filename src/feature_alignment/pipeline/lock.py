@@ -1,10 +1,12 @@
 """A result is made by one Snakemake at a time; others make other results beside it."""
 
+import errno
 import fcntl
 import json
 import logging
 import os
 import socket
+import stat
 import time
 from pathlib import Path
 
@@ -39,17 +41,24 @@ def lock_result(folder: Path) -> int:
     The descriptor that is returned holds it; closed, it lets go.
 
     Raises:
-        UserError: if another process holds it, or it must not be written to.
+        UserError: if another process holds it, or it must not be written to or is no file.
+        OSError: if it cannot be opened for another reason.
     """
     file = folder / ".lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        if not stat.S_ISREG(os.fstat(lock).st_mode):
+            raise OSError(errno.ELOOP, "no file")
     except PermissionError:
         raise UserError(
             f"{file}: must not be written to; change its permissions or its folder's, or make the "
             "result in another folder, with -d <folder>."
         ) from None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+        raise UserError(f"{file}: is a link or no file; remove it.") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

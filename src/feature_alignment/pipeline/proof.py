@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from feature_alignment.data.identity import content_hash
 from feature_alignment.errors import UserError, shortened, suggestion
-from feature_alignment.files import sha256_of
+from feature_alignment.files import read_regular, sha256_of
 from feature_alignment.pipeline.imports import closure_hash
 from feature_alignment.pipeline.spec import PRESETS, Spec, spec_hash
 
@@ -21,7 +22,7 @@ def read_provenance(file: Path) -> dict[str, Any]:
         UserError: if it is missing or damaged.
     """
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = json.loads(read_regular(file))
         if isinstance(record["outputs"], dict):
             return record
         reason = "holds no hashes of outputs"
@@ -43,21 +44,34 @@ def outputs_of(provenance: Path) -> dict[Path, str]:
     """The hashes of a job's outputs, by file.
 
     Raises:
-        UserError: as `read_provenance`.
+        UserError: as `read_provenance`, and if it names a file outside of its result.
     """
     outputs, home = read_provenance(provenance)["outputs"], provenance.parent
     # By name, as they were written: `..` of a folder that is a link leads elsewhere.
-    return {Path(os.path.normpath(home / name)): written for name, written in outputs.items()}
+    files = {Path(os.path.normpath(home / name)): written for name, written in outputs.items()}
+    places = [home]
+    if tops := [i for i, part in enumerate(home.parts) if part in ("results", "figures")]:
+        places = [Path(*home.parts[: tops[-1]], top) for top in ("results", "figures")]
+    for file in files:
+        if not any(file.is_relative_to(os.path.normpath(place)) for place in places):
+            raise UserError(
+                f"{provenance}: tells of {shortened(str(file))}, which is outside of its result; "
+                "remove it."
+            )
+    return files
 
 
 def faults(provenance: Path, hash_of: Callable[[Path], str] = sha256_of) -> Iterator[str]:
     """What of a job's outputs is not as the job wrote it, one sentence each."""
     files = outputs_of(provenance)
     for file, written in files.items():
-        if not file.exists():
+        try:
+            if hash_of(file) != written:
+                yield f"{file}: has been changed since it was written; {_cure(files)}."
+        except FileNotFoundError:
             yield f"{file}: is missing; {_cure(files)}."
-        elif hash_of(file) != written:
-            yield f"{file}: has been changed since it was written; {_cure(files)}."
+        except OSError as error:
+            yield f"{file}: cannot be read ({error.strerror}); {_cure(files)}."
 
 
 def check_proof(provenance: Path) -> None:
@@ -95,11 +109,11 @@ def verify(name: str) -> int:
         try:
             found += [*faults(record, hash_of), *_others_since(record, folders, hash_of)]
             proven |= outputs_of(record).keys()
-        except UserError as error:
+        except (UserError, OSError) as error:
             found.append(str(error))
     found += [
-        f"{file}: no provenance file speaks for it; remove it (rm -f {file}), or what made it, and "
-        "start Snakemake again."
+        f"{file}: no provenance file speaks for it; remove it (rm -f {shlex.quote(str(file))}), or "
+        "what made it, and start Snakemake again."
         for file in sorted({*_made(folders)} - proven)
     ]
     if found:
@@ -178,7 +192,7 @@ def making(name: str) -> str:
 
 def _cure(files: Iterable[Path]) -> str:
     """How to remake what a job made: Snakemake makes what is not there."""
-    several = [str(file) for file in files]
+    several = [shlex.quote(str(file)) for file in files]
     return (
         f"to remake it, remove it (rm -f {' '.join(several)}) and start Snakemake again, with "
         f"`-- {several[0]}` at the end of the command"

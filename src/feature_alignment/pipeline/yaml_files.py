@@ -10,6 +10,7 @@ from yaml.parser import ParserError
 from yaml.scanner import ScannerError
 
 from feature_alignment.errors import UserError, reason, shortened
+from feature_alignment.files import read_regular
 from feature_alignment.pipeline.parameters import kind
 
 _MOST_VALUES, _DEEPEST = 100_000, 40
@@ -50,7 +51,7 @@ def read_yaml(path: Path) -> Any:
         UserError: if it cannot be read, is not YAML, or gives a key twice.
     """
     try:
-        return _parsed(path.read_text(encoding="utf-8")) or {}
+        return _parsed(read_regular(path).decode()) or {}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}).") from error
     except (ParserError, ScannerError) as error:
@@ -105,6 +106,11 @@ class _UniqueKeys(yaml.CSafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
             seen.add(name)
         return super().construct_mapping(node, deep)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_VALUES:  # what `<<` merges can double with each line
+            raise yaml.YAMLError(f"it merges more than {_MOST_VALUES} keys")
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
