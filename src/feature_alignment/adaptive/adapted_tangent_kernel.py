@@ -1,8 +1,8 @@
 """The kernel of transformed tangent features, JM²Jᵀ, as the tangent kernel of another network.
 
-Where M multiplies each layer's matrix from both sides, JM is the Jacobian of the network in which
-layer ℓ computes W₀a + M⁽²⁾ U M⁽¹⁾ a, by U at U = 0. Its tangent kernel comes from the same engine
-as any other, and holds no features.
+If M multiplies each layer's matrix from both sides, JM is the Jacobian with respect to U, at U = 0,
+of the network whose layer ℓ computes W₀a + M⁽²⁾ U M⁽¹⁾ a. Its tangent kernel is computed like any
+other, without storing features.
 """
 
 import copy
@@ -29,13 +29,13 @@ def adapted_tangent_kernel(
 ) -> torch.Tensor:
     """Adapted kernel ∇f(x) M² ∇f(x₂)ᵀ, (n·c, n₂·c), at the model's own parameters; x₂ None for x.
 
-    A diagonal M needs the features of all samples in memory.
+    For a diagonal M the features of all samples are held in memory.
 
     Source: LeJeune & Alemohammad 2024, Section 3; Theorem 1 and, with the double sum, Theorem 2.
 
     Raises:
-        ValueError: if M acts on layers and one is neither linear nor a plain 2D convolution, or
-            shares a parameter with another one.
+        ValueError: if M acts on layers and one of them is neither linear nor a plain 2D
+            convolution, or shares a parameter with another layer.
     """
     if isinstance(transformation, LayerTransformation):
         return tangent_kernel(_transformed_network(model, transformation), x, x2).total
@@ -80,7 +80,7 @@ def _transformed_network(model: nn.Module, transformation: LayerTransformation) 
 
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
-    """Whether a module computes Wa + b, or that at each position of an image, and no more."""
+    """Whether a module computes Wa + b, once or at each position of an image, and nothing else."""
     if isinstance(module, nn.Conv2d) and type(module).forward is nn.Conv2d.forward:
         plain = module.groups == 1 and module.padding_mode == "zeros"
     else:
@@ -91,7 +91,7 @@ def _is_plain(module: nn.Module) -> TypeGuard[nn.Linear | nn.Conv2d]:
 
 
 class _TransformedLayer(nn.Module):
-    """W₀a + b₀ + M⁽²⁾ U M⁽¹⁾ [a 1], at each position of a convolution; the only parameter is U."""
+    """W₀a + b₀ + M⁽²⁾ U M⁽¹⁾ [a 1], for convolutions at each position; U is the only parameter."""
 
     def __init__(
         self, layer: nn.Linear | nn.Conv2d, on_inputs: torch.Tensor, on_outputs: torch.Tensor
@@ -100,7 +100,7 @@ class _TransformedLayer(nn.Module):
         sizes = len(on_inputs), len(on_outputs)
         self._of_inputs: Any = F.linear
         self._of_units: Any = F.linear
-        # Without the random values that others would miss from PyTorch's generator.
+        # Draws nothing from PyTorch's global generator, so that later draws are unaffected.
         self.update: nn.Module = skip_init(nn.Linear, *sizes, bias=False)
         if isinstance(layer, nn.Conv2d):
             window = {key: getattr(layer, key) for key in ("stride", "padding", "dilation")}

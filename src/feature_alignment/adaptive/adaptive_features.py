@@ -1,4 +1,4 @@
-"""Regression with adaptive tangent features, as an estimator with scikit-learn's conventions."""
+"""Regression with adaptive tangent features, as a scikit-learn estimator."""
 
 import copy
 import math
@@ -38,12 +38,12 @@ PENALTIES: dict[str, Penalty] = {
     "absolute": PowerPenalty(1),
     "logarithmic": logarithmic_penalty,
 }
-"""Penalties by name: ω₁ and ω₂ of Figure 2, and that of gradient flow."""
+"""Penalties by name: ω₁ and ω₂ of Figure 2, and the penalty of gradient flow."""
 
 Samples = ArrayLike | torch.Tensor
 
 NetworkFactory = Callable[[int, int, torch.Generator], nn.Module]
-"""Builds a network from the size of one flattened input, the outputs, and a random stream."""
+"""Builds a network from the size of one flattened input, the number of outputs and a generator."""
 
 STRUCTURES = ("layers", "diagonal", "none")
 
@@ -56,13 +56,13 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
 
     Minimises Ω(M) + ‖θ − θ₀‖² over M and θ subject to f_θ₀(x_i) + ∇f_θ₀(x_i) M (θ − θ₀) = y_i, as
     min Ω̃(B) over the coefficients B = M(θ − θ₀). With no structure the predictions are those of
-    ridgeless regression with the tangent kernel; with a matrix per layer, B is nearly of low rank.
+    ridgeless regression with the tangent kernel; with a matrix per layer, B has nearly low rank.
 
-    Samples are tensors, arrays or pandas tables. They reach the network as float64; integers that
-    it refuses as such, like tokens (n, T) for an embedding, as int64.
+    Samples are tensors, arrays or pandas tables, passed to the network as float64. Integers that
+    the network rejects as float64, such as tokens (n, T) for an embedding, are passed as int64.
 
-    All of it is computed in float64. Time and memory are those of passes through the network and
-    of one Cholesky factor of the tangent kernel (8(n·c)² bytes); n·c·p numbers are never held.
+    Everything is computed in float64. `fit` needs passes through the network and one Cholesky
+    factor of the tangent kernel (8(n·c)² bytes), and never stores the n·c·p features.
 
     Source: LeJeune & Alemohammad 2024, eqs. 1 and 2, Theorems 1 and 2, Appendix A.1.
 
@@ -71,27 +71,27 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         transformation_: M̂, see `feature_structures`.
         objective_: Ω̃(B).
         objectives_: its values at the start and after each iteration, nonincreasing.
-        n_iter_: iterations of the start that was best.
-        converged_: whether they ended by the tolerance.
+        n_iter_: number of iterations of the best start.
+        converged_: whether the best start reached the tolerance.
         network_: the network at θ₀ in float64.
 
     Args:
-        network: the network at θ₀, with outputs (n, c), or others of c numbers for each sample; it
-            is not changed. Twice differentiable in PyTorch. Or a function that builds it, see
-            `NetworkFactory`; None for an MLP with one hidden layer of 512 ReLUs.
+        network: the network at θ₀, which is not modified; its outputs are (n, c), or any shape
+            with c numbers per sample, and twice differentiable in PyTorch. Or a function that
+            builds it, see `NetworkFactory`; None for an MLP with one hidden layer of 512 ReLUs.
         structure: "layers", a transformation on either side of each layer's matrix (Model A: the
             readout's outputs are not transformed); "diagonal", one scale for each parameter; or
             "none", any M.
         penalty: ω, "square" ((v − 1)²), "absolute" (|v − 1|), "logarithmic" (v² − 1 − 2 log v) or
             a function, see `penalties`.
-        output_penalty: ω⁽²⁾ on the output sides if another one; with "layers" only.
-        starts: how often to start; first from M = I, then from random transformations. With
-            structure "none" one is enough: Ω̃ rises with ‖B‖, so there is one minimiser, though Ω̃
-            need not be convex (for |v − 1| it is not). With "diagonal" the problem is convex for
-            the square and the logarithmic penalty. With "layers" it is not convex.
+        output_penalty: ω⁽²⁾ on the output sides; None for the same as `penalty`. Only for "layers".
+        starts: number of starts: the first from M = I, the others from random transformations.
+            With structure "none" one is enough: Ω̃ increases with ‖B‖, so the minimiser is unique,
+            though Ω̃ need not be convex (for |v − 1| it is not). With "diagonal" the problem is
+            convex for the square and the logarithmic penalty. With "layers" it is not convex.
         tolerance: relative change of the objective at which to stop.
-        max_iter: iterations of each start.
-        seed: seed of a network that is built, and of the random starts.
+        max_iter: maximum number of iterations of each start.
+        seed: seed for building a network and for the random starts.
 
     Example:
         >>> network = nn.Linear(2, 1, bias=False)
@@ -112,14 +112,14 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     seed: int = 0
 
     def fit(self, X: Samples, y: Samples) -> "AdaptiveTangentFeatures":
-        """Fit samples X (n, …) to targets y, (n,) or (n, c), exactly; returns the estimator itself.
+        """Fit targets y, (n,) or (n, c), exactly at samples X (n, …); return the estimator itself.
 
         Raises:
             ValueError: if a value is not finite, shapes do not match, a setting is unknown, or the
                 tangent features of the samples are linearly dependent.
 
         Warns:
-            ConvergenceWarning: if the best start ended by `max_iter`.
+            ConvergenceWarning: if the best start ended at `max_iter`.
         """
         self._check_numbers()
         checks: Any = ({"allow_nd": True}, {"ensure_2d": False})
@@ -160,11 +160,11 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Samples) -> np.ndarray:
-        """Predictions f_θ₀(x) + ∇f_θ₀(x) B: (n,) if y was, else (n, c).
+        """Predictions f_θ₀(x) + ∇f_θ₀(x) B, (n,) if y was (n,), else (n, c).
 
         Raises:
-            NotFittedError: before `fit`.
-            ValueError: if the samples are not of the kind that `fit` was given.
+            NotFittedError: if called before `fit`.
+            ValueError: if the samples do not match those given to `fit`.
         """
         x = self._samples(X)
         direction = matrix_layout(self.network_).split(self.coefficients_)
@@ -179,18 +179,18 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
     def adapted_kernel(self, X: Samples, X2: Samples | None = None) -> np.ndarray:
         """Adapted kernel K(x, x') = ∇f_θ₀(x) M̂² ∇f_θ₀(x')ᵀ, (n·c, n₂·c), of X and X2; None for X.
 
-        With a transformation on either side of a layer it is
+        With a transformation on either side of each layer it is
         K₀ + Σ_ℓ Σ_{i,j} (s⁽¹⁾_i² s⁽²⁾_j² − 1) φ_ij(x) φ_ij(x')ᵀ over all pairs of singular
-        vectors, where φ_ij = ∇_{vec W_ℓ} f vec(u_i v_jᵀ): the sum over i = j alone that the paper
-        prints is not the kernel of its own M̂.
+        vectors, with φ_ij = ∇_{vec W_ℓ} f vec(u_i v_jᵀ). The paper's sum, over i = j only, is not
+        the kernel of its own M̂. With structure "diagonal" all n·c·p features are stored.
 
         Source: LeJeune & Alemohammad 2024, Section 3 and Theorem 2, corrected.
 
         Raises:
-            NotFittedError: before `fit`.
-            ValueError: if the samples are not of the kind that `fit` was given; with structure
-                "layers", if the network has layers with parameters other than linear ones and
-                convolutions.
+            NotFittedError: if called before `fit`.
+            ValueError: if the samples do not match those given to `fit`; with structure "layers",
+                if a layer with parameters is neither linear nor a plain 2D convolution, or shares
+                a parameter with another layer.
         """
         x = self._samples(X)
         try:
@@ -206,7 +206,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return tags
 
     def _new_network(self, inputs: tuple[int, ...], targets: tuple[int, ...]) -> nn.Module:
-        # The network at θ₀ for samples and targets of those shapes.
+        # The network at θ₀ for samples and targets of these shapes.
         network = self.network
         if network is None or (callable(network) and not isinstance(network, nn.Module)):
             build, stream = network or _default_network, "adaptive_features/init"
@@ -217,7 +217,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         return copy.deepcopy(network).double().eval()
 
     def _samples(self, values: Samples) -> torch.Tensor:
-        # Inputs of the fitted network, of the kind that `fit` was given.
+        # Samples as inputs of the fitted network; they must match those given to `fit`.
         check_is_fitted(self, "network_")
         checked = validate_data(self, _on_cpu(values), reset=False, allow_nd=True)
         samples = np.ascontiguousarray(checked)
@@ -252,7 +252,7 @@ class AdaptiveTangentFeatures(RegressorMixin, BaseEstimator):
         )
 
     def _random_start(self, structure: Structure, best: Matrices, number: int) -> Transformation:
-        """The transformation for random coefficients as large as the best ones so far."""
+        """The best M for random coefficients, each layer's of the norm of the best ones so far."""
         generator = torch_stream(self.seed, f"adaptive_features/start{number}")
         drawn: Matrices = {}
         for layer, b in best.items():
@@ -266,7 +266,7 @@ def _default_network(inputs: int, outputs: int, generator: torch.Generator) -> n
 
 
 def _on_cpu(values: Samples) -> Any:
-    """Tensors as arrays, which scikit-learn can check; anything else as it is."""
+    """Convert tensors to arrays, which scikit-learn can check; return anything else unchanged."""
     if not isinstance(values, torch.Tensor):
         return values
     values = values.detach().cpu()
@@ -274,7 +274,7 @@ def _on_cpu(values: Samples) -> Any:
 
 
 def _inputs(network: nn.Module, samples: np.ndarray) -> torch.Tensor:
-    # Samples as the network takes them: float64, or else integers as int64.
+    # Samples in the dtype that the network accepts: float64, else int64 for integers.
     device = next((p.device for p in network.parameters()), None)
     dtypes, refused = [torch.float64, torch.int64], []
     for dtype in dtypes if samples.dtype.kind in "iu" else dtypes[:1]:

@@ -1,8 +1,8 @@
-"""Scales that the transformations before and after a coefficient take, given its singular value d.
+"""Optimal scales of the transformations on both sides of a coefficient with singular value d.
 
 Lemma 5 of LeJeune & Alemohammad 2024 leaves the problem min over s₁, s₂ ≥ 1 of
-ω₁(s₁) + ω₂(s₂) + d²/(s₁s₂)². Where its closed form is an equation to be solved, that has the form
-t(1 + t)^a = c in the excess t = s − 1 of a scale, which keeps full precision near s = 1.
+ω₁(s₁) + ω₂(s₂) + d²/(s₁s₂)². If its solution is not explicit, it is the root of t(1 + t)^a = c in
+the excess t = s − 1 of a scale, a form that keeps full precision near s = 1.
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ from feature_alignment.adaptive.penalties import (
 SQUARE, ABSOLUTE = PowerPenalty(2), PowerPenalty(1)
 
 EFFECTIVE_JOINT_THRESHOLD = (1 + np.sqrt(3)) / (2 * np.sqrt(2))
-"""Below this v (0.96593) the effective joint penalty is the effective square penalty."""
+"""Below this v (0.96593) the effective joint penalty equals the effective square penalty."""
 
 _NEWTON_STEPS = 60
 _NEWTON_PRECISION = 1e-9
-"""Relative change at which the steps end: the error squares, so the last step leaves rounding."""
+"""Relative change at which to stop: convergence is quadratic, so only rounding error remains."""
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Scales s₁, s₂ ≥ 1 and the effective penalty of ω₁ ⊕ ω₂, each in the shape of d."""
+    """Scales s₁, s₂ ≥ 1 and the effective penalty of ω₁ ⊕ ω₂, each of the shape of d."""
 
     first: np.ndarray
     second: np.ndarray
@@ -41,9 +41,9 @@ class Scales:
 def adaptive_scales(first: Penalty, second: Penalty, d: np.ndarray) -> Scales:
     """Scales s₁, s₂ = argmin over s₁, s₂ ≥ 1 of ω₁(s₁) + ω₂(s₂) + d²/(s₁s₂)².
 
-    Exact for the square, the absolute and the logarithmic penalty, alone (the other one rigid) or
-    on both sides, and for square and absolute together; otherwise by scalar search, to about 1e-8.
-    d are singular values of the coefficients B, of any shape.
+    Exact for the square, the absolute and the logarithmic penalty, on one side (the other rigid) or
+    on both sides, and for square with absolute; otherwise by scalar search, to about 1e-8.
+    d is an array, of any shape, of singular values of the coefficients B.
 
     Source: LeJeune & Alemohammad 2024, Lemma 5 (eq. 3) and Theorem 2; the closed forms are ours.
 
@@ -62,7 +62,7 @@ def _scales(first: Penalty, second: Penalty, d: np.ndarray) -> tuple[np.ndarray,
         return _single_scale(first, d), np.ones_like(d)
     if first is rigid_penalty:
         return np.ones_like(d), _single_scale(second, d)
-    # A penalty that is convex in log s shares the joint scale equally with itself.
+    # With the same penalty, convex in log s, on both sides, the two scales are equal.
     if first == second == SQUARE:
         r = 1 + excess_root(5, d**2)
         return r, r
@@ -114,7 +114,7 @@ def effective_square_penalty(v: np.ndarray) -> np.ndarray:
 
 
 def effective_absolute_penalty(v: np.ndarray) -> np.ndarray:
-    """ω̃₂(v) = v² where 2v² ≤ 1, else (3/2)(2v²)^{1/3} − 1, for v ≥ 0.
+    """ω̃₂(v) = v² if 2v² ≤ 1, else (3/2)(2v²)^{1/3} − 1, for v ≥ 0.
 
     Source: LeJeune & Alemohammad 2024, Figure 2 (ω₂ = |v − 1|); the closed form is this project's.
     """
@@ -138,7 +138,7 @@ def effective_joint_penalty(v: np.ndarray) -> np.ndarray:
 def excess_root(a: float, c: np.ndarray) -> np.ndarray:
     """Root t ≥ 0 of t(1 + t)^a = c, for a ≥ 1 and any c ≥ 0, by Newton's method.
 
-    The left side is convex and increasing, so from a start above the root the steps fall onto it.
+    The left side is convex and increasing, so iterates that start above the root decrease to it.
     """
     t = np.minimum(c, c ** (1 / (1 + a)))
     for _ in range(_NEWTON_STEPS):

@@ -1,9 +1,9 @@
-"""Gradient flow on the factorised model f = Σ_ℓ ⟨Φ_ℓ, M_ℓ⁽²⁾ W_ℓ M_ℓ⁽¹⁾⟩, integrated exactly.
+"""Gradient flow on the factorised model f = Σ_ℓ ⟨Φ_ℓ, M_ℓ⁽²⁾ W_ℓ M_ℓ⁽¹⁾⟩, integrated numerically.
 
-Started at M = I and W = 0 it conserves M⁽¹⁾M⁽¹⁾ᵀ − WᵀW = I and M⁽²⁾ᵀM⁽²⁾ − WWᵀ = I (in this
-orientation, (outputs, inputs)). So each singular value σ of W comes with scales √(1 + σ²) on both
-sides, which are those that the penalty ω(s) = s² − 1 − 2 log s asks for: the adapted kernel has the
-form of Theorem 2, though B = M⁽²⁾WM⁽¹⁾ does not minimise that problem.
+Started at M = I and W = 0 it conserves M⁽¹⁾M⁽¹⁾ᵀ − WᵀW = I and M⁽²⁾ᵀM⁽²⁾ − WWᵀ = I (matrices are
+(outputs, inputs)). So each singular value σ of W comes with scales √(1 + σ²) on both sides. These
+are the optimal scales for the penalty ω(s) = s² − 1 − 2 log s: the adapted kernel has the form of
+Theorem 2, though B = M⁽²⁾WM⁽¹⁾ does not minimise that problem.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def factorised_flow(
     Source: LeJeune & Alemohammad 2024, Model A (item 2), and released code; conservation is ours.
 
     Raises:
-        ValueError: if there are not N targets, or a value is not finite.
+        ValueError: if the targets are not (N,), or a value is not finite.
         RuntimeError: if the integration fails.
     """
     if any(len(block) != len(targets) for block in features) or targets.ndim != 1:

@@ -1,6 +1,6 @@
 """Structures of the feature transformation M, and the best M for given coefficients B.
 
-A structure says which M are allowed and what they cost. For coefficients B = MW it gives the
+A structure defines which M are allowed and their penalty. For coefficients B = MW it gives the
 transformation that minimises Ω(M) + ‖M⁻¹B‖² (Theorem 1, Appendix A.1 and Theorem 2 of
 LeJeune & Alemohammad 2024) and that minimum, the effective penalty Ω̃(B).
 """
@@ -17,7 +17,7 @@ from feature_alignment.adaptive.penalties import Penalty, rigid_penalty
 
 @dataclass(frozen=True)
 class Structureless:
-    """M is any matrix on all parameters together, Ω(M) = Σ_j ω(σ_j(M)), `penalty` is ω.
+    """M is any matrix on all parameters together, with Ω(M) = Σ_j ω(σ_j(M)); `penalty` is ω.
 
     Source: LeJeune & Alemohammad 2024, Theorem 1.
     """
@@ -51,7 +51,7 @@ class RankOneTransformation:
 
 @dataclass(frozen=True)
 class Diagonal:
-    """M is diagonal, Ω(M) = Σ_j ω(m_j), `penalty` is ω.
+    """M is diagonal, with Ω(M) = Σ_j ω(m_j); `penalty` is ω.
 
     Source: LeJeune & Alemohammad 2024, Appendix A.1.
     """
@@ -59,7 +59,7 @@ class Diagonal:
     penalty: Penalty
 
     def adapt(self, coefficients: Matrices) -> "DiagonalTransformation":
-        """The best M for coefficients B by layer: the scale of each coefficient by itself."""
+        """The best M for coefficients B by layer: a separate scale for each coefficient."""
         total, scales = 0.0, {}
         for layer, b in coefficients.items():
             found = adaptive_scales(self.penalty, rigid_penalty, b.abs().cpu().numpy())
@@ -70,7 +70,7 @@ class Diagonal:
 
 @dataclass(frozen=True)
 class DiagonalTransformation:
-    """M = diag(m), with `penalty` Ω̃(B) and `scales` m by layer, in the matrices' shapes."""
+    """M = diag(m); `penalty` is Ω̃(B), and `scales` are m by layer, in the matrices' shapes."""
 
     penalty: float
     scales: Matrices
@@ -84,10 +84,10 @@ class DiagonalTransformation:
 class LayerStructure:
     """M multiplies each layer's matrix from both sides, with a penalty for each side.
 
-    Ω(M) = Σ_ℓ Σ_j ω⁽¹⁾(σ_j(M_ℓ⁽¹⁾)) + ω⁽²⁾(σ_j(M_ℓ⁽²⁾)); M⁽¹⁾ acts on a layer's inputs, M⁽²⁾ on its
-    outputs, but is fixed at I for the layer `readout` (Model A, item 4). If ω⁽¹⁾ or ω⁽²⁾ is not
-    convex in log v from 1 on, as |v − 1|^½ is not, M is the best of those that share the singular
-    vectors of B, and Ω̃(B) an upper bound: others may cost less, against Lemma 5.
+    Ω(M) = Σ_ℓ Σ_j ω⁽¹⁾(σ_j(M_ℓ⁽¹⁾)) + ω⁽²⁾(σ_j(M_ℓ⁽²⁾)). M⁽¹⁾ acts on a layer's inputs, M⁽²⁾ on its
+    outputs; M⁽²⁾ is fixed at I for the layer `readout` (Model A, item 4). If ω⁽¹⁾ or ω⁽²⁾ is not
+    convex in log v for v ≥ 1 (|v − 1|^½ is not), M is only the best with the singular vectors of B,
+    and Ω̃(B) an upper bound: other M may cost less, contrary to Lemma 5.
 
     Source: LeJeune & Alemohammad 2024, Model A and Theorem 2.
     """
@@ -97,7 +97,7 @@ class LayerStructure:
     readout: str | None = None
 
     def adapt(self, coefficients: Matrices) -> "LayerTransformation":
-        """The best M for coefficients B by layer: scales along the singular vectors of each."""
+        """The best M for coefficients B by layer: scales along each layer's singular vectors."""
         total, sides = 0.0, {}
         for layer, b in coefficients.items():
             left, d, right = torch.linalg.svd(b, full_matrices=False)
@@ -111,7 +111,7 @@ class LayerStructure:
 
 @dataclass(frozen=True)
 class Sides:
-    """Both transformations of one layer, M⁽¹⁾ = V S⁽¹⁾Vᵀ + (I − VVᵀ) and M⁽²⁾ alike with U."""
+    """Both transformations of one layer, M⁽¹⁾ = V S⁽¹⁾Vᵀ + (I − VVᵀ), and M⁽²⁾ likewise from U."""
 
     inputs: torch.Tensor  # V as columns, (d, r) orthonormal
     input_scales: torch.Tensor  # s⁽¹⁾, (r,)
@@ -147,8 +147,8 @@ Structure = Structureless | Diagonal | LayerStructure
 """A set of transformations M and a penalty Ω on them; `adapt` gives the M that minimises
 Ω(M) + ‖M⁻¹B‖²."""
 Transformation = RankOneTransformation | DiagonalTransformation | LayerTransformation
-"""A symmetric positive definite M ⪰ I on the parameters; `penalty` is Ω̃(B) of the coefficients it
-was made for."""
+"""A symmetric M ⪰ I on the parameters; `penalty` is Ω̃(B) of the coefficients B it is the best
+for."""
 
 
 def _scaled(

@@ -1,7 +1,7 @@
 """Joint minimisation over transformations and parameters by a generic optimiser.
 
-For small problems. It knows nothing of singular vectors or effective penalties: an independent
-check of the theorems of LeJeune & Alemohammad 2024 and of the solver.
+For small problems. It does not use singular vectors or effective penalties, so it checks the
+theorems of LeJeune & Alemohammad 2024 and the solver independently.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ SingularPenalty = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class JointMinimum:
-    """The best end of several descents."""
+    """The best result of several descents."""
 
     objective: float  # Ω(M) + ‖W‖² there
     transformations: list[tuple[torch.Tensor, torch.Tensor]]  # by block: M⁽¹⁾ (d, d), M⁽²⁾ (k, k)
@@ -30,7 +30,7 @@ def square_penalty(matrix: torch.Tensor) -> torch.Tensor:
 
 
 def logarithmic_matrix_penalty(matrix: torch.Tensor) -> torch.Tensor:
-    """Σ_j σ_j² − 1 − 2 log σ_j, without singular values."""
+    """Σ_j σ_j² − 1 − 2 log σ_j, without computing singular values."""
     return matrix.square().sum() - len(matrix) - 2 * torch.linalg.slogdet(matrix)[1]
 
 
@@ -46,14 +46,14 @@ def minimise_jointly(
 ) -> JointMinimum:
     """Minimum over M and W of Σ_ℓ Ω(M_ℓ⁽¹⁾) + Ω(M_ℓ⁽²⁾) + ‖W_ℓ‖² subject to interpolation.
 
-    For given M the best W is known, ‖W‖² = rᵀ K_M⁻¹ r with the kernel K_M of the transformed
-    features; over the entries of all M the rest is minimised by a quasi-Newton method.
+    For given M the best W has ‖W‖² = rᵀ K_M⁻¹ r with the kernel K_M of the transformed features;
+    the remaining objective is minimised over the entries of all M by a quasi-Newton method.
 
-    The features are (N, k, d) in float64 for each block, the targets r (N,); `fixed_outputs` tells
-    for each block whether M⁽²⁾ stays I. With `identity_first` the first start is M = I: a descent
-    from there can keep symmetries of the problem that one from elsewhere would have to find.
+    The features of each block are (N, k, d) in float64, the targets r are (N,); `fixed_outputs`
+    says for each block whether M⁽²⁾ stays I. With `identity_first` the first start is M = I: a
+    descent from there can keep symmetries of the problem that other starts would have to find.
 
-    Source: LeJeune & Alemohammad 2024, eq. 1 under Model A; with one block of k = 1 and fixed
+    Source: LeJeune & Alemohammad 2024, eq. 1 under Model A; with one block, k = 1 and fixed
     outputs, eq. 1 under Theorem 1.
     """
     sizes: list[int] = []

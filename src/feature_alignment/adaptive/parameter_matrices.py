@@ -1,4 +1,4 @@
-"""Parameters of a network as one matrix per layer, the shape that Model A transforms.
+"""Parameters of a network as one matrix per layer, the form that Model A transforms.
 
 The matrix of a layer with weight and bias is [W b]: a bias is the weight of a constant input. The
 weight of a convolution is unfolded to (output channels, input channels · window). Matrices are
@@ -18,13 +18,13 @@ Matrices = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class MatrixLayout:
-    """Which parameters make up which matrix: a weight and perhaps a bias, or any single one."""
+    """Which parameters form which matrix: a weight with or without bias, or any single one."""
 
     shapes: Mapping[str, torch.Size]  # the shape of each parameter by its name
     layers: Mapping[str, tuple[str, ...]]  # parameters of each matrix by layer, input to output
 
     def join(self, parameters: Mapping[str, torch.Tensor]) -> Matrices:
-        """Matrices (k, d) by layer, of values by parameter name."""
+        """Matrices (k, d) by layer, from values by parameter name."""
         return {
             layer: torch.cat(
                 [parameters[name].reshape(self.shapes[name][0], -1) for name in own], 1
@@ -33,7 +33,7 @@ class MatrixLayout:
         }
 
     def split(self, matrices: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Values by parameter name, of matrices by layer."""
+        """Values by parameter name, from matrices by layer."""
         found = {}
         for layer, own in self.layers.items():
             columns = [self.shapes[name].numel() // self.shapes[name][0] for name in own]
@@ -43,12 +43,12 @@ class MatrixLayout:
 
 
 def matrix_layout(model: nn.Module) -> MatrixLayout:
-    """The layout of a model: [W b] for a module that owns both, else each parameter by itself.
+    """The layout of a model: [W b] for linear layers and convolutions, else each parameter alone.
 
-    Layers are named by module, or by parameter where a module owns others.
+    Matrices of linear layers and convolutions have the module's name, others the parameter's.
 
     Raises:
-        ValueError: if a parameter is a scalar without an axis, or there is none.
+        ValueError: if a parameter has no axis, or the model has no parameters.
     """
     parameters = dict(model.named_parameters())
     shapes = {name: parameters[name].shape for name in select_parameters(model, None)}

@@ -1,11 +1,11 @@
 """Interpolation of least effective penalty, by alternating between coefficients and features.
 
-min over B with JB = r of Ω̃(B) = min over M of Ω(M) + ‖M⁻¹B‖². Given B, the best M is known in
-closed form (`feature_structures`). Given M, the best B is the minimum-norm interpolation with the
-adapted kernel JM²Jᵀ; it is approached by conjugate gradients within the affine set {B : JB = r},
-every iterate of which interpolates and lowers ‖M⁻¹B‖². So the objective never rises, however few
-steps are taken. Between alternations the iterates are extrapolated (Anderson), which is kept only
-where it lowers the objective further.
+Minimises Ω̃(B) = min over M of Ω(M) + ‖M⁻¹B‖² over B with JB = r. Given B, the best M is computed
+by `feature_structures`. Given M, the best B is the minimum-norm interpolation with the adapted
+kernel JM²Jᵀ. It is approximated by conjugate gradients within the affine set {B : JB = r}: each
+iterate interpolates and lowers ‖M⁻¹B‖², so the objective never rises, however few steps are taken.
+Between alternations the iterates are extrapolated (Anderson); an extrapolation is kept only if it
+lowers the objective further.
 """
 
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ from feature_alignment.errors import UserError
 from feature_alignment.kernels.jacobian import Jacobian
 from feature_alignment.kernels.tangent import tangent_kernel
 
-_MEMORY = 8  # alternations that an extrapolation looks back on
+_MEMORY = 8  # number of past alternations used to extrapolate
 _MAX_STEPS = 50  # conjugate-gradient steps per alternation
-_ENOUGH = 0.02  # steps end when the last one gained less than this share of the alternation's gain
-_DAMPING = 1e-12  # added to the Gram matrix of the moves, of largest diagonal entry 1
+_ENOUGH = 0.02  # stop when a step gains no more than this share of the alternation's total gain
+_DAMPING = 1e-12  # added to the Gram matrix of the moves, whose largest diagonal entry is 1
 _TINY = 1e-300
 _INTERPOLATES = 1e-3
-"""The share of the targets that may be left of them; well-conditioned kernels leave rounding."""
+"""Largest relative residual ‖r − JB‖/‖r‖; for well-conditioned kernels it is rounding error."""
 
 
 class Interpolation:
     """Coefficients B with J B = r, for the tangent features of a network at its own parameters.
 
-    J (n·c × p) is never formed: both products with it are passes through the network. What is
-    stored is the tangent kernel K₀ = JJᵀ, as its Cholesky factor (n·c × n·c), and the `layout` of
-    parameters in B. The network, of outputs (n, c), is twice differentiable in PyTorch, and its
-    precision is that of all results.
+    J (n·c × p) is never formed: products with J and Jᵀ are passes through the network. What is
+    stored is the Cholesky factor (n·c × n·c) of the tangent kernel K₀ = JJᵀ, and the `layout` of
+    the parameters in B. The network has outputs (n, c) and must be twice differentiable in
+    PyTorch; results have its precision.
 
     Raises:
-        UserError: if the tangent features of the samples are linearly dependent, as far as the
-            factor tells; of what it does not notice `check` does.
+        UserError: if the tangent features of the samples are linearly dependent and the
+            factorisation detects it; `check` detects the other cases.
     """
 
     def __init__(self, model: nn.Module, x: torch.Tensor) -> None:
@@ -58,7 +58,7 @@ class Interpolation:
 
     @property
     def readout(self) -> str:
-        """The layer that the outputs come from most directly, of several the last registered."""
+        """The layer that computes the outputs most directly; of several, the last registered."""
         graph = self._jacobian.graph
         return next(
             layer
@@ -77,10 +77,10 @@ class Interpolation:
         return self.layout.join(self._jacobian.transpose_times(solved))
 
     def check(self, matrices: Matrices, targets: torch.Tensor) -> None:
-        """Make sure that coefficients interpolate, to `_INTERPOLATES` of the targets' norm.
+        """Check that coefficients interpolate, to `_INTERPOLATES` of the targets' norm.
 
         Raises:
-            UserError: if they do not, since the features are nearly dependent.
+            UserError: if they do not, because the features are nearly dependent.
         """
         left = float((targets - self.times(matrices)).norm())
         if not left <= _INTERPOLATES * float(targets.norm()):
@@ -105,7 +105,7 @@ class Solution:
     """Where the alternation ended."""
 
     coefficients: Matrices  # B by layer
-    transformation: Transformation  # the best M for it
+    transformation: Transformation  # the best M for B
     objectives: list[float]  # Ω̃(B) at the start and after each alternation, nonincreasing
     converged: bool  # whether the last alternation lowered it by no more than the tolerance
 
@@ -118,15 +118,15 @@ def minimise_penalty(
     max_iterations: int,
     start: Transformation | None = None,
 ) -> Solution:
-    """A local minimum of Ω̃(B) subject to JB = r, the targets (n, c) less the initial outputs.
+    """A local minimum of Ω̃(B) subject to JB = r, the targets (n, c) minus the initial outputs.
 
-    It stops when the relative change of the objective is no more than the tolerance.
+    Stops when the relative decrease is at most the tolerance, or after `max_iterations`.
 
     Source: LeJeune & Alemohammad 2024, eq. 2, Theorems 1 and 2; the algorithm, iteratively
     reweighted least squares from a transformation `start` (None for I), is this project's.
 
     Raises:
-        ValueError: if the coefficients found do not interpolate, see `Interpolation.check`.
+        UserError: if the coefficients found do not interpolate, see `Interpolation.check`.
     """
     coefficients = interpolation.minimum_norm(targets)
     interpolation.check(coefficients, targets)
@@ -148,7 +148,7 @@ def minimise_penalty(
                 break
         else:
             stretch = 1.0
-        if adapted.penalty > best.penalty:  # by rounding only: the steps cannot gain any more
+        if adapted.penalty > best.penalty:  # only by rounding: no further progress is possible
             found, adapted = coefficients, best
         converged = best.penalty - adapted.penalty <= tolerance * best.penalty
         coefficients, best = found, adapted
@@ -160,7 +160,7 @@ def minimise_penalty(
 def _reweighted(
     interpolation: Interpolation, b: Matrices, transformation: Transformation, negligible: float
 ) -> Matrices:
-    """Conjugate gradients for min ‖M⁻¹B‖² over the interpolating B, from an interpolating B."""
+    """Conjugate gradients for min ‖M⁻¹B‖² over interpolating B, started from an interpolating B."""
     residual = interpolation.within(transformation.apply(b, -2))
     direction, square = {layer: -r for layer, r in residual.items()}, inner(residual, residual)
     total = 0.0
@@ -169,7 +169,7 @@ def _reweighted(
             break
         curved = transformation.apply(direction, -2)
         step = square / inner(direction, curved)
-        gain = step * square  # by which the step lowers ‖M⁻¹B‖²
+        gain = step * square  # the decrease of ‖M⁻¹B‖²
         total += gain
         b = combine(b, step, direction)
         if gain <= max(negligible, _ENOUGH * total):
@@ -181,9 +181,9 @@ def _reweighted(
 
 
 class _History:
-    """Recent alternations B ↦ T(B), and where they seem to lead.
+    """Recent alternations B ↦ T(B), and extrapolations from them.
 
-    Both guesses are affine combinations of interpolating coefficients, so they interpolate.
+    Both extrapolations are affine combinations of interpolating coefficients, so they interpolate.
     """
 
     def __init__(self) -> None:
@@ -193,7 +193,7 @@ class _History:
         self._pairs = [*self._pairs[1 - _MEMORY :], (before, after)]
 
     def settled(self) -> Matrices:
-        """The combination Σ_i w_i T(B_i), Σ_i w_i = 1, of least ‖Σ_i w_i (T(B_i) − B_i)‖."""
+        """The combination Σ_i w_i T(B_i), Σ_i w_i = 1, with least ‖Σ_i w_i (T(B_i) − B_i)‖."""
         weights = self._weights()
         zero = torch.zeros(())
         return {
@@ -204,7 +204,7 @@ class _History:
         }
 
     def further(self, stretch: float) -> Matrices:
-        """Beyond the last iterate by `stretch` times the last move, to get off a saddle faster."""
+        """The last iterate plus `stretch` times the last move, to leave a saddle faster."""
         before, after = self._pairs[-1]
         return combine(after, stretch, combine(after, -1.0, before))
 

@@ -1,7 +1,7 @@
-"""Penalties on singular values of feature transformations, joined and made effective numerically.
+"""Penalties on singular values of feature transformations; joint and effective ones, numerically.
 
-A penalty is a function ω on [1, ∞), increasing from ω(1) = 0, that takes and returns arrays.
-Closed forms for the paper's examples are in `adaptive_scales`.
+A penalty is a function ω on [1, ∞), increasing from ω(1) = 0, that maps arrays to arrays. Closed
+forms for the paper's examples are in `adaptive_scales`.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,16 @@ import numpy as np
 Penalty = Callable[[np.ndarray], np.ndarray]
 
 _CHUNK = 2048  # values minimised at a time, which bounds memory when penalties are nested
-_POWERS = 2.0 ** np.arange(501)  # scales that are searched: the square of a larger one overflows
+_POWERS = 2.0 ** np.arange(501)  # range of the search: squares of much larger scales overflow
 _RESOLUTION = 1e-9  # the search is linear in z − 1 below this and logarithmic above
 
 _UNIT_GRID = np.linspace(0, 1, 257)
-# Points crowd at both ends, where the minimum of a joint penalty often is.
+# Denser at both ends, where the minimum of a joint penalty often is.
 _CROWDED_GRID = np.sin(np.pi * np.linspace(0, 1, 129) / 2) ** 2
 
 _GOLDEN = (np.sqrt(5) - 1) / 2
-_SECTIONS = 80  # 0.618^80 < 1e-16: the bracket has shrunk to rounding
-_CANDIDATES = 3  # how many of a row's local minima on the grid are refined
+_SECTIONS = 80  # 0.618^80 < 1e-16: the bracket has shrunk to rounding error
+_CANDIDATES = 3  # number of local minima on the grid that are refined for each row
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ class PowerPenalty:
             raise ValueError(f"p: {self.p} is out of range; it must be above 0.")
 
     def __call__(self, v: np.ndarray) -> np.ndarray:
-        """ω(v), the shape of v."""
+        """ω(v), in the shape of v."""
         return np.abs(np.asarray(v, dtype=float) - 1) ** self.p
 
 
 def logarithmic_penalty(v: np.ndarray) -> np.ndarray:
-    """Penalty ω(v) = v² − 1 − 2 log v (v > 0): its scales are those of factorised gradient flow.
+    """Penalty ω(v) = v² − 1 − 2 log v (v > 0), whose scales are those of factorised gradient flow.
 
-    The model M₁WM₂ started at (I, 0, I) keeps M₁ᵀM₁ − WWᵀ = I, so that each of its scales is
-    s = √(1 + σ²): the scale of this penalty.
+    The model M₁WM₂ started at (I, 0, I) keeps M₁ᵀM₁ − WWᵀ = I, so each of its scales is
+    s = √(1 + σ²), the scale of this penalty.
 
     Source: LeJeune & Alemohammad 2024, Section 3 (the class of penalties); the identity is this
     project's.
@@ -77,7 +77,7 @@ def rigid_penalty(v: np.ndarray) -> np.ndarray:
 def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
     """Joint penalty (ω₁ ⊕ ω₂)(v) = min over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z).
 
-    It is itself a penalty, and raises ValueError for v below 1.
+    The result is itself a penalty; it raises ValueError for v below 1.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2.
 
@@ -95,9 +95,9 @@ def joint_penalty(first: Penalty, second: Penalty) -> Penalty:
 
 
 def joint_split(first: Penalty, second: Penalty, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Minimum over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z): a minimiser z, and the minimum.
+    """A minimiser z and the minimum over 1 ≤ z ≤ v of ω₁(z) + ω₂(v/z).
 
-    z is the share of the joint scales v, of any shape, that the first transformation takes.
+    z is the first transformation's share of the joint scales v, which may have any shape.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 (joint penalty) and Lemma 5.
 
@@ -127,7 +127,7 @@ def effective_penalty(omega: Penalty) -> Penalty:
     """Effective penalty ω̃(v) = min over z ≥ 1 of ω(z) + v²/z², a function of v ≥ 0.
 
     It is increasing and concave in v², and v² + o(v²) near 0; unlike ω it is 0 at v = 0. It raises
-    ValueError for negative v and where ω grows too slowly for a minimum below z = 2^500.
+    ValueError for negative v, and if ω grows too slowly for a minimum below z = 2^500.
 
     Source: LeJeune & Alemohammad 2024, Section 3.2 and Proposition 3.
 
@@ -145,8 +145,8 @@ def effective_penalty(omega: Penalty) -> Penalty:
 def adaptive_scale(omega: Penalty, norm: np.ndarray) -> np.ndarray:
     """Scale s = argmin over z ≥ 1 of ω(z) + ‖β‖²/z² by which features along β grow.
 
-    1/s² is the slope of ω̃ with respect to ‖β‖². Of several minimisers one is returned, in the shape
-    of `norm`, to about 1e-8 relative: the objective is flat at its minimum.
+    1/s² is the slope of ω̃ with respect to ‖β‖². One of the minimisers is returned, in the shape of
+    `norm`, to a relative precision of about 1e-8: the objective is flat at its minimum.
 
     Source: LeJeune & Alemohammad 2024, Theorem 1.
 
@@ -168,7 +168,7 @@ def _minimise_over_scale(
         raise ValueError(f"v: {v.min()}; an effective penalty is defined on v ≥ 0.")
 
     def largest_scale(part: np.ndarray) -> np.ndarray:
-        # Beyond a scale where ω alone exceeds a value already seen, no minimum can lie.
+        # No minimum lies beyond a scale where ω alone exceeds a value already seen.
         seen = np.minimum.accumulate(heights + (part[:, None] / _POWERS) ** 2, axis=1)
         enough = heights > seen
         if not enough.any(axis=1).all():
@@ -198,12 +198,12 @@ def _minimise_over_scale(
 def minimise_rows(
     objective: Callable[[np.ndarray, np.ndarray], np.ndarray], grid: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Global minimum of u ↦ objective(u, row) for every row, u in [0, 1]: u (m,) and it (m,).
+    """Global minimisers u in [0, 1] and minima, (m,) each, of u ↦ objective(u, row) for every row.
 
-    A grid (g,), ascending from 0 to 1, then golden sections in the best three valleys of each row.
-    The grid decides which valleys are seen: one between two neighbouring points can be missed. A
-    minimum at a grid point or an end is found exactly; of several equally good ones the first. The
-    objective takes u (m, q) and rows (m, 1) and returns (m, q), finite or not.
+    Evaluates a grid (g,), ascending from 0 to 1, then refines each row's best three valleys by
+    golden sections. A valley between neighbouring grid points can be missed. A minimum at a grid
+    point or an end is found exactly; of several equal ones the first is returned. The objective
+    takes u (m, q) and rows (m, 1) and returns (m, q), finite or not.
 
     Raises:
         ValueError: if the objective is NaN somewhere on the grid.
@@ -228,7 +228,7 @@ def minimise_rows(
 def _golden_section(
     objective: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
-    """Middle of the last bracket, for brackets [low, high] of any shape."""
+    """Midpoint of the last bracket, for brackets [low, high] of any shape."""
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = objective(left), objective(right)
     for _ in range(_SECTIONS):
@@ -242,7 +242,7 @@ def _golden_section(
 
 
 def _by_chunks(v: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """function(v) for v of any shape, a chunk at a time; leading axes of results are kept."""
+    """function(v) for v of any shape, one chunk at a time; leading axes of results are kept."""
     flat = v.ravel()
     parts = [function(flat[i : i + _CHUNK]) for i in range(0, max(len(flat), 1), _CHUNK)]
     found = np.concatenate(parts, axis=-1)
@@ -250,7 +250,7 @@ def _by_chunks(v: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> n
 
 
 def _heights(omega: Penalty) -> np.ndarray:
-    # ω at the powers of 2: how far a minimum can lie.
+    # ω at the powers of 2, which bound where a minimum can lie.
     _check_zero_at_one(omega)
     with np.errstate(over="ignore"):
         heights = omega(_POWERS)
