@@ -2,8 +2,8 @@
 
 Each is the part of a bound that depends on the network, without constants and logarithms. W_1 … W_L
 are the weights as matrices (k, d), see `layer_matrices`, W_i⁰ their initial values, s_i = ‖W_i‖₂
-the spectral norms. As in the bounds, biases are left out, except from the path and Fisher–Rao
-norms. Bounds on classifiers divide by the margin γ; none of these functions does.
+the spectral norms. As in the bounds, only the path and Fisher–Rao norms include biases. Bounds on
+classifiers divide by the margin γ; of these functions only `unit_capacity_bound` does.
 """
 
 import copy
@@ -32,17 +32,17 @@ _WITHOUT_PATHS = (*_NORMALISATIONS, _AvgPoolNd, _AdaptiveAvgPoolNd)
 
 
 def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
-    """Copies of linear and convolutional layers' weights as float64 matrices, in modules' order.
+    """Copies of linear and convolutional layers' weights as float64 matrices, in module order.
 
     A convolution's weight (k, d, size, size) becomes (k, d·size²), the matrix that acts on one
     patch. Its norms are not those of the convolution as a map between whole images.
 
     Raises:
         ValueError: if there is no such layer, another module has a matrix of parameters, or a
-            weight is complex, not finite, or made by a hook of the forward pass.
+            weight is complex, not finite, or computed by a forward pre-hook.
     """
     matrices = []
-    with evaluation_mode(model):  # in which no parametrisation changes what it keeps
+    with evaluation_mode(model):  # so that no parametrisation updates its buffers
         named = list(model.named_modules())
         weights = {name: m.weight.detach() for name, m in named if isinstance(m, _LAYERS)}
     for name, module in named:
@@ -100,12 +100,12 @@ def l1_infinity_product(weights: Matrices) -> float:
 def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
     """Spectral complexity Π_i s_i · (Σ_i (‖(W_i − W_i⁰)ᵀ‖_{2,1} / s_i)^{2/3})^{3/2}.
 
-    ‖Aᵀ‖_{2,1} is the sum of the ℓ2 norms of A's rows, which belong to the layer's units.
+    ‖Aᵀ‖_{2,1} is the sum of the ℓ2 norms of A's rows, one row per unit of the layer.
 
     Source: Bartlett et al. 2017, arXiv:1706.08498, eq. 1.2, with W_i⁰ as reference matrices.
 
     Raises:
-        ValueError: if a layer is zero, or the initial weights have other shapes.
+        ValueError: if a layer is zero, or the initial weights have different shapes.
     """
     norms = _nonzero_norms(weights)
     shares = [
@@ -118,13 +118,13 @@ def spectral_complexity(weights: Matrices, initial: Matrices) -> float:
 def pac_bayes_spectral(weights: Matrices, initial: Matrices) -> float:
     """PAC-Bayesian spectral measure √h · Π_i s_i · (Σ_i ‖W_i − W_i⁰‖_F² / s_i²)^{1/2}.
 
-    h is the largest number of units of a hidden layer (of a convolution: of channels).
+    h is the largest number of units in a hidden layer (of output channels in a convolution).
 
     Source: Neyshabur, Bhojanapalli and Srebro 2018, arXiv:1707.09564, Theorem 1, which has
     ‖W_i‖_F; the distance from the initial weights is the variant of arXiv:1805.12076, Table 1.
 
     Raises:
-        ValueError: if a layer is zero, or the initial weights have other shapes.
+        ValueError: if a layer is zero, or the initial weights have different shapes.
     """
     norms = _nonzero_norms(weights)
     width = max((len(w) for w in weights[:-1]), default=1)
@@ -134,25 +134,25 @@ def pac_bayes_spectral(weights: Matrices, initial: Matrices) -> float:
 
 
 def unit_capacity(weights: Matrices, initial: Matrices) -> float:
-    """Unit-wise capacity ‖V‖_F (‖U − U⁰‖_F + ‖U⁰‖₂) of a network of weights U (h, d) and V (c, h).
+    """Unit-wise capacity ‖V‖_F (‖U − U⁰‖_F + ‖U⁰‖₂) of a network with weights U (h, d), V (c, h).
 
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076 (2018; ICLR 2019),
-    Table 1, but for the term √h, which stands beside the margin; see `unit_capacity_bound`.
+    Table 1, without √h, which is added after division by the margin; see `unit_capacity_bound`.
 
     Raises:
-        ValueError: if there are not two layers, or the initial weights have other shapes.
+        ValueError: if there are not two layers, or the initial weights have different shapes.
     """
     u, v, u0 = _two_layers(weights, initial)
     return float(v.norm()) * (float((u - u0).norm()) + _spectral(u0))
 
 
 def unit_capacity_bound(weights: Matrices, initial: Matrices, x: Matrix, margin: float) -> float:
-    """The same for inputs x (n, …), √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h.
+    """Unit-wise bound √c ‖V‖_F (‖U − U⁰‖_F ‖X‖_F + ‖U⁰X‖_F) / (γ √n) + √h for inputs x (n, …).
 
     Source: Neyshabur, Li, Bhojanapalli, LeCun and Srebro, arXiv:1805.12076, Theorem 1, times √n.
 
     Raises:
-        ValueError: if there are not two layers, the initial weights have other shapes, or the
+        ValueError: if there are not two layers, the initial weights have different shapes, or the
             margin is not positive.
     """
     u, v, u0 = _two_layers(weights, initial)
@@ -170,7 +170,7 @@ def distance_from_start(weights: Matrices, initial: Matrices) -> float:
     Source: Nagarajan and Kolter 2019, arXiv:1901.01672.
 
     Raises:
-        ValueError: if the initial weights have other shapes.
+        ValueError: if the initial weights have different shapes.
     """
     return math.hypot(*(float(change.norm()) for change in _changes(weights, initial)))
 
@@ -178,17 +178,17 @@ def distance_from_start(weights: Matrices, initial: Matrices) -> float:
 def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
     """ℓ2 path norm: the root of the sum over paths of the product of their squared weights.
 
-    Paths lead from an input or a bias to an output. Computed as the outputs of the network with
-    squared parameters at an input of ones, in evaluation mode, which holds for ReLU networks; a max
-    pool passes on the largest of its inputs' sums. One input has `input_shape`. Averages over
-    k numbers that are taken without a module are not seen, and count with 1/k, not its square.
+    Paths lead from an input or a bias to an output. For ReLU networks the sum is that of the
+    outputs at an input of ones, of shape `input_shape`, of the network with squared parameters, in
+    evaluation mode. A max pool passes on the largest of its inputs' sums. Averages over k numbers
+    that are computed outside modules are not detected, and count with 1/k instead of 1/k².
 
     Source: Neyshabur, Salakhutdinov and Srebro 2015, arXiv:1506.02617.
 
     Raises:
-        ValueError: if a module normalises or averages, so that outputs are no sums over paths, or
-            makes its weights of other parameters; if without its parameters of one axis, the
-            biases, the network is not homogeneous, as with other activations than ReLU; or the norm
+        ValueError: if a module normalises or averages, so that outputs are not sums over paths, or
+            computes its weights from other parameters; if the network without biases (parameters
+            with one axis) is not homogeneous, as with activations other than ReLU; or if the norm
             is not finite.
 
     Example:
@@ -222,7 +222,7 @@ def path_norm(model: nn.Module, input_shape: Sequence[int]) -> float:
 
 
 def _is_homogeneous(model: nn.Module, like: torch.Tensor) -> bool:
-    """Whether without biases f(ax) = a f(x) for a > 0, at a few x of both signs."""
+    """Whether f(ax) = a f(x) for a > 0 without biases, at a few random x of both signs."""
     free = copy.deepcopy(model).double().eval()
     generator = torch_stream(0, "homogeneous")
     with torch.no_grad():
@@ -237,15 +237,15 @@ def _is_homogeneous(model: nn.Module, like: torch.Tensor) -> bool:
 def fisher_rao_norm(model: nn.Module, x: Matrix, y: Matrix, chunk_size: int = 500) -> float:
     """Fisher–Rao norm (E_i ⟨w, ∇_w ℓ_i⟩²)^{1/2} of the cross-entropy ℓ at the labels y (n,).
 
-    ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the change of f(x_i) as all
-    parameters, biases included, are scaled up together. It vanishes as the labels are fitted.
-    `chunk_size` samples at a time bound the memory, and do not change the result. The model is
-    taken in evaluation mode; frozen parameters count, too.
+    ⟨w, ∇_w ℓ_i⟩ = Σ_y ∂ℓ_i/∂f_y · (J_i w)_y, where J_i w is the derivative of f(x_i) as all
+    parameters, biases included, are scaled up together. The norm vanishes as the labels are fitted.
+    `chunk_size` samples at a time bound the memory and do not change the result. The model is
+    evaluated in evaluation mode; frozen parameters are included.
 
     Source: Liang, Poggio, Rakhlin and Stokes 2019, arXiv:1711.01530, Definition 2.
 
     Raises:
-        ValueError: if the labels are no class numbers of the samples.
+        ValueError: if there is no sample, or the labels are not one class number per sample.
     """
     if len(x) != len(y) or not len(x):
         raise ValueError(
@@ -271,12 +271,12 @@ def _scaling_gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> to
 
 
 def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
-    """Quantile q over samples of the margin f_y − max_{k≠y} f_k, of f (n, c), c ≥ 2, and y (n,).
+    """Quantile q over samples of the margin f_y − max_{k≠y} f_k, for f (n, c), c ≥ 2, and y (n,).
 
     Source: Jiang et al. 2020, arXiv:1912.02178, Appendix C (the 10th percentile).
 
     Raises:
-        ValueError: if the labels are no class numbers of the samples, q is not from 0 to 1, or an
+        ValueError: if the labels are not one class number per sample, q is not in [0, 1], or an
             output is not finite.
 
     Example:
@@ -295,7 +295,7 @@ def margin_quantile(outputs: Matrix, y: Matrix, q: float = 0.1) -> float:
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Whether a hook makes its weights, as torch.nn.utils.weight_norm and spectral_norm do."""
+    """Whether a hook computes its weights, as torch.nn.utils.weight_norm and spectral_norm do."""
     return any(hasattr(hook, "compute_weight") for hook in module._forward_pre_hooks.values())
 
 
@@ -311,7 +311,7 @@ def _two_layers(
 
 
 def _changes(weights: Matrices, initial: Matrices) -> list[torch.Tensor]:
-    """W_i − W_i⁰ of each layer, if their shapes fit: else a ValueError."""  # noqa: DOC501
+    """W_i − W_i⁰ of each layer; ValueError if shapes differ."""  # noqa: DOC501
     shapes, others = ([tuple(w.shape) for w in matrices] for matrices in (weights, initial))
     if shapes != others:
         raise ValueError(f"initial: layers of shapes {others}, the weights are of {shapes}.")
@@ -319,7 +319,7 @@ def _changes(weights: Matrices, initial: Matrices) -> list[torch.Tensor]:
 
 
 def _class_numbers(y: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
-    """Labels (n,) as class numbers from 0 to c − 1, of f (n, c), c ≥ 2: else a ValueError."""  # noqa: DOC501
+    """Labels (n,) as class numbers from 0 to c − 1 for f (n, c), c ≥ 2; else ValueError."""  # noqa: DOC501
     if f.ndim != 2:
         raise ValueError(f"outputs of shape {tuple(f.shape)}; (n, c) is needed, c classes.")
     n, classes = f.shape

@@ -1,7 +1,7 @@
 """Rademacher complexities, exactly over all sign vectors, and bounds for classes of linear models.
 
 Axes: s sign vectors, n samples, c classes, p parameters, m members of a finite class. Φ (n, p) are
-features, A (p, p), invertible, the matrix of the norm ‖w‖_A = ‖Aᵀw‖ ≤ M.
+features; A (p, p), invertible, defines the norm ‖w‖_A = ‖Aᵀw‖ ≤ M.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def all_signs(n: int) -> np.ndarray:
-    """All 2ⁿ sign vectors σ, (2ⁿ, n), so that expectations over σ are exact."""
+    """All 2ⁿ sign vectors σ, (2ⁿ, n), for exact expectations over σ."""
     return np.array(list(product((-1.0, 1.0), repeat=n)))
 
 
@@ -26,9 +26,9 @@ def finite_class_complexity(values: np.ndarray, signs: np.ndarray) -> float:
 def linear_class_maximisers(
     features: np.ndarray, transform: np.ndarray, radius: float, signs: np.ndarray
 ) -> np.ndarray:
-    """Weights (s, p) that maximise Σ_i σ_i ⟨w, Φ(x_i)⟩ subject to ‖w‖_A ≤ M, for each σ of (s, n).
+    """Weights (s, p) that maximise Σ_i σ_i ⟨w, Φ(x_i)⟩ over ‖w‖_A ≤ M, for each σ of (s, n).
 
-    w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ; where Φᵀσ = 0, which every w maximises, w = 0.
+    w = M A⁻ᵀ z/‖z‖ with z = A⁻¹ Φᵀσ; w = 0 if Φᵀσ = 0, when every w is a maximiser.
 
     Source: Baratin et al. 2021, eq. 61.
     """
@@ -38,7 +38,7 @@ def linear_class_maximisers(
 
 
 def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: float) -> float:
-    """Bound (M/n) ‖A⁻¹Φᵀ‖_F = (M/n) √Tr K_A for the linear functions with ‖w‖_A ≤ M.
+    """Bound (M/n) ‖A⁻¹Φᵀ‖_F = (M/n) √Tr K_A for linear functions with ‖w‖_A ≤ M.
 
     For learning flows, sums of updates with ‖δw_t‖_{A_t} ≤ m_t, the bounds of the updates add up.
 
@@ -49,7 +49,7 @@ def linear_class_bound(features: np.ndarray, transform: np.ndarray, radius: floa
 
 
 def margin(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'], (…, n), of scores (…, n, c), c ≥ 2, and y (n,).
+    """Margin f(x)[y] − max_{y' ≠ y} f(x)[y'], (…, n), for scores (…, n, c), c ≥ 2, and y (n,).
 
     Source: Baratin et al. 2021, eq. 54.
 
@@ -81,18 +81,18 @@ def multiclass_bound(
 ) -> float:
     """Bound (c^{3/2} M/(γ n)) √Tr K_A on the margin loss of linear classifiers with ‖w‖_A ≤ M.
 
-    Of features Φ(x_i)[y], (n, c, p), and the margin γ.
+    The features are Φ(x_i)[y], (n, c, p); γ is the margin.
 
     Source: Baratin et al. 2021, Theorem 13 (eq. 78).
     """
     n, c, p = features.shape
-    flat = linear_class_bound(features.reshape(n * c, p), transform, radius)  # has 1/(nc)
+    flat = linear_class_bound(features.reshape(n * c, p), transform, radius)  # contains 1/(nc)
     return c * c**1.5 * flat / gamma
 
 
 @dataclass(frozen=True)
 class MinimumNorm:
-    """Minimum-norm interpolator w* (p,) and the modes j < r it is made of."""
+    """Minimum-norm interpolator w* (p,) and its modes j < r."""
 
     weights: np.ndarray  # w*
     eigenvalues: np.ndarray  # λ, (r,), of the kernel matrix, largest first
@@ -100,13 +100,13 @@ class MinimumNorm:
 
 
 def minimum_norm_interpolator(features: np.ndarray, y: np.ndarray) -> MinimumNorm:
-    """Weights w* = Φᵀ K⁻¹ y = Σ_j (u_jᵀy/√λ_j) v_j of least norm with Φw = y, for Φ of rank n.
+    """Weights w* = Φᵀ K⁻¹ y = Σ_j (u_jᵀy/√λ_j) v_j of least norm with Φw = y, if Φ has rank n.
 
     Source: Baratin et al. 2021, eq. 81.
 
     Raises:
-        ValueError: if the rank is below n within float64, so that not all labels can be fitted, or
-            there are not n labels (n,).
+        ValueError: if the rank is below n in float64, so that not all labels can be fitted, or the
+            labels are not (n,).
     """
     features, y = np.asarray(features, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if y.shape != (len(features),):
@@ -135,8 +135,8 @@ def interpolator_bound(
 ) -> float:
     """Bound (‖w*‖_A/n) √Tr K_A on the Rademacher complexity of the ball with w* on its surface.
 
-    (1/n) √(Σ_j ν_j (u_jᵀy)²/λ_j) · √(Σ_j λ_j/ν_j), with A = Σ_j √ν_j v_j v_jᵀ on the span of the
-    v_j; ν = 1 gives A = Id. Of full rank: n = r.
+    Equal to (1/n) √(Σ_j ν_j (u_jᵀy)²/λ_j) · √(Σ_j λ_j/ν_j), with A = Σ_j √ν_j v_j v_jᵀ on the span
+    of the v_j; ν = 1 gives A = Id. Assumes full rank, n = r.
 
     Source: Baratin et al. 2021, eqs. 60 and 83.
     """

@@ -1,4 +1,4 @@
-"""The path of the parameters during training, summed over every update."""
+"""Length of the path of the parameters during training, summed over all updates."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,10 +13,10 @@ from feature_alignment.training.evaluation import evaluation_mode
 
 
 class UpdatePath:
-    """Length of the path that training takes, plainly and in the metric of the tangent features.
+    """Length of the training path, Euclidean and weighted with the norm of the tangent features.
 
     C = Σ_t ‖δw_t‖ ‖Φ_t‖_F with ‖Φ_t‖_F² = Tr K_t, where δw_t = w_{t+1} − w_t is update t, momentum
-    included, and Φ_t are the tangent features before it. It is an `after_update` of `train`.
+    included, and Φ_t are the tangent features before it. Pass it to `train` as `after_update`.
 
     Source: Baratin et al. 2021, eq. 18 and footnote 11.
 
@@ -27,12 +27,12 @@ class UpdatePath:
     Args:
         model: the network before the first update.
         trace: Tr K, uncentred or centred, of the model on a fixed batch, called in evaluation mode.
-        every: updates between two traces; above 1 the last trace stands for those since, and C is
-            an estimate.
+        every: number of updates between traces; if above 1, the last trace is reused in between,
+            and C is an estimate.
 
     Raises:
-        TypeError: if `trace` is no function.
-        ValueError: if `every` is no whole number from 1 on, or the trace is negative.
+        TypeError: if `trace` is not a function.
+        ValueError: if `every` is not an integer of at least 1, or the trace is negative.
         TrainingDivergedError: if the trace is not finite.
 
     Example:
@@ -58,7 +58,7 @@ class UpdatePath:
         self._features = self._feature_norm(model)
 
     def __call__(self, step: int, model: nn.Module) -> None:
-        """Add the update that has just been made.
+        """Add the latest update.
 
         Raises:
             ValueError: if the trace is negative.
@@ -82,7 +82,7 @@ class UpdatePath:
         return {**sums, "parameters": self._parameters, "features": self._features}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue a path: `state` is from `state_dict`."""
+        """Continue a path from the `state` returned by `state_dict`."""
         self.length, self.complexity = state["length"], state["complexity"]
         self._features = state["features"]
         pairs = zip(state["parameters"], self._parameters, strict=True)
