@@ -1,10 +1,10 @@
 """The C-NFC at initialisation of f(x) = aᵀ(Wx)²: correlation of the first non-zero derivatives.
 
-In terms of R = Wᵀ diag(a²) W, and of the data's A = (XᵀYX)² and B = XᵀX, Y = diag(y), all (d, d):
+With R = Wᵀ diag(a²) W, and A = (XᵀYX)² and B = XᵀX of the data, Y = diag(y), all (d, d):
 
     ρ = tr(ARARBR) · tr(ARAR)^(−1/2) · tr(ARBRARBR)^(−1/2).
 
-The factor 4 of the squares' derivatives is left out, as in the paper; ρ does not depend on it.
+The factor 4 from the derivative of the square is omitted, as in the paper; ρ does not depend on it.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def data_matrices(x: Matrix, y: Matrix) -> dict[str, torch.Tensor]:
     Source: Beaglehole et al. 2024, eq. 16.
 
     Raises:
-        ValueError: if y has not one label for each sample.
+        ValueError: if y does not have one label per sample.
     """
     x = real_tensor("x", x)
     y = real_tensor("y", y, x)
@@ -50,7 +50,7 @@ def predicted_correlation(data_trace: Trace, moments: Sequence[float]) -> float:
 def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> float:
     """ρ of one network, from its R (d, d) and the A and B of `data_matrices`.
 
-    Equal to ρ(ẆᵀẆ, ẆᵀKẆ) under gradient flow on the MSE loss, from outputs of zero on the data.
+    Equal to ρ(ẆᵀẆ, ẆᵀKẆ) under gradient flow on the MSE loss, if the outputs on the data are zero.
 
     Source: Beaglehole et al. 2024, eq. 7.
 
@@ -62,7 +62,7 @@ def observed_correlation(data: dict[str, torch.Tensor], r: torch.Tensor) -> floa
 
 
 def _correlation(numerator: float, nfm: float, agop: float) -> float:
-    """ρ of the three traces, if it is defined: else a ValueError."""  # noqa: DOC501
+    """ρ from the three traces; ValueError if it is undefined."""  # noqa: DOC501
     if not (nfm > 0 and agop > 0):
         raise ValueError(
             f"tr(ARAR) = {nfm:.3g} and tr(ARBRARBR) = {agop:.3g}; both must be positive: labels, "
@@ -74,17 +74,17 @@ def _correlation(numerator: float, nfm: float, agop: float) -> float:
 def velocity_correlation(
     x: Matrix, y: Matrix, kernel: Matrix, square: Matrix | None = None
 ) -> float:
-    """ρ(XᵀY𝒦YX, XᵀY𝒦²YX), Y = diag(y): of the first non-zero derivatives of NFM and AGOP.
+    """Correlation ρ(XᵀY𝒦YX, XᵀY𝒦²YX) of the first non-zero derivatives of NFM and AGOP.
 
-    Of a layer's inputs X (n, d), residuals y (n,), which are the labels where the outputs are
-    zero, and 𝒦 (n, n). With the PTK of one network it is the observed value. With E[𝒦] it is the
-    paper's first-order prediction; with E[𝒦²] as `square` as well, instead of the product of 𝒦
-    with itself, only the covariance of both factors is left out.
+    X (n, d) are a layer's inputs and Y = diag(y) its residuals (n,), which are the labels if the
+    outputs are zero; 𝒦 is (n, n). With the PTK of one network as 𝒦 this is the observed value.
+    With E[𝒦] it is the paper's first-order prediction. With E[𝒦²] as `square` in addition, used
+    instead of 𝒦 times itself, only the covariance of both factors is neglected.
 
     Source: Beaglehole et al. 2024, Proposition 3, eq. 7 and eq. 9.
 
     Raises:
-        ValueError: if there are not n residuals (n,), or a matrix is zero.
+        ValueError: if the residuals are not (n,), or a matrix is zero.
 
     Example:
         >>> projection = torch.tensor([[1.0, 0.0], [0.0, 0.0]])

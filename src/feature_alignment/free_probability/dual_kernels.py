@@ -1,6 +1,6 @@
 """Dual kernels E[φ(u)φ(v)] and E[φ′(u)φ′(v)] of activations, for jointly Gaussian u and v.
 
-All take S_uu, S_vv and S_uv, tensors that broadcast, and compute in their precision.
+All take broadcastable tensors S_uu, S_vv and S_uv and compute in their precision.
 """
 
 from collections.abc import Callable
@@ -58,8 +58,8 @@ DUALS: dict[str, Dual] = {
     "erf": Dual(_erf, _erf_derivative),
     "exponential": Dual(_exponential, _exponential),
 }
-"""By activation: h², max(h, 0), the same with φ′ replaced by its linear part (the first two Hermite
-polynomials), erf(h) and exp(h).
+"""By activation: h², max(h, 0), max(h, 0) with φ′ replaced by its linear part (the first two
+Hermite polynomials), erf(h) and exp(h).
 
 Source: Cho and Saul 2009 (ReLU, orders 1 and 0); Williams 1997 (erf); Gaussian integrals (others).
 """
@@ -75,8 +75,8 @@ def expected_preactivation_kernel(
         E[𝒦(x, z)] = Π_ℓ v E[φ′φ′](S_ℓ)(x, z),
 
     one factor for each hidden layer: the weights above it have variance v/k, so that sums over its
-    k units become averages. For one hidden layer and Gaussian weights exact at any width. No row of
-    the inputs (n, d) is zero, the activation is one of `DUALS`; PyTorch's default is v = 1/3.
+    k units become averages. Exact at any width for one hidden layer and Gaussian weights. No row of
+    the inputs (n, d) may be zero; the activation is one of `DUALS`. PyTorch's default is v = 1/3.
 
     Source: Beaglehole et al. 2024, Appendix E; the recursion is the NTK's (Jacot et al. 2018).
     """

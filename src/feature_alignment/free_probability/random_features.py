@@ -1,6 +1,6 @@
 """Moments of R = Wᵀ diag(a²) W at initialisation, exact in the limit and for sampled networks.
 
-W is (k, d) with independent N(0, 1/k) entries, a is (k,) with independent entries of any law.
+W is (k, d) with independent N(0, 1/k) entries; a is (k,) with i.i.d. entries of any distribution.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from feature_alignment.free_probability.words import moments_from_cumulants
 
 
 def gaussian_even_moments(order: int) -> list[int]:
-    """E[a²], E[a⁴], …, E[a^(2·order)] of a ~ N(0, 1): the double factorials (2n − 1)!!."""
+    """E[a²], E[a⁴], …, E[a^(2·order)] for a ~ N(0, 1): the double factorials (2n − 1)!!."""
     return [prod(range(2 * n - 1, 0, -2)) for n in range(1, order + 1)]
 
 
@@ -30,7 +30,7 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
     Beaglehole et al. 2024, eq. 16.
 
     Raises:
-        UserError: if the ratio c, which may be a symbol, is a number and not positive.
+        UserError: if the ratio c is a number (it may be a symbol) and not positive.
 
     Example:
         >>> limiting_moments(1, gaussian_even_moments(4))
@@ -45,8 +45,8 @@ def limiting_moments(ratio: Any, even_moments: Sequence[Any]) -> list[Any]:
 def second_moment_at_finite_size(d: int, k: int, even_moments: Sequence[float]) -> float:
     """E[tr(R²)] = (1 − 1/k) E[a²]² + E[a⁴](d + 2)/k, exact at any input dimension d and width k.
 
-    The first term has the pairs s ≠ t, the second s = t with E[‖g‖⁴] = d(d + 2). It exceeds its
-    limit E[a²]² + c E[a⁴] by (2 E[a⁴] − E[a²]²)/k: 5/k for a ~ N(0, 1).
+    The first term is that of pairs s ≠ t, the second that of s = t, with E[‖g‖⁴] = d(d + 2). The
+    sum exceeds its limit E[a²]² + c E[a⁴] by (2 E[a⁴] − E[a²]²)/k, which is 5/k for a ~ N(0, 1).
 
     Source: this project's.
     """
@@ -59,7 +59,7 @@ def sample_r(
 ) -> torch.Tensor:
     """R = Wᵀ diag(a²) W, (d, d), of a network with a ~ N(0, I) and W ~ N(0, I/k), in float64.
 
-    The generator, on the CPU, draws W, then a.
+    W and then a are drawn from the CPU generator.
 
     Source: Beaglehole et al. 2024, eq. 16 and Proposition 16.
     """
@@ -70,7 +70,7 @@ def sample_r(
 
 
 def matrix_moments(matrix: torch.Tensor) -> list[float]:
-    """tr(R), tr(R²), tr(R³) and tr(R⁴) of a symmetric matrix (d, d), normalised."""
+    """Normalised traces tr(R), tr(R²), tr(R³) and tr(R⁴) of a symmetric matrix (d, d)."""
     square = matrix @ matrix
     powers = matrix.diagonal().sum(), (matrix**2).sum(), (matrix * square).sum(), (square**2).sum()
     return [float(power) / len(matrix) for power in powers]

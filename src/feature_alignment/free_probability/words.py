@@ -1,8 +1,8 @@
 """Normalised traces of words in freely independent families, from the traces of each family.
 
-A word such as "ARARBR" stands for tr(ARARBR) = (1/d) Tr(A·R·A·R·B·R). Its value follows from the
-traces of words within each family alone, "AAB" or "RR"; whether the letters of a family commute
-plays no part. Numbers, fractions and symbols all work, since only sums and products are taken.
+A word such as "ARARBR" stands for tr(ARARBR) = (1/d) Tr(A·R·A·R·B·R). Its value depends only on the
+traces of words within each family, such as "AAB" or "RR"; the letters of a family need not commute.
+Numbers, fractions and symbols all work, because only sums and products are computed.
 """
 
 import math
@@ -13,30 +13,30 @@ from typing import Any
 
 import torch
 
-Trace = Callable[[str], Any]  # normalised trace of a word, not empty, in the letters of one family
+Trace = Callable[[str], Any]  # normalised trace of a non-empty word in the letters of one family
 
 
 def free_trace(word: str, families: Mapping[str, Trace]) -> Any:
     """Normalised trace of a word in letters of freely independent families.
 
-    By the first letter's block in a non-crossing partition, summed over the blocks V that hold
-    it and whose letters w_V are all of its family, with the gaps g_j between letters of V:
+    Sums over the possible blocks V of the first letter in a non-crossing partition, whose letters
+    w_V are all of its family; g_j are the gaps between letters of V:
 
         tr(w) = Σ_V κ(w_V) Π_j tr(g_j).
 
     The free cumulants κ follow from the same equation within a family. Words are rotated so that
-    only the last family's traces are used as they are, without its cumulants: where the other
-    families have positive cumulants, as R of `random_features` has, nothing cancels.
+    the last family enters through its traces only, never through its cumulants. If the cumulants
+    of the other families are positive, as for R of `random_features`, no terms cancel.
 
     Source: Mingo and Speicher, Free Probability and Random Matrices, Section 2; the paper's
     identities (Beaglehole et al. 2024, eq. 12-15, 20, 22 and 28) are special cases.
 
     Args:
         word: up to about 12 letters; the empty word is the identity.
-        families: by its letters, the trace of words within each family, the same for rotations.
+        families: the trace of words within each family, rotation invariant, keyed by its letters.
 
     Raises:
-        ValueError: if a letter is of no family or of two.
+        ValueError: if a letter belongs to no family or to two.
 
     Example:
         A projection of trace 1/2 and a semicircular element with tr(S²) = 1:
@@ -99,7 +99,7 @@ def moments_from_cumulants(cumulants: Sequence[Any]) -> list[Any]:
 def moment_trace(moments: Sequence[Any]) -> Trace:
     """Traces of the powers of a single letter, from its moments m_1, m_2 and so on.
 
-    The trace raises a ValueError for a word that is longer than there are moments.
+    The trace raises ValueError for a word with more letters than there are moments.
 
     Example:
         >>> moment_trace([1, 4])("RR")
@@ -115,7 +115,7 @@ def moment_trace(moments: Sequence[Any]) -> Trace:
 
 
 def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
-    """Traces (1/d) Tr of words in given matrices (d, d); products are computed once, when needed.
+    """Traces (1/d) Tr of words in given matrices (d, d); products are computed on demand, once.
 
     Example:
         >>> matrix_trace({"A": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})("AA")
@@ -139,14 +139,14 @@ def matrix_trace(matrices: Mapping[str, torch.Tensor]) -> Trace:
 
 
 def canonical_rotation(word: str) -> str:
-    """The first in the alphabet of a word's rotations, which all have the same trace."""
+    """The alphabetically first of a word's rotations, which all have the same trace."""
     return min(word[i:] + word[:i] for i in range(len(word)))
 
 
 def _blocks_with_first(
     word: str, colour: Callable[[str], Hashable] = lambda letter: 0
 ) -> Iterator[tuple[str, list[str]]]:
-    """The blocks of letters of the first one's colour that hold it, and the gaps they leave."""
+    """The blocks that contain the first letter, all letters of its colour, and their gaps."""
     alike = [i for i in range(1, len(word)) if colour(word[i]) == colour(word[0])]
     for size in range(len(alike) + 1):
         for others in combinations(alike, size):
