@@ -76,8 +76,8 @@ def velocity_correlation(
 ) -> float:
     """Correlation ρ(XᵀY𝒦YX, XᵀY𝒦²YX) of the first non-zero derivatives of NFM and AGOP.
 
-    X (n, d) are a layer's inputs and Y = diag(y) its residuals (n,), which are the labels if the
-    outputs are zero; 𝒦 is (n, n). With the PTK of one network as 𝒦 this is the observed value.
+    X (n, d) are a layer's inputs, Y = diag(y) with the residuals y (n,), which are the labels if
+    the outputs are zero; 𝒦 is (n, n). With the PTK of one network as 𝒦 it is the observed value.
     With E[𝒦] it is the paper's first-order prediction. With E[𝒦²] as `square` in addition, used
     instead of 𝒦 times itself, only the covariance of both factors is neglected.
 

@@ -1,4 +1,4 @@
-"""Sums over samples of the products of gradients at layers, some samples at a time."""
+"""Sums over samples of products of the gradients at layers, accumulated in chunks of samples."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ _WARNED: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()  # once fo
 class CovarianceSums:
     """Sums over samples, positions and outputs of δᵀδ by layer, upper triangles in float64.
 
-    δ are the gradients at the first point, less those at the second if there are two.
+    δ are the gradients at the first point, minus those at the second if there are two.
     """
 
     function: ModelFunction
@@ -47,11 +47,11 @@ class CovarianceSums:
     counts: dict[str, int] = field(default_factory=dict)  # positions of a sample
 
     def means(self, samples: Samples, chunk_size: int) -> dict[str, torch.Tensor]:
-        """Whole means over samples and positions by layer, some samples at a time.
+        """Full means over samples and positions by layer, computed in chunks of samples.
 
         Raises:
-            ValueError: if a layer is not used alike for all samples, or outputs or gradients are
-                not finite.
+            ValueError: if a layer cannot be measured or is not used in the same way for all
+                samples, or outputs or gradients are not finite.
         """
         owners = owners_of_matrices(self.function.model, self.layers)
         shared = self._layers_on_shared_inputs(samples, owners)
@@ -74,7 +74,7 @@ class CovarianceSums:
         return {name: mean.triu() + mean.triu(1).T for name, mean in means.items()}
 
     def _layers_on_shared_inputs(self, samples: Samples, owners: Mapping[str, str]) -> set[str]:
-        """The layers whose results do not grow with the samples."""
+        """The layers whose results do not grow with the number of samples."""
         shapes: list[dict[str, torch.Size]] = []
         for n in (2, 3):
             some = samples[[i % len(samples) for i in range(n)]]
@@ -96,7 +96,7 @@ class CovarianceSums:
         with nullcontext() if only is None else self.function.installed(only):  # for all passes
             for cotangent in self.cotangents(f):
                 found: list[dict[int, torch.Tensor]] = []
-                for recording in recordings:  # whose values checkpoints run again with
+                for recording in recordings:  # activation checkpoints recompute with its values
                     with self.function.installed(recording.values):
                         found += backpropagate(recording, numbers, iter([cotangent]))
                 self._add_products(products, found, n)
@@ -127,7 +127,7 @@ class CovarianceSums:
     def _measured(
         self, recording: Recording, owners: Mapping[str, str], shared: set[str], tell: bool
     ) -> dict[str, MatrixUse]:
-        layers, problems = layers_of(recording, owners)  # which may differ for n = 1
+        layers, problems = layers_of(recording, owners)  # may differ for n = 1
         for name in shared & layers.keys():
             del layers[name]
             problems[name] = "is used on inputs that the samples share, or not on all of them"
@@ -148,7 +148,7 @@ class CovarianceSums:
 
 
 def _add_upper_triangle(total: torch.Tensor, delta: torch.Tensor) -> None:
-    """Add δᵀδ to `total` in strips from the diagonal on: half the products of the whole."""
+    """Add the upper triangle of δᵀδ to `total` in strips, for about half the cost of δᵀδ."""
     k = delta.shape[1]
     width = max(64, k // 8)  # narrower strips waste the processor, wider ones the symmetry
     for start in range(0, k, width):

@@ -31,7 +31,7 @@ from feature_alignment.layer_features.layer_matrices import FeatureMatrices, Fea
 from feature_alignment.layer_features.layers import MatrixUse, layers_of, owners_of_matrices
 from feature_alignment.training.evaluation import evaluation_mode
 
-_NEGLIGIBLE = 1e-6  # share of the largest covariance below which one is rounding
+_NEGLIGIBLE = 1e-6  # share of the largest covariance below which one is rounding error
 
 
 def layer_feature_matrices(
@@ -49,35 +49,35 @@ def layer_feature_matrices(
 ) -> dict[str, FeatureMatrices]:
     """NFM, AGOP and PTK feature covariance of layers, from one forward and c backward passes.
 
-    A layer is any product with a matrix of parameters, or a convolution, whatever module it is in:
-    `nn.Linear`, the projections of attention, a parameter that the model multiplies by itself. Its
-    name is that of the module that owns the matrix, or of the parameter if that is not called
-    `weight`, with a number in brackets if it is one of several parts. The matrices are detached.
+    A layer is any convolution or product with a matrix of parameters, in any module: `nn.Linear`,
+    the projections of attention, or a parameter that the model multiplies directly. It is named
+    after the module that owns the matrix, or after the parameter if that is not called `weight`,
+    with a number in brackets if it is one of several parts. The matrices are detached.
 
     Source: Beaglehole et al. 2024, Section 2.2 and, for K̄, Appendix D; the released code
     differentiates by a perturbation of each pre-activation, one layer and one sample at a time.
 
     Args:
-        model: any model in evaluation mode; outputs (n, c) or (n, …), then every entry is an
-            output. For a token model with T·V outputs give `output_samples`.
+        model: any model in evaluation mode, with outputs (n, c), or (n, …), where every entry is
+            an output. For a token model with T·V outputs give `output_samples`.
         x: inputs (n, …), as for `tangent_kernel`.
-        layers: names of layers that are used once; None for all of them, others being left out
-            with a warning that names them.
-        initial: all parameters of the start by name, e.g. from `copy_parameters`, for W₀; None
-            where nothing is to be centred.
+        layers: names of layers that are used exactly once; None for all of them, with a warning
+            that names the layers omitted.
+        initial: all initial parameters by name, e.g. from `copy_parameters`, for W₀; None to
+            centre nothing.
         chunk_size: samples at a time, which bounds the memory; sums over chunks are in float64.
-        output_samples: number m of random backward passes that estimate the sum over outputs
-            without bias, by random signs v (n, c): E (Σ_y v_y δ_y)ᵀ(Σ_y v_y δ_y) = Σ_y δ_yᵀδ_y.
+        output_samples: number m of random backward passes for an unbiased estimate of the sum over
+            outputs, by random signs v (n, c): E (Σ_y v_y δ_y)ᵀ(Σ_y v_y δ_y) = Σ_y δ_yᵀδ_y.
             None for the exact sum in c passes.
-        generator: CPU generator of the signs; needed with `output_samples` only.
-        centre_tangents: whether K̄ is wanted, by as many passes again, from signs of its own.
+        generator: CPU generator of the signs; only with `output_samples`, which needs it.
+        centre_tangents: whether to compute K̄, with as many passes again and new random signs.
         inputs: as for `tangent_kernel`.
         output: as for `tangent_kernel`.
 
     Raises:
         ValueError: if a named layer is unknown, has groups, or is not used exactly once; if there
-            is no layer; if the model is in training mode; if a size is not positive; if the
-            generator and `output_samples` are not given together, or K̄ without `initial`.
+            is no layer; if the model is in training mode; if a size is not positive; if only one
+            of generator and `output_samples` is given; or for K̄ without `initial`.
 
     Example:
         >>> layer = nn.Linear(2, 1, bias=False)
@@ -125,7 +125,7 @@ def layer_feature_matrices(
         )
     if centre_tangents:
         points = [values, evaluation_point(model, initial)]
-        function = replace(function, changed=frozenset(values))  # at the start maybe others
+        function = replace(function, changed=frozenset(values))  # others may change at W₀
         changes = CovarianceSums(function, points, layers, cotangents).means(samples, chunk_size)
         for name, change in changes.items():
             matrices[name] = replace(matrices[name], tangent_change=change)
@@ -137,10 +137,10 @@ def features(
 ) -> Features:
     """NFM, AGOP and neural feature correlations of every layer, in all centrings.
 
-    The model is measured in evaluation mode, and put back into its own. With the parameters of the
-    start as `initial`, as from `copy_parameters(model)`, come the centred, double-centred and
-    PTK-centred correlations. Further options are those of `layer_feature_matrices`. The result is a
-    mapping from layer names, whose `frame()` is a table of all correlations.
+    The model is measured in evaluation mode; its own mode is restored. With the initial parameters
+    as `initial`, e.g. from `copy_parameters(model)`, the result includes centred, double-centred
+    and PTK-centred correlations. Further options are those of `layer_feature_matrices`. The result
+    maps layer names to matrices; its `frame()` is a table of all correlations.
 
     Source: Beaglehole et al. 2024, Sections 2 and 3 and Appendix D.
 
@@ -156,8 +156,8 @@ def features(
 def _refuse_dependent_gradients(
     function: ModelFunction, values: Parameters, samples: Samples, owners: Mapping[str, str]
 ) -> None:
-    # Refuse layers of which a sample's gradients are others in other company: Σ δᵀδ over a few
-    # samples is then not that over every other one and over the rest.
+    # Refuse layers at which a sample's gradients depend on the other samples: Σ δᵀδ over a few
+    # samples then differs from the sum over both halves of them.
     u, relative, every = None, 0.0, range(len(samples))
     found: list[dict[str, tuple[torch.Tensor, int]]] = []  # δᵀδ by layer, and its number of terms
     for part in (every, every[::2], every[1::2]) if len(samples) > 1 else ():
@@ -176,7 +176,7 @@ def _refuse_dependent_gradients(
     largest = max((float(product.norm()) for product, _ in whole.values()), default=0.0)
     for name, (product, terms) in whole.items():
         halves = [part[name] for part in parts if name in part]
-        # Not those on inputs that samples share, or of a sample that is run twice to be seen alone.
+        # Skip layers on inputs that the samples share, and single samples, which are run twice.
         if terms != sum(number for _, number in halves):
             continue
         left = product - sum(half for half, _ in halves)

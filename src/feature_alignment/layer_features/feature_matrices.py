@@ -7,17 +7,17 @@ import numpy as np
 import torch
 
 ROUNDING = 1e-12
-"""What is left of a squared norm once the mean is subtracted is below it by rounding, or rounded to
-four digits."""
+"""A squared norm of which no more than this share remains once the mean is subtracted is rounding
+error, or has at most four correct digits."""
 _FEW = 1e-10
-"""A squared norm of so little of what it could be has lost digits, unless taken with care."""
-_NONE = 1e-13  # a norm of so little of what it could be is rounding alone
+"""A squared norm of at most this share of its bound has lost digits, unless computed with care."""
+_NONE = 1e-13  # a norm of at most this share of its bound is rounding error
 
 
 def preactivation_tangent_kernel(gradients: torch.Tensor) -> torch.Tensor:
     """PTK 𝒦(x_i, x_j) = ∂f(x_i)/∂h_ℓ · ∂f(x_j)/∂h_ℓ, (n, n), of δ = ∂f/∂h_ℓ (n, c, k).
 
-    Source: Beaglehole et al. 2024, Section 2.2 (PTK), which has one output; a sum over them here.
+    Source: Beaglehole et al. 2024, Section 2.2 (PTK), for one output; summed over outputs here.
     """
     flat = gradients.flatten(1)  # (n, c·k)
     return flat @ flat.T
@@ -27,7 +27,7 @@ def preactivation_feature_covariance(gradients: torch.Tensor) -> torch.Tensor:
     """Covariance of the PTK's features, (k, k): K = (1/n) Σ_i (∂f(x_i)/∂h_ℓ)ᵀ (∂f(x_i)/∂h_ℓ).
 
     From δ = ∂f/∂h_ℓ (n, c, k), summed over outputs and not centred. The paper also defines it
-    without 1/n (Section 2.2, and the proof of Proposition 3). Cosine similarities do not care.
+    without 1/n (Section 2.2, and the proof of Proposition 3); cosine similarities are the same.
 
     Source: Beaglehole et al. 2024, eq. 3.
     """
@@ -44,7 +44,7 @@ def neural_feature_matrix(weight: torch.Tensor) -> torch.Tensor:
 
 
 def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """AGOP Ḡ = WᵀKW, (d, d), of W (k, d) and K (k, k) of `preactivation_feature_covariance`.
+    """AGOP Ḡ = WᵀKW, (d, d), of W (k, d) and K (k, k) from `preactivation_feature_covariance`.
 
     Source: Beaglehole et al. 2024, Section 2.2.
     """
@@ -52,7 +52,7 @@ def average_gradient_outer_product(weight: torch.Tensor, covariance: torch.Tenso
 
 
 def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
-    """Diagonal (d,) of the NFM of W (k, d), without the matrix.
+    """Diagonal (d,) of the NFM of W (k, d), without forming the matrix.
 
     Source: Beaglehole et al. 2024, Figures 16 and 17.
     """
@@ -60,7 +60,7 @@ def nfm_diagonal(weight: torch.Tensor) -> torch.Tensor:
 
 
 def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tensor:
-    """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), without the matrix.
+    """Diagonal (d,) of the AGOP of W (k, d) and K (k, k), without forming the matrix.
 
     Source: Beaglehole et al. 2024, Figures 16 and 17.
     """
@@ -68,11 +68,11 @@ def agop_diagonal(weight: torch.Tensor, covariance: torch.Tensor) -> torch.Tenso
 
 
 def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = False) -> float:
-    """Correlation ρ(A, B) = tr(AᵀB) / (‖A‖_F ‖B‖_F), the plain cosine of the flattened matrices.
+    """Correlation ρ(A, B) = tr(AᵀB) / (‖A‖_F ‖B‖_F), the cosine of the flattened matrices.
 
     In [−1, 1], and in [0, 1] for positive semidefinite matrices; computed in float64. With
-    `subtract_mean` each matrix first loses the mean of its entries, which makes ρ Pearson's
-    correlation: what the authors' released code computes, not what the paper defines.
+    `subtract_mean` the mean of each matrix's entries is subtracted first, which makes ρ Pearson's
+    correlation: the authors' released code computes this, the paper does not define it so.
 
     Source: Beaglehole et al. 2024, Section 2.1 (NFC).
 
@@ -91,9 +91,9 @@ def cosine_similarity(a: torch.Tensor, b: torch.Tensor, subtract_mean: bool = Fa
 
 @dataclass(frozen=True)
 class FeaturePair:
-    """What it takes to compare F = WᵀW with G = WᵀKW, which are (d, d)."""
+    """The numbers needed to compare F = WᵀW with G = WᵀKW, both (d, d)."""
 
-    inner: float  # tr(FG); where F or G is zero to rounding, both norms are 0
+    inner: float  # tr(FG); if F or G is zero up to rounding, it and both norms are 0
     norms: tuple[float, float]  # ‖F‖ and ‖G‖ in the Frobenius norm
     means: tuple[float, float]  # the means of their entries
     entries: int  # d²
@@ -102,7 +102,7 @@ class FeaturePair:
         """ρ(F, G), or Pearson's correlation of their entries; see `cosine_similarity`.
 
         Raises:
-            ValueError: if F or G is zero, once its mean is subtracted.
+            ValueError: if F or G is zero (after its mean is subtracted).
         """
         inner, whole = self.inner, [norm * norm for norm in self.norms]
         squares = whole
@@ -123,8 +123,8 @@ class FeaturePair:
 def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
     """Compare F = WᵀW with G = WᵀKW in float64, for W (k, d) or its change, and symmetric K (k, k).
 
-    With no fewer inputs than units, from C = WWᵀ (k, k): tr(FG) = tr(C²K), ‖F‖ = ‖C‖ and
-    ‖G‖² = tr((KC)²). Images have thousands of inputs, and F is then the largest matrix by far.
+    If d ≥ k, from C = WWᵀ (k, k): tr(FG) = tr(C²K), ‖F‖ = ‖C‖ and ‖G‖² = tr((KC)²). For images,
+    with thousands of inputs, F would be the largest matrix by far.
 
     Source: Beaglehole et al. 2024, Section 2.1 (NFC) and Proposition 2.
     """
@@ -141,7 +141,7 @@ def feature_pair(weight: torch.Tensor, covariance: torch.Tensor) -> FeaturePair:
         squares = (gram**2).sum(), (product * product.T).sum()
     largest = weight.square().sum() ** 2 * covariance.square().sum()
     if not (squares[1] > _FEW * largest and inner > 0):
-        # As products with K's root, sums of squares, of which none cancels another.
+        # Sums of squares of products with the root of K, in which nothing cancels.
         values, vectors = torch.linalg.eigh(covariance)
         image = (values.clamp(min=0).sqrt() * vectors).T @ weight  # K^{1/2} W, up to a rotation
         inner, squares = (image @ weight.T).square().sum(), (squares[0], _gram_square(image))
@@ -166,7 +166,7 @@ def _gram_square(matrix: torch.Tensor) -> torch.Tensor:
 def spectrum_preserving_rotation(
     matrix: torch.Tensor, generator: np.random.Generator
 ) -> torch.Tensor:
-    """Symmetric Q with the spectrum of K (k, k) and independent, Haar distributed eigenvectors.
+    """Symmetric Q with the spectrum of K (k, k) and independent, Haar-distributed eigenvectors.
 
     Source: Beaglehole et al. 2024, Section 2.2 and Figure 1.
     """

@@ -1,4 +1,4 @@
-"""What the neural feature ansatz compares: NFM, AGOP and their correlations, of each layer."""
+"""NFM, AGOP and their correlations for each layer, which the neural feature ansatz compares."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from feature_alignment.layer_features.feature_matrices import (
 
 @dataclass(frozen=True)
 class FeatureMatrices:
-    """What the neural feature ansatz compares in one layer h = Wa (+ b).
+    """The matrices that the neural feature ansatz compares in one layer h = Wa (+ b).
 
     A convolution is a linear layer on patches: its W is (k, channels · height · width) of the
-    filter and its matrices live on one patch. Attention's query, key and value layers live on
-    one token. `positions` counts a sample's patches or tokens, 1 for a plain linear layer.
+    filter, and its matrices act on one patch. Query, key and value layers of attention act on
+    one token. `positions` is the number of patches or tokens of a sample, 1 for a linear layer.
 
     Source: Beaglehole et al. 2024, Section 2.1 (NFM, AGOP), eq. 3 and the note on patches and
     tokens below it, eq. 4 (centred).
@@ -28,11 +28,11 @@ class FeatureMatrices:
     Attributes:
         weight_matrix: W, (k, d).
         covariance: K = 1/(n·P) Σ_i Σ_positions Σ_y δᵀδ, (k, k): the mean over samples and P
-            positions, the sum over outputs. Times `positions` it is the sum over positions.
+            positions, the sum over outputs. Multiply by `positions` for the sum over positions.
         positions: P.
-        initial_weight: W₀, (k, d), or None where it was not given.
+        initial_weight: W₀, (k, d); None if not given.
         tangent_change: K̄ = 1/(n·P) Σ_i Σ_positions Σ_y (δ − δ₀)ᵀ(δ − δ₀), (k, k) in float64, with
-            δ₀ at the initial parameters (Appendix D), or None where it was not asked for.
+            δ₀ at the initial parameters (Appendix D); None if not requested.
     """
 
     weight_matrix: torch.Tensor
@@ -62,17 +62,17 @@ class FeatureMatrices:
         return average_gradient_outer_product(self._change, self.covariance)
 
     def correlations(self) -> dict[str, float]:
-        """All correlations by name, as `FeatureProbe` describes them; those that are defined.
+        """All correlations that are defined, by name, as described in `FeatureProbe`.
 
-        What is centred needs W₀, and a weight that has moved; what is double-centred needs K̄.
+        Centred ones need W₀ and weights that have moved; double- and PTK-centred ones need K̄.
         """
-        # In float64, since squares of small changes would underflow in float32.
+        # In float64, because squares of small changes would underflow in float32.
         weight = self.weight_matrix.double()
         uncentred = feature_pair(weight, self.covariance)
         values: dict[str, float] = {}
 
         def add(name: str, pair: FeaturePair, subtract_mean: bool = False) -> None:
-            with suppress(ValueError):  # a 1 × 1 matrix less its mean, or one of dead units
+            with suppress(ValueError):  # a 1 × 1 matrix minus its mean, or one of dead units
                 values[name] = pair.correlation(subtract_mean)
 
         add("nfc", uncentred)
@@ -107,7 +107,7 @@ class Features(dict[str, FeatureMatrices]):
     """NFM, AGOP and their correlations by layer name."""
 
     def frame(self) -> pd.DataFrame:
-        """One row per layer, one column per correlation; empty where one is not defined."""
+        """One row per layer, one column per correlation; NaN if a correlation is undefined."""
         rows = [layer.correlations() for layer in self.values()]
         return pd.DataFrame(rows, index=pd.Index(list(self), name="layer"))
 

@@ -20,7 +20,7 @@ _VIEWS = frozenset(
     )
 )
 
-# Inputs of operations that may be matrices: of products the left one and the right one.
+# Positions of the inputs that may be matrices; for products those of the left and the right one.
 _MATRICES: dict[str, tuple[int, ...]] = {
     "MmBackward0": (0, 1),
     "AddmmBackward0": (1, 2),
@@ -31,24 +31,24 @@ _MATRICES: dict[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class MatrixUse:
-    """A product h = Wa, of inputs a at any number of positions, with a matrix of parameters."""
+    """A product h = Wa of a matrix of parameters with inputs a at any number of positions."""
 
     number: int  # of the operation in the graph
     operand: int  # which of its inputs is W
     name: str  # the parameter that W is, or is a part of
-    entries: torch.Tensor | None  # of the flat parameter, which W consists of; None for all
-    shape: tuple[int, ...]  # of W: (k, d), or of a convolution (k, channels, …)
-    groups: int  # groups of a convolution, or matrices that are multiplied side by side
-    left: bool  # whether columns of a product are positions, rows otherwise
+    entries: torch.Tensor | None  # indices into the flat parameter that make up W; None for all
+    shape: tuple[int, ...]  # of W: (k, d), or for a convolution (k, channels, …)
+    groups: int  # groups of a convolution, or number of matrices in a batched product
+    left: bool  # whether the columns of the product are positions; otherwise the rows are
 
     def matrix(self, parameter: torch.Tensor) -> torch.Tensor:
-        """W (k, d) of a value of the parameter: a detached copy."""
+        """W (k, d) from a value of the parameter, as a detached copy."""
         flat = parameter.detach().flatten()
         chosen = flat.clone() if self.entries is None else flat[self.entries]
         return chosen.view(self.shape).flatten(1)
 
     def rows(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient by the operation's result with one row for each position: (n·P, k)."""
+        """The gradient with respect to the operation's result, one row per position: (n·P, k)."""
         if len(self.shape) > 2:
             gradient = gradient.movedim(1, -1)
         elif self.left:
@@ -57,10 +57,10 @@ class MatrixUse:
 
 
 def owners_of_matrices(model: nn.Module, layers: Sequence[str] | None) -> dict[str, str]:
-    """First names of the parameters that may be matrices of the layers, and the layers' names.
+    """Layer names by first names of the parameters that may be the layers' matrices.
 
     Raises:
-        ValueError: if a layer that was asked for is not in the model or has no matrix.
+        ValueError: if `layers` is not a list, or one of them is not in the model or has no matrix.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     first = {id(p): name for name, p in model.named_parameters()}
@@ -85,7 +85,7 @@ def owners_of_matrices(model: nn.Module, layers: Sequence[str] | None) -> dict[s
 
 
 def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
-    """The products with parameters in a recording, in the order in which they were made."""
+    """The products with parameters in a recording, in order of execution."""
     graph = recording.graph
     for number in reversed(range(len(graph.nodes))):
         node, operands = graph.nodes[number], _MATRICES.get(graph.names[number], ())
@@ -110,7 +110,7 @@ def matrix_uses(recording: Recording) -> Iterator[MatrixUse]:
 
 
 def _selected_from(graph: Graph, source: Source | None) -> str | None:
-    """The parameter that a tensor is a selection of, or None."""
+    """The parameter from which a tensor selects its entries, or None."""
     while source is not None:
         name, below = graph.names[source[0]], graph.inputs[source[0]]
         if name.startswith(":"):
@@ -123,7 +123,7 @@ def _selected_from(graph: Graph, source: Source | None) -> str | None:
 def layers_of(
     recording: Recording, owners: Mapping[str, str]
 ) -> tuple[dict[str, MatrixUse], dict[str, str]]:
-    """Where each layer is used, in the model's order, and what is wrong with the others."""
+    """Where each layer is used, in the model's order, and why the others cannot be measured."""
     found: dict[str, list[MatrixUse]] = {name: [] for name in owners.values()}
     for use in matrix_uses(recording):
         found[owners[use.name]].append(use)
@@ -145,7 +145,7 @@ def layers_of(
 
 
 def _by_part(name: str, uses: Sequence[MatrixUse]) -> dict[str, MatrixUse]:
-    """The uses by layer, those of different parts of a parameter numbered in their order."""
+    """The uses by layer; different parts of one parameter are numbered in order."""
     starts = [0 if use.entries is None else int(use.entries.min()) for use in uses]
     order = sorted(set(starts))
     label = f"{name}[{{}}]" if len(order) > 1 else name
@@ -153,5 +153,5 @@ def _by_part(name: str, uses: Sequence[MatrixUse]) -> dict[str, MatrixUse]:
 
 
 def reasons(problems: Mapping[str, str]) -> list[str]:
-    """One text for each layer that cannot be measured."""
+    """One message for each layer that cannot be measured."""
     return [f"layer {name!r} {problem}" for name, problem in sorted(problems.items())]

@@ -1,4 +1,4 @@
-"""Gradients of a network's outputs by the pre-activations of its layers."""
+"""Gradients of a network's outputs with respect to the pre-activations of its layers."""
 
 from collections.abc import Sequence
 
@@ -29,13 +29,13 @@ def preactivation_gradients(
 ) -> dict[str, torch.Tensor]:
     """Gradients δ = ∂f_y(x_i)/∂h_ℓ of layers on inputs (n, d), each (n, c, k), by layer name.
 
-    From c backward passes, detached. Arguments and layers are those of `layer_feature_matrices`;
-    `parameters` are values by name to evaluate the model at, None for its own.
+    From c backward passes, detached. Arguments and layers are as for `layer_feature_matrices`;
+    `parameters` are the values by name at which to evaluate the model, None for its own.
 
     Source: Beaglehole et al. 2024, eq. 1 and Section 2.2.
 
     Raises:
-        ValueError: as `layer_feature_matrices`, or if a layer has several positions.
+        ValueError: as in `layer_feature_matrices`, or if a layer has several positions.
     """
     refuse_dependent_samples(model)
     values, owners = evaluation_point(model, parameters), owners_of_matrices(model, layers)
