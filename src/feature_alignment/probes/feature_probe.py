@@ -1,4 +1,4 @@
-"""A probe of the neural feature correlations of each layer, uncentred and centred."""
+"""Probe for the neural feature correlations of each layer, uncentred and centred."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -23,36 +23,35 @@ from feature_alignment.training.probes import Measurement, Row
 class FeatureProbe:
     """Neural feature correlations (NFC) of a network's layers on fixed samples.
 
-    With W, W₀ and W̄ = W − W₀ the weights of a layer now, at first and their change, and K its
-    feature covariance of the pre-activation tangent kernel, it records for each layer
+    W, W₀ and W̄ = W − W₀ are a layer's current weights, its initial weights and their change; K is
+    the feature covariance of its pre-activation tangent kernel. It records for each layer
 
     - `nfc`: UC-NFC ρ(WᵀW, WᵀKW);
     - `centred_nfc`: C-NFC ρ(W̄ᵀW̄, W̄ᵀKW̄);
     - `centred_uncentred_ratio`: C/UC, tr(W̄ᵀW̄ W̄ᵀKW̄) / tr(WᵀW WᵀKW);
     - `weight_change`: ‖W − W₀‖ / ‖W‖ in the Frobenius norm;
 
-    and, if asked for, with K̄ the covariance of the changes δ − δ₀ of the tangent features,
+    and, with `centre_tangents`, for K̄ the covariance of the changes δ − δ₀ of tangent features,
 
     - `double_centred_nfc`: ρ(W̄ᵀW̄, W̄ᵀK̄W̄);
     - `double_centred_ratio`: tr(W̄ᵀW̄ W̄ᵀK̄W̄) / tr(W̄ᵀW̄ W̄ᵀKW̄);
     - `ptk_centred_nfc`: ρ(W₀ᵀW₀, W₀ᵀK̄W₀).
 
-    UC-NFC and C-NFC are also recorded as the authors' released code computes them, with
-    `_mean_subtracted` behind their names. In the first of the layers, NFM F and AGOP G are
-    compared with given matrices M: `nfm_<name>` and `agop_<name>` are ρ(F, M) and ρ(G, M). What
-    is centred is not defined at the start, where nothing has changed, and is left out there; C/UC
-    is 0.
+    UC-NFC and C-NFC are also recorded as the authors' released code computes them, under names
+    that end in `_mean_subtracted`. NFM F and AGOP G of the first layer are compared with given
+    matrices M: `nfm_<name>` and `agop_<name>` are ρ(F, M) and ρ(G, M). Centred correlations are
+    undefined at the start, before anything has changed, and are omitted there; C/UC is 0.
 
     Source: Beaglehole et al. 2024, Section 2.2 (NFC), Section 3 (C-NFC), Section 5 (C/UC), Appendix
     D (double-centred and PTK-centred), Figure 14 (weight change).
 
     Args:
         model: the network before training; its weights are W₀.
-        x: inputs (n, …) on which K is taken, on the model's device.
+        x: inputs (n, …) on which K is computed, on the model's device.
         layers: names of the layers, see `layer_feature_matrices`; None for all.
-        references: matrices (d, d) that the first layer is compared with, by name.
-        centre_tangents: whether K̄ is wanted. An MLP's δ₀ is kept; that of other networks is
-            taken anew at every measurement.
+        references: matrices (d, d) to compare the first layer with, by name.
+        centre_tangents: whether to measure K̄. δ₀ is stored for an MLP, and recomputed at every
+            measurement for other networks.
         keep_matrices_at: steps after which F and G of the first layer are kept as arrays
             "nfm" and "agop".
         split: value of the column `split`.
@@ -84,7 +83,7 @@ class FeatureProbe:
         """Measure every layer.
 
         Raises:
-            TrainingDivergedError: if no gradient reaches a layer any more.
+            TrainingDivergedError: if a layer's weights are zero, or no gradient reaches it.
         """
         if self._initial_tangents is None:
             matrices = layer_feature_matrices(
@@ -119,12 +118,12 @@ class FeatureProbe:
         return measurement
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the generator, if there is one, for a checkpoint."""
+        """The state of the generator, if any, for a checkpoint."""
         generator = self._options.get("generator")
         return {} if generator is None else {"generator": generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state: `state` is from `state_dict`."""
+        """Continue from the `state` returned by `state_dict`."""
         if "generator" in state:
             self._options["generator"].set_state(state["generator"])
 

@@ -1,4 +1,4 @@
-"""A probe of the tangent kernel's spectrum and of its alignment with the labels."""
+"""Probes for the tangent kernel's spectrum, its alignment with the labels, and its change."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,11 +30,11 @@ from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Row
 log = logging.getLogger(__name__)
 
 TRACE_RATIOS = (5, 10, 20, 40, 80, 160)
-"""The k of the trace ratios T_k; the paper plots several, and speaks of T_40."""
+"""The k of the trace ratios T_k; the paper plots several and discusses T_40."""
 FORMS = {form: f"label_alignment_{form}" for form in LabelAlignmentForm} | {
     LabelAlignmentForm.RELEASED: "label_alignment"
 }
-"""The metric of each reading of the alignment."""
+"""Metric name of each reading of the alignment."""
 FORMS_OF_LAYERS = {LabelAlignmentForm.RELEASED, LabelAlignmentForm.UNCENTRED}
 
 
@@ -44,28 +44,28 @@ class Batch:
 
     Attributes:
         x: inputs (n, …), on the model's device.
-        y: labels (n, c), one-hot for classes, or class numbers (n,); None where no alignment is
-            wanted.
+        y: labels (n, c), one-hot for classes, or class numbers (n,); None to leave out the
+            alignment.
 
     Raises:
-        ValueError: if there are more or fewer labels than samples.
+        ValueError: if a single input x has a different number of samples than there are labels.
     """
 
     x: ModelInput
     y: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        several = isinstance(self.x, Mapping | Sequence)  # of which `inputs` may name the samples
+        several = isinstance(self.x, Mapping | Sequence)  # `inputs` may name those with samples
         if self.y is not None and not several and len(self.y) != len(self.x):
             raise ValueError(f"y: {len(self.y)} labels for {len(self.x)} samples.")
 
 
 class TangentKernelProbe:
-    """Spectrum and label alignment of the tangent kernel on fixed batches, from one kernel each.
+    """Spectrum and label alignment of the tangent kernel, computed once for each fixed batch.
 
     For each batch (column `split`) and the whole network: `largest_eigenvalue`,
-    `mean_eigenvalue`, `median_eigenvalue`, `effective_rank`, `trace_ratio_<k>`, all of the kernel
-    of features centred for each output over the samples. For the whole network and, if asked for,
+    `mean_eigenvalue`, `median_eigenvalue`, `effective_rank`, `trace_ratio_<k>`, all for the kernel
+    of features centred over the samples for each output. For the whole network and, with `layers`,
     each layer: `label_alignment` (centred) and `label_alignment_uncentred`; for the whole network
     also `label_alignment_equation_7` and `label_alignment_equation_7_raw`, the paper's formula
     on centred and on raw features.
@@ -73,14 +73,14 @@ class TangentKernelProbe:
     Source: Baratin et al. 2021, Section 3.2, eq. 5–7 and Section 3.3.
 
     Args:
-        batches: what to measure on, by split.
-        spectrum: whether eigenvalues are wanted, which cost (n·c)³.
-        layers: whether layers' alignments are wanted.
-        uncentred: whether `effective_rank_uncentred`, the raw kernel's, is wanted, too.
-        partial: whether what is not defined is left out: a layer's alignment, as of one that is
-            not used, is logged, what is the whole network's told as a problem.
-        checked_once: whether a network, as long as it is the same one, is checked at its first
-            measurement only, which is a third of a small one's time; see `tangent_trace`.
+        batches: batches to measure on, by split.
+        spectrum: whether to compute eigenvalues, at a cost of (n·c)³.
+        layers: whether to compute alignments of layers.
+        uncentred: whether to add `effective_rank_uncentred`, of the raw kernel, to the spectrum.
+        partial: whether to omit undefined quantities instead of raising an error: for a layer, such
+            as an unused one, this is logged; for the whole network it is reported as a problem.
+        checked_once: whether to check a network only at its first measurement, as long as it is
+            the same one; checks take a third of a small one's time; see `tangent_trace`.
         options: further arguments of `tangent_kernel`, such as `output`.
     """
 
@@ -104,10 +104,10 @@ class TangentKernelProbe:
         """Measure every batch, one after the other.
 
         Raises:
-            TrainingDivergedError: if an alignment or the spectrum is not defined, as where all
-                units died.
-            ValueError: if there are not as many labels as the kernel needs, or others; if a layer
-                has the name of the whole network.
+            TrainingDivergedError: if an alignment or the spectrum is undefined, for example because
+                all units are dead, unless `partial`.
+            ValueError: if the labels do not fit the kernel, or a layer has the name of the whole
+                network.
         """
         rows: list[Row] = []
         problems: list[str] = []
@@ -163,13 +163,13 @@ class TangentKernelProbe:
 
 
 class AdaptedKernelProbe:
-    """Label alignment of the adapted kernel K̄ from θ₀ to θ_step, and its change from K₀.
+    """Label alignment of the adapted kernel K̄ from θ₀ to θ_step, and its cosine with K₀.
 
-    For the whole network: `adapted_kernel_alignment`, centred as `label_alignment`, and
-    `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which is 1 at first.
-    θ₀ are the parameters of the model that is given first. Features are averaged over `points` of
-    the straight path; n·c·p numbers are held at each measurement. `split` is the value of that
-    column; `options` are `output` and `only` of `tangent_kernel`.
+    For the whole network: `adapted_kernel_alignment`, centred like `label_alignment`, and
+    `adapted_kernel_change`, the cosine similarity Tr[K̄K₀] / (‖K̄‖_F ‖K₀‖_F), which starts at 1.
+    θ₀ are the parameters of `model` when the probe is created. Features are averaged over `points`
+    points of the straight path; each measurement holds n·c·p numbers in memory. `split` is the
+    value of that column; `options` are `output` and `only` of `tangent_kernel`.
 
     Source: LeJeune & Alemohammad 2024, Sections 2.1 and 3 (K̄); Baratin et al. 2021, eq. 7.
     """
@@ -191,7 +191,7 @@ class AdaptedKernelProbe:
         """Measure the kernel of the path so far.
 
         Raises:
-            TrainingDivergedError: if an alignment is not defined, as where all units died.
+            TrainingDivergedError: if an alignment is undefined, e.g. because all units are dead.
         """
         end = copy_parameters(model)
         kernel = adapted_kernel(
