@@ -1,4 +1,4 @@
-"""Mini-batches: epochs of random permutations, and random changes of their images."""
+"""Mini-batches: epochs in random order, and random augmentation of their images."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 Augmentation = Callable[[torch.Tensor], torch.Tensor]
-"""Random change of a batch of inputs, which keeps its shape; `Stateful` if it is random."""
+"""Changes a batch of inputs but not its shape; must be `Stateful` if it is random."""
 
 
 def steps_per_epoch(n: int, batch_size: int) -> int:
@@ -21,11 +21,11 @@ def epoch_batches(
 ) -> Iterator[torch.Tensor]:
     """Endless mini-batches, indices (b,): every epoch visits all n examples in a new random order.
 
-    The generator, on the CPU, draws one permutation for each epoch. `drop_incomplete` leaves out
-    the last batch of an epoch when it has fewer examples; otherwise it is used as it is.
+    The CPU generator draws one permutation per epoch. `drop_incomplete` omits the last batch of an
+    epoch if it has fewer examples.
 
     Raises:
-        ValueError: if no batch of that size can be made.
+        ValueError: if no batch of this size is possible.
     """
     if batch_size < 1 or (drop_incomplete and batch_size > n):
         raise ValueError(
@@ -41,11 +41,11 @@ def epoch_batches(
 class RandomCropAndFlip:
     """Shift images at random and mirror half of them, the usual augmentation of CIFAR-10.
 
-    Each image is padded by zeros, the mean colour of standardised images, `padding` pixels on each
-    side, cut back to its size at a place drawn uniformly, and mirrored left to right with
-    probability ½. The generator, on the CPU, draws both for each image.
+    Each image is padded with zeros, the mean colour of standardised images, by `padding` pixels on
+    each side, cropped to its size at a uniformly random place, and mirrored left to right with
+    probability ½. The CPU generator draws both for each image.
 
-    Source: Baratin et al. 2021, released code, which pads by black; the text has no augmentation.
+    Source: Baratin et al. 2021, released code, which pads with black; not mentioned in the text.
     """
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
@@ -71,5 +71,5 @@ class RandomCropAndFlip:
         return {"generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state: `state` is from `state_dict`."""
+        """Continue from the `state` returned by `state_dict`."""
         self._generator.set_state(state["generator"])

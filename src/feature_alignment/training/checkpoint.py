@@ -1,8 +1,8 @@
-"""Checkpoints: a run that was killed goes on near where it was, and ends with the same numbers.
+"""Checkpoints: an interrupted run resumes near where it stopped, and ends with the same numbers.
 
-The files hold tensors, numbers, texts and containers of them, and are read as such: a folder of
-results may be one that others can write to, and no code of theirs is run. Before them stands their
-SHA-256, so that a damaged file is never taken for a whole one.
+The files contain tensors, numbers, strings and containers of these, and only these are loaded:
+others may be able to write to a folder of results, and none of their code must run. Each file
+begins with the SHA-256 of its content, so that a damaged file is never taken for an intact one.
 """
 
 import hashlib
@@ -27,23 +27,23 @@ log = logging.getLogger(__name__)
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What changes during a training and can be put back, as PyTorch's modules can."""
+    """An object that changes during training and can be restored, as PyTorch's modules can."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that has changed, as tensors, numbers and containers of them."""
+        """Everything that changes, as tensors, numbers and containers of these."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Any:
-        """Put a state back."""
+        """Restore a state."""
 
 
 class Checkpoints:
-    """The saved states of one run, in a folder that holds nothing else.
+    """The saved states of one run, in a folder that contains nothing else.
 
-    States that were saved with another identity, as of other settings, code or data, are not used.
-    `interval` is the number of seconds between two checkpoints of a training. `earlier` are the
-    seconds, elapsed and of the processor, that attempts cut off took up to what was loaded of them.
-    `ending` is set when the run is to end; several runs that follow each other may share it.
+    States saved with another identity (other settings, code or data) are not used. `interval` is
+    the number of seconds between checkpoints of a training. `earlier` are the elapsed and the CPU
+    seconds that interrupted attempts took up to the states loaded from them. `ending` is set when
+    the run is to end; consecutive runs may share it.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class Checkpoints:
         self._ending = threading.Event() if ending is None else ending
 
     def load(self, name: str) -> Any:
-        """What was saved under a name, or None.
+        """The content saved under a name, or None.
 
         Raises:
-            UserError: if the file is another user's, or is not what `save` writes.
+            UserError: if the file belongs to another user, or was not written by `save`.
         """
         path = self._folder / f"{name}.pt"
         if not path.exists():
@@ -74,7 +74,7 @@ class Checkpoints:
             same = saved["identity"] == self._identity
             elapsed, processor = map(float, saved["seconds"]) if same else (0.0, 0.0)
             content = saved["content"]
-        except Exception as error:  # a file made by hand can hold anything
+        except Exception as error:  # a file made by hand can contain anything
             raise UserError(f"{path}: no checkpoint that can be read; remove it.") from error
         if not same:
             log.info("%s was saved by other settings, code or data, and is not used", path)
@@ -83,7 +83,7 @@ class Checkpoints:
         return content
 
     def save(self, name: str, content: Any) -> None:
-        """Save under a name, in place of what was there, whole or not at all."""
+        """Save under a name, atomically, replacing any earlier content."""
         elapsed, processor = self.earlier
         seconds = [elapsed + time.monotonic() - self._started, processor + time.process_time()]
         saved = {"identity": self._identity, "seconds": seconds, "content": content}
@@ -95,22 +95,22 @@ class Checkpoints:
         return self._ending.is_set() or time.monotonic() - self._last >= self._interval
 
     def end_soon(self) -> None:
-        """Let the run end where it has next saved its state: `due` from now on."""
+        """Let the run end once it has next saved its state, which is `due` from now on."""
         self._ending.set()
 
     def end_if_told(self) -> None:
-        """End here, where nothing would be lost, if `end_soon` was called.
+        """End here, right after saving, if `end_soon` was called.
 
         Raises:
-            KeyboardInterrupt: to end as by Ctrl-C.
+            KeyboardInterrupt: to end as Ctrl-C does.
         """
         if self._ending.is_set():
             raise KeyboardInterrupt
 
 
 def write_state(path: Path, content: Any) -> None:
-    """Write tensors, arrays, numbers, texts and containers of them, whole or not at all."""
-    packed = io.BytesIO()  # of a full disk `torch.save` would only say that it could not go on
+    """Write tensors, arrays, numbers, strings and containers of these, atomically."""
+    packed = io.BytesIO()  # on a full disk, `torch.save` to a file fails without giving the reason
     torch.save(plain(content), packed)
     with whole_file(path) as partial, partial.open("wb") as file:
         file.write(hashlib.sha256(packed.getbuffer()).digest())
@@ -118,10 +118,10 @@ def write_state(path: Path, content: Any) -> None:
 
 
 def read_state(path: Path) -> Any:
-    """What `write_state` wrote.
+    """The content that `write_state` wrote.
 
     Raises:
-        ValueError: if the file is damaged; of one made by hand PyTorch raises what it likes.
+        ValueError: if the file is damaged; for one made by hand PyTorch may raise anything.
     """
     whole = memoryview(path.read_bytes())
     digest, packed = whole[:_DIGEST], whole[_DIGEST:]
@@ -135,7 +135,7 @@ _ARRAY = "numpy array"
 
 
 def plain(value: Any) -> Any:
-    """Arrays as tensors under a key that tells them, NumPy's numbers as Python's."""
+    """Replace arrays by tensors under a key that marks them, and NumPy scalars by Python's."""
     if isinstance(value, np.ndarray):
         return {_ARRAY: torch.from_numpy(value.copy())}
     if isinstance(value, np.generic):
@@ -146,7 +146,7 @@ def plain(value: Any) -> Any:
 
 
 def as_it_was(value: Any) -> Any:
-    """What `plain` was given, but for NumPy's numbers."""
+    """Undo `plain`, except for NumPy scalars."""
     if isinstance(value, dict):
         if value.keys() == {_ARRAY}:
             return value[_ARRAY].numpy()
@@ -156,16 +156,16 @@ def as_it_was(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class TrainingCheckpoint:
-    """The saved state of one training, by a name that tells it from the run's other trainings.
+    """The saved state of one training, under a name unique among the run's trainings.
 
-    Besides the parts it holds PyTorch's global random state, which dropout draws from.
+    In addition to the parts it contains PyTorch's global random state, which dropout draws from.
     """
 
     checkpoints: Checkpoints
     name: str
 
     def restore(self, parts: Mapping[str, Stateful]) -> int:
-        """Put the parts back as they were saved; returns the updates made before, 0 for none."""
+        """Restore the saved parts; return the number of updates made before, 0 if none is saved."""
         saved = self.checkpoints.load(self.name)
         if saved is None:
             return 0
@@ -178,13 +178,13 @@ class TrainingCheckpoint:
         return saved["step"]
 
     def save_if_due(self, step: int, parts: Mapping[str, Stateful]) -> None:
-        """Save after `step` updates, if the last time is long enough ago or the run is to end."""
+        """Save after `step` updates, if a checkpoint is due; end here if the run is to end."""
         if self.checkpoints.due():
             self.save(step, parts)
             self.checkpoints.end_if_told()
 
     def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
-        """Save after `step` updates, as at the end of a training that others follow."""
+        """Save after `step` updates, for example at the end of a training that others follow."""
         content = {
             "step": step,
             "parts": {name: part.state_dict() for name, part in parts.items()},

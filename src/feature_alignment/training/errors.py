@@ -1,21 +1,21 @@
-"""What can go wrong while a network trains."""
+"""Errors during training."""
 
 from feature_alignment.errors import UserError
 
 
 class TrainingDivergedError(UserError):
-    """The loss or the parameters stopped being finite; the message tells where and what to do."""
+    """The loss or the parameters stopped being finite; the message says where and what to do."""
 
 
 class GradientsNotFiniteError(TrainingDivergedError):
-    """Gradients are not finite though outputs are: training went too far, or the model has a fault.
+    """Gradients are not finite though outputs are: training diverged, or the model has a fault.
 
-    Such as a norm, which has no derivative at 0.
+    For example a norm, which has no derivative at 0.
     """
 
 
 class MetricNotFiniteError(UserError, ArithmeticError):
-    """A probe returned a value that is not finite, which no table should silently carry.
+    """A probe returned a value that is not finite, which must not enter a table silently.
 
-    No metric of a network that works is: one that is too small, or that has died, can have such.
+    Metrics of a working network are finite; those of one that is too small or dead may not be.
     """

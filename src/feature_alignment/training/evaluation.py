@@ -1,4 +1,4 @@
-"""Look at a model without disturbing its training."""
+"""Evaluate a model without disturbing its training."""
 
 import random
 import threading
@@ -11,17 +11,17 @@ from torch import nn
 
 from feature_alignment.training.losses import Loss
 
-# Models are changed while they run on other values or in another mode: one thread at a time.
+# Evaluation at other parameters or in another mode changes a model: one thread at a time.
 RUNNING = threading.RLock()
 
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put every module into eval mode, and each back into its own mode afterwards.
+    """Put every module into eval mode, and restore each module's own mode afterwards.
 
-    By its flag alone: a `train` of its own may do more, as merge weights into others.
+    Only the flags are set: a module's custom `train` may do more, for example merge weights.
     """
-    with RUNNING:  # else another thread would find, and leave, the modes of this one
+    with RUNNING:  # otherwise another thread would save and restore the modes set here
         modes = [(module, module.training) for module in model.modules()]
         try:
             for module, _ in modes:
@@ -34,10 +34,10 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Eval mode, no gradients before and after, and the global generators put back.
+    """Eval mode with gradients cleared before and after; global random generators are restored.
 
-    The generators, of PyTorch, Python and NumPy, are what dropout and the order of samples draw
-    from: a measurement that draws as well must not shift them.
+    Dropout and the order of samples draw from the generators of PyTorch, Python and NumPy, so a
+    measurement that draws from them, too, must not advance them.
     """
     devices = {p.device for _, p in model.named_parameters() if p.device.type == "cuda"}
     with (
@@ -56,7 +56,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 def _without_gradients(model: nn.Module) -> None:
-    # Models may have a `zero_grad` or `parameters` of their own.
+    # Models may override `zero_grad` or `parameters`.
     for _, parameter in model.named_parameters():
         parameter.grad = None
 
@@ -70,6 +70,6 @@ def outputs_in_chunks(model: nn.Module, x: torch.Tensor, chunk: int = 1024) -> t
 def evaluate(
     model: nn.Module, x: torch.Tensor, y: torch.Tensor, metrics: Mapping[str, Loss]
 ) -> dict[str, float]:
-    """Values of metrics over all samples, from one pass, in the mode the model is in."""
+    """Values of metrics over all samples, from one pass, in the model's current mode."""
     outputs = outputs_in_chunks(model, x)
     return {name: float(metric(outputs, y)) for name, metric in metrics.items()}

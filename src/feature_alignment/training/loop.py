@@ -1,4 +1,4 @@
-"""The training loop: updates, measurements on schedule, and a watch on divergence."""
+"""The training loop: updates, scheduled measurements, and checks for divergence."""
 
 import math
 import time
@@ -19,7 +19,7 @@ from feature_alignment.training.probes import WHOLE_NETWORK, Measurement, Probe,
 from feature_alignment.training.progress import Progress
 
 CHECK_EVERY = 100
-"""Updates between two checks of the loss: reading it each time would stall a GPU."""
+"""Number of updates between checks of the loss: reading it each time would stall a GPU."""
 
 
 def train(
@@ -48,46 +48,46 @@ def train(
 ) -> Recorder:
     """Train a model in place, and return the record of what is measured at chosen steps.
 
-    Step 0 is before the first update, step t after update t. At every measured step the loss over
-    the training samples is recorded (layer "all", split "train", metric "loss"), then each probe
-    is called. Measurements happen in eval mode with cleared gradients and leave training as it
-    would have been without them. Seed PyTorch's global generator before, if dropout draws from it.
+    Step 0 is before the first update, step t after update t. At every measured step the loss is
+    recorded over each split of `evaluate_on` (layer "all", metric "loss"), then each probe is
+    called. Measurements happen in eval mode with cleared gradients and do not affect training.
+    Seed PyTorch's global generator before the call if dropout draws from it.
 
-    With a checkpoint, all that training changes is saved now and then, and a training that was
-    killed goes on from there. A probe that changes while it is used must be `Stateful`.
+    With a checkpoint, everything that training changes is saved at intervals, and an interrupted
+    training resumes from there. A probe that changes while it is used must be `Stateful`.
 
     Args:
-        model: the network; trained in place, in the mode it is in.
+        model: the network; trained in place, in its current mode.
         x: inputs (n, …), on the model's device.
-        y: targets, as `loss` wants them.
+        y: targets, as `loss` expects them.
         loss: a function of outputs and targets, see `training.losses`.
-        optimizer: holds the model's parameters.
+        optimizer: an optimizer of the model's parameters.
         steps: number of updates.
         batch_size: examples per update; None for the full batch.
         batches: CPU generator of the epoch permutations, needed with mini-batches.
-        drop_incomplete: leave out the last batch of an epoch when it is smaller.
-        augment: random change of the inputs of each update; measurements see them unchanged.
+        drop_incomplete: whether to omit the last batch of an epoch if it is smaller.
+        augment: random change of the inputs of each update; measurements use unchanged inputs.
         schedule: factor on the learning rate of update t = 0, 1, …
-        largest_gradient: norm of the whole gradient above which it is scaled down to that norm.
+        largest_gradient: largest norm of the whole gradient; a larger one is scaled down to it.
         measure_at: measured steps, see `training.schedule`.
         evaluate_on: inputs and targets by split, over which the loss is recorded; None for the
             training samples as the split "train".
-        metrics: functions of outputs and targets, by name, recorded over those samples, too.
-        probes: what is measured.
-        stop_when: told the step and the record after each measurement; True ends the run.
+        metrics: further functions of outputs and targets, by name, recorded like the loss.
+        probes: probes to call at every measured step.
+        stop_when: called with the step and the record after each measurement; True ends the run.
         after_update: called with t and the model after every update t, before any measurement;
-            for what is a sum over the updates. It must leave the model as it is, and be `Stateful`.
-        progress: told about every update.
-        checkpoint: where the state is saved, and taken from if it was saved before.
-        recorder: an empty record to fill; the caller's own still holds what was measured, and read
-            from a checkpoint, where the training ends with an error.
+            for sums over updates. It must not change the model, and be `Stateful` if it has state.
+        progress: notified of every update.
+        checkpoint: where to save the state, and to resume from if it was saved before.
+        recorder: an empty record to fill; if training ends with an error, it still contains what
+            was measured, or restored from a checkpoint.
 
     Raises:
-        TrainingDivergedError: if a loss or a parameter is no longer finite, as is checked every
-            `CHECK_EVERY` updates, at measured steps and at the end.
-        ValueError: if a measured step is none of the run, mini-batches come without a
-            generator, a probe changes a parameter, or, with a checkpoint, batches and changes of
-            the inputs are drawn from one generator.
+        TrainingDivergedError: if the loss is no longer finite, which is checked every
+            `CHECK_EVERY` updates, at measured steps and at the end; at the latter two also if a
+            parameter is not finite.
+        ValueError: if a measured step is outside the run, mini-batches have no generator, a probe
+            changes a parameter, or, with a checkpoint, `augment` draws from `batches`.
     """
     measured = set(measure_at)
     if any(step not in range(steps + 1) for step in measured):
@@ -99,7 +99,7 @@ def train(
     def spent_on(part: str) -> None:
         nonlocal last_time
         if x.device.type == "cuda":
-            torch.cuda.synchronize(x.device)  # else updates still queued would count as later
+            torch.cuda.synchronize(x.device)  # otherwise the next part would include queued work
         now = time.monotonic()
         recorder.seconds[part] += now - last_time
         last_time = now
@@ -183,7 +183,7 @@ def train(
 
 
 class _Unsaved:
-    """The buffers that a model's own state leaves out (`persistent=False`), for a checkpoint."""
+    """The buffers missing from a model's `state_dict` (`persistent=False`), for a checkpoint."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -209,7 +209,7 @@ def _training_pairs(
     drop_incomplete: bool,
     done: int,
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    # Endless batches, without those of the updates that are done.
+    # Endless batches, skipping those of the updates already done.
     if batch_size is None:
         while True:
             yield x, y
@@ -223,10 +223,10 @@ def _training_pairs(
 
 
 def call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:
-    """What a probe measures.
+    """Call a probe and return its measurement.
 
     Raises:
-        TypeError: if it returns something else.
+        TypeError: if the probe returns something else.
         ValueError: if it changes a parameter.
     """
     before = [parameter.detach().clone() for _, parameter in model.named_parameters()]
@@ -246,7 +246,7 @@ def call_probe(probe: Probe, step: int, model: nn.Module) -> Measurement:
 
 
 def _not_finite(loss: torch.Tensor, model: nn.Module | None) -> str | None:
-    """What of the loss, or of the model's parameters, is not finite."""
+    """Description of what is not finite, the loss or one of the model's parameters, or None."""
     if not torch.isfinite(loss):
         return f"the loss of a batch is {float(loss)}"
     for name, parameter in [] if model is None else model.named_parameters():

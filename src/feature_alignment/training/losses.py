@@ -1,6 +1,6 @@
 """Losses and accuracy, as functions of outputs f and targets y that return a scalar tensor.
 
-Each checks shapes first: PyTorch would broadcast (n, 1) against (n,) to (n, n) without a word.
+Each checks shapes first: PyTorch would silently broadcast (n, 1) against (n,) to (n, n).
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def mse(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Mean squared error (1/nc) Σ_{i,y} (f_iy − y_iy)² of f and y, both (n, c), without a factor ½.
+    """Mean squared error (1/nc) Σ_{i,y} (f_iy − y_iy)² of f and y, both (n, c), without factor ½.
 
     Source: Beaglehole et al. 2024, Section 4 (MSE); LeJeune & Alemohammad 2024, Appendix B.1.
     """
@@ -67,14 +67,14 @@ def sequence_cross_entropy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def accuracy(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Share of samples that are classified correctly: those whose largest output is their class's.
+    """Share of correctly classified samples: those whose largest output is that of their class.
 
-    Of outputs f (n, c) and class indices y (n,), int64, or targets y (n, c), largest at the class.
-    For a single output, with labels −1 or 1, its sign is the prediction; an output of zero is wrong
-    for both.
+    For outputs f (n, c), y are class indices (n,), int64, or targets (n, c), largest at the class.
+    The prediction of a single output is its sign, with labels −1 or 1; an output of zero is always
+    wrong.
 
     Raises:
-        ValueError: if the targets fit none of these, as labels 0 and 1 for a single output.
+        ValueError: if y is neither, or a label is 0 for a single output.
     """
     indices = y.dtype == torch.int64
     if f.ndim != 2 or y.shape != (f.shape[:1] if indices else f.shape):

@@ -17,8 +17,8 @@ def constant_rate(t: int) -> float:
 def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
     """Factor ½(1 + cos(π e/E)) with e = ⌊t / steps_per_epoch⌋ finished epochs of E.
 
-    With `steps_per_epoch=1` it falls at every update and would reach 0 after the last one. Else it
-    is constant within each epoch, as PyTorch's `CosineAnnealingLR(T_max=E)` stepped once per epoch.
+    With `steps_per_epoch=1` it falls at every update and would reach 0 after the last. Otherwise it
+    is constant in each epoch, like PyTorch's `CosineAnnealingLR(T_max=E)` stepped once per epoch.
 
     Source: LeJeune & Alemohammad 2024, Appendix B.1 ("a cosine annealing schedule").
 
@@ -38,14 +38,14 @@ def cosine_rate(steps: int, steps_per_epoch: int = 1) -> LearningRateSchedule:
 
 
 def warmup_cosine_rate(steps: int, warmup: int, floor: float) -> LearningRateSchedule:
-    """Factor that rises linearly for `warmup` updates, then falls from 1 to `floor` by a cosine.
+    """Factor that rises linearly for `warmup` updates, then falls from 1 to `floor` as a cosine.
 
     (t+1)/(warmup+1) at first, then floor + (1 − floor)·½(1 + cos π(t − warmup)/(steps − warmup)).
 
     Source: Beaglehole et al. 2024, Appendix J (nanoGPT's default settings).
 
     Raises:
-        UserError: if the rise takes the whole run.
+        UserError: if the warm-up takes the whole run, or `warmup` is negative.
     """
     if not 0 <= warmup < steps:
         raise UserError(

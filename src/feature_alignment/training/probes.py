@@ -1,4 +1,4 @@
-"""Probes: what is measured of a model at a step, and the record of all measurements."""
+"""Probes, which measure a model at a step, and the record of all measurements."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from torch import nn
 from feature_alignment.training.errors import MetricNotFiniteError
 
 WHOLE_NETWORK = "all"
-"""Value of the `layer` column for what belongs to no single layer."""
+"""Value of the `layer` column for quantities that belong to no single layer."""
 OWN = "(model)"
 """Value of the `layer` column for parameters of the model itself, outside of its modules."""
 
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one probe found at one step: single numbers, larger findings by name, what it missed."""
+    """Results of one probe at one step: numbers, arrays by name, and what it could not measure."""
 
     rows: list[Row] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
@@ -38,14 +38,14 @@ class Measurement:
 
 
 Probe = Callable[[int, nn.Module], Measurement]
-"""Measures a model, in eval mode, as it is after so many updates, and changes no parameter."""
+"""Measures a model, in eval mode, after the given number of updates; must not change parameters."""
 
 
 class Recorder:
     """All measurements of one run, in the order they were made.
 
-    `arrays` has every measured array under "name/step{step}", `seconds` the elapsed time of updates
-    ("training"), of losses and metrics over the samples ("evaluating") and of probes ("measuring").
+    `arrays` maps "name/step{step}" to measured arrays; `seconds` is the elapsed time of updates
+    ("training"), of losses and metrics over samples ("evaluating") and of probes ("measuring").
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Recorder:
         """Add one measurement.
 
         Raises:
-            MetricNotFiniteError: if a value or an array holds NaN or infinity.
+            MetricNotFiniteError: if a value or an array contains NaN or infinity.
             ValueError: if the same quantity was already recorded for this step.
         """
         for layer, split, metric, value in measurement.rows:
@@ -90,7 +90,7 @@ class Recorder:
         return {name: dict(part) for name, part in parts.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue a record: `state` is from `state_dict`."""
+        """Continue a record from the `state` returned by `state_dict`."""
         self._values.update(state["values"])
         self.arrays.update(state["arrays"])
         self.seconds.update(state["seconds"])
@@ -106,7 +106,7 @@ class Recorder:
         return self._values[step, layer, split, metric]
 
     def frame(self) -> pd.DataFrame:
-        """Tidy table by step, of columns step, layer, split, metric, value: a row per number."""
+        """Tidy table sorted by step, one row per number: step, layer, split, metric, value."""
         values = sorted(self._values.items(), key=lambda item: item[0][0])  # by step
         rows = [(*key, value) for key, value in values]
         return pd.DataFrame(rows, columns=COLUMNS).astype({"step": "int64", "value": "float64"})

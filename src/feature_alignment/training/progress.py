@@ -1,4 +1,4 @@
-"""Progress of a run: a log line every few seconds, and a bar where a person is watching."""
+"""Progress of a run: a log line every few seconds, and a progress bar in a terminal."""
 
 import logging
 import sys
@@ -15,11 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """Reports steps done, loss and remaining time of one training run, by its label.
+    """Reports steps done, loss and remaining time of one training run, under its label.
 
-    The loss is read from the device only when a line is due, after `interval` seconds, so that
-    reporting does not slow training down. The bar is drawn to standard error, where that is a
-    terminal and tqdm is installed.
+    The loss is read from the device only when a line is due, every `interval` seconds, so that
+    reporting does not slow training down. The bar is drawn on standard error if that is a terminal
+    and tqdm is installed.
     """
 
     def __init__(self, steps: int, label: str, interval: float = 10.0) -> None:
@@ -29,7 +29,7 @@ class Progress:
         self._bar = _bar(steps, label) if sys.stderr.isatty() else None
 
     def start_after(self, step: int) -> None:
-        """Report that an earlier attempt did `step` updates, in a time that is not known."""
+        """Report that an earlier attempt did `step` updates, in unknown time."""
         self._begin = self._last = time.monotonic()
         self._first = step
         if self._bar is not None:
@@ -52,7 +52,7 @@ class Progress:
             self._bar.close()
 
     def summarise(self, seconds: Mapping[str, float]) -> None:
-        """Log how long the run took, and what share of it each part; see `Recorder.seconds`."""
+        """Log how long the run took, and the share of each part; see `Recorder`."""
         total = max(sum(seconds.values()), 1e-9)
         shares = (f"{100 * value / total:.0f} % {part}" for part, value in seconds.items())
         logger.info("%s: %.1f s: %s", self._label, total, ", ".join(shares))

@@ -1,4 +1,4 @@
-"""Measurement schedules: the steps, 0 before the first update, after which a run is measured."""
+"""Measurement schedules: the steps at which a run is measured, 0 before the first update."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
     Source: Baratin et al. 2021, released code, which measures nothing before the first update.
 
     Raises:
-        UserError: if `first` is below 1 or `ratio` not above 1.
+        UserError: if `first` is below 1, or `ratio` is not above 1.
     """
     if first < 1 or ratio <= 1:
         raise UserError(
@@ -38,7 +38,7 @@ def geometric(steps: int, first: float = 5, ratio: float = 1.15) -> list[int]:
 
 
 def explicit(chosen: Iterable[int], steps: int) -> list[int]:
-    """The listed steps, in order and without repeats.
+    """The listed steps, in order and without duplicates.
 
     Raises:
         UserError: if a step is outside 0 … steps.

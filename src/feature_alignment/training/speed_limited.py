@@ -1,4 +1,4 @@
-"""Speed Limited Optimization: every layer moves at a speed of its own, not at its gradient's."""
+"""Speed Limited Optimization: each layer moves at a set speed, whatever its gradient's norm."""
 
 import functools
 import math
@@ -20,28 +20,28 @@ class SpeedLimited(torch.optim.Optimizer):
     """Gradient descent with layerwise normalised gradients: W_ℓ ← W_ℓ − η C_ℓ ∇_ℓ / N(‖∇_ℓ‖).
 
     ∇_ℓ is the gradient of the loss with respect to layer ℓ, and ‖∇_ℓ‖ its Euclidean norm over all
-    parameters of the layer. A parameter group is a layer, see `groups_by_layer`; give each its
-    speed C_ℓ. The denominator N is
+    parameters of the layer. Each parameter group is a layer with its own speed C_ℓ, see
+    `groups_by_layer`. The denominator N is
 
     - additive: ‖∇_ℓ‖ + ε, which slows down near a minimum, where gradients fall below ε;
     - multiplicative: ε‖∇_ℓ‖ as printed in Appendix K, which only multiplies the speed by 1/ε; with
       ε = 1 it is the rule of Section 5.2.
 
-    A layer whose gradient is zero has no direction, and stays where it is; the first time a warning
-    tells. Norms and steps of float16 and bfloat16 are computed in float32, and no norm overflows
-    or vanishes in any precision.
+    A layer whose gradient is zero does not move; the first time this happens, a warning is issued.
+    Norms and steps of float16 and bfloat16 are computed in float32, and no norm overflows or
+    underflows in any precision.
 
     Source: Beaglehole et al. 2024, Section 5.2; Appendix J (additive) and K (multiplicative).
 
     Args:
         params: parameters (one layer), or groups `{"params": [...], "speed": C}`, one per layer.
         lr: η.
-        speed: C of the groups that give none.
-        epsilon: ε; 0 for the additive form is the rule of Section 5.2 as well.
+        speed: C for groups without a speed.
+        epsilon: ε; with 0 the additive form is the rule of Section 5.2 as well.
         relaxation: "additive" or "multiplicative".
 
     Raises:
-        ValueError: if a number is out of range or the form is unknown.
+        ValueError: if a number is out of range or the relaxation is unknown.
 
     Example:
         >>> w = torch.nn.Parameter(torch.zeros(2))
@@ -64,15 +64,15 @@ class SpeedLimited(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a layer, whose settings are checked as the constructor's are."""
+        """Add a layer; its settings are checked like those of the constructor."""
         _check({**self.defaults, **param_group})
         super().add_param_group({"layer": len(self.param_groups), **param_group})
 
     def set_speeds(self, speeds: Sequence[float]) -> None:
-        """Give every layer, a parameter group each, a new speed C_ℓ from the next step on.
+        """Set a new speed C_ℓ for every layer (parameter group), from the next step on.
 
         Raises:
-            ValueError: if their number is not that of the groups, or one is negative.
+            ValueError: if there is not one speed per group, or one is negative or not finite.
         """
         if len(speeds) != len(self.param_groups):
             raise ValueError(
@@ -80,16 +80,16 @@ class SpeedLimited(torch.optim.Optimizer):
                 "give one for each parameter group."
             )
         for speed in speeds:
-            _check({**self.defaults, "speed": speed})  # a scheduler may hold the rate at 0
+            _check({**self.defaults, "speed": speed})  # a scheduler may keep a group's lr at 0
         for group, speed in zip(self.param_groups, speeds, strict=True):
             group["speed"] = speed
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update; evaluates the closure, if there is one, and returns its loss.
+        """Perform one update; evaluate the closure, if any, and return its loss.
 
         Raises:
-            TrainingDivergedError: if a gradient is not finite; no layer has moved then.
+            TrainingDivergedError: if a gradient is not finite; no layer is moved in this case.
         """
         loss = None
         if closure is not None:
@@ -117,13 +117,13 @@ class SpeedLimited(torch.optim.Optimizer):
 
 
 def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> list[dict[str, Any]]:
-    """A parameter group for each layer, a module with parameters of its own; "layer" is its name.
+    """A parameter group for each layer (a module with its own parameters); "layer" is its name.
 
-    A parameter of several modules belongs to the first of them. `speeds` are C_ℓ of every layer, or
-    by the names of modules; a layer without one has that of the optimizer.
+    A parameter shared by modules belongs to the first of them. `speeds` is C_ℓ for all layers, or a
+    mapping from module names; a layer without a speed gets the optimizer's.
 
     Raises:
-        ValueError: if a speed is that of no layer.
+        ValueError: if a speed is given for a module that is not a layer.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -143,7 +143,7 @@ def groups_by_layer(model: nn.Module, speeds: float | Mapping[str, float]) -> li
 
 
 def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
-    """Speeds that let the least aligned layer (the first of equal ones) catch up: s; else 1/s.
+    """Speed s for the least aligned layer (the first of equal ones) and 1/s for all others.
 
     Source: Beaglehole et al. 2024, Appendix K (s = 20, correlations: the UC-NFC of each layer).
 
@@ -160,7 +160,7 @@ def adaptive_speeds(correlations: Sequence[float], s: float) -> list[float]:
 
 
 def _gradients(group: dict[str, Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """The parameters of a layer that have a gradient, each with it."""
+    """Pairs (parameter, gradient) of a layer, for the parameters that have a gradient."""
     return [(p, p.grad) for p in group["params"] if p.grad is not None and p.numel()]
 
 
@@ -171,9 +171,9 @@ def _largest_entry(group: dict[str, Any]) -> float:
 
 
 def _move(group: dict[str, Any], largest: float) -> None:
-    """One step of a layer, by its gradient in units of a power of two near its largest entry.
+    """One step of a layer, with its gradient in units of a power of two near its largest entry.
 
-    Such units change no digit of the step, and keep squares from overflowing or vanishing.
+    These units change no digit of the step, and keep squares from overflowing or underflowing.
     """
     parameters, gradients = zip(*_gradients(group), strict=True)
     dtypes = (g.dtype.to_real() for g in gradients)
