@@ -16,28 +16,28 @@ class AlignmentReversing:
 
     1. X⁽¹⁾ and X̃⁽²⁾ have rows from N(0, 11ᵀ + ε₁ I), U₁ S₁ U₁ᵀ = (X⁽¹⁾)ᵀX⁽¹⁾ and X̃⁽²⁾ = V₂ S₂ U₂ᵀ.
     2. X⁽²⁾ = V₂ S₁⁻¹ U₁ᵀ, so that its Gram is the inverse square of that of X⁽¹⁾.
-    3. X is X⁽¹⁾ with labels 1 above X⁽²⁾ with labels 0.
+    3. X stacks X⁽¹⁾ with labels 1 on X⁽²⁾ with labels 0.
     4. X ← X + ε₂ Z with Z standard normal, y ← y + label_shift.
 
-    This cannot be done to the letter: with γn < d rows the Gram of X⁽¹⁾ is singular, and the shapes
-    of step 2 do not fit. There are four readings:
+    Taken literally this is impossible: with γn < d rows the Gram of X⁽¹⁾ is singular, and the
+    shapes in step 2 do not match. There are four readings:
 
-    - "compact": X⁽¹⁾ has γn rows and X̃⁽²⁾ the other (1 − γ)n, and step 2 keeps as many singular
-      triples as both have. The spike 11ᵀ makes all matrices rank one in effect.
-    - "square": X⁽¹⁾ and X̃⁽²⁾ are both n × n, so step 2 can be done; X has the first γn rows of X⁽¹⁾
-      and the other (1 − γ)n rows of X⁽²⁾.
+    - "compact": X⁽¹⁾ has γn rows and X̃⁽²⁾ the other (1 − γ)n; step 2 keeps as many singular
+      triples as both have. The spike 11ᵀ makes all matrices effectively rank one.
+    - "square": X⁽¹⁾ and X̃⁽²⁾ are both n × n, so step 2 works; X has the first γn rows of X⁽¹⁾
+      and the last (1 − γ)n rows of X⁽²⁾.
     - "tempered": square, with the covariance 11ᵀ/d + ε₁ I, rows divided by √n, and (S₁ + δ)⁻¹ in
-      place of S₁⁻¹. The reading with which the correlation varies with γ.
-    - "rounded": step 2 as printed, of the Gram of γn rows rounded to float32, which keeps its
-      singular values away from zero; X̃⁽²⁾ is n × n, and X has the last (1 − γ)n rows of X⁽²⁾. All
-      else is in float64, so that the processor's own rounding does not count.
+      place of S₁⁻¹. With this reading the correlation varies with γ.
+    - "rounded": step 2 as printed, for the Gram of γn rows rounded to float32, which keeps its
+      singular values away from zero; X̃⁽²⁾ is n × n, and X has the last (1 − γ)n rows of X⁽²⁾.
+      Everything else is in float64, so that hardware rounding has no effect.
 
-    The generator draws X⁽¹⁾, X̃⁽²⁾ and Z, in this order; δ is above 0.
+    The generator draws X⁽¹⁾, X̃⁽²⁾ and Z, in this order; δ is positive.
 
-    Source: Beaglehole et al. 2024, Appendix G, with the default ε₁, ε₂ and shift, but not δ.
+    Source: Beaglehole et al. 2024, Appendix G, which gives the default ε₁, ε₂ and shift, but no δ.
 
     Raises:
-        UserError: if the reading is unknown, n, ε₁ or δ not positive or ε₂ negative.
+        UserError: if the reading is unknown, n, ε₁ or δ is not positive, or ε₂ is negative.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class AlignmentReversing:
 
     @cached_property
     def _inverse(self) -> np.ndarray:
-        """X⁽²⁾ = V₂ (S₁ + δ)⁻¹ U₁ᵀ of the square readings, (n, n)."""
+        """X⁽²⁾ = V₂ (S₁ + δ)⁻¹ U₁ᵀ of the square and tempered readings, (n, n)."""
         _, singular, right = np.linalg.svd(self._first)
-        return (self._left / (singular**2 + self._delta)) @ right  # S₁ are squares: Gram, not data
+        return (self._left / (singular**2 + self._delta)) @ right  # S₁ is that of the Gram
 
     def _rounded_rows(self, ones: int) -> np.ndarray:
         """X⁽²⁾ of the rounded reading, (n − ones, d)."""

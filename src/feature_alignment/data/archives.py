@@ -1,4 +1,4 @@
-"""Unpack files so that each is there whole or not at all, and none fills memory or disk."""
+"""Unpack files atomically, without letting any of them fill memory or disk."""
 
 import gzip
 import shutil
@@ -14,13 +14,13 @@ from pathlib import Path
 from feature_alignment.errors import UserError, reason
 
 LIMIT = 8 * 2**30
-"""Most bytes that a file may unpack to: the memory that the workflow asks for to prepare a dataset.
-The published files have at most a twentieth; a small one that holds more is made to do harm."""
+"""Largest unpacked size in bytes: the memory that the workflow requests to prepare a dataset.
+Published files need at most a twentieth; a small file that unpacks to more is malicious."""
 DAMAGE = (
     EOFError, KeyError, RuntimeError, ValueError,
     gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What reading a damaged archive raises; RuntimeError is for a packing that is not known."""
+"""Exceptions raised on reading a damaged archive; RuntimeError is for unknown compression."""
 
 
 def refuse_size(size: int) -> None:
@@ -34,7 +34,7 @@ def refuse_size(size: int) -> None:
 
 
 def unpacked(file: BufferedIOBase) -> bytearray:
-    """All that an opened file unpacks to.
+    """The whole unpacked content of an open file.
 
     Raises:
         ValueError: if it is more than `LIMIT`.
@@ -50,7 +50,7 @@ def unpack(archive: Path, folder: Path, names: Iterable[str] = ()) -> None:
     """Unpack a zip archive, or the named members of a .tar.gz, with their paths into a folder.
 
     Raises:
-        UserError: if the archive is damaged, above `LIMIT`, lacks a member, or one leads elsewhere.
+        UserError: if the archive is damaged, exceeds `LIMIT`, lacks a member, or one leads outside.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # On the same file system as the target, so that moving a file is atomic.
@@ -84,5 +84,5 @@ def _unpack(archive: Path, folder: Path, names: Iterable[str]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             with content, target.open("wb") as file:
                 shutil.copyfileobj(content, file)
-            if target.stat().st_size != size:  # a link is as long as what it leads to
+            if target.stat().st_size != size:  # a link has the size of its target
                 raise ValueError(f"{name} has not the size that is written in it")

@@ -16,7 +16,7 @@ _INFO_KEY = "info_json"
 _SPLITS = ("train", "test")
 
 Loaded = tuple[dict[str, np.ndarray], dict[str, Any]]
-"""Canonical arrays, and what describes them: `origin`, `notes` and perhaps `class_names`."""
+"""Canonical arrays and their description: `origin`, `notes`, optionally `class_names` and more."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class Dataset:
         """Character codes of "train" or "test", uint8 (n,).
 
         Raises:
-            UserError: if the split does not exist or the data set holds images.
+            UserError: if the split does not exist or the data set contains images.
         """
         return self._array("text", split, "text")
 
     def draw(
         self, split: str, number: int, generator: np.random.Generator, key: str = ""
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels, `number` of each, drawn without replacement, in random order.
+        """Draw `number` images and their labels without replacement, in random order.
 
-        The files of some sets are ordered by class, so their first images are no fair sample.
-        `key` is what asks for so many, by its name in the config.
+        The files of some sets are ordered by class, so their first images are not representative.
+        `key` is the config key that requests this number, for the error message.
 
         Raises:
-            UserError: if the split holds fewer images.
+            UserError: if the number is not positive, or the split has fewer images.
         """
         x, y = self.split(split)
         if not 0 < number <= len(x):
@@ -73,7 +73,7 @@ class Dataset:
 
     @property
     def vocabulary(self) -> list[str]:
-        """The characters that the codes of a text stand for; images have none, see `text`."""
+        """The characters that the codes of a text stand for; an error for images, see `text`."""
         self.text("train")
         return [chr(code) for code in self.arrays["vocabulary"]]
 
@@ -91,7 +91,7 @@ class Dataset:
 
 
 def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over names, types, shapes and bytes of the arrays, in the order of their names.
+    """SHA-256 of the arrays' names, types, shapes and bytes, in order of their names.
 
     Example:
         >>> content_sha256({"y_test": np.arange(2, dtype=np.uint8)})[:8]
@@ -108,7 +108,7 @@ def content_sha256(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def to_float(x: np.ndarray) -> np.ndarray:
-    """Pixels as float32 in [0, 1], from uint8 of any shape.
+    """Convert uint8 pixels of any shape to float32 in [0, 1].
 
     Example:
         >>> to_float(np.array([0, 51, 255], dtype=np.uint8)).tolist()
@@ -118,9 +118,9 @@ def to_float(x: np.ndarray) -> np.ndarray:
 
 
 def save(path: str | Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
-    """Write arrays and description to one file: same content, same bytes, all or nothing.
+    """Write arrays and description to one file, atomically; equal content gives equal bytes.
 
-    The description is plain JSON values.
+    The description consists of plain JSON values.
 
     Raises:
         ValueError: if `info["sha256"]` is not the `content_sha256` of the arrays.
@@ -138,19 +138,19 @@ def load(path: str | Path) -> Dataset:
     """Read a data set that `save` wrote and verify its checksum.
 
     Raises:
-        UserError: if the file is missing, is not such a file, or is damaged.
+        UserError: if the file is missing, was not written by `save`, or is damaged.
     """
     path = Path(path)
     cure = "delete it and run the workflow again, which prepares it anew"
     if not path.is_file():
         raise UserError(f"{path}: no such file; run the workflow, which prepares it.")
     try:
-        # An open file, because np.load forgets to close one that is not an archive.
+        # An open file, because np.load does not close a file that is not an archive.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         info = json.loads(arrays.pop(_INFO_KEY).tobytes())
         recorded = info["sha256"]
-    except Exception as error:  # the readers raise what they like at bytes that are no archive
+    except Exception as error:  # readers may raise anything on bytes that are not an archive
         raise UserError(
             f"{path}: not a whole prepared data set ({reason(error)}); {cure}."
         ) from error

@@ -1,4 +1,4 @@
-"""Fetch one published file: checked, retried, all or nothing."""
+"""Fetch one published file: verified, with retries, all or nothing."""
 
 import hashlib
 import time
@@ -10,7 +10,7 @@ from feature_alignment.errors import UserError
 from feature_alignment.files import whole_file
 
 Report = Callable[[str], None]
-"""Is told the progress, one line at a time."""
+"""Receives progress messages, one line at a time."""
 
 TIMEOUT_SECONDS = 30
 TRIES = 4
@@ -18,7 +18,7 @@ FIRST_WAIT_SECONDS = 1.0
 
 
 def has_checksum(path: Path, checksum: str) -> bool:
-    """Whether a file is there and has a checksum, "md5:…" or "sha256:…", hexadecimal."""
+    """Whether a file exists and has a checksum, "md5:…" or "sha256:…", hexadecimal."""
     algorithm, _, digest = checksum.partition(":")
     if not path.is_file():
         return False
@@ -35,14 +35,14 @@ def fetch(
     mirrors: Sequence[str] = (),
     alternative: str = "use source 'npz'",
 ) -> None:
-    """Download a file, unless it is there with the right checksum.
+    """Download a file, unless it exists with the right checksum.
 
-    The address, then each of the mirrors, is tried `TRIES` times, with growing waits, from the
-    start of the file; one that answers "no such file" is not tried again. Nothing is left at `path`
-    that lacks the checksum, see `has_checksum`. The message tells the user of the `alternative`.
+    The address, then each of the mirrors, is tried `TRIES` times, with growing waits, always from
+    the start of the file; one that answers "no such file" is not tried again. Only a download with
+    the checksum, see `has_checksum`, is written to `path`. The error names the `alternative`.
 
     Raises:
-        UserError: if no address gives the file.
+        UserError: if the file cannot be fetched from any address.
     """
     if has_checksum(path, checksum):
         return
@@ -60,7 +60,7 @@ def fetch(
 
 
 def _fetch_from(url: str, checksum: str, path: Path, report: Report) -> str | None:
-    """Try one address; the reason if it fails for good."""
+    """Try one address; return the reason if it finally fails, else None."""
     import requests
 
     reason = again = ""
@@ -106,7 +106,7 @@ def _download(url: str, checksum: str, path: Path, report: Report) -> None:
 
 
 def _connection_reason(error: Exception) -> str:
-    """The innermost cause: requests wraps the readable sentence several times."""
+    """The innermost cause: requests wraps the readable message several times."""
     while error.args and isinstance(error.args[0], Exception):
         error = error.args[0]
     reason = getattr(error, "reason", None)

@@ -1,4 +1,4 @@
-"""The embedded stand-ins of the image sets: always at hand, the same in every run."""
+"""The embedded stand-ins of the image sets: always available, the same in every run."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from feature_alignment.data.sklearn_files import package_origin
 from feature_alignment.determinism import stream
 
 StandIn = Callable[[str, int, Generator], photos.Drawn]
-"""From the split, "train" or "test", the number n of images and the source of all draws."""
+"""Called with the split, "train" or "test", the number n of images and a random generator."""
 
 STAND_INS: dict[str, tuple[StandIn, int, int]] = {
     "mnist": (photos.enlarged_digits, 1437, 360),
@@ -23,13 +23,13 @@ STAND_INS: dict[str, tuple[StandIn, int, int]] = {
     "gtsrb": (drawings.traffic_signs, 3440, 860),
     "celeba": (drawings.drawn_faces, 2000, 500),
 }
-"""What draws each image set, and the numbers of training and of test images."""
+"""Generating function of each image set, and its numbers of training and of test images."""
 
 
 def embedded_images(name: str, numbers: tuple[int, int] | None = None) -> Loaded:
-    """Generate the stand-in of an image set, which is a data set and no draw: always the same.
+    """Generate the stand-in of an image set, a fixed data set that is always the same.
 
-    `numbers` are those of training and of test images; None for the stand-in's own.
+    `numbers` are the numbers of training and of test images; None for the stand-in's own.
     """
     generate, *own_numbers = STAND_INS[name]
     arrays = {}

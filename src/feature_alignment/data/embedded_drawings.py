@@ -1,4 +1,4 @@
-"""Drawn stand-ins: brush glyphs of KMNIST, traffic signs of GTSRB, faces of CelebA's eyeglasses."""
+"""Drawn stand-ins: brush glyphs for KMNIST, traffic signs for GTSRB, faces for CelebA."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from feature_alignment.determinism import stream
 Colour = tuple[int, ...]  # red, green and blue, 0 to 255
 
 _STROKES, _POINTS_PER_STROKE = 3, 36
-_FORMS = 2  # ways to write a class, as cursive hiragana have several
+_FORMS = 2  # ways to write a class; cursive hiragana have several
 
 
 def _glyph_forms(name: str, number: int) -> np.ndarray:
@@ -39,9 +39,9 @@ def _stroke_points(control: np.ndarray) -> np.ndarray:
 def _brush_ink(points: np.ndarray, radius: np.ndarray, size: int) -> np.ndarray:
     """Ink of round brushes (n,) that touch paper at points (n, q, 2), in pixels from its centre.
 
-    (n, size, size, 1), 0 (paper) to 1 (ink), edges smooth over one pixel.
+    Returns (n, size, size, 1) from 0 (paper) to 1 (ink), with edges smoothed over one pixel.
     """
-    points = points.astype(np.float32)  # half the time, and no difference after rounding
+    points = points.astype(np.float32)  # half the time, and the same after rounding
     axis = np.arange(size, dtype=np.float32) - np.float32((size - 1) / 2)
     ink = np.empty((len(points), size, size, 1), dtype=np.float32)
     for i, (one, r) in enumerate(zip(points, radius, strict=True)):
@@ -53,14 +53,14 @@ def _brush_ink(points: np.ndarray, radius: np.ndarray, size: int) -> np.ndarray:
 
 
 def _matrices(rows: list[list[np.ndarray]]) -> np.ndarray:
-    """Matrices (n, 2, 2) of four entries (n,)."""
+    """Matrices (n, 2, 2) from four entries (n,)."""
     return np.stack([np.stack(row, -1) for row in rows], -2)
 
 
 def brush_glyphs(split: str, n: int, generator: Generator) -> Drawn:
-    """KMNIST: glyphs of ten classes, two forms each, in ever different hands, (n, 28, 28, 1).
+    """KMNIST: glyphs of ten classes, two forms each, in varying handwriting, (n, 28, 28, 1).
 
-    Both splits are drawn alike.
+    Both splits are drawn in the same way.
     """
     labels = balanced_labels(n, 10, generator)
     forms = _glyph_forms("kmnist", 10 * _FORMS)
@@ -88,16 +88,16 @@ _WARNINGS = (11, *range(18, 32))
 
 @dataclass(frozen=True)
 class _Sign:
-    """How the signs of a class look."""
+    """Appearance of the signs of a class."""
 
     corners: int = 0  # of the outline; a circle has none
     turn: float = 0.0  # of the outline, in radians
     rim: Colour = _RED
     field: Colour = _WHITE
-    ink: Colour | None = _BLACK  # of the pictogram, where the class has one
+    ink: Colour | None = _BLACK  # of the pictogram; None if the class has none
 
 
-# Of the 43 classes as GTSRB numbers them: first speed limits and prohibitions.
+# The 43 classes as numbered in GTSRB; by default speed limits and prohibitions.
 _SIGNS = dict.fromkeys(range(43), _Sign())
 _SIGNS |= dict.fromkeys(_ENDS_OF_RESTRICTIONS, _Sign(rim=_WHITE, ink=_GREY))
 _SIGNS |= dict.fromkeys(_WARNINGS, _Sign(3, -np.pi / 2))
@@ -115,7 +115,7 @@ def _depth(style: _Sign, points: np.ndarray) -> np.ndarray:
     """Distance of points (..., 2) from the outline, positive inside, in units of its radius."""
     if style.corners == 0:
         return 1.0 - np.linalg.norm(points, axis=-1)
-    # A side's normal points halfway between two corners.
+    # A side's normal points midway between two corners.
     angles = style.turn + np.pi * (2 * np.arange(style.corners) + 1) / style.corners
     normals = np.stack([np.cos(angles), np.sin(angles)])  # (2, corners)
     return np.cos(np.pi / style.corners) - (points @ normals).max(axis=-1)
@@ -163,7 +163,7 @@ def _signs_of_class(label: int, images: np.ndarray, generator: Generator) -> np.
 
 
 def traffic_signs(split: str, n: int, generator: Generator) -> Drawn:
-    """GTSRB: signs of 43 classes before photograph patches, in varied light and view.
+    """GTSRB: signs of 43 classes on photograph patches, with varying light and view.
 
     The splits share no patches; (n, 32, 32, 3).
     """
@@ -182,7 +182,7 @@ _FRAMES = ((20, 20, 20), (70, 40, 25), (120, 20, 25), (60, 60, 75), (165, 150, 1
 
 
 class _Canvas:
-    """An image to draw on in pixels of the final image, from the centre of the face."""
+    """An image to draw on, in pixels of the final image relative to the centre of the face."""
 
     def __init__(self, background: Colour, centre: tuple[float, float], scale: float) -> None:
         side = _FACE_SIZE * _OVERSAMPLING
@@ -191,7 +191,7 @@ class _Canvas:
         self._centre, self._scale = centre, scale
 
     def shape(self, kind: str, x: float, y: float, rx: float, ry: float, **options: Any) -> None:
-        """One of Pillow's shapes, about (x, y); a width or corner radius is scaled."""
+        """Draw one of Pillow's shapes around (x, y); a width or corner radius is scaled."""
         (cx, cy), s = self._centre, self._scale
         corners = (cx + s * (x - rx), cy + s * (y - ry), cx + s * (x + rx), cy + s * (y + ry))
         for key in options.keys() & {"width", "radius"}:
@@ -199,7 +199,7 @@ class _Canvas:
         getattr(self._draw, kind)([_OVERSAMPLING * value for value in corners], **options)
 
     def line(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, width: float) -> None:
-        """A straight line between two points."""
+        """Draw a straight line between two points."""
         half = (x1 - x0) / 2, (y1 - y0) / 2
         self.shape("line", (x0 + x1) / 2, (y0 + y1) / 2, *half, fill=fill, width=width)
 
@@ -282,9 +282,9 @@ def _draw_glasses(
 
 
 def drawn_faces(split: str, n: int, generator: Generator) -> Drawn:
-    """CelebA: faces of many colours and shapes, half of them with glasses, which are label 1.
+    """CelebA: faces of many colours and shapes, half of them with glasses (label 1).
 
-    Both splits are drawn alike; (n, 96, 96, 3).
+    Both splits are drawn in the same way; (n, 96, 96, 3).
     """
     labels = balanced_labels(n, 2, generator)
     x = np.empty((n, _FACE_SIZE, _FACE_SIZE, 3), dtype=np.uint8)

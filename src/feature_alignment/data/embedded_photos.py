@@ -1,4 +1,4 @@
-"""Patches of scikit-learn's photographs and its digits: six stand-ins."""
+"""Five stand-ins from scikit-learn's photographs and digits, and the backgrounds of a sixth."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ Drawn = tuple[np.ndarray, np.ndarray]
 Box = tuple[int, int, int, int]  # left, top, right, bottom in pixels
 
 SIZE = 32
-TEST_PER_CLASS = 36  # handwritten digits of each class that are kept for testing
+TEST_PER_CLASS = 36  # handwritten digits of each class that are reserved for testing
 _REGION_SIDES = (20, 32)
 _PART_SIDES = (56, 80)
 _NOISE = 6.0
-_INK = 16  # the darkest value in the digits' files
+_INK = 16  # the darkest value in the file of digits
 
 
 @dataclass(frozen=True)
 class Region:
-    """A class of patches: what it shows, of which photograph, and the boxes that they are cut from.
+    """A class of patches: its name, the photograph, and the boxes that patches are cut from.
 
     The boxes for testing share no pixel with any training box of the same set.
     """
@@ -49,7 +49,7 @@ REGIONS = (
     Region("leaf", "flower", ((0, 90, 130, 240),), ((0, 245, 110, 320),)),
     Region("shade", "flower", ((470, 230, 640, 360),), ((40, 335, 165, 427),)),
 )
-# Five upright bands of each photograph; a strip across the middle is kept for testing.
+# Five vertical bands of each photograph; a strip across the middle is reserved for testing.
 PARTS = tuple(
     Region(f"{photo} part {band + 1}", photo,
            ((128 * band, 0, 128 * band + 128, 165), (128 * band, 255, 128 * band + 128, 427)),
@@ -60,7 +60,7 @@ PARTS = tuple(
 
 
 def balanced_labels(n: int, classes: int, generator: Generator) -> np.ndarray:
-    """Labels in random order, each class as often as the others or once more; int64 (n,)."""
+    """Labels in random order, int64 (n,), with class counts that differ by at most one."""
     return generator.permutation(np.arange(n) % classes).astype(np.int64)
 
 
@@ -71,10 +71,10 @@ def backgrounds(
     regions: tuple[Region, ...] = REGIONS,
     sides: tuple[int, int] = _REGION_SIDES,
 ) -> np.ndarray:
-    """One patch of a class's boxes for each label (n,), at random place, size and exposure.
+    """One patch from its class's boxes for each label (n,), at random place, size and exposure.
 
-    float32 (n, SIZE, SIZE, channels=3), about 0 to 255, not rounded. Labels are positions in
-    `regions`, `sides` the shortest and longest side of the cut square, in pixels.
+    Returns float32 (n, SIZE, SIZE, channels=3), about 0 to 255, not rounded. Labels are positions
+    in `regions`; `sides` are the shortest and longest side of the cut square, in pixels.
     """
     result = np.empty((len(labels), SIZE, SIZE, 3), dtype=np.float32)
     for i, label in enumerate(labels):
@@ -88,15 +88,15 @@ def backgrounds(
         cut = Image.fromarray(photograph(region.photo)[y0 : y0 + side, x0 : x0 + side])
         patch = np.asarray(cut.resize((SIZE, SIZE), Image.Resampling.BICUBIC), dtype=np.float32)
         result[i] = patch[:, ::-1] if generator.random() < 0.5 else patch
-    # Exposure and white balance vary, or else the mean colour alone would tell the class; they
-    # never brighten, or else the sky would be clipped to one and the same white.
+    # Exposure and white balance vary, so that the mean colour alone does not reveal the class; they
+    # never brighten, because the sky would be clipped to uniform white.
     exposure = generator.uniform(0.5, 0.95, (len(labels), 1, 1, 1))
     balance = generator.uniform(0.85, 1.05, (len(labels), 1, 1, 3))
     return result * (exposure * balance).astype(np.float32)
 
 
 def as_pixels(images: np.ndarray, generator: Generator) -> np.ndarray:
-    """Images with camera noise, rounded and clipped to uint8 0..255, same shape."""
+    """Add camera noise to images, then round and clip them to uint8; same shape."""
     noisy = images + _NOISE * generator.standard_normal(images.shape, dtype=np.float32)
     return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
 
@@ -108,14 +108,14 @@ def photograph_regions(split: str, n: int, generator: Generator) -> Drawn:
 
 
 def photograph_parts(split: str, n: int, generator: Generator) -> Drawn:
-    """STL-10: large patches classed by photograph and upright band, (n, 32, 32, 3)."""
+    """STL-10: large patches classed by photograph and vertical band, (n, 32, 32, 3)."""
     labels = balanced_labels(n, len(PARTS), generator)
     images = backgrounds(split, labels, generator, PARTS, _PART_SIDES)
     return as_pixels(images, generator), labels
 
 
 def digit_split(split: str) -> Drawn:
-    """The fixed division of `digits`, 360 for testing and 1437 for training."""
+    """The fixed split of `digits`: 360 for testing and 1437 for training."""
     images, labels = digits()
     order = stream(0, "embedded/digits").permutation(len(labels))
     testing = np.concatenate([order[labels[order] == c][:TEST_PER_CLASS] for c in range(10)])
@@ -131,7 +131,7 @@ def _enlarged(digit: np.ndarray, side: int) -> np.ndarray:
 
 
 def enlarged_digits(split: str, n: int, generator: Generator) -> Drawn:
-    """MNIST: digits enlarged to 20x20 and centred in 28x28, (n, 28, 28, 1), always the same."""
+    """MNIST: digits enlarged to 20x20 and centred in 28x28, (n, 28, 28, 1), with no randomness."""
     images, labels = digit_split(split)
     x = np.zeros((n, 28, 28, 1), dtype=np.uint8)
     for i, digit in enumerate(images[:n]):
@@ -140,13 +140,13 @@ def enlarged_digits(split: str, n: int, generator: Generator) -> Drawn:
 
 
 def _ink_masks(split: str, labels: np.ndarray, generator: Generator) -> np.ndarray:
-    """Ink of a random digit for each label, at random size and place; (n, SIZE, SIZE, 1)."""
+    """Ink of a random digit for each label, at random size and place, (n, SIZE, SIZE, 1)."""
     images, classes = digit_split(split)
     masks = np.zeros((len(labels), SIZE, SIZE, 1), dtype=np.float32)
     for i, label in enumerate(labels):
         digit = images[generator.choice(np.flatnonzero(classes == label))]
         side = int(generator.integers(24, 31))
-        # Off centre by at most 3 pixels: as far as the crops of house numbers are.
+        # At most 3 pixels off centre, like the crops of house numbers.
         margin = SIZE - side
         low, high = max(0, margin // 2 - 3), min(margin, margin // 2 + 3)
         top, left = generator.integers(low, high + 1, size=2)
@@ -155,7 +155,7 @@ def _ink_masks(split: str, labels: np.ndarray, generator: Generator) -> np.ndarr
 
 
 def street_digits(split: str, n: int, generator: Generator) -> Drawn:
-    """SVHN: digits lighter than the photograph patches that they stand on, (n, 32, 32, 3).
+    """SVHN: digits lighter than the photograph patches behind them, (n, 32, 32, 3).
 
     The splits share neither digits nor patches.
     """
@@ -163,7 +163,7 @@ def street_digits(split: str, n: int, generator: Generator) -> Drawn:
     walls = backgrounds(split, generator.integers(len(REGIONS), size=n), generator)
     alpha = _ink_masks(split, labels, generator)
     mean = walls.mean(axis=(1, 2), keepdims=True)  # (n, 1, 1, 3)
-    # A flattened background keeps the ink in sight, as paint on a wall does.
+    # A background of low contrast keeps the ink visible, like paint on a wall.
     wall = np.minimum(mean + 0.45 * (walls - mean), 150.0)
     ink = np.minimum(wall.mean(axis=(1, 2), keepdims=True) + 90, 200.0)
     ink = ink + generator.uniform(-25.0, 55.0, (n, 1, 1, 3)).astype(np.float32)
@@ -173,12 +173,12 @@ def street_digits(split: str, n: int, generator: Generator) -> Drawn:
 def digits_on_photographs(split: str, n: int, generator: Generator) -> Drawn:
     """CIFAR-100: digits over photograph patches, classed by both: 10 · digit + region.
 
-    As `street_digits`, with labels from 0 to 99.
+    Like `street_digits`, with labels from 0 to 99.
     """
     labels = balanced_labels(n, 100, generator)
     patches = backgrounds(split, labels % 10, generator)
     alpha = _ink_masks(split, labels // 10, generator)
-    # Black or white, whichever the background is farther from: the colours stay the region's.
+    # Black or white, whichever contrasts more, so that the region alone determines the colours.
     light = patches.mean(axis=(1, 2, 3), keepdims=True) < 110
     ink = np.where(light, 235.0, 20.0).astype(np.float32)
     return as_pixels((1 - 0.8 * alpha) * patches + 0.8 * alpha * ink, generator), labels

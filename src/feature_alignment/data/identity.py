@@ -1,4 +1,4 @@
-"""What a user's own data files hold, as SHA-256: they count by their content, not by their time.
+"""SHA-256 of a user's own data files, which are identified by content, not by time.
 
 This module imports nothing beyond the standard library: the workflow reads it at every start.
 """
@@ -13,20 +13,20 @@ from pathlib import Path
 from feature_alignment.files import Memory, sha256_of
 
 OWN_SOURCES = ("npz", "imagefolder", "file")
-"""The sources that read a user's own files; the identity of all others is in the code."""
+"""Sources that read a user's own files; all others are identified by the code."""
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 MEMORY = Memory("contents.json")  # the hashes of files: a large folder takes minutes to read
 _SETTLED_NS = 2_000_000_000
-"""What changed less than this ago may change again and keep its time: some systems round it."""
+"""Files changed less than this ago may change again with the same time: some systems round it."""
 
 
 def content_hash(source: str, path: str | None) -> str | None:
     """SHA-256 of the file or image folder that a source reads.
 
-    Of a file its bytes as they lie, packed or not; of a folder, in ascending order of their paths,
-    its class folders, such as `train/cat/`, and path and hash of each image. A file whose size,
-    times and inode are those of the last time is not read again. None for sources that read no file
-    of the user's, and for what cannot be read.
+    For a file, the hash of its bytes as stored, compressed or not; for a folder, that of its class
+    folders, such as `train/cat/`, and of each image's path and hash, in ascending order of paths. A
+    file with the same size, times and inode as last time is not read again. None for sources that
+    do not read a user's files, and if reading fails.
     """
     if source not in OWN_SOURCES or path is None:
         return None
@@ -37,15 +37,15 @@ def content_hash(source: str, path: str | None) -> str | None:
         for name, of_file in sorted(_hashes_in(path)):
             digest.update(os.fsencode(name) + b"\0" + of_file.encode() + b"\n")
         return digest.hexdigest()
-    except (OSError, ValueError):  # the latter of a path that no system has
+    except (OSError, ValueError):  # ValueError for an impossible path
         return None
 
 
 def class_folders(folder: str | Path) -> dict[str, list[os.DirEntry[str]]]:
-    """The image files, or links, in each class folder; what is hidden or no image is not read.
+    """The image files, or links, in each class folder; hidden and other files are skipped.
 
     Raises:
-        OSError: if a folder is missing or must not be read.
+        OSError: if a folder is missing or not readable.
     """
     return {
         entry.name: [
@@ -59,7 +59,7 @@ def class_folders(folder: str | Path) -> dict[str, list[os.DirEntry[str]]]:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file's name ends like that of an image."""
+    """Whether a file name has the suffix of an image."""
     return name.lower().endswith(IMAGE_SUFFIXES)
 
 

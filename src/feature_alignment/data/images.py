@@ -1,4 +1,4 @@
-"""Conversion of images and labels to canonical arrays; what does not fit is refused."""
+"""Conversion of images and labels to canonical arrays; unsuitable ones are refused."""
 
 import math
 import re
@@ -14,7 +14,7 @@ from feature_alignment.data.registry import DatasetInfo
 from feature_alignment.errors import UserError, reason
 
 Form = tuple[int, int, int]
-"""Height, width and channels, 1 for grey and 3 for colour, of an image as it was found."""
+"""Height, width and channels (1 for grey, 3 for colour) of an image before conversion."""
 Converted = tuple[dict[str, np.ndarray], set[Form]]
 """Arrays `x_<split>` uint8 (n, height, width, channels) and `y_<split>` int64 (n,); the forms."""
 _GREY_MODES = ("1", "L", "LA")
@@ -23,9 +23,9 @@ _EIGHT_BIT_MODES = (*_GREY_MODES, "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
 def canonical_image(image: Image.Image, shape: tuple[int, ...]) -> np.ndarray:
-    """One image of 8 bits a channel as uint8 of a shape: height, width, and 1 or 3 channels.
+    """Convert an image with 8 bits per channel to uint8 of shape (height, width, 1 or 3 channels).
 
-    Resizing is Pillow's bilinear filter, which averages over the source pixels when shrinking.
+    Resizing uses Pillow's bilinear filter, which averages over source pixels when shrinking.
     """
     height, width, channels = shape
     image = image.convert("L" if channels == 1 else "RGB")
@@ -40,9 +40,9 @@ def read_image(
     """Read one image file, or its central square: uint8 of the canonical shape, and its form.
 
     Raises:
-        UserError: if the file is not an image, is cut off, has transparent pixels, more than 8 bits
-            a channel or more pixels than Pillow takes for harmless, 89 million.
-        PermissionError: if the file must not be read.
+        UserError: if the file is not an image, is truncated, has transparent pixels, more than 8
+            bits per channel, or more pixels than Pillow considers safe (89 million).
+        PermissionError: if the file is not readable.
     """
     try:
         too_large = {"action": "error", "category": Image.DecompressionBombWarning}
@@ -60,7 +60,7 @@ def read_image(
                 return canonical_image(part, shape), form
     except (PermissionError, UserError):
         raise
-    except Exception as error:  # decoders raise what they like at bytes that are no image
+    except Exception as error:  # decoders may raise anything on bytes that are not an image
         raise UserError(
             f"{path}: not a whole image file ({reason(error)}); replace or remove it."
         ) from error
@@ -71,13 +71,13 @@ def read_image(
 
 
 def _refuse_transparency(path: Path, image: Image.Image) -> None:
-    # The colour of what is not seen is anything: often a drawing's own, which would be gone.
+    # Invisible pixels can have any colour, often the drawing's own, which would then disappear.
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
         raise UserError(f"{path}: has transparent pixels; put it on a ground of one colour.")
 
 
 def _is_cut_to_8_bits(image: Image.Image) -> bool:
-    """Whether Pillow, which has no mode for it, will read of 16 bits a channel the first eight."""
+    """Whether Pillow will read only the first 8 of 16 bits per channel, having no mode for them."""
     for decoder, _, _, arguments in getattr(image, "tile", ()):
         parts = arguments if isinstance(arguments, tuple) else (arguments,)
         largest = max([part for part in parts if isinstance(part, int)], default=0)
@@ -93,7 +93,7 @@ def from_files(
     *,
     square: bool = False,
 ) -> Converted:
-    """Canonical arrays of image files and their labels, by split; maybe of the central squares.
+    """Canonical arrays of image files, or of their central squares, and their labels, by split.
 
     Raises:
         UserError: if a file cannot be read, see `read_image`, or a label is out of range.
@@ -111,13 +111,13 @@ def from_files(
 def from_arrays(
     info: DatasetInfo, splits: Mapping[str, tuple[np.ndarray, np.ndarray]], where: str
 ) -> Converted:
-    """Canonical arrays of images and labels, by split, in the file `where`.
+    """Canonical arrays of images and labels, by split, from the file `where`.
 
-    Images are uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels, labels
-    integers (n,) from 0 to classes − 1.
+    Images are uint8 (n, height, width) or (n, height, width, channels) with 1 or 3 channels; labels
+    are integers (n,) from 0 to classes − 1.
 
     Raises:
-        UserError: if type, shape, number or range is wrong, or there is no image.
+        UserError: if a type, shape, number or range is wrong, or there are no images.
     """
     arrays, forms = {}, set()
     for split, (x, y) in splits.items():
@@ -172,7 +172,7 @@ def _labels(y: np.ndarray, n: int, info: DatasetInfo, where: str) -> np.ndarray:
 
 
 def conversion_notes(forms: set[Form], info: DatasetInfo) -> list[str]:
-    """What a reader should know about conversions of images of such forms, a sentence for each.
+    """Notes for readers on how images of these forms were converted, one for each conversion.
 
     Example:
         >>> from feature_alignment.data.registry import DATASETS
@@ -198,7 +198,7 @@ def conversion_notes(forms: set[Form], info: DatasetInfo) -> list[str]:
 
 
 def size_warnings(forms: set[Form]) -> list[str]:
-    """A sentence that names the sizes of images, if there are several; else none.
+    """A sentence that names the sizes of images, if there are several; otherwise nothing.
 
     Example:
         >>> size_warnings({(28, 28, 1), (28, 30, 1), (28, 30, 3)})
@@ -213,7 +213,7 @@ def size_warnings(forms: set[Form]) -> list[str]:
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
-    """Names in ascending order, numbers in them compared as numbers.
+    """Names in ascending order, with numbers in them compared by value.
 
     Example:
         >>> natural_order(["10", "9", "b", "a2", "a10"])

@@ -1,4 +1,4 @@
-"""Image sets that a user brings: an image folder, or one NumPy archive."""
+"""A user's own image sets: an image folder, or one NumPy archive."""
 
 import io
 import itertools
@@ -21,28 +21,28 @@ _NPZ_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load_npz(info: DatasetInfo, path: str) -> Loaded:
-    """Read images and labels from a .npz file, or from one compressed as a whole by xz.
+    """Read images and labels from a .npz file, or from one compressed as a whole with xz.
 
-    It has `x_train`, `x_test` uint8 (n, height, width[, channels]) and `y_train`, `y_test` integers
-    (n,); other arrays in it are not read.
+    It contains `x_train`, `x_test` uint8 (n, height, width[, channels]) and `y_train`, `y_test`
+    integers (n,); other arrays are ignored.
 
     Raises:
-        UserError: if the file is damaged or an array is missing or not as it should be.
-        OSError: if the file must not be read.
+        UserError: if the file is damaged, or an array is missing or unsuitable.
+        OSError: if the file is not readable.
     """
     packed = path.endswith(".xz")
     try:
         with lzma.open(path) if packed else Path(path).open("rb") as file:
             raw = unpacked(file)
-        with zipfile.ZipFile(io.BytesIO(raw)) as members:  # np.load would read other formats, too
+        with zipfile.ZipFile(io.BytesIO(raw)) as members:  # np.load also reads other formats
             refuse_size(sum(member.file_size for member in members.infolist()))
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             _refuse_other_names(path, archive.files)
-            # What is no array np.load gives as bytes.
+            # np.load returns members that are not arrays as bytes.
             arrays = {key: np.asarray(archive[key]) for key in _NPZ_KEYS}
     except (OSError, UserError):
         raise
-    except Exception as error:  # the readers raise what they like at bytes that are no archive
+    except Exception as error:  # readers may raise anything on bytes that are not an archive
         raise UserError(
             f"{path}: not a whole .npz file of plain arrays ({reason(error)}); copy it again, or "
             f"write it with numpy.savez and the arrays {', '.join(_NPZ_KEYS)}."
@@ -65,14 +65,14 @@ def _refuse_other_names(path: str, found: list[str]) -> None:
 def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
     """Read images from train/<class>/ and test/<class>/.
 
-    Class folders, those of train/ and of test/ together, are numbered in `natural_order`. Images
-    are taken in turn from each class, so that a prefix of the set is balanced; files whose names do
-    not end like an image's are not read, which is said, nor hidden ones.
+    Class folders of train/ and test/ together are numbered in `natural_order`, or as in the set if
+    they have its class names. Images are taken from each class in turn, so that a prefix of the set
+    is balanced. Files without an image suffix are skipped with a warning, hidden ones silently.
 
     Raises:
-        UserError: if a folder is missing or holds no image, the classes are not as many as the set
-            has, an image cannot be read, or a link leads out of the folder.
-        OSError: if a file or folder must not be read.
+        UserError: if a folder is missing or contains no image, the number of classes is not that of
+            the set, an image cannot be read, or a link leads out of the folder.
+        OSError: if a file or folder is not readable.
     """
     root = Path(path)
     found = {split: _class_files(root, split) for split in ("train", "test")}
@@ -86,7 +86,7 @@ def load_imagefolder(info: DatasetInfo, path: str) -> Loaded:
 
 
 def _left_out(root: Path, names: list[str]) -> list[str]:
-    """A sentence on what lies in the folders of both splits, and is neither read nor hidden."""
+    """A sentence on entries in the folders of both splits that are neither read nor hidden."""
     places = [root / split / name for split in ("train", "test") for name in ("", *names)]
     odd = [
         entry.relative_to(root).as_posix()
@@ -101,7 +101,7 @@ def _left_out(root: Path, names: list[str]) -> list[str]:
 
 
 def _numbering(info: DatasetInfo, names: list[str]) -> list[str]:
-    """A sentence on which folder has which number, where they have not the set's own names."""
+    """A sentence on the numbers of the class folders, if these lack the set's own names."""
     numbers = [str(int(name)) if name.isdecimal() else name for name in names]
     if info.class_names in (None, tuple(names)) or numbers == [str(i) for i in range(len(names))]:
         return []
@@ -122,7 +122,7 @@ def _described(
 
 
 def _class_files(root: Path, split: str) -> dict[str, list[Path]]:
-    # The images of each class folder, in ascending order of their names.
+    # The images of each class folder, in natural order of their names.
     folder = root / split
     if not folder.is_dir():
         raise UserError(

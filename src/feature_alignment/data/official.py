@@ -1,6 +1,6 @@
 """The published image sets, in torchvision's folders: fetched if missing, then read.
 
-The network is not used where the files are complete. Addresses and checksums are torchvision's.
+The network is not used if the files are complete. Addresses and checksums are torchvision's.
 """
 
 import gzip
@@ -25,15 +25,15 @@ from feature_alignment.files import open_regular, sha256_of
 if TYPE_CHECKING:
     import pandas as pd
 
-# MNIST is often passed on recompressed or uncompressed; torchvision publishes the .gz files'
-# checksums only.
+# MNIST is often distributed recompressed or uncompressed; torchvision has checksums of the .gz
+# files only.
 MNIST_UNCOMPRESSED_MD5 = {
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
     "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
     "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
-# torchvision has these inside its download method, out of reach.
+# torchvision has these only inside its download method.
 GTSRB_URL = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370/"
 GTSRB_ARCHIVES = {
     "train": {"GTSRB-Training_fixed.zip": "513f3c79a4c5141765e10e952eaa2478"},
@@ -42,9 +42,9 @@ GTSRB_ARCHIVES = {
         "GTSRB_Final_Test_GT.zip": "fe31e9c9270bbcd7b84b7f21a9d9d9e5",
     },
 }
-GTSRB_IMAGES = {"train": 26640, "test": 12630}  # how many images the archives hold
-# Beaglehole et al. 2024 trains on a balanced subset of 7500; the limit also bounds memory.
-CELEBA_LISTS = {  # MD5 of the published lists, as torchvision has them
+GTSRB_IMAGES = {"train": 26640, "test": 12630}  # numbers of images in the archives
+# Beaglehole et al. 2024 train on a balanced subset of 7500; the limit also bounds memory.
+CELEBA_LISTS = {  # MD5 of the published lists, from torchvision
     "list_attr_celeba.txt": "75e246fa4810816ffd6ee81facbd244c",
     "list_eval_partition.txt": "d32c9cbf5e040fd4025c592c306e6668",
 }
@@ -69,7 +69,7 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     source = getattr(datasets, info.title)  # MNIST or KMNIST
     known = MNIST_UNCOMPRESSED_MD5 if info.name == "mnist" else {}
     files, parts = [], {}
-    # Not through the class, which would unpack beside the files, perhaps in a read-only folder.
+    # Not by torchvision's class, which would unpack next to the files, perhaps read-only.
     for name, md5 in source.resources:
         packed = root / source.__name__ / "raw" / name
         plain = packed.with_suffix("")
@@ -89,7 +89,7 @@ def _load_mnist(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 
 
 def _content(file: Path) -> bytes:
-    """What a file holds, unpacked if it is gzipped; nothing if it is missing or damaged."""
+    """Content of a file, unpacked if it is gzipped; empty if the file is missing or damaged."""
     try:
         with open_regular(file) as stream:
             return bytes(unpacked(gzip.open(stream) if file.suffix == ".gz" else stream))
@@ -98,7 +98,7 @@ def _content(file: Path) -> bytes:
 
 
 def _idx_array(content: bytes) -> np.ndarray:
-    """The array of an IDX file of bytes: 0, 0, type 8, number of axes; lengths; values."""
+    """The array in an IDX file of bytes: 0, 0, type 8, number of axes; lengths; values."""
     axes = content[3]
     shape = struct.unpack_from(f">{axes}I", content, 4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
@@ -129,7 +129,7 @@ def _load_stl10(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     from torchvision import datasets
 
     class LabelledSTL10(datasets.STL10):
-        # torchvision also wants the 2.8 GB of unlabelled images, which nothing here uses.
+        # torchvision also requires the 2.8 GB of unlabelled images, which are not used here.
         train_list = datasets.STL10.train_list[:2]
 
     checksums = [*LabelledSTL10.train_list, *LabelledSTL10.test_list]
@@ -151,12 +151,12 @@ def _load_svhn(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 
 
 def _channels_last(loaded: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, c, h, w) -> (n, h, w, c), and labels, of a torchvision set."""
+    """Images of a torchvision set, (n, c, h, w) -> (n, h, w, c), and its labels."""
     return loaded.data.transpose(0, 2, 3, 1), np.asarray(loaded.labels, dtype=np.int64)
 
 
 def _complete_from_tar(source: Any, checksums: list, root: Path, report: Report) -> list[Path]:
-    """Make sure that the files of a torchvision class are there, from its archive if need be."""
+    """Make sure that the files of a torchvision class exist, if necessary from its archive."""
     names = {f"{source.base_folder}/{name}": f"md5:{md5}" for name, md5 in checksums}
     if not all(has_checksum(root / name, md5) for name, md5 in names.items()):
         archive = root / source.filename
@@ -209,7 +209,7 @@ def _load_gtsrb(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 
 
 def _gtsrb_files(base: Path, split: str) -> tuple[list[Path], list[int]]:
-    """Images and labels of a split, by class or as its list has them; none if not all are there."""
+    """Images and labels of a split, by class or in order of its list; empty if incomplete."""
     pattern = "Training/[0-9]*" if split == "train" else "Final_Test/Images"
     files = sorted(base.glob(f"GTSRB/{pattern}/*.ppm"))
     table = base / "GT-final_test.csv"
@@ -229,7 +229,7 @@ def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
     """Read the first portraits with and without eyeglasses, in equal numbers.
 
     From each split, the first `CELEBA_PER_CLASS` images of both classes, or as many as the rarer
-    class has, in the published order. Images are cut to their central square and resized.
+    class has, in the published order. Images are cropped to their central square and resized.
 
     Source: Beaglehole et al. 2024, Figure 16 and Appendix J (balanced subset of 7500).
 
@@ -276,7 +276,7 @@ def _load_celeba(info: DatasetInfo, root: Path, report: Report) -> Loaded:
 def _column(
     path: Path, column: str | int, allowed: Collection[int], **options: Any
 ) -> "pd.Series[int]":
-    # A column of a published table by the images' names, which differ.
+    # A column of a published table, indexed by image names, which must be unique.
     import pandas as pd
 
     try:
@@ -285,7 +285,7 @@ def _column(
         if bad.empty:
             return found.astype(int)
         fault = f"{bad[0]} has no allowed value, or two"
-    except (KeyError, ValueError) as error:  # as pandas' own are
+    except (KeyError, ValueError) as error:  # pandas' own errors are ValueErrors
         fault = reason(error)
     raise UserError(f"{path}: not in the published form ({fault}); fetch it again.")
 

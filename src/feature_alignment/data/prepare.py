@@ -1,4 +1,4 @@
-"""From a data set's name and options to its canonical arrays and their description."""
+"""Prepare a data set: from its name and options to its canonical arrays and description."""
 
 import logging
 from collections.abc import Mapping
@@ -33,22 +33,22 @@ SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2d
 def prepare_dataset(
     name: str, options: Mapping[str, Any], progress: Report = lambda line: None
 ) -> Loaded:
-    """Read, fetch or generate a data set and bring it into canonical form.
+    """Read, fetch or generate a data set and convert it to canonical form.
 
     Args:
         name: a key of `registry.DATASETS`.
         options: `source` (default "embedded") and `path` (default None), as in the config, and
-            perhaps `sha256`, what `identity.content_hash` found in a user's own file.
-        progress: told what happens, one line at a time.
+            optionally `sha256`, the `identity.content_hash` of a user's files when planning.
+        progress: receives progress messages, one line at a time.
 
     Returns:
         The arrays that `canonical.Dataset` describes, and the info: name, title, source,
         stand_in, description (one line for figures), origin (files with their SHA-256, or the
         package they come from), notes on conversions, warnings, shape (height, width, channels),
-        counts, class_counts, class_names (or None), sha256 of the arrays. Warnings are logged too.
+        counts, class_counts, class_names (or None), sha256 of the arrays. Warnings are also logged.
 
     Raises:
-        UserError: for wrong options or files, images that are all the same, or a failed download.
+        UserError: for wrong options or files, identical images, or a failed download.
     """
     info, options = dataset_info(name), dict(options)
     planned = options.pop("sha256", None)
@@ -86,7 +86,7 @@ def prepare_dataset(
         "download": "published file",
     }.get(source, f"local {source}: {Path(options.get('path') or '').name}")
     class_names = extra.get("class_names")
-    # A stand-in's classes may be others than the real set's: a patch of sky is not an airplane.
+    # A stand-in's classes may differ from the real set's: a patch of sky is not an airplane.
     same = not stand_in or info.name in ("mnist", "svhn", "celeba")
     if class_names is None and info.class_names and same:
         class_names = list(info.class_names)
@@ -120,7 +120,7 @@ def _refuse_sameness(name: str, split: str, x: np.ndarray) -> None:
 
 
 def _oddities(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """What is most likely a mistake in a user's own images, a sentence for each."""
+    """One sentence for each likely mistake in a user's own images."""
     found = [
         f"no pixel of the {split} images is above 1, of 255"
         for split in ("train", "test")

@@ -1,4 +1,4 @@
-"""The data sets by name, their canonical form, and the check of their options.
+"""The data sets by name, their canonical form, and validation of their options.
 
 This module imports nothing beyond the standard library: the workflow reads it at every start.
 """
@@ -26,13 +26,13 @@ _WANTED_FILES = {
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known about a data set before any file of it is read."""
+    """Facts about a data set that are known before any of its files is read."""
 
     name: str  # the key in the config
     title: str  # the name in print
-    real: str  # what the real set is
-    stand_in: str  # what the embedded source gives in its place
-    class_names: tuple[str, ...] | None = None  # where the set's authors fixed them
+    real: str  # description of the real set
+    stand_in: str  # description of the embedded stand-in
+    class_names: tuple[str, ...] | None = None  # if the set's authors defined them
     classes: int = 10  # number of classes; 0 for text
     shape: tuple[int, ...] = (32, 32, 3)  # height, width, channels; empty for text
     kind: Literal["image", "text"] = "image"
@@ -88,7 +88,7 @@ def dataset_info(name: str) -> DatasetInfo:
     """The entry of one data set.
 
     Raises:
-        UserError: if there is no data set of that name.
+        UserError: if there is no data set with this name.
 
     Example:
         >>> dataset_info("gtsrb").classes
@@ -100,13 +100,13 @@ def dataset_info(name: str) -> DatasetInfo:
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Check a data set's options, and that the local files they name are there.
+    """Check a data set's options, and that the local files they name exist.
 
-    The options are `source` and, where it needs one, `path`, relative to the working directory.
+    The options are `source` and, if it needs one, `path`, relative to the working directory.
 
     Raises:
         UserError: if the name, a key or the source is unknown, or the path is missing, does not
-            exist, is of the wrong kind or must not be read.
+            exist, is of the wrong kind or is not readable.
     """
     info = dataset_info(name)
     where = f"datasets.{name}"

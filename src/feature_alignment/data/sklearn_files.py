@@ -1,4 +1,4 @@
-"""Real images and texts that ship with scikit-learn, read without its slow import."""
+"""Real images and texts shipped with scikit-learn, read without its slow import."""
 
 import functools
 import gzip
@@ -30,7 +30,7 @@ def sklearn_file(name: str) -> Path:
 
 
 def package_origin() -> dict[str, str]:
-    """The package that the embedded sets are made from, and its version."""
+    """The package from which the embedded sets are made, and its version."""
     return {"package": "scikit-learn", "version": importlib.metadata.version("scikit-learn")}
 
 

@@ -1,4 +1,4 @@
-"""Synthetic inputs and targets of the papers, in float64; every draw from a given generator.
+"""Synthetic inputs and targets of the papers, in float64; all draws are from a given generator.
 
 Axes: n samples, d input dimension.
 """
@@ -19,7 +19,7 @@ DISK_RADIUS = float(np.sqrt(2 / np.pi))
 def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
     """Orthogonal matrix (d, d) drawn from the Haar measure on O(d).
 
-    QR of a Gaussian matrix, with the signs that make the factorization unique.
+    QR factorisation of a Gaussian matrix, with the signs that make it unique.
     """
     factors: Any = qr(generator.standard_normal((d, d)))  # SciPy has no types
     q, r = factors
@@ -27,7 +27,7 @@ def haar_orthogonal(d: int, generator: np.random.Generator) -> np.ndarray:
 
 
 def power_law_spectrum(d: int, alpha: float, first: int = 1) -> np.ndarray:
-    """Covariance eigenvalues λ_k = 1/(1 + k^α), not increasing for α ≥ 0; k counts from `first`.
+    """Covariance eigenvalues λ_k = 1/(1 + k^α), nonincreasing for α ≥ 0; k counts from `first`.
 
     Source: Beaglehole et al. 2024, Figures 5 and 7.
 
@@ -41,7 +41,7 @@ def power_law_spectrum(d: int, alpha: float, first: int = 1) -> np.ndarray:
 def power_law_gaussian(
     n: int, d: int, alpha: float, generator: np.random.Generator, first: int = 1
 ) -> np.ndarray:
-    """Inputs (n, d) x ~ N(0, U diag(λ) Uᵀ), λ of `power_law_spectrum`, U Haar-random, drawn first.
+    """Inputs (n, d) x ~ N(0, U diag(λ) Uᵀ), λ from `power_law_spectrum`, U Haar, drawn first.
 
     Source: Beaglehole et al. 2024, Figures 5 and 7.
     """
@@ -57,7 +57,7 @@ def uniform_sphere(n: int, d: int, radius: float, generator: np.random.Generator
 
 
 def disk(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Disk data set: x ~ Unif[−1, 1]², (n, 2), half of which the disk covers, and `disk_labels`.
+    """Disk data set: x ~ Unif[−1, 1]², (n, 2), half of it in the disk, and `disk_labels`.
 
     Source: Baratin et al. 2021, Figure 10.
     """
@@ -66,7 +66,7 @@ def disk(n: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray
 
 
 def disk_labels(x: np.ndarray) -> np.ndarray:
-    """Labels (n,) of the disk data set at any points (n, 2): +1 if ‖x‖ ≤ √(2/π), else −1.
+    """Labels (n,) of the disk data set at points (n, 2): +1 if ‖x‖ ≤ √(2/π), else −1.
 
     Source: Baratin et al. 2021, Figure 10.
 
@@ -78,7 +78,7 @@ def disk_labels(x: np.ndarray) -> np.ndarray:
 
 
 def grid(m: int) -> np.ndarray:
-    """Regular m × m grid on [−1, 1]², (m², 2), edges included, second coordinate changing fastest.
+    """Regular m × m grid on [−1, 1]², (m², 2), edges included; second coordinate varies fastest.
 
     Source: Baratin et al. 2021, Figure 10 (m = 50).
 
@@ -108,12 +108,12 @@ def chain_monomial(x: np.ndarray, r: int) -> np.ndarray:
 
 
 def chain_monomial_egop(d: int, r: int) -> np.ndarray:
-    """EGOP(y, N(0, I)) = E[∇y ∇yᵀ], (d, d), of the chain-monomial target, exact.
+    """Exact EGOP(y, N(0, I)) = E[∇y ∇yᵀ], (d, d), of the chain-monomial target.
 
     ∇y = N x with N the counts of neighbours on the cycle, so EGOP = N Nᵀ. For r ≥ 5 the diagonal
-    is 2 and second neighbours (j, j ± 2 mod r) are 1; for r = 4 the two second neighbours are the
-    same, so entries are 0 or 2; for r = 3 they are the first neighbours, so all off-diagonals are
-    1. The rank is r, but r − 2 where 4 divides r (eigenvalues (2 cos(2πm/r))²).
+    is 2 and second neighbours (j, j ± 2 mod r) are 1; for r = 4 the two second neighbours coincide,
+    so entries are 0 or 2; for r = 3 they are the first neighbours, so all off-diagonals are 1. The
+    rank is r, or r − 2 if 4 divides r (the eigenvalues are (2 cos(2πm/r))²).
 
     Source: Beaglehole et al. 2024, eq. 2 and Figure 1.
 
@@ -139,7 +139,7 @@ def _check_rank(d: int, r: int) -> None:
 
 
 def high_rank_quadratic(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """High-rank target y(x) = Σ_i (Q x)_i², (n, d) → (n,), Q with standard normal entries.
+    """High-rank target y(x) = Σ_i (Q x)_i², (n, d) → (n,), with standard normal entries of Q.
 
     Source: Beaglehole et al. 2024, Appendix J, Predictions with depth.
     """
@@ -148,7 +148,7 @@ def high_rank_quadratic(x: np.ndarray, generator: np.random.Generator) -> np.nda
 
 
 def unit_deviation(y: np.ndarray) -> np.ndarray:
-    """Labels divided by their standard deviation over all entries; their mean is not subtracted.
+    """Divide labels by their standard deviation over all entries, without subtracting their mean.
 
     Raises:
         UserError: if all labels are equal.
@@ -157,7 +157,7 @@ def unit_deviation(y: np.ndarray) -> np.ndarray:
         >>> unit_deviation(np.array([0.0, 4.0])).tolist()
         [0.0, 2.0]
     """
-    if not np.ptp(y) > 0:  # of equal labels rounding can leave a deviation
+    if not np.ptp(y) > 0:  # rounding can give equal labels a nonzero deviation
         raise UserError("labels: all are equal, so they have no scale; take more samples.")
     return y / y.std()
 
@@ -168,7 +168,7 @@ class NoisyRegression:
 
     features: np.ndarray  # Φ = [φ, φ_noise], (n, d + 1), the signal first
     y: np.ndarray  # labels (n,)
-    interpolator: np.ndarray  # w (d + 1,) with Φw = y exactly; [1, 0, …] would be free of noise
+    interpolator: np.ndarray  # w (d + 1,) with Φw = y exactly; [1, 0, …] if there is no noise
 
 
 def noisy_regression(
@@ -176,13 +176,13 @@ def noisy_regression(
 ) -> NoisyRegression:
     """Draw features φ ~ N(0, 1) and φ_noise ~ N(0, I_d/d) of n samples, and y = φ + P_noise ε.
 
-    ε ~ N(0, σ² I_n), `variance` σ². As printed P_noise = φ_noise φ_noiseᵀ, which is no projection:
-    the features are not orthonormal over the sample. The `orthogonal` one is φ_noise φ_noise⁺.
+    ε ~ N(0, σ² I_n) with σ² = `variance`. As printed, P_noise = φ_noise φ_noiseᵀ is no projection,
+    because the features are not orthonormal over the sample; "orthogonal" is φ_noise φ_noise⁺.
 
     Source: Baratin et al. 2021, Section 4.1.2.
 
     Raises:
-        UserError: if the projection is unknown or the variance negative.
+        UserError: if the projection is unknown or the variance is negative.
     """
     if projection not in PROJECTIONS:
         raise UserError(
@@ -200,9 +200,9 @@ def noisy_regression(
 
 
 def expected_loss(weights: np.ndarray) -> np.ndarray:
-    """Expected squared error E(⟨w, Φ(x)⟩ − φ(x))² on fresh inputs, of weights w (…, d + 1).
+    """Expected squared error E(⟨w, Φ(x)⟩ − φ(x))² on new inputs, of weights w (…, d + 1).
 
-    (w_1 − 1)² + Σ_j w_{1+j}²/d, since the features are independent with variances 1 and 1/d.
+    (w_1 − 1)² + Σ_j w_{1+j}²/d, as the features are independent with variances 1 and 1/d.
 
     Example:
         >>> float(expected_loss(np.array([0.0, 1.0, 1.0])))

@@ -14,14 +14,14 @@ NUL = "\0"
 
 
 def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
-    """A text's first 90 % and last 10 % as positions in its sorted alphabet, from the file `where`.
+    """A text's first 90 % and last 10 % as positions in its sorted alphabet; `where` is its file.
 
-    `text_train`, `text_test` uint8 (n,) and `vocabulary` uint32, Unicode code points.
+    Returns `text_train`, `text_test` uint8 (n,) and `vocabulary`, uint32 Unicode code points.
 
     Source: Beaglehole et al. 2024, Appendix J (nanoGPT's Shakespeare characters).
 
     Raises:
-        UserError: if the text has fewer than 10 characters, or one or more than 256 different ones.
+        UserError: if the text has fewer than 10 characters, or 1 or more than 256 different ones.
 
     Example:
         >>> codes = character_codes("abracadabra", "example")
@@ -49,7 +49,7 @@ def character_codes(text: str, where: str) -> dict[str, np.ndarray]:
 
 
 def load_text_file(path: str) -> Loaded:
-    """Read a UTF-8 text file; line ends of any system become newlines.
+    """Read a UTF-8 text file; all kinds of line ends become newlines.
 
     Raises:
         UserError: if the file is not UTF-8 text, or `character_codes` refuses it.
@@ -73,11 +73,11 @@ def load_text_file(path: str) -> Loaded:
 
 
 def embedded_text() -> Loaded:
-    """English prose that is always at hand: scikit-learn's descriptions of its data sets."""
+    """English prose that is always available: scikit-learn's descriptions of its data sets."""
     folder = sklearn_file("datasets/descr")
     files = sorted(folder.glob("*.rst"))
     text = "\n".join(file.read_text(encoding="utf-8") for file in files)
-    # A few accented names would each add a character that is seen once.
+    # A few accented names would each add a character that occurs only once.
     text = text.encode("ascii", "ignore").decode()
     origin = [package_origin()]
     return character_codes(text, str(folder)), {"origin": origin, "notes": []}

@@ -1,4 +1,4 @@
-"""What is done to images and labels before a training: standardised, or labels made random."""
+"""Transformations of images and labels before training: standardisation and random labels."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ def standardise(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
     """Shift and scale each channel by its mean and deviation over the training images.
 
     From uint8 (n, height, width, channels) to float32 (n, channels, height, width), the training
-    images first. A channel that is constant over all of these is only shifted.
+    images first. A channel that is constant over the training images is only shifted.
 
     Source: Baratin et al. 2021, released code, with CIFAR-10's published means and deviations; here
-    they are those of the training images that are used.
+    those of the training images in use.
 
     Example:
         >>> images = np.array([0, 255], dtype=np.uint8).reshape(1, 1, 2, 1)
@@ -21,7 +21,7 @@ def standardise(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
         [[[[-1.0, 1.0]]]]
     """
     pixels = to_float(train)
-    # In float64: a float32 sum over all pixels of a large set loses digits.
+    # In float64, because a float32 sum over all pixels of a large set loses digits.
     mean = pixels.mean(axis=(0, 1, 2), dtype=np.float64)
     deviation = pixels.std(axis=(0, 1, 2), dtype=np.float64)
     deviation[deviation == 0] = 1
@@ -36,9 +36,9 @@ def standardise(train: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
 def random_labels(
     labels: np.ndarray, share: float, classes: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (n,), round(share · n) of them drawn anew from all classes; the mask (n,) of these.
+    """Redraw round(share · n) of the labels (n,) from all classes; also return their mask (n,).
 
-    A random label may be the true one: of c classes, (c − 1)/c of the chosen examples get a wrong
+    A random label may be the true one: with c classes, (c − 1)/c of the chosen examples get a wrong
     label on average, 45 % of all for ten classes and a share of one half. The generator chooses the
     examples, then draws their labels.
 
