@@ -1,4 +1,4 @@
-"""The papers' measurements for models and trainings of one's own."""
+"""The papers' measurements for your own models and trainings."""
 
 MEASURES = ("kernel", "features", "adapted")
-"""What can be measured by name: see `monitor.Monitor`."""
+"""Names of built-in measurements, see `monitor.Monitor`."""

@@ -1,6 +1,6 @@
 """The monitor as a callback of Lightning and of Hugging Face's Trainer.
 
-Each class exists where its package is installed.
+Each class exists only if its package is installed.
 """
 
 import inspect
@@ -29,22 +29,22 @@ except ModuleNotFoundError:
     TrainerCallback = None
 
 FOLDER, WEIGHTS = "alignment", "weights.sha256"
-"""In the trainer's checkpoints: the record, and in it of which parameters it is."""
+"""In the trainer's checkpoints: the folder of the record, and in it the hash of the parameters."""
 
 log = logging.getLogger(__name__)
 
 
 class _Watching:
-    """A monitor that is made when training begins, None before, with the options of `Monitor`.
+    """A `monitor` with the options of `Monitor`, created when training begins and None before.
 
-    Its record is saved to `folder`, if there is one, at the training's end. What goes wrong then is
-    logged: it must not end what follows the training. Of several processes that train together each
-    measures, and the first one saves. Several monitors of one training, as on other samples, each
-    need a `name`, by which the trainer's checkpoints keep their records apart.
+    Its record is saved to `folder`, if given, when training ends; a failure to save is logged and
+    does not stop what follows the training. In distributed training every process measures and the
+    main process saves. Several monitors of one training, for example on different samples, each
+    need a `name`, which separates their records in the trainer's checkpoints.
 
     Raises:
-        UserError: if there is a `state`, or an option that `Monitor` has not; at the training's
-            begin, if `folder` cannot be written to.
+        UserError: if `state` is given, or an option that `Monitor` does not have; when training
+            begins, if `folder` is not writable.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class _Watching:
         self._name = name
 
     def _begin(self, model: nn.Module, step: int, place: str) -> None:
-        # Begin a record, or go on with that from a place.
-        state, self._state = self._state, None  # a later training is another
+        # Begin a record, or resume the one from `place`.
+        state, self._state = self._state, None  # not for a later training
         if self._folder is not None:
             try:
                 Path(self._folder).mkdir(parents=True, exist_ok=True)
@@ -80,14 +80,14 @@ class _Watching:
                 raise UserError(f"folder: {self._folder} must not be written to; give another.")
         told = self.monitor is not None and (self.monitor.model, self.monitor.at)
         if state is None and step > 0 and told == (model, step):
-            return  # the same training is fitted further
+            return  # fit() continues the same training
         options = {"first": step, **self._options, "state": state}
         self.monitor = Monitor(model, self._x, self._y, **options)
         if state is None and step > 0:
             self.monitor.note(step, f"there is no record in {place}, so it begins here")
 
     def _update(self, step: int) -> None:
-        """Take note of an update; batches of one accumulated update count once."""
+        """Count an update; several batches of one accumulated update count once."""
         if self.monitor is not None and step > self.monitor.at:
             self.monitor.step(step)
 
@@ -101,7 +101,7 @@ class _Watching:
 
 @contextmanager
 def _unlogged(model: nn.Module) -> Iterator[None]:
-    """In here Lightning's modules log nothing: a measurement is no batch of the training."""
+    """Disable logging by Lightning modules, because a measurement is not a training batch."""
     names = ("log", "log_dict")
     owners = [vars(module) for module in model.modules() if isinstance(module, LightningModule)]
     before = [{name: own[name] for name in names if name in own} for own in owners]
@@ -121,24 +121,24 @@ if Callback is not None:
     class LightningMonitor(_Watching, Callback):
         """`Monitor` for `lightning.Trainer(callbacks=[LightningMonitor(x, y, every=100)])`.
 
-        The record is part of Lightning's checkpoints, and goes on where these are resumed, or where
-        `fit` goes on with the same model.
+        The record is part of Lightning's checkpoints. It continues when these are resumed, or when
+        `fit` continues with the same model.
         """
 
         @property
         def state_key(self) -> str:
-            """Where Lightning's checkpoints hold the record."""
+            """Key of the record in Lightning's checkpoints."""
             return f"{type(self).__qualname__}{self._name}"
 
         def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
-            """Measure the start, or go on; when fitting starts, the step is not yet restored."""
+            """Measure the start, or resume; on fit start the step would not yet be restored."""
             with _unlogged(pl_module):
                 self._begin(pl_module, trainer.global_step, "the checkpoint")
 
         def on_train_batch_end(
             self, trainer: Any, pl_module: nn.Module, *_: Any, **__: Any
         ) -> None:
-            """Take note of an update."""
+            """Count an update."""
             with _unlogged(pl_module):
                 self._update(trainer.global_step)
 
@@ -155,7 +155,7 @@ if Callback is not None:
             return {} if self.monitor is None else self.monitor.state_dict()
 
         def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-            """Go on with a record."""
+            """Resume a record."""
             self._state = state_dict or None
 
 
@@ -164,16 +164,16 @@ if TrainerCallback is not None:
     class TrainerMonitor(_Watching, TrainerCallback):
         """`Monitor` for `transformers.Trainer(callbacks=[TrainerMonitor(x, output="logits")])`.
 
-        The record is saved into each of the trainer's checkpoints, and goes on where these are
-        resumed in the same `output_dir`. Of a checkpoint from elsewhere a callback is not told
-        where: then the record begins anew, which is one of its `problems`.
+        The record is saved in each of the trainer's checkpoints, and continues when these are
+        resumed in the same `output_dir`. For a checkpoint from elsewhere, a callback cannot know
+        the place: the record starts again, which is noted in its `problems`.
         """
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kept: Any) -> None:
-            """Measure the start, or go on.
+            """Measure the start, or resume.
 
             Raises:
-                UserError: if the record is that of another training's checkpoint.
+                UserError: if the record is of another training than the checkpoint.
             """
             saved, model = self._checkpoint(args, state), kept["model"]
             found = self._state = saved if (saved / STATE).exists() else None
@@ -187,13 +187,13 @@ if TrainerCallback is not None:
             self._begin(model, state.global_step, str(saved))
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            """Take note of an update."""
+            """Count an update."""
             self._update(state.global_step)
 
         def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            """Save the record beside the checkpoint."""
+            """Save the record in the checkpoint's folder."""
             if self.monitor is not None and state.is_world_process_zero:
-                folder = self._checkpoint(args, state)  # with a record, if whole, there are weights
+                folder = self._checkpoint(args, state)  # WEIGHTS first: no record without it
                 write_whole(folder / WEIGHTS, identity(self.monitor.model.parameters()))
                 self.monitor.save(folder)
 
@@ -207,7 +207,7 @@ if TrainerCallback is not None:
 
 
 def __getattr__(name: str) -> Any:
-    """Say what a class that is not there needs.
+    """Explain which package a missing class needs.
 
     Raises:
         AttributeError: if there is no such class.

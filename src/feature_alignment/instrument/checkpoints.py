@@ -1,4 +1,4 @@
-"""The record of a training from its checkpoints: what `feature-alignment measure` does."""
+"""The record of a training from its checkpoints, for `feature-alignment measure`."""
 
 import importlib
 import json
@@ -21,15 +21,15 @@ from feature_alignment.instrument.record_state import METRICS, STATE
 from feature_alignment.kernels.average_features import copy_parameters
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model")
-"""Where training scripts and Lightning keep the parameters in what they save."""
+"""Keys under which training scripts and Lightning save the parameters."""
 FILES = "checkpoints.json"
-"""Of a record: the hashes of the files that it was measured from, by step."""
-_EXTRA = "_extra_state"  # how the state of a module's own ends, which can be anything
+"""File of a record with the hashes, by step, of the checkpoints it was measured from."""
+_EXTRA = "_extra_state"  # suffix of a module's custom state, which can be anything
 _COUNTS = ("step", "iter(?:ation)?", "epoch")
-"""Words before a number that counts, the surest first; others may be of an accuracy or a model."""
+"""Words before a step number, the surest first; other numbers may be an accuracy or of a model."""
 _IN_FOLDER = re.compile(r"^(?:.*(?:checkpoint|ckpt|step|iter|iteration|epoch)\D?)?(\d+)$")
 _WRAPPER = re.compile(r"^(module|_orig_mod|model)\.")
-"""What a wrapper puts before the names of the model that it holds."""
+"""Prefix that a wrapper adds to the parameter names of the model it contains."""
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 log = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ def measure_checkpoints(
 ) -> Monitor:
     """Measure a model at each of its checkpoints, and save the record to `out` after each.
 
-    A record that is there already goes on: what it has is not measured again. `files` are by step,
-    the first the start W₀; `options` are further arguments of `Monitor`.
+    An existing record is resumed: what it contains is not measured again. `files` maps steps to
+    checkpoints, the first being the start W₀; `options` are further arguments of `Monitor`.
 
     Raises:
-        UserError: if a checkpoint cannot be read or is not of this model.
+        UserError: if a checkpoint cannot be read or is not of this model, or `out` does not fit.
     """
     steps = sorted(files)
     load_parameters(model, files[steps[0]])
@@ -92,9 +92,9 @@ def measure_checkpoints(
 
 
 def load_parameters(model: nn.Module, file: Path) -> None:
-    """Give a model the parameters and buffers that a checkpoint holds.
+    """Load the parameters and buffers of a checkpoint into a model.
 
-    Read with `weights_only`, so that no code of a file is run.
+    The file is read with `weights_only`, so that no code in it is run.
 
     Raises:
         UserError: if the file cannot be read, or does not fit the model.
@@ -116,7 +116,7 @@ def load_parameters(model: nn.Module, file: Path) -> None:
     while not own.keys() & values.keys() and any(_WRAPPER.match(name) for name in values):
         values = {_WRAPPER.sub("", name): value for name, value in values.items()}
     for name, value in own.items():
-        if name not in values:  # of tied weights, safetensors' `save_model` keeps one
+        if name not in values:  # safetensors' `save_model` keeps only one of tied weights
             alike = next((other for other in tied.get(name, ()) if other in values), None)
             if alike is not None:
                 values[name] = values[alike]
@@ -147,7 +147,7 @@ def _read(file: Path) -> Mapping[str, Any]:
         ) from error
     except Exception as error:
         first = str(error).strip().partition("\n")[0]
-        if "weights only" in first.lower():  # the rest of which is on PyTorch's own options
+        if "weights only" in first.lower():  # the rest is about PyTorch's own options
             whole = "unsupported global" in str(error).lower()
             first = "a whole model, or more" if whole else "no file of torch.save, or cut off"
         raise UserError(
@@ -160,13 +160,13 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 
 def find_checkpoints(pattern: str) -> dict[int, Path]:
-    """The files of a pattern by step: the last number in their name, or that of a step's folder.
+    """Files that match a pattern, by step: the last number in the name, else that of the folder.
 
-    A number behind "step", "iter" or "epoch" comes first, in this order; `-v1`, as Lightning
-    writes, is none, nor is a loss of 0.25.
+    A number after "step", "iter" or "epoch" takes precedence, in this order. Lightning's `-v1` and
+    decimals, such as a loss of 0.25, do not count.
 
     Raises:
-        UserError: if there are none, or their steps cannot be told.
+        UserError: if there are none, or their steps cannot be determined.
     """
     found: dict[int, Path] = {}
     root = Path(Path(pattern).anchor)
@@ -209,11 +209,11 @@ def find_checkpoints(pattern: str) -> dict[int, Path]:
 
 
 def imported(target: str, option: str) -> Callable[..., Any]:
-    """A function by "module:name"; modules in the working directory are found.
+    """A function given as "module:name"; modules in the working directory are found, too.
 
     Raises:
-        UserError: if there is none.
-        ModuleNotFoundError: if the module imports one that is not there.
+        UserError: if there is no such function.
+        ModuleNotFoundError: if the module imports one that is not installed.
     """
     module_name, _, name = target.partition(":")
     if not name or not re.fullmatch(r"\w+(\.\w+)*", module_name):
@@ -250,10 +250,10 @@ def built(target: str) -> nn.Module:
 
 
 def batch(target: str) -> tuple[Any, Any]:
-    """Inputs and labels that a function gives: x, or a pair (x, y), or a mapping with "labels".
+    """Inputs and labels from a function that returns x, (x, y), or a mapping, maybe with "labels".
 
     Raises:
-        UserError: if there are none.
+        UserError: if it returns something else.
     """
     found = imported(target, "--data")()
     if isinstance(found, tuple) and len(found) == 2:

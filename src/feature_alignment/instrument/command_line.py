@@ -48,7 +48,7 @@ def _measure(options: argparse.Namespace) -> None:
     try:
         measure_checkpoints(model, x, y, files, options.out, **choices)
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
-        # What the engine, or the model itself, says does not fit.
+        # Raised by the engine, or by the model itself, if something does not fit.
         raise UserError(str(error)) from error
     print(options.out / METRICS)
 

@@ -1,4 +1,4 @@
-"""Watch any training loop with the pipeline's probes."""
+"""Monitor any training loop with the pipeline's probes."""
 
 import hashlib
 import json
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 class Monitor:
     """The alignment record of a training: kernel, features and their alignment at chosen steps.
 
-    Make it before the first update, which measures step 0, and call `step` after each update:
+    Create it before the first update, which measures step 0, and call `step` after each update:
 
         monitor = Monitor(model, x, y, every=100)
         for inputs, targets in batches:
@@ -73,41 +73,41 @@ class Monitor:
             monitor.step()
         monitor.plot().savefig("alignment.png")
 
-    The model is measured in evaluation mode and in full precision, on samples that stay the same.
-    Nothing of the training changes by it: random states, gradients, buffers, modes and flags are
-    put back. A model that cannot be measured is refused at the first step. A quantity that is not
-    defined (as of a network whose units died), or what goes wrong later, must not end a training,
-    and so it is logged and kept in `problems`.
+    The model is measured in evaluation mode and in full precision, always on the same samples.
+    Measuring leaves the training unchanged: random states, gradients, buffers, modes and flags are
+    restored. A model that cannot be measured raises an error at the first step. Undefined
+    quantities (for example of a network whose units are all dead) and later failures do not end
+    the training; they are logged and kept in `problems`.
 
     The rows are those of the pipeline's probes: `TangentKernelProbe` ("kernel"), `FeatureProbe`
     ("features") and `AdaptedKernelProbe` ("adapted").
 
     Attributes:
-        model: the network that is watched.
-        at: the step of the last update that was told.
+        model: the monitored network.
+        at: step of the last reported update.
         initial: W₀ by parameter name.
         measured: steps that have been measured.
         problems: steps at which a measurement failed, with the reason.
-        seconds: time that measuring has taken.
+        seconds: total time spent on measuring.
 
     Args:
-        model: the network; its present parameters are the start W₀.
+        model: the network; its current parameters are the start W₀.
         x: inputs (n, …) to measure on, as for `tangent_kernel`; moved to the model's device.
-        y: class numbers (n,) or labels (n, c), a tensor or an array; None where no alignment with
-            them is wanted.
-        measure: names among "kernel", "features" and "adapted", and probes of one's own.
+        y: class numbers (n,) or labels (n, c), a tensor or an array; None to leave out the
+            alignment with them.
+        measure: names among "kernel", "features" and "adapted", and custom probes.
         every: a number of updates, the steps themselves, or "geometric" for steps that grow by
             15 %.
-        loss: of the outputs, in the shape that the model gives them, and `y` as a tensor, recorded
-            as the metric "loss"; None for none.
+        loss: function of the outputs, in the model's own shape, and of `y` as a tensor, recorded
+            as the metric "loss"; None to record no loss.
         inputs: as for `tangent_kernel`; so are `output` and, for the kernels, `only`.
         first: the step at which the record begins.
         split: what the record calls the samples, such as "test" if they are held out.
-        state: to go on with a record: what `state_dict` returned, or the folder that `save` wrote.
+        state: a record to resume: the result of `state_dict`, or the folder written by `save`.
 
     Raises:
-        UserError: if the model is no module, a name is unknown, the labels are no numbers, `first`
-            is no whole number, or the state is that of another model, of other samples or of
+        UserError: if the model is not a module, a name is unknown, the labels are not numbers,
+            `first` is not an integer, or the state is of another model, of other samples or of
             another measurement.
         ValueError: if the model cannot be measured.
     """
@@ -166,18 +166,18 @@ class Monitor:
 
     @property
     def seconds(self) -> float:
-        """Time that measuring has taken so far."""
+        """Total time spent on measuring so far."""
         return self._recorder.seconds["measuring"]
 
     def step(self, step: int | None = None) -> bool:
-        """Take note of update `step`, None for one more; returns whether it was measured.
+        """Report update `step`, None for the next one; return whether it was measured.
 
-        Where several updates are told at once, the last stands for what was due on the way. A
-        number below the last one is a problem of the record and is not measured: count updates over
-        all epochs, or give none.
+        If several updates are reported at once, the last is measured instead of all those due.
+        A number below the last one is recorded as a problem and not measured: count updates over
+        all epochs, or give no number.
 
         Raises:
-            UserError: if it is no whole number.
+            UserError: if `step` is not an integer.
         """
         before, self.at = self.at, self.at + 1 if step is None else _whole("step", step)
         if self.at < before:  # most likely a number within an epoch
@@ -192,10 +192,10 @@ class Monitor:
         return due
 
     def measure(self, step: int) -> None:
-        """Measure the model as it is, as that after `step` updates, unless that has been done.
+        """Measure the model as it is now, as step `step`, unless that step has been measured.
 
         Raises:
-            UserError: if it is no whole number.
+            UserError: if `step` is not an integer.
             ValueError: at the first step, if the model cannot be measured.
         """
         step = _whole("step", step)
@@ -206,7 +206,7 @@ class Monitor:
             for part in [self._measured_loss, *self._probes]:
                 with self._told(step):
                     found.append(call_probe(part, step, self.model))
-        for measurement in found:  # when all are there, so that an interrupt leaves none behind
+        for measurement in found:  # only once all are complete, in case of an interrupt
             with self._told(step):
                 self._recorder.record(step, measurement)
             self.note(step, *measurement.problems)
@@ -216,7 +216,7 @@ class Monitor:
 
     @contextmanager
     def _told(self, step: int) -> Iterator[None]:
-        """In here a failure becomes a problem, but for one at the start, where it is a mistake."""
+        """Turn failures into problems, except at the start, where they are the user's mistakes."""
         try:
             yield
         except Exception as error:
@@ -227,17 +227,17 @@ class Monitor:
             self.note(step, str(error))
 
     def note(self, step: int, *problems: str) -> None:
-        """Take note of what cannot be measured at a step."""
+        """Record what cannot be measured at a step."""
         for problem in problems:
             log.warning("step %d is not measured: %s", step, problem)
             self.problems.append((step, problem))
 
     def frame(self) -> pd.DataFrame:
-        """Tidy rows as the pipeline's: step, layer, split, metric, value."""
+        """Tidy table like the pipeline's: step, layer, split, metric, value."""
         return self._recorder.frame()
 
     def plot(self) -> "Figure":
-        """The record as a matplotlib figure, a panel for each quantity over the steps.
+        """The record as a matplotlib figure, with one panel per quantity over the steps.
 
         Raises:
             ImportError: if matplotlib is not installed.
@@ -252,12 +252,12 @@ class Monitor:
             ) from error
 
     def save(self, folder: str | Path) -> None:
-        """Write the record to a folder: `metrics.csv`, `about.json`, and the state to go on from.
+        """Write the record to a folder: `metrics.csv`, `about.json`, and the state to resume from.
 
-        Each file appears whole or not at all. `feature-alignment report` makes a page of it.
+        Each file is written atomically. `feature-alignment report` makes a page of the record.
 
         Raises:
-            UserError: if it is a file.
+            UserError: if `folder` is a file.
         """
         folder = Path(folder)
         if folder.exists() and not folder.is_dir():
@@ -282,7 +282,7 @@ class Monitor:
         write_whole(folder / ABOUT, json.dumps(about, indent=2) + "\n")
 
     def state_dict(self) -> dict[str, Any]:
-        """All that it takes to go on, as tensors and plain containers."""
+        """Everything needed to resume, as tensors and plain containers."""
         record = self._recorder.state_dict()
         return {
             "measure": self._measure,
@@ -306,7 +306,7 @@ class Monitor:
             raise UserError(
                 f"state: it is a record of {', '.join(saved['measure'])}; give the same `measure`."
             )
-        same = saved.get("loss", self._loss_name) == self._loss_name  # earlier ones do not tell
+        same = saved.get("loss", self._loss_name) == self._loss_name  # old records lack it
         if saved["samples"] != self._identity or not same:
             raise UserError(
                 "state: it is a record on other samples or labels, or of another `output`, `only` "
@@ -358,8 +358,8 @@ class Monitor:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """In here the model is measured; afterwards all is as it was, gradients included."""
-        with RUNNING:  # another thread's gradients and modes are not to be put back here
+        """Context for measuring the model; restores everything afterwards, gradients included."""
+        with RUNNING:  # so that another thread's gradients and modes are not restored here
             gradients = [(p, p.grad) for _, p in self.model.named_parameters()]
             try:
                 with (
@@ -387,7 +387,7 @@ def _labels(y: torch.Tensor | ArrayLike) -> torch.Tensor:
         if not isinstance(y, torch.Tensor):
             array = np.asarray(y)
             y = torch.tensor(array.astype(array.dtype.newbyteorder("=")))
-    except (TypeError, ValueError) as error:  # texts, objects, rows of several lengths
+    except (TypeError, ValueError) as error:  # strings, objects, rows of different lengths
         raise UserError(
             f"y: a {type(y).__name__} that is no array of numbers; give class numbers or targets."
         ) from error
@@ -397,7 +397,7 @@ def _labels(y: torch.Tensor | ArrayLike) -> torch.Tensor:
 
 
 def _steps(every: Any) -> Sequence[int]:
-    # The steps to be measured at, in order.
+    # The steps at which to measure, in order.
     every = every.tolist() if isinstance(every, np.ndarray | torch.Tensor) else every
     try:
         if isinstance(every, Iterable):
@@ -406,7 +406,7 @@ def _steps(every: Any) -> Sequence[int]:
                 raise UserError(f"every: step {steps[0]}; steps count from 0.")
             return steps
         number = index(every)
-    except TypeError as error:  # what is no whole number
+    except TypeError as error:  # not an integer
         raise UserError(f"every: {every!r}; give a whole number, steps, or 'geometric'.") from error
     if number < 1:
         raise UserError(f"every: {number} updates; it must be at least 1.")

@@ -1,4 +1,4 @@
-"""The picture of a training's record: a panel for each quantity, curves over the steps."""
+"""Figure of a training's record: one panel per quantity, with curves over the steps."""
 
 import math
 from collections.abc import Iterable
@@ -30,18 +30,18 @@ PANELS = {
     "centred_nfc": "Centred neural feature correlation (C-NFC)",
     "weight_change": "Change of the weights, ‖W − W₀‖ / ‖W‖",
 }
-"""Titles of the metrics that are drawn; others are in the table only, where there are any."""
+"""Titles of the metrics that are drawn; others are in the table only, if any of these exists."""
 LOGARITHMIC = {"largest_eigenvalue"}
 BETWEEN_0_AND_1 = {"trace_ratio_5", "nfc", "centred_nfc"}
 LAYERS_NAMED = 12
 COLUMNS = 3
-FAR = 30  # steps that differ by more than this factor stand on a logarithmic axis, behind a break
+FAR = 30  # the step axis is broken and logarithmic if steps > 0 differ by this factor or more
 
 
 def draw_record(frame: "pd.DataFrame") -> "Figure":
-    """Draw a record's metrics that have a title, or else all; the whole network in blue.
+    """Draw a record's metrics that have a title, or all if none has; the whole network in blue.
 
-    Layers have colours by depth. Matplotlib's settings are afterwards as they were.
+    Layers are coloured by depth. Matplotlib's settings are restored afterwards.
 
     Raises:
         UserError: if there is nothing to draw.

@@ -1,4 +1,4 @@
-"""One HTML page about the record of a training."""
+"""HTML page about the record of a training."""
 
 import base64
 import io
@@ -21,7 +21,7 @@ _CURE = "save the record again, by Monitor.save or `feature-alignment measure`"
 
 
 def record_page(folder: Path) -> str:
-    """The page of a record that `Monitor.save` wrote: pictures, and each metric's course.
+    """The page of a record written by `Monitor.save`: curves, and a table of all metrics.
 
     Raises:
         UserError: if there is no record, or its table is damaged or empty.

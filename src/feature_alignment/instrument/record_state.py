@@ -1,4 +1,4 @@
-"""What a monitor keeps to go on from, and by what it knows that it is its own."""
+"""The state from which a monitor resumes, and hashes by which it recognises its own."""
 
 import hashlib
 import re
@@ -21,7 +21,7 @@ _KEYS |= {"seconds", "problems", "probes"}
 
 
 def told(choice: Any) -> Any:
-    """A choice as it is in every process: a function's name, a collection's members in order."""
+    """A choice in a form that is equal in all processes: a function's name, members sorted."""
     if callable(choice):
         return getattr(choice, "__qualname__", type(choice))
     several = isinstance(choice, Collection) and not isinstance(choice, str)
@@ -29,7 +29,7 @@ def told(choice: Any) -> Any:
 
 
 def identity(values: Iterable[Any]) -> str:
-    """A hash of all values: tensors and arrays by their content, others by how they print."""
+    """A hash of all values: tensors and arrays by their content, others by their `repr`."""
     digest = hashlib.sha256()
     for value in values:
         if isinstance(value, str):
@@ -37,7 +37,7 @@ def identity(values: Iterable[Any]) -> str:
         elif value is not None:
             try:
                 value = torch.as_tensor(value)
-            except (TypeError, ValueError, RuntimeError):  # an argument that is passed on as it is
+            except (TypeError, ValueError, RuntimeError):  # an argument passed on unchanged
                 digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(value)).encode())
                 continue
             digest.update(f"{value.dtype} {tuple(value.shape)} ".encode())
@@ -46,10 +46,10 @@ def identity(values: Iterable[Any]) -> str:
 
 
 def saved_state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, Any] | None:
-    """What `Monitor.state_dict` returned, or `Monitor.save` wrote to this folder.
+    """The result of `Monitor.state_dict`, or what `Monitor.save` wrote to this folder.
 
     Raises:
-        UserError: if it is neither.
+        UserError: if `state` is neither, or damaged.
     """
     if state is None:
         return None
@@ -60,7 +60,7 @@ def saved_state(state: Mapping[str, Any] | str | Path | None) -> Mapping[str, An
             raise UserError(f"state: there is no {given}; give a folder that `Monitor.save` wrote.")
         try:
             state = read_state(given)
-        except Exception as error:  # a file made by hand can hold anything
+        except Exception as error:  # a file made by hand can contain anything
             raise UserError(
                 f"state: {given} is damaged, or no record; remove it to begin anew."
             ) from error
@@ -76,10 +76,10 @@ def buffers_of(model: nn.Module) -> dict[str, torch.Tensor]:
 
 @contextmanager
 def model_at(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
-    """The model with other parameters and buffers.
+    """Give the model other parameters and buffers within the context.
 
     Raises:
-        UserError: if it has others.
+        UserError: if their names or shapes are not the model's.
     """
     own = dict(chain(model.named_parameters(), model.named_buffers()))
     if {n: v.shape for n, v in own.items()} != {n: v.shape for n, v in values.items()}:
