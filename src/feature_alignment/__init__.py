@@ -1,7 +1,7 @@
 """Measure feature learning in neural networks, and replicate papers about it.
 
-The names below are the library for models of one's own; they are imported when they are first
-used, so that `import feature_alignment as fa` takes no time. `papers` holds the replications.
+The names below are the library for your own models. They are imported on first use, so that
+`import feature_alignment as fa` takes no time. `papers` contains the replications.
 """
 
 import importlib
@@ -46,19 +46,19 @@ _NEEDED = {
     "LightningMonitor": "lightning",
     "TrainerMonitor": "transformers",
 }
-# Without what cannot be used here, so that `import *` can.
+# Omits names whose package is not installed, so that `import *` works.
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
     name for name in _HOMES if name not in _NEEDED or importlib.util.find_spec(_NEEDED[name])
 )
 
 
 def __getattr__(name: str) -> Any:
-    """Import what a name stands for.
+    """Import the object of this name.
 
     Raises:
         AttributeError: if there is no such name.
-        ImportError: if it needs a package that is not installed; the message tells how to get it.
-        ModuleNotFoundError: if a package is missing that belongs to no extra.
+        ImportError: if it needs a package that is not installed; the message says how to get it.
+        ModuleNotFoundError: if a missing package belongs to no extra.
     """
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake, or a missing package, ends it with one sentence.
 
     Raises:
-        OSError: of what is no file.
+        OSError: if it does not concern a file.
     """
     parser = argparse.ArgumentParser(
         prog="feature-alignment",
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command_line.add_commands(commands)
     options = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(message)s")
-    logging.getLogger("feature_alignment").setLevel(logging.INFO)  # others tell of every font
+    logging.getLogger("feature_alignment").setLevel(logging.INFO)  # others report every font
     try:
         options.command(options)
         sys.stdout.flush()
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         package = (error.name or "").partition(".")[0]
         named = f"'feature-alignment[{_EXTRAS[package]}]'" if package in _EXTRAS else package
         sys.exit(f"the package {package} is not installed; pip install {named}.")
-    except BrokenPipeError:  # who reads has read enough, as `head` has
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         if error.filename is None:

@@ -1,4 +1,4 @@
-"""Real numbers, given as tensors or as NumPy's arrays."""
+"""Real numbers, given as tensors or NumPy arrays."""
 
 import numpy as np
 import torch
@@ -7,10 +7,10 @@ Matrix = torch.Tensor | np.ndarray
 
 
 def real_array(name: str, values: Matrix) -> np.ndarray:
-    """Real numbers in float64, of a tensor without its graph.
+    """Real numbers as a float64 array; tensors are detached.
 
     Raises:
-        ValueError: if they are complex or no array of numbers, under this name.
+        ValueError: if they are complex or not an array of numbers; the message starts with `name`.
     """
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
@@ -25,12 +25,12 @@ def real_array(name: str, values: Matrix) -> np.ndarray:
 
 
 def real_tensor(name: str, values: Matrix, like: torch.Tensor | None = None) -> torch.Tensor:
-    """Real numbers as a tensor like another, or as they are, where integers become float64.
+    """Real numbers as a tensor like `like`; without it, integers and arrays become float64.
 
     Raises:
-        ValueError: as `real_array`.
+        ValueError: as in `real_array`.
     """
-    if not isinstance(values, torch.Tensor):  # PyTorch has no place for reversed axes or bytes
+    if not isinstance(values, torch.Tensor):  # PyTorch takes no reversed axes or byte orders
         values = torch.from_numpy(np.ascontiguousarray(real_array(name, values)))
     if values.is_complex():
         raise ValueError(f"{name}: it is complex; give real numbers.")

@@ -1,7 +1,7 @@
-"""Everything that makes a run repeat bit for bit: random streams, threads, deterministic kernels.
+"""Bitwise reproducible runs: random streams, threads, deterministic kernels.
 
-Same spec, same machine: same bytes. Randomness comes only from named streams, so that adding a
-probe, or drawing one more number for one purpose, never shifts the numbers drawn for another.
+The same spec on the same machine gives the same bytes. Randomness comes only from named streams, so
+that adding a probe, or drawing one more number for one purpose, never shifts those for another.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ def _seed_sequence(seed: int, name: str) -> np.random.SeedSequence:
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
-    """NumPy random stream for one purpose of one seed (at least 0): it depends on these two only.
+    """NumPy generator that depends only on the seed (at least 0) and the name.
 
-    The name is the purpose: "data", "init", "batches", "probe/eigenfunctions", ...
+    The name is the purpose of the stream: "data", "init", "batches", "probe/eigenfunctions", ...
 
     Example:
         >>> bool(stream(0, "data").integers(9) == stream(0, "data").integers(9))
@@ -38,7 +38,7 @@ def stream(seed: int, name: str) -> np.random.Generator:
 
 
 def torch_stream(seed: int, name: str) -> "torch.Generator":
-    """PyTorch random stream for one purpose of one seed, as `stream`, always on the CPU.
+    """PyTorch generator for a seed and a name, see `stream`, always on the CPU.
 
     Draw on the CPU and move the result, so that CPU and GPU runs start from the same numbers.
     """
@@ -51,9 +51,9 @@ def torch_stream(seed: int, name: str) -> "torch.Generator":
 def configure(threads: int) -> None:
     """Make this process deterministic: fixed thread count, deterministic algorithms, no TF32.
 
-    The number of threads, of PyTorch and the BLAS libraries, changes the order of sums and so the
-    last bits: it belongs to the spec and is set here, whatever the scheduler's environment says.
-    It needs the package threadpoolctl, of the extra `pipeline`.
+    The number of threads of PyTorch and the BLAS libraries changes the order of sums and so the
+    last bits. It is therefore part of the spec and set here, whatever the scheduler's environment
+    says. Needs the package threadpoolctl, from the extra `pipeline`.
     """
     import threadpoolctl
     import torch
@@ -61,7 +61,7 @@ def configure(threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     threadpoolctl.threadpool_limits(threads)
-    # Like torch.use_deterministic_algorithms(True), which takes seconds to load the compiler, too.
+    # Like torch.use_deterministic_algorithms(True), which also loads the compiler, for seconds.
     torch.set_deterministic_debug_mode("error")
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -69,10 +69,10 @@ def configure(threads: int) -> None:
 
 
 def resolve_device(name: str) -> "torch.device":
-    """The device that a spec asks for: "cpu", "cuda", or "auto" for CUDA where there is one.
+    """The device that a spec requests: "cpu", "cuda", or "auto" for CUDA if available, else CPU.
 
     Raises:
-        UserError: if CUDA is asked for and this machine has none.
+        UserError: if CUDA is requested but not available.
     """
     import torch
 
@@ -87,8 +87,8 @@ def resolve_device(name: str) -> "torch.device":
 
 
 def may_use_gpu(name: str) -> bool:
-    """Whether a run on such a device may use a GPU of this machine, found out without PyTorch.
+    """Whether a run on this device may use a GPU of this machine, without importing PyTorch.
 
-    The name is as for `resolve_device`; with "auto" the NVIDIA driver's own tool tells of a GPU.
+    The name is as for `resolve_device`; "auto" assumes a GPU if nvidia-smi is installed.
     """
     return name == "cuda" or (name == "auto" and shutil.which("nvidia-smi") is not None)

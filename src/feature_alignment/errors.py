@@ -1,4 +1,4 @@
-"""Errors caused by a user's input, told in one sentence."""
+"""Errors caused by a user's input, explained in one sentence."""
 
 import difflib
 import reprlib
@@ -9,19 +9,19 @@ _LONGEST, _LONGEST_LIST, _LONGEST_REASON = 60, 120, 180
 
 
 class UserError(ValueError):
-    """A mistake in a config, a file or a request; its message says in one sentence what to do.
+    """A mistake in a config, a file or a request; the message says in one sentence what to do.
 
     Scripts and the Snakefile print the message without a traceback.
     """
 
     @property
     def traceback(self) -> str:
-        """What to show of a traceback before the message: nothing, but for faults in code."""
+        """The traceback to show before the message: empty, except for faults in code."""
         return ""
 
 
 def suggestion(value: object, allowed: Iterable[str]) -> str:
-    """The end of an error message: what is allowed, nearest first if one is near.
+    """The end of an error message: the allowed values, after a suggestion if one is close.
 
     Example:
         >>> suggestion("quik", ["smoke", "quick"])
@@ -42,7 +42,7 @@ def suggestion(value: object, allowed: Iterable[str]) -> str:
 
 
 class _Short(reprlib.Repr):
-    """Looks at no more of a value than it shows: what YAML's aliases stand for may be endless."""
+    """Reads no more of a value than it shows, because YAML aliases can make values endless."""
 
     def repr_int(self, x: int, level: int) -> str:
         return repr(x) if x.bit_length() < 1000 else f"an integer of {x.bit_length()} bits"
@@ -55,7 +55,7 @@ _SHORT.fillvalue = "…"
 
 
 def shortened(value: object, *, quoted: bool = True) -> str:
-    """A value as text, cut in its middle if it is long; a text without quotes if `quoted` is false.
+    """A value as text, with the middle cut out if it is long; strings unquoted unless `quoted`.
 
     Example:
         >>> shortened("quik"), len(shortened("x" * 1000))
@@ -68,5 +68,5 @@ def shortened(value: object, *, quoted: bool = True) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What an exception says, on one line and not long; its type if it says nothing."""
+    """An exception's message on one line, shortened if long; its type if there is no message."""
     return textwrap.shorten(str(error), _LONGEST_REASON, placeholder=" …") or type(error).__name__

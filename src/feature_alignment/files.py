@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all; hashes of files, and a memory of what they hold."""
+"""Atomic writing of files, hashes of files, and a cache of facts about them."""
 
 import errno
 import hashlib
@@ -14,19 +14,19 @@ from typing import Any
 
 
 def unfinished(path: Path) -> Path:
-    """Where this process writes what is to become `path`: beside it, hidden, with its suffix.
+    """Where this process writes the future content of `path`: a hidden file next to it.
 
-    Writers choose a format by the suffix, so it is kept.
+    It has the same suffix, because writers choose a format by the suffix.
     """
     return path.with_name(f".{os.getpid()}.{path.name}")
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Write a file whole or not at all; missing folders are made.
+    """Write a file atomically; missing folders are created.
 
-    What stands at the path that it yields at the end takes the file's place; if the body fails, it
-    is removed and an older file stays as it was.
+    Yields a temporary path, whose file replaces `path` at the end. If the body fails, the temporary
+    file is removed, and an existing file stays unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(path)
@@ -39,7 +39,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text as UTF-8, whole or not at all; missing folders are made."""
+    """Write a text as UTF-8, atomically; missing folders are created."""
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
@@ -82,10 +82,10 @@ def sha256_of(file: Path) -> str:
 
 
 class Memory:
-    """Facts about files, true while a file's state is the same; Snakemake's folder keeps them.
+    """Cached facts about files, valid while a file's state is the same; in Snakemake's folder.
 
-    A cache: without it, or if it is damaged, everything is found anew. `root` is what paths are
-    relative to.
+    If the cache is missing or damaged, everything is determined again. Paths are relative to
+    `root`.
     """
 
     def __init__(self, name: str, root: Path = Path()) -> None:
@@ -101,16 +101,16 @@ class Memory:
             return {}
 
     def fact(self, path: str, state: str) -> Any:
-        """What is known of a file in this state; None if nothing is."""
+        """The known fact about a file in this state; None if there is none."""
         known, fact = self._found.get(path) or self._kept.get(path) or ("", None)
         return fact if known == state else None
 
     def learn(self, path: str, state: str, fact: Any) -> None:
-        """Take note of a fact, plain JSON."""
+        """Add a fact, as plain JSON."""
         self._found[path] = state, fact
 
     def keep(self) -> None:
-        """Keep the facts for the next process."""
+        """Save the facts for the next process."""
         if self.file.parent.is_dir() and not self._found.items() <= self._kept.items():
             kept = {
                 path: known for path, known in self._kept.items() if (self.root / path).exists()

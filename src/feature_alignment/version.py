@@ -1,4 +1,4 @@
-"""Which version of this library this is."""
+"""The version of this library."""
 
 import tomllib
 from importlib import metadata
@@ -8,7 +8,7 @@ from pathlib import Path
 def own_version() -> str:
     """The version of the installed package, or the checkout's with `+checkout`, else "unknown".
 
-    A checkout's code may be newer than its version: the commit tells which code it is.
+    A checkout's code may be newer than its version; its commit identifies the code.
     """
     project = Path(__file__).resolve().parents[2] / "pyproject.toml"
     if project.is_file():
