@@ -30,7 +30,7 @@ def real_tensor(name: str, values: Matrix, like: torch.Tensor | None = None) -> 
     Raises:
         ValueError: as in `real_array`.
     """
-    if not isinstance(values, torch.Tensor):  # PyTorch takes no reversed axes or byte orders
+    if not isinstance(values, torch.Tensor):  # PyTorch takes no negative strides or byte swaps
         values = torch.from_numpy(np.ascontiguousarray(real_array(name, values)))
     if values.is_complex():
         raise ValueError(f"{name}: it is complex; give real numbers.")

@@ -1,4 +1,4 @@
-"""The alignment reversing data set, whose labels turn AGOP and NFM against each other."""
+"""The alignment reversing data set, constructed to break the alignment of NFM and AGOP."""
 
 from functools import cached_property
 
