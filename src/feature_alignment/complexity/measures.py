@@ -69,7 +69,7 @@ def layer_matrices(model: nn.Module) -> list[torch.Tensor]:
 
 
 def spectral_product(weights: Matrices) -> float:
-    """Product of the spectral norms Π_i s_i, a bound on the Lipschitz constant.
+    """Product of the spectral norms Π_i s_i, for ReLU MLPs a bound on the Lipschitz constant.
 
     Source: Bartlett, Foster and Telgarsky 2017, arXiv:1706.08498.
     """

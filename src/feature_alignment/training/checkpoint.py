@@ -99,7 +99,7 @@ class Checkpoints:
         self._ending.set()
 
     def end_if_told(self) -> None:
-        """End here, right after saving, if `end_soon` was called.
+        """End here, where no work is lost, if `end_soon` was called.
 
         Raises:
             KeyboardInterrupt: to end as Ctrl-C does.
