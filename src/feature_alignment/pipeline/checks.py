@@ -1,4 +1,4 @@
-"""Numerical checks of papers' statements: how two sides are compared, and what comes out."""
+"""Numerical checks of papers' statements: compare two sides and record the result."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ BOUND_RATIO = "bound_ratio"
 
 @dataclass(frozen=True)
 class Check:
-    """One number that tells whether a statement holds; `columns` tell it from others like it."""
+    """One number that shows whether a statement holds; `columns` identify it among others."""
 
     metric: str
     value: float
@@ -27,8 +27,8 @@ def check_of(
 ) -> Check:
     """The check of a statement.
 
-    The form is "stated" if the paper's own is checked; where that is a misprint, "printed" for it
-    and "corrected" for what it should be.
+    The form is "stated" for a statement as the paper has it. For a misprint it is "printed" for the
+    paper's version and "corrected" for what it should be.
     """
     return Check(metric, float(value), {"statement": statement, "form": form})
 
@@ -47,11 +47,11 @@ def equation(statement: str, found: ArrayLike, expected: ArrayLike, form: str = 
 def misprint(
     statement: str, printed: ArrayLike, corrected: ArrayLike, expected: ArrayLike
 ) -> list[Check]:
-    """The checks that a printed form misses what is expected and a corrected form meets it."""
+    """The checks that a printed form misses the expected values and a corrected form meets them."""
     forms = {"printed": printed, "corrected": corrected}
     return [equation(statement, side, expected, form) for form, side in forms.items()]
 
 
 def inequality(statement: str, smaller: float, larger: float) -> Check:
-    """The check that one side of an inequality is at most the other, both positive."""
+    """The check that the smaller side of an inequality is at most the larger; both are positive."""
     return check_of(statement, smaller / larger, metric=BOUND_RATIO)

@@ -1,7 +1,7 @@
-"""One experiment or figure without Snakemake, as under a debugger; and help on the configuration.
+"""Commands that make one experiment or figure without Snakemake, or describe the configuration.
 
-What is run by hand goes to `results/by_hand`, so that it never stands in for a workflow's result;
-`table` and `draw` make files of such a result again, of its own runs and tables.
+`run` and `figure`, for example for a debugger, write to `results/by_hand` and so never replace a
+workflow's result. `table` and `draw` remake files of a workflow's result from its runs and tables.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _refuse_without_room(plan: Plan) -> None:
-    """Refuse a place that must not be written to, before anything is computed."""
+    """Refuse a folder that is not writable before anything is computed."""
     from feature_alignment.pipeline.lock import check_writable
 
     check_writable(BY_HAND / plan.name)
@@ -122,7 +122,7 @@ def _run_by_hand(plan: Plan, spec: Spec) -> Path:
 
 
 def _prepared(config: Config, name: str) -> Path:
-    """The canonical file of a dataset, the workflow's if it is there."""
+    """The canonical file of a dataset: the workflow's if it exists, except for a user's files."""
     from feature_alignment.data.canonical import save
     from feature_alignment.data.identity import OWN_SOURCES
     from feature_alignment.data.prepare import prepare_dataset
@@ -159,14 +159,14 @@ def _table_files(figure: str, plan: Plan) -> tuple[Path, Path]:
 
 
 def _check_made(files: Iterable[Path], specs: Mapping[Path, Spec], figure: str, plan: Plan) -> None:
-    # Files that there have to be, and the specs that provenance files have to tell of.
+    # The files must exist, and provenance files must record these specs.
     made_by = f"`snakemake --cores all figures/{plan.name}/{figure}.pdf`"
     for path in files:
         if not path.exists():
             raise UserError(f"{path}: does not exist; make it with {made_by}.")
     for path, spec in specs.items():
         made = read_provenance(path)["spec"]
-        # The ledger's numbers and the points' columns may have been edited since, to be looked at.
+        # Users may edit the ledger's numbers and the points' columns to see the effect.
         if any(made.get(key) != spec[key] for key in spec.keys() - {"claims", "points"}):
             raise UserError(
                 f"{path}: was made with other settings; give those with --preset and --configfile, "

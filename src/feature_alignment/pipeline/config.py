@@ -1,8 +1,8 @@
-"""Configuration: defaults, presets and what the user set, merged and checked.
+"""Configuration: defaults, presets and the user's settings, merged and checked.
 
-Parameters of experiments have their defaults in `papers/<key>/parameters.py`, everything else
-here. Later wins: defaults, preset, config.yaml, --configfile, --config (Snakemake has already
-merged the last three).
+The defaults of experiments' parameters are in `papers/<key>/parameters.py`, all others here. Each
+of these overrides the ones before it: defaults, preset, config.yaml, --configfile, --config
+(Snakemake has already merged the last three).
 """
 
 import json
@@ -37,12 +37,12 @@ from feature_alignment.pipeline.spec import PRESETS, Preset
 from feature_alignment.pipeline.yaml_files import merge, read_mapping, read_yaml
 
 RESERVED_NAMES = ("by_hand", "logs", "readme.md")
-"""What stands in `results` and is no result's, in small letters."""
+"""Names in `results` that are not results, in lower case."""
 Name = Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
 
 
 def _selection(value: Any) -> Any:
-    # All, or names that differ; on the command line a list is easiest written `figures=a,b`.
+    # "all" or a list of different names; `figures=a,b` is easiest to type on the command line.
     if value == "all":
         return value
     text = isinstance(value, str)
@@ -57,7 +57,7 @@ Selection = Annotated[Literal["all"] | tuple[str, ...], BeforeValidator(_selecti
 
 
 class Resources(Section):
-    """What each training run asks of a cluster's scheduler."""
+    """What each training run requests from a cluster's scheduler."""
 
     mem_mb: int = Field(default=8000, ge=500, le=4_000_000)
     """Memory of a run, in MB."""
@@ -66,24 +66,24 @@ class Resources(Section):
 
 
 class Config(Section):
-    """The complete configuration; `datasets` and `experiments` as `config_model` has them."""
+    """The complete configuration; `config_model` adds types to `datasets` and `experiments`."""
 
     preset: Preset = "quick"
     """Sizes of all experiments."""
     name: Name = None
-    """Name of the result, its folder in results and figures; null for the preset's."""
+    """Name of the result and of its folders in results and figures; null for the preset's."""
     papers: Selection = "all"
     """Papers to replicate: citation keys, or "all"."""
     papers_path: str | None = None
-    """Folder with papers of your own, each as in the checkout; from the working directory."""
+    """Folder with your own papers, each as in the checkout; relative to the working directory."""
     figures: Selection = "all"
     """Figures to make: names such as <paper>_fig1, or "all"."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where networks train: auto takes a GPU where there is one."""
+    """Where networks train: auto uses a GPU if there is one."""
     threads: int = Field(default=1, ge=1, le=256)
-    """CPU threads of each run; they change the last bits of sums."""
+    """CPU threads of each run; their number changes the last bits of sums."""
     resources: Resources = Resources()
-    """What each training run asks of a cluster's scheduler."""
+    """What each training run requests from a cluster's scheduler."""
     fraction: float = Field(default=0.1, gt=0, le=1)
     """Share of the finished runs that the target `replay` makes again."""
     datasets: Any
@@ -91,7 +91,7 @@ class Config(Section):
 
     @property
     def result(self) -> str:
-        """The name of the result, its folder in `results` and `figures`."""
+        """The name of the result and of its folders in `results` and `figures`."""
         return self.name or self.preset
 
     def settings(self) -> Settings:
@@ -170,11 +170,11 @@ def resolve_config(
     """The complete, valid configuration.
 
     Args:
-        user: what the user set: config.yaml, --configfile and --config, already merged, a dict.
-        workflow_folder: the folder with `presets`, the parts of presets that are no paper's.
-        preset: a preset to use in place of the one that the user set, under its own name.
+        user: the user's settings: config.yaml, --configfile and --config, already merged, a dict.
+        workflow_folder: the folder with `presets`, the parts of presets that belong to no paper.
+        preset: a preset to use in place of the user's; the result then has the preset's name.
         files: the config files in the order they were merged, to name the one with a bad value.
-        typed: what --config says, see `read_entries`; it wins over `user`.
+        typed: the settings of --config, see `read_entries`; they override `user`.
 
     Raises:
         UserError: if a key is unknown or a value is not allowed.
@@ -184,7 +184,7 @@ def resolve_config(
     cleaned = _without_empty_sections(merge(user, typed), model)
     chosen = preset or cleaned.get("preset", model.model_fields["preset"].default)
     sizes, origin = {}, {}
-    if chosen in PRESETS:  # else the check says what is wrong with the name
+    if chosen in PRESETS:  # else the check below reports the name
         sizes, origin = load_preset(workflow_folder, chosen)
     merged = {**merge(sizes, cleaned), "preset": chosen}
     if preset is not None:
@@ -194,11 +194,11 @@ def resolve_config(
         return "--config" if _holds(typed, path) else _source_of(path, cleaned, files, origin)
 
     refuse_what_figures_set(model, merged, source_of)
-    # Onto the defaults, so that of a section whose defaults differ from its class's own, such as a
-    # geometric schedule, the keys that are not given keep them.
+    # Merged onto the defaults: a section's default, such as a geometric schedule, may differ from
+    # its class's, and the keys that are not given must keep it.
     defaults = model.model_validate({}).plain()
     config = check(model, merge(defaults, merged), source_of)
-    small = (config.name or "").lower()  # on some disks, as macOS's, names in both cases are one
+    small = (config.name or "").lower()  # some disks, such as macOS's, ignore case
     taken = small in PRESETS and config.name != config.preset
     if taken or small in RESERVED_NAMES:
         whose = f"what preset {small} makes" if taken else "other files"
@@ -210,7 +210,7 @@ def resolve_config(
 
 @dataclass(frozen=True)
 class Change:
-    """A key of the configuration whose value is not the preset's own."""
+    """A key of the configuration whose value differs from the preset's."""
 
     key: str
     preset: Any
@@ -223,7 +223,7 @@ class Change:
 
 
 def changes(config: Config, preset: Config) -> Iterator[Change]:
-    """What of the experiments, datasets, threads and device is not as the preset has it."""
+    """The settings of experiments, datasets, threads and device that differ from the preset's."""
     here, own = config.plain(), preset.plain()
     compared = ("experiments", "datasets", "threads", "device")
     return _differences({key: here[key] for key in compared}, own)
@@ -241,10 +241,10 @@ def _differences(
 
 
 def load_preset(workflow_folder: Path, preset: str) -> tuple[dict[str, Any], dict[str, Path]]:
-    """The settings of a preset, general and each paper's own, and the file of each experiment's.
+    """The settings of a preset, general and by experiment, and the file that sets each experiment.
 
     Raises:
-        UserError: if a file of it cannot be read.
+        UserError: if a file cannot be read, is no preset's, or names an unknown experiment.
     """
     settings = read_mapping(workflow_folder / "presets" / f"{preset}.yaml")
     experiments: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""What a paper's own code owes the pipeline, and its faults: one sentence that says where.
+"""What the pipeline requires of a paper's code, and its faults in one sentence that says where.
 
-Every job imports this before its environment is checked: the standard library only.
+Every job imports this module before its environment is checked: standard library only.
 """
 
 import errno
@@ -21,7 +21,7 @@ _OWED = {
     "draw": "it takes a FigureTable and returns a matplotlib Figure",
     "run_seed": "it takes a SeedRun and returns a SeedResult with rows",
 }
-# Faults of the machine, not of the code that meets them: a full, failing or forbidden disk.
+# Faults of the machine rather than the code: a disk that is full, failing or not accessible.
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM)
 _OUT_OF_MEMORY = re.compile("can't allocate memory|out of memory", re.IGNORECASE)
 _FRAMES = 5
@@ -29,23 +29,23 @@ _LONGEST = 300
 
 
 class PaperError(UserError):
-    """A fault in a paper's own code; where code raised it, the cause has the traceback."""
+    """A fault in a paper's code; if an exception revealed it, that is its cause."""
 
     @property
     def traceback(self) -> str:
-        """The part of the cause's traceback that is the paper's."""
+        """The part of the cause's traceback from the paper's code on; empty without a cause."""
         return "" if self.__cause__ is None else short_traceback(self.__cause__)
 
 
 class BreachError(Exception):
-    """What a paper's function did that it must not, as the end of a sentence."""
+    """A paper's function did what it must not; the message ends a sentence."""
 
 
 def must(holds: bool, otherwise: str) -> None:
-    """Say, within `owed_by`, what a function owes.
+    """Require, within `owed_by`, that a condition holds.
 
     Raises:
-        BreachError: with the words of `otherwise`, such as "returned nothing", if it does not hold.
+        BreachError: with the message `otherwise`, such as "returned nothing", if it does not hold.
     """
     if not holds:
         raise BreachError(otherwise)
@@ -53,15 +53,15 @@ def must(holds: bool, otherwise: str) -> None:
 
 @contextmanager
 def owed_by(function: str, module: str, what: str) -> Iterator[None]:
-    """Call a paper's function in here: what it raises becomes one sentence.
+    """Turn the errors of a paper's function that is called in this context into one sentence.
 
-    The function is points, table, draw or run_seed, the module is named with dots, and `what` is
-    the figure or point that it is called for.
+    `function` is points, table, draw or run_seed, `module` its dotted name, and `what` the figure
+    or point that it is called for.
 
     Raises:
-        PaperError: naming all three, what went wrong and where, and what the function owes.
-        UserError: a user's mistake, after what it was found at; or a want of memory.
-        OSError: a fault of the disk, as it is.
+        PaperError: naming all three, what went wrong and where, and what the function must do.
+        UserError: for a user's mistake, prefixed with where it was found; or a lack of memory.
+        OSError: for a fault of the disk, unchanged.
     """
     where = f"{what}: {function} of {module}"
     try:
@@ -84,7 +84,7 @@ def owed_by(function: str, module: str, what: str) -> Iterator[None]:
 
 
 def told(error: Exception, place: str = "") -> str:
-    """An exception in one line: the place in a paper's code, or else the given one; what it is."""
+    """An exception in one line: where in a paper's code, or else the given place, and what."""
     from pydantic import ValidationError
 
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -105,7 +105,7 @@ def told(error: Exception, place: str = "") -> str:
 
 
 def short_traceback(error: BaseException) -> str:
-    """The first frames of a traceback from the paper's own code on; without any, the last ones."""
+    """The first frames of a traceback from a paper's code on; without any, the last frames."""
     own = error.__traceback__
     while own is not None and not _is_of_a_paper(own.tb_frame):
         own = own.tb_next

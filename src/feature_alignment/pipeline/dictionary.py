@@ -1,9 +1,9 @@
 """The data dictionary: what every column, split, layer, metric and array of the results means.
 
-A paper's `metrics.yaml` describes its own names, the one beside this module those that papers
-share. A name may be a pattern: a placeholder such as `{step}` stands for any text without slash or
-underscore, `{metric}` for a metric that is itself described. What a placeholder stands for may be
-repeated in the pattern's texts; `{unit}` there is the unit of `{metric}`.
+A paper's `metrics.yaml` describes its own names, the file next to this module those that papers
+share. A name may be a pattern: a placeholder such as `{step}` matches any text without slash or
+underscore, and `{metric}` matches a metric that is itself described. The pattern's texts may repeat
+its placeholders; in them, `{unit}` is the unit of `{metric}`.
 """
 
 import json
@@ -29,14 +29,14 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Entry(Section):
-    """What is said of one name; a text alone is its meaning.
+    """The description of one name; a text alone is its meaning.
 
     Attributes:
         meaning: in a sentence or two.
-        formula: in plain text, where there is one.
-        unit: of the number; 1 for a pure number, empty for what is no number.
-        source: where the paper has it, or whose definition it is.
-        values: the words that a column can hold, with their meanings.
+        formula: in plain text, if there is one.
+        unit: 1 for a pure number, empty for anything but a number.
+        source: where in the paper it is, or whose definition it is.
+        values: the possible words in a column, with their meanings.
     """
 
     meaning: Text
@@ -52,14 +52,14 @@ class Entry(Section):
 
 
 class Metric(Entry):
-    """What is said of a metric: always with its unit and its source."""
+    """The description of a metric, which always has a unit and a source."""
 
     unit: Text = "1"
     source: Text  # pyright: ignore[reportGeneralTypeIssues]: pydantic lets it lose its default
 
 
 class Dictionary(Section):
-    """What one `metrics.yaml` describes, by kind; `claims` are the columns of claims.csv."""
+    """The descriptions in one `metrics.yaml`, by kind; `claims` are the columns of claims.csv."""
 
     columns: dict[str, Entry] = Field(default={})
     splits: dict[str, Entry] = Field(default={})
@@ -101,15 +101,15 @@ def read_dictionary(file: Path) -> Dictionary:
 
 
 def dictionaries(*keys: str) -> list[Path]:
-    """The files that describe the results of these papers, of all without any; the shared last."""
+    """The files that describe the results of these papers (default: all), the shared one last."""
     files = [paper_folder(key) / "metrics.yaml" for key in keys or papers()]
     return [*(file for file in files if file.exists()), SHARED]
 
 
 def describe(paper: str, kind: str, name: str) -> Entry | None:
-    """What the dictionary says of a name in a paper's results, or None if it says nothing.
+    """The description of a name in a paper's results, or None if there is none.
 
-    The kind is a field of `Dictionary`; an array of a run is named without `seed<i>/`.
+    `kind` is a field of `Dictionary`; the name of a run's array comes without `seed<i>/`.
     """
     entries = [getattr(read_dictionary(file), kind) for file in dictionaries(paper)]
     for own in entries:

@@ -1,13 +1,13 @@
-"""Run a command as a fork of a process that has its imports done; else, as it is.
+"""Run a command in a fork of a process that has already done its imports, or else directly.
 
-Run as a file by the shell of each job (`preloaded.prefix`), before Python knows any package: the
-script that Snakemake writes imports Snakemake first, which takes longer than all that is done here.
+The shell of each job runs this file (`preloaded.prefix`) without any packages: the script that
+Snakemake writes imports Snakemake first, which takes longer than everything here.
 """
 
 import signal
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # interrupted, it ends without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt leaves no traceback
 
 import json
 import os
@@ -18,23 +18,23 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-OFFER = "FEATURE_ALIGNMENT_PRELOADED"  # the environment variable by which jobs find the server
+OFFER = "FEATURE_ALIGNMENT_PRELOADED"  # the environment variable that leads jobs to the server
 THREADS = "OMP_NUM_THREADS"
-"""What Snakemake tells each job by its environment; libraries read it as they are imported."""
-READY = b"."  # what a fork says first
+"""Snakemake sets this in each job's environment; libraries read it when they are imported."""
+READY = b"."  # the first byte that a fork sends
 KILLED = 128 + signal.SIGKILL
 _LIGHT = ".prepare_dataset.py"
-"""The end of the name of a script that imports so little that it had better start by itself than
-wait for a server that is still importing."""
+"""Suffix of a script that imports so little that starting by itself is faster than waiting for a
+server that is still importing."""
 
 
 def home(executable: str, threads: str) -> dict[str, str]:
-    """What a command and the server must agree in."""
+    """The properties that a command and the server must share."""
     return {"executable": executable, "threads": threads}
 
 
 def offered(executable: str, threads: str) -> dict[str, Any]:
-    """What finds the server of a process above this one, in its environment; else nothing."""
+    """The offer of an ancestor's server, from the environment; empty if none fits."""
     offer = json.loads(os.environ.get(OFFER, "{}"))
     own = home(executable, threads)
     fits = offer and offer["from"] in _above() and own.items() <= offer.items()
@@ -42,7 +42,7 @@ def offered(executable: str, threads: str) -> dict[str, Any]:
 
 
 def _above() -> Iterator[int]:
-    """The processes above this one, from its parent."""
+    """The ancestors of this process, its parent first."""
     process = os.getppid()
     with suppress(OSError):  # other users' processes can be hidden
         while process:
@@ -54,8 +54,8 @@ def _above() -> Iterator[int]:
 def run_forked(command: list[str], patience: float) -> int | None:
     """Run a Python and its script in a fork of the server, and wait for its exit status.
 
-    Interrupts and requests to end are passed on; if this process is killed, so is the fork. None
-    where there is no server for such a command: one that still imports has `patience` seconds.
+    SIGINT and SIGTERM are passed on; if this process is killed, so is the fork. Returns None if no
+    server fits the command, or if one that is still importing is not ready in `patience` seconds.
     """
     offer = offered(command[0], os.environ.get(THREADS, "")) if len(command) == 2 else {}
     if not offer:
@@ -88,7 +88,7 @@ def run_forked(command: list[str], patience: float) -> int | None:
 
                 for number in signals:
                     signal.signal(number, pass_on)
-            except ConnectionError:  # the server has ended before it read all: nothing has begun
+            except ConnectionError:  # the server ended before reading it all: nothing has started
                 return None
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)

@@ -1,9 +1,9 @@
 """Import closures: which library files a module depends on, so that an edit reruns just its users.
 
 Snakemake does not see edits to imported modules. The hash of the closure of the module that a rule
-calls is therefore one of the rule's parameters, and each provenance file records it. It is taken
-over what the code means: comments and docstrings do not count. The modules `parameters` of the
-papers do not count either: what they say is in each run's spec, value by value.
+calls is therefore one of the rule's parameters, and each provenance file records it. It covers
+what the code means: comments and docstrings do not count. Neither do the papers' `parameters`
+modules, since each run's spec contains their values.
 """
 
 import ast
@@ -21,20 +21,20 @@ from feature_alignment.files import Memory, sha256_of
 PACKAGE = "feature_alignment"
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
 MEMORY = Memory("imports.json", SOURCE_ROOT)
-"""What was read from each file: parsing all of them takes a second."""
+"""What was read from each file, kept because parsing all of them takes a second."""
 _IN_THE_SPEC = re.compile(rf"{PACKAGE}\.papers\.\w+\.parameters")
 
 
 def import_closure(*modules: str) -> dict[str, Path]:
-    """Modules of this package that some, by dotted name, import, themselves included; their files.
+    """Modules of this package that the given ones import, these included, by name with their files.
 
-    Imports inside functions count; imports under `if TYPE_CHECKING` do not. Of the package itself
-    a name counts as the module that it stands for, and `import feature_alignment` as all of them.
+    Imports inside functions count; imports under `if TYPE_CHECKING` do not. A name imported from
+    the package itself counts as its defining module, `import feature_alignment` as all of these.
 
     Raises:
         ModuleNotFoundError: if a name is not a module of this package.
-        UserError: if a paper's module imports another paper's, which would be used unseen where a
-            paper was made from a copy.
+        UserError: if a paper's module imports another paper's; a paper made by copying another
+            would silently use the original.
     """
     pending, found = list(modules), dict[str, Path]()
     while pending:
@@ -55,7 +55,7 @@ def external_imports(*modules: str) -> set[str]:
 
 
 def importer(package: str, *modules: str) -> Path:
-    """The first file of the modules' closure that imports another package."""
+    """The first file of the modules' closure that imports the package."""
     files = import_closure(*modules).values()
     return next(f for f in files for name in _facts(f)[0] if name.partition(".")[0] == package)
 
@@ -70,7 +70,7 @@ def closure_hash(*modules: str) -> str:
 
 
 def check_source(path: Path, name: str) -> None:
-    """Make sure, without running it, that a file is Python and speaks of a name.
+    """Check, without running it, that a file is Python and mentions a name.
 
     Raises:
         UserError: if not.
@@ -84,7 +84,7 @@ def check_source(path: Path, name: str) -> None:
 def _facts(path: Path) -> tuple[list[str], str]:
     """A file's imports in full, and a hash of what its code means."""
     state = sha256_of(path)  # not its time, which copies and containers may set
-    # So that what is known of a checkout's files is known of its copies', too.
+    # A relative path, so that a copy of the checkout can use what is known about its files.
     own = str(path.relative_to(SOURCE_ROOT) if path.is_relative_to(SOURCE_ROOT) else path)
     found = MEMORY.fact(own, state)
     if found is None:
@@ -108,7 +108,7 @@ def _read(path: Path) -> tuple[list[str], str]:
 
 
 def _is_prose(line: ast.stmt) -> bool:
-    """Whether a statement is a text and nothing else: a docstring, of whatever stands above."""
+    """Whether a statement is only a text: a docstring, possibly of the attribute above it."""
     text = line.value if isinstance(line, ast.Expr) else None
     return isinstance(text, ast.Constant) and isinstance(text.value, str)
 
@@ -134,7 +134,7 @@ def _internal_imports(module: str, file: Path) -> frozenset[str]:
     found = set[str]()
     names = _facts(file)[0]
     own = [home for name, home in _HOMES.items() if f"{PACKAGE}.{name}" in names]
-    if PACKAGE in names:  # imported as it is: any of its names may be used
+    if PACKAGE in names:  # imported as a whole: any of its names may be used
         own = list(_HOMES.values())
     # Importing a.b.c runs a/__init__ and a.b/__init__ first, so those count for the module too.
     for name in [module, *names, *(f"{PACKAGE}.{home}" for home in own)]:

@@ -35,11 +35,11 @@ log = logging.getLogger("feature_alignment")
 
 
 def set_environment() -> None:
-    """Set what the jobs that this process starts are to find in their environment.
+    """Set the environment of the jobs that this process starts.
 
-    They take the library that was planned with, also where their Python knows another checkout.
-    And they keep memory that tensors free for the next ones: asking the system for it page by page
-    costs some per cent of a training's time (glibc; other allocators ignore these settings).
+    Jobs import the same library as the planner, even if their Python would find another checkout.
+    They also keep the memory that tensors free, for later ones: requesting it from the system page
+    by page costs a few per cent of a training's time (glibc; other allocators ignore the settings).
     """
     paths = [str(SOURCE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
@@ -48,7 +48,7 @@ def set_environment() -> None:
 
 
 class Job:
-    """A running job: what it was asked for, and where it may write."""
+    """A running job: its task, and where it may write."""
 
     def __init__(self, snakemake: Any, modules: list[str]) -> None:
         self.spec: Spec = snakemake.params.spec  # the job's spec, its rule's `params.spec`
@@ -56,19 +56,19 @@ class Job:
         self.modules = modules  # dotted names of the library modules that the job runs
         # Elapsed time of parts of the job, for the provenance; set by the script.
         self.seconds_by_part: Mapping[str, float] = {}
-        # Elapsed and processor time of attempts that were cut off and that the job went on from;
-        # set by the script.
+        # Elapsed and processor time of interrupted attempts that the job resumed from; set by the
+        # script.
         self.earlier_seconds = (0.0, 0.0)
-        self.facts: Mapping[str, Any] = {}  # what else the provenance is to hold; set by the script
+        self.facts: Mapping[str, Any] = {}  # further entries of the provenance; set by the script
         self._outputs = {name: Path(path) for name, path in snakemake.output.items()}
         self._started = time.monotonic()
         self._record: dict[str, Any] = {}
 
     @property
     def scratch(self) -> Path:
-        """Folder beside the outputs that outlives a job that fails or is killed.
+        """Folder next to the outputs that remains if the job fails or is killed.
 
-        It is removed, with all that the job has put there, when the job has ended well.
+        It is removed with its contents when the job succeeds.
         """
         provenance = self._outputs["provenance"]
         return provenance.with_name(f".{provenance.stem}.scratch")
@@ -85,7 +85,7 @@ class Job:
         }
 
     def _device(self) -> str:
-        """The GPU that runs of the spec may use here, by its name, else cpu."""
+        """The name of the GPU that the spec's runs may use here, else "cpu"."""
         torch = sys.modules.get("torch")
         asked = {run["device"] for run in _runs(self.spec)} - {"cpu"}
         if not asked or torch is None or not torch.cuda.is_available():
@@ -93,9 +93,9 @@ class Job:
         return torch.cuda.get_device_name()
 
     def adopt(self) -> bool:
-        """Take over what the same job made for a result of another name, if there is one.
+        """Copy what the same job made for a result of another name, if it exists; whether it does.
 
-        It must have the same identity, and its files must be as it wrote them.
+        That job must have the same identity, and its files must be as it wrote them.
         """
         own = self._outputs["provenance"]
         below = Path(*own.parts[2:])  # within results/<name>
@@ -124,9 +124,9 @@ class Job:
         return True
 
     def output(self, name: str) -> Path:
-        """Where to write the named output for now; it takes its place when the job has ended well.
+        """Temporary path of the named output, which is moved into place when the job succeeds.
 
-        The file keeps its suffix, since writers choose the format by it.
+        The path keeps the suffix, from which writers choose the format.
         """
         return unfinished(self._outputs[name])
 
@@ -167,15 +167,15 @@ class Job:
 def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
     """Run the body of a workflow script as a job.
 
-    Outputs appear together and only if the body ends well; a `UserError` ends the process with
-    its one sentence, an interrupt with a line in the log file. A traceback, of other errors and of
-    those in a paper's code, stands whole in the log file and short on stderr.
+    Outputs appear together, and only if the body succeeds. A `UserError` ends the process with its
+    one sentence, an interrupt with a line in the log file. Other errors, and those in a paper's
+    code, leave a full traceback in the log file and a short one on stderr.
 
-    The rule has `params.spec`, a log and an output named `provenance`; the modules, by their
-    dotted names, are those that the script uses.
+    The rule needs `params.spec`, a log and an output named `provenance`; `modules` are the dotted
+    names of the modules that the script uses.
 
     Raises:
-        OSError: of another fault than the disk's, which ends the process with one sentence, too.
+        OSError: unless it is a fault of the disk, which also ends the process with one sentence.
     """
     job = Job(snakemake, list(modules))
     try:
@@ -206,7 +206,7 @@ def open_job(snakemake: Any, *modules: str) -> Iterator[Job]:
 
 
 def _runs(spec: Spec) -> list[Spec]:
-    """The runs that a spec is of: itself, or those of a block of universes."""
+    """The runs of a spec: the spec itself, or those of a block of universes."""
     of_universes = [run for u in spec.get("universes", ()) for run in u["runs"].values()]
     return [spec] if "device" in spec else of_universes
 
@@ -219,13 +219,13 @@ def _set_up_logging(path: Path) -> None:
     to_stderr.setLevel(logging.WARNING)
     to_stderr.setFormatter(_Short())
     logging.basicConfig(level=logging.WARNING, handlers=[to_file, to_stderr], force=True)
-    log.setLevel(logging.INFO)  # other libraries tell of every font they shorten
-    logging.raiseExceptions = False  # a full disk, which holds the log, too, is told once
+    log.setLevel(logging.INFO)  # other libraries report every font they subset
+    logging.raiseExceptions = False  # a full disk, where the log is, too, is reported once
     sys.excepthook = lambda _, error, __: log.critical("the job failed", exc_info=error)
 
 
 class _Short(logging.Formatter):
-    """What stderr shows: of a traceback only the frames that matter; the log file has it whole."""
+    """The format of stderr: only the frames of a traceback that matter; the log file has all."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = f"{record.levelname}: {record.getMessage()}"
@@ -256,7 +256,7 @@ def _check_environment(modules: list[str]) -> None:
 
 
 def _remove_leftovers(final: Path) -> None:
-    """Remove what jobs that were killed had begun to write; those still alive are left alone."""
+    """Remove the unfinished outputs of jobs that were killed, but not those of living jobs."""
     for path in final.parent.glob(f".*.{final.name}"):
         owner = path.name.split(".")[1]
         if owner.isdigit() and not _lives(int(owner)):
@@ -264,7 +264,7 @@ def _remove_leftovers(final: Path) -> None:
 
 
 def _lives(process: int) -> bool:
-    # One that was killed is there until its parent asks, which in containers can be never.
+    # A killed process remains as a zombie until its parent asks, which in containers may be never.
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""Images of ten classes with labels as tensors, some of them random, as classifiers train on."""
+"""Tensors that classifiers train on: images of ten classes with labels, some of them random."""
 
 import math
 from typing import Any
@@ -23,7 +23,7 @@ Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
 def check_kernel_samples(key: str, wanted: int, splits: Splits) -> None:
     """Refuse to measure a kernel on more images than there are; a slice would silently shrink.
 
-    The key is that of the configuration, below `experiments`, that says how many are wanted.
+    `key` is the key of the configuration, below `experiments`, that sets how many are wanted.
 
     Raises:
         UserError: if a split has fewer.
@@ -51,12 +51,12 @@ def labelled_images(
     random_label_share: float = 0.0,
     section: str = "",
 ) -> tuple[Splits, float]:
-    """Draw the images of a seed; the same for all shares of random labels.
+    """Draw the images of a seed; they are the same for all shares of random labels.
 
-    So many training and test images, None for all there are; of the training labels a share is
-    drawn anew. The results are images, standardised by channel as the training images are, with the
-    labels that are trained on (`train`) and the true ones (`test`), and the share of the training
-    labels that are not the true ones. The numbers stand in a section of the experiment's keys.
+    None for a number of images takes all of them. `section` is the section of the experiment's keys
+    that contains the numbers. Returns the splits and the share of wrong training labels. Images are
+    standardised by channel with the training images' statistics. The labels in `train` are the ones
+    to train on, a share of them redrawn at random; those in `test` are the true ones.
     """
     drawn = {}
     for split, number in (("train", train_samples), ("test", test_samples)):
@@ -80,8 +80,8 @@ def image_classifier(
 ) -> nn.Module:
     """A new network for images of the shape (channels, height, width), with ten outputs.
 
-    The name is mlp, resnet18, vgg11 or vgg19; the width is that of the MLP's hidden layers, of
-    which there are `hidden`, or that of the first convolution. The options are those of the model.
+    `name` is mlp, resnet18, vgg11 or vgg19. `width` is that of the `hidden` hidden layers of the
+    MLP, or of the first convolution. The options are passed to the model.
     """
     generator, options = run.torch_stream("init"), {"dtype": run.dtype, **options}
     if name == "mlp":

@@ -1,4 +1,4 @@
-"""A result is made by one Snakemake at a time; others make other results beside it."""
+"""Only one Snakemake at a time makes a result; others can make other results meanwhile."""
 
 import errno
 import fcntl
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 
 def check_writable(*folders: Path) -> None:
-    """Make sure that folders, or where they are to be made, and all below can be written to.
+    """Check that folders, or the places where they will be made, and all below are writable.
 
     Raises:
-        UserError: naming the first that cannot be, or is no folder.
+        UserError: naming the first place that is not writable or not a folder.
     """
     for folder in folders:
         for place in (folder, *folder.parents):
@@ -36,12 +36,12 @@ def check_writable(*folders: Path) -> None:
 
 
 def lock_result(folder: Path) -> int:
-    """Hold a result's folder until this process ends, killed or not: no lock is left behind.
+    """Lock a result's folder until this process ends, even if it is killed: no lock remains.
 
-    The descriptor that is returned holds it; closed, it lets go.
+    Closing the returned descriptor releases the lock.
 
     Raises:
-        UserError: if another process holds it, or it must not be written to or is no file.
+        UserError: if another process has the lock, or its file is not writable or no file.
         OSError: if it cannot be opened for another reason.
     """
     file = folder / ".lock"
@@ -81,5 +81,5 @@ def _owner(text: bytes) -> str:
         owner = json.loads(text)
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(owner["since"]))
         return f"process {owner['process']} on {owner['host']}, since {since}"
-    except (ValueError, KeyError, TypeError):  # it has not yet written who it is
+    except (ValueError, KeyError, TypeError):  # it has not yet written its name
         return "another Snakemake"

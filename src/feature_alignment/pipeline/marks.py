@@ -1,6 +1,6 @@
-"""Marks that any paper's tables can carry, and that verdicts and pictures heed."""
+"""Marks that any paper's tables can have, and that verdicts and pictures take into account."""
 
 DIVERGED = "diverged_after"
-"""The metric of a network whose training diverged, and of no other: its last measured step."""
+"""The metric that only networks whose training diverged have: their last measured step."""
 STAND_IN = "stand_in"
-"""The column of tables with real data and stand-ins: 1 in the rows of these, 0 in the others."""
+"""The column of tables that mix real data and stand-ins: 1 for stand-ins, 0 for real data."""

@@ -1,6 +1,6 @@
-"""The papers that are replicated, found by their folders: each holds a `paper.py`.
+"""The papers that are replicated, found by their folders: each contains a `paper.py`.
 
-A paper is one folder of `feature_alignment.papers`, or of a user's own, see `add_papers`:
+A paper is one folder in `feature_alignment.papers` or in a user's folder, see `add_papers`:
 
     paper.py        PAPER: title, authors, where it appeared
     parameters.py   one class of parameters for each experiment
@@ -13,7 +13,7 @@ A paper is one folder of `feature_alignment.papers`, or of a user's own, see `ad
     statements.yaml what the paper states, for docs/coverage.md
     deviations.md   what differs from the paper, and why
 
-Nothing outside of the folder names it.
+Nothing outside the folder names it.
 """
 
 import importlib
@@ -35,7 +35,7 @@ from feature_alignment.pipeline.parameters import PAPERS_PACKAGE, Parameters, ch
 
 @dataclass(frozen=True)
 class Paper:
-    """What is said of a paper: title, authors as cited, where and when, its address if any."""
+    """A paper's title, authors as cited, where and when it appeared, and its address if any."""
 
     title: str
     authors: str
@@ -51,7 +51,7 @@ def papers() -> dict[str, Paper]:
     """All papers by citation key, in alphabetical order.
 
     Raises:
-        UserError: if a folder or its `paper.py` is not as it must be.
+        UserError: if a folder has an invalid name, `paper.py` or YAML file.
     """
     found = {}
     for key, folder in sorted(_folders().items()):
@@ -89,13 +89,13 @@ def _folders_below(roots: Iterable[str]) -> dict[str, Path]:
 
 
 def add_papers(path: object) -> None:
-    """Find papers in a user's folder, too: in this process and in all that it starts.
+    """Also find the papers in a user's folder, in this process and in all that it starts.
 
-    To be called before anything is asked of the papers, with the folder above the papers' folders,
-    from the working directory, or None.
+    Must be called before any other function of this module. `path` is the folder above the papers'
+    folders, relative to the working directory; None adds nothing.
 
     Raises:
-        UserError: if it holds no paper, or a paper's key is taken.
+        UserError: if it contains no paper, or a paper's key is taken.
     """
     if path is None:
         return
@@ -132,7 +132,7 @@ def ledgers() -> list[Path]:
 
 
 def paper_files(name: str) -> list[Path]:
-    """The files of this name in the papers' folders, of those papers that have one."""
+    """The files of this name in the folders of the papers that have one."""
     files = [paper_folder(paper) / name for paper in papers()]
     return [file for file in files if file.exists()]
 
@@ -144,7 +144,7 @@ def paper_of(name: str) -> str:
 
 @cache
 def all_parameters() -> dict[str, type[Parameters]]:
-    """The parameters of every experiment, by the experiments' names, papers in order."""
+    """The parameters of every experiment by experiment name, in the order of the papers."""
     return {name: kind for paper in papers() for name, kind in _parameters_of(paper).items()}
 
 
@@ -192,7 +192,7 @@ def experiment_module(experiment: str) -> str:
 
 
 def modules_of_run(experiment: str) -> list[str]:
-    """The modules that an experiment's runs are made with."""
+    """The modules that make an experiment's runs."""
     return ["feature_alignment.pipeline.run", experiment_module(experiment)]
 
 
@@ -229,7 +229,7 @@ def _are_figures(value: object) -> bool:
 
 
 def figure_order(name: str) -> tuple[str, float, str]:
-    """What figures are sorted by: paper, then number; what has no number comes last."""
+    """The sort key of a figure: paper, then number; a figure without a number comes last."""
     number = re.search(r"_fig(\d+)", name)
     return paper_of(name), int(number.group(1)) if number else math.inf, name
 
@@ -246,7 +246,7 @@ def figure_named(name: str) -> Figure:
 
 
 def figure_module(name: str) -> str:
-    """Dotted name of the module that a figure stands in; a UserError if there is no figure."""
+    """Dotted name of the module that defines a figure; a UserError if there is no such figure."""
     return _found(name)[1]
 
 

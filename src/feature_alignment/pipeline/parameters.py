@@ -1,6 +1,6 @@
 """Typed settings: the base class of every section of the configuration, and one-sentence errors.
 
-Light on purpose, since the Snakefile imports every paper's parameters: no torch, no matplotlib.
+Light on purpose (no torch, no matplotlib), since the Snakefile imports every paper's parameters.
 """
 
 import ast
@@ -39,11 +39,11 @@ Item = TypeVar("Item")
 Count = Annotated[int, Field(ge=1, le=10**9)]
 """A number of things, at least one."""
 SeedNumber = Annotated[int, Field(ge=1, le=10_000)]
-"""A number of seeds that its key describes."""
+"""A number of seeds without a description; the key has its own."""
 Seeds = Annotated[
     SeedNumber, Field(description="Number of seeds; seed i is the integer i, from 0.")
 ]
-"""A number of seeds, described."""
+"""A number of seeds with a description."""
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -68,7 +68,7 @@ def _described(schema: dict[str, Any], section: "type[Section]") -> None:
 
 
 class Section(BaseModel):
-    """A section of the configuration: frozen, strict (no 2.0 or "2" for 2), without other keys.
+    """A section of the configuration: frozen, strict (no 2.0 or "2" for 2), no unknown keys.
 
     The docstring below a key is its description, unless its type or Field has one.
     """
@@ -83,7 +83,7 @@ class Section(BaseModel):
     )
 
     def but(self, **changes: Any) -> Self:
-        """The same section with some values changed, and checked again.
+        """A copy of the section with some values changed, checked again.
 
         Raises:
             UserError: if a key is unknown or a value is not allowed; names experiment and key.
@@ -95,16 +95,16 @@ class Section(BaseModel):
         return check(type(self), {**self.model_dump(), **changes}, lambda _: name)
 
     def plain(self) -> dict[str, Any]:
-        """The values as JSON would have them: dicts, lists, numbers, texts and None."""
+        """The values in JSON's types: dicts, lists, numbers, booleans, texts and None."""
         return self.model_dump(mode="json")
 
 
 class Parameters(Section):
-    """All parameters of one experiment: the only home of their defaults, bounds and descriptions.
+    """All parameters of one experiment: the only place for their defaults, bounds and descriptions.
 
-    A subclass names its experiment, a module in the folder `experiments` of the paper that the
-    subclass stands in: `class Disk(Parameters, experiment="disk")`. A field made by `by_figure` is
-    set by the figures for each point and is not a key of the configuration.
+    A subclass names its experiment, a module in the folder `experiments` of its own paper:
+    `class Disk(Parameters, experiment="disk")`. A field made by `by_figure` is set by the figures
+    for each point and is not a key of the configuration.
     """
 
     experiment: ClassVar[str] = ""
@@ -135,8 +135,8 @@ def by_figure(default: Any, description: str) -> Any:
 def description_of(section: type[BaseModel], key: str) -> str:
     """The description of a section's key on one line: its Field's or type's, else its docstring.
 
-    Docstrings are read when they are asked for, since no job needs them and Pydantic, where it
-    reads them for every class that is defined, takes a fifth of a second for those of a paper.
+    Docstrings are read on demand: no job needs them, and Pydantic, which would read them when a
+    class is defined, takes a fifth of a second for those of a paper.
     """
     text = section.model_fields[key].description or _docstrings(section).get(key, "")
     return " ".join(text.split())
@@ -144,7 +144,7 @@ def description_of(section: type[BaseModel], key: str) -> str:
 
 @cache
 def _docstrings(section: type[BaseModel]) -> dict[str, str]:
-    """The docstrings below the keys of a section and of those that it extends."""
+    """The docstrings below the keys of a section and of its base classes."""
     found: dict[str, str] = {}
     for kind in reversed(section.__mro__):
         lines = _definitions(kind.__module__).get(kind.__name__, [])
@@ -159,7 +159,7 @@ def _docstrings(section: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def _definitions(module: str) -> dict[str, list[ast.stmt]]:
-    """The lines of each class that a module's file defines; nothing for one without a file."""
+    """The body of each class that a module's file defines; empty for a module without a file."""
     source = ""
     with suppress(OSError, TypeError):
         source = inspect.getsource(sys.modules[module])
@@ -178,7 +178,7 @@ def keys_of(section: type[BaseModel]) -> tuple[str, ...]:
 
 
 class Geometric(Section):
-    """Step 0, and the integer parts of first·ratio^j for j = 0, 1 and so on."""
+    """Step 0, and the integer parts of first·ratio^j for j = 0, 1, …."""
 
     first: float = Field(default=5, ge=1)
     """First step after step 0."""
@@ -191,7 +191,7 @@ Schedule = Geometric | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(
 
 
 def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any]], str]) -> Any:
-    """The instance of a model that has these values, dicts and lists as read from YAML, checked.
+    """The checked instance of a model with these values, dicts and lists as read from YAML.
 
     `source_of` maps the path of a bad value, a list of keys, to the file that it comes from.
 
@@ -205,10 +205,10 @@ def check(model: type[BaseModel], values: Any, source_of: Callable[[Sequence[Any
         return model.model_validate(values)
     except ValidationError as error:
         found = [(_path(details, values), details) for details in error.errors()]
-        # A misspelt key is told, not that the right one is missing.
+        # Report a misspelt key rather than the one that is missing for it.
         unknown = [path[:-1] for path, details in found if details["type"] == "extra_forbidden"]
         found = [f for f in found if f[1]["type"] != "missing" or f[0][:-1] not in unknown]
-        # Of a union's branches, the one that got furthest is the one that was meant.
+        # The branch of a union that got furthest is the one that was meant.
         path, details = min(found, key=lambda pair: ([str(p) for p in pair[0][:1]], -len(pair[0])))
         message = _explain(details, model, path)
         raise UserError(f"{source_of(path)}: {_dotted(path)}: {message}.") from None
@@ -242,13 +242,13 @@ def _dotted(path: Iterable[Any]) -> str:
 
 
 def _path(details: ErrorDetails, values: Any) -> list[Any]:
-    """The path of a bad value in what was read; pydantic also names the branches of unions."""
+    """The path of a bad value in the settings; Pydantic's also names the branches of unions."""
     location = details["loc"]
     return path_in(values, location) + list(location[-1:] if details["type"] == "missing" else ())
 
 
 def path_in(values: Any, path: Iterable[Any]) -> list[Any]:
-    """The parts of a path that lead from one value to another inside of it."""
+    """The parts of a path that exist in nested values; other parts are skipped."""
     found, node = list[Any](), values
     for part in path:
         if isinstance(node, Mapping) and part in node:
@@ -266,7 +266,7 @@ def _section_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel] 
     found: type[BaseModel] | None = model
     several = False
     for part in path:
-        if several:  # the place of one section in a list or mapping of them
+        if several:  # an index or key in a list or mapping of sections
             several = False
             continue
         field = None if found is None else found.model_fields.get(str(part))
@@ -331,7 +331,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel], path: list[Any]) -> 
 
 
 def kind(value: Any) -> str:
-    """A value with the name of its type, as an error message has it."""
+    """A value with the name of its type, for error messages."""
     names = {bool: "boolean", int: "integer", float: "number", str: "text", list: "list"}
     if value is None:
         return "nothing"

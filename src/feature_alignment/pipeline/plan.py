@@ -32,10 +32,10 @@ class Plan:
 
     config: Config
     figures: tuple[str, ...]  # the selected figures
-    points: Mapping[str, tuple[Point, ...]]  # for each figure, selected or not, its points
+    points: Mapping[str, tuple[Point, ...]]  # the points of each figure, selected or not
     specs: Mapping[tuple[str, str], Spec]  # the spec of each (experiment, point)
-    changes: Sequence[Change] = ()  # the keys whose values are not the preset's own
-    # For each figure whose runs are not the preset's own, what changed them.
+    changes: Sequence[Change] = ()  # the keys whose values differ from the preset's
+    # The changes behind each figure whose runs differ from the preset's.
     changed_figures: Mapping[str, Sequence[Change]] = field(default_factory=dict)
     claims: Sequence[Claim] = ()  # the claims of all papers
 
@@ -64,10 +64,10 @@ class Plan:
         }
 
     def _sizes_of(self, figure: str) -> list[str]:
-        """The whole numbers that are others here than in the preset `paper`, whose stand behind.
+        """The integer parameters that differ from those of the preset `paper`, in parentheses.
 
-        They are those of the runs that both show, of one name or else at one place, and how many
-        runs these are; seeds and how often is measured are no sizes.
+        Runs are compared by name or, if there are as many in the preset, by position; otherwise
+        their number is a size, too. Seeds and settings of measurements and checks are not sizes.
         """
         mine = self.points[figure]
         of_paper = Settings({name: kind() for name, kind in all_parameters().items()})
@@ -98,7 +98,7 @@ class Plan:
         return found
 
     def selection_spec(self, figures: Sequence[str]) -> Spec:
-        """What claims and report are made of: some figures, and how they were made."""
+        """What claims and report are made from: some figures, and how they were made."""
         return {
             "name": self.name,
             "preset": self.config.preset,
@@ -116,7 +116,7 @@ class Plan:
 
 
 def _numbers(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """The sizes among parameters, those of sections under their section's name, too."""
+    """The sizes among parameters; a section's name precedes its keys."""
     found: dict[str, Any] = {}
     for key, value in parameters.items():
         several = value if isinstance(value, list) else [value]
@@ -128,18 +128,18 @@ def _numbers(parameters: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _told(size: int | Sequence[int] | None) -> str:
-    """A size in a few characters; none stands for all there is."""
+    """A size in a few characters; None means all there are."""
     if isinstance(size, Sequence):
         return f"{min(size)}…{max(size)}" if len(size) > 2 else " and ".join(map(str, size))
     return "all" if size is None else str(size)
 
 
 def make_plan(config: Config, preset: Config | None = None) -> Plan:
-    """The plan of a complete configuration; `preset` is the preset's own, to tell what was changed.
+    """The plan of a complete configuration; `preset` is the preset's own, to find what was changed.
 
     Raises:
         UserError: if a selected paper, figure or dataset does not exist or cannot be used; or if
-            any paper's modules, points or claims are not as they must be, selected or not.
+            the modules, points or claims of any paper, selected or not, are invalid.
     """
     figures = _selected_figures(config)
     points, specs = _points_and_specs(config)
@@ -155,7 +155,7 @@ def make_plan(config: Config, preset: Config | None = None) -> Plan:
 def _changed_figures(
     points: Mapping[str, tuple[Point, ...]], preset: Config | None, found: Sequence[Change]
 ) -> dict[str, list[Change]]:
-    """The figures that show other runs than the preset's own, and the parameters that did it."""
+    """The figures whose runs differ from the preset's, and the parameters that were changed."""
     of_experiments = [change for change in found if change.key.startswith("experiments.")]
     if preset is None or not of_experiments:
         return {}
@@ -170,7 +170,7 @@ def _changed_figures(
 
 
 def _short(found: Sequence[Change]) -> list[Change]:
-    """With keys such as `width`; with the experiment's name where several are changed."""
+    """Changes with keys such as `width`, prefixed with the experiment if several are changed."""
     first = 1 if len({change.key.split(".")[1] for change in found}) > 1 else 2
     return [replace(change, key=".".join(change.key.split(".")[first:])) for change in found]
 
@@ -200,7 +200,7 @@ def points_of(figure: str, settings: Settings) -> tuple[Point, ...]:
     """The points of a figure with some settings, checked.
 
     Raises:
-        UserError: if they are not as they must be.
+        UserError: if they are invalid.
     """
     with owed_by("points", figure_module(figure), figure):
         found = figure_named(figure).points(settings)
@@ -250,7 +250,7 @@ def _selected_figures(config: Config) -> tuple[str, ...]:
 
 
 def make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
-    """The spec of a point's run; `data` is that of `dataset_specs`."""
+    """The spec of a point's run; `data` is the result of `dataset_specs`."""
     parameters = point.parameters
     named = {key: getattr(parameters, key) for key in parameters.dataset_keys()}
     return {
@@ -264,10 +264,10 @@ def make_spec(point: Point, config: Config, data: Mapping[str, Spec]) -> Spec:
 
 
 def spec_without_figure(experiment: str, config: Config) -> Spec:
-    """The spec of an experiment's configured parameters, where no figure shows it yet.
+    """The spec of an experiment's configured parameters, if no figure shows it yet.
 
     Raises:
-        UserError: if they name a dataset that there is not.
+        UserError: if they name an unknown dataset.
     """
     point = Point("default", config.settings()[all_parameters()[experiment]])
     _check_point(point, [point.name])
@@ -275,13 +275,13 @@ def spec_without_figure(experiment: str, config: Config) -> Spec:
 
 
 def dataset_specs(config: Config) -> dict[str, Spec]:
-    """The spec of every dataset, from the configured source; files are hashed."""
+    """The spec of every dataset, from the configured source; a user's files are hashed."""
     return {name: dataset_spec(name, config) for name in DATASETS}
 
 
 def dataset_spec(name: str, config: Config, source: str | None = None) -> Spec:
-    """The spec of a dataset, from the configured source or another: a user's file by content."""
+    """The spec of a dataset from the configured or another source; a user's files are hashed."""
     options = {**config.dataset(name), **({"source": source} if source else {})}
-    # None also where nothing can be read, which `check_options` tells of selected figures' data.
+    # Also None if nothing can be read; `check_options` reports that for selected figures.
     sha256 = content_hash(options["source"], options["path"])
     return {"name": name, **options, **({"sha256": sha256} if sha256 else {})}

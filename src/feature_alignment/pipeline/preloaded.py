@@ -1,13 +1,13 @@
-"""Jobs on this machine are forked from one process that has imported what takes seconds.
+"""Jobs on this machine are forked from one process that has done the slow imports.
 
-PyTorch and its compiler cost four seconds of a processor to import, more than many a job works.
-So Snakemake's process starts one server, which imports them once; the shell of a job asks it for a
-fork of itself (`forked`), in which the job's script runs with the job's own environment, output and
-signals, and waits for it; one that comes before all is imported, until it is, if it would import
-the same.
-Library code of this project is not imported before, so each job has that of the
-moment it starts. A job that Snakemake did not start from this process and this environment (on a
-cluster's node, in conda's) starts by itself, as all do on other systems than Linux.
+Importing PyTorch and its compiler takes four seconds of processor time, more than many a job.
+Snakemake's process therefore starts one server, which imports them once. The shell of a job asks it
+for a fork (`forked`), in which the job's script runs with the job's own environment, output and
+signals, and waits for the fork to end. A job that would import the same modules also waits for a
+server that is still importing.
+This project's own code is not preloaded, so each job uses it as it is when the job starts. A job
+that Snakemake did not start from this process and environment (on a cluster's node, in a conda
+environment) starts by itself, as do all jobs on systems other than Linux.
 """
 
 import gc
@@ -48,11 +48,11 @@ _WAITING = 128
 
 
 def start_server(modules: Sequence[str], threads: int) -> None:
-    """Start a process that imports these modules, and have the jobs of this process find it.
+    """Start a server that imports these modules, and let the jobs of this process find it.
 
     It ends with this process, however that ends. Its socket is in a folder that only its user can
-    open: who can write to it can run code. Where a process that has started this one offers such
-    a server to it, that one does.
+    open, since whoever can write to it can run code. If an ancestor of this process already offers
+    a fitting server, none is started.
     """
     if sys.platform != "linux" or not modules:  # macOS's own libraries do not survive a fork
         return
@@ -62,19 +62,19 @@ def start_server(modules: Sequence[str], threads: int) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(str(folder / "jobs"))
-        except OSError as error:  # such as a TMPDIR whose path is too long for a socket's
+        except OSError as error:  # for example, TMPDIR is too long for a socket's path
             folder.rmdir()
             log.info("no job is forked, each starts by itself: %s: %s", folder, error)
             return
-        listener.listen(_WAITING)  # who asks from now on waits
+        listener.listen(_WAITING)  # requests wait from now on
         number = listener.fileno()
-        # It ends when its input does, whose other end only this process has.
+        # The server ends when its input closes; only this process has the other end.
         server = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(number), str(folder), *modules],
             stdin=subprocess.PIPE,
             pass_fds=[number],
             env={**os.environ, THREADS: str(threads), "OPENBLAS_NUM_THREADS": str(threads)},
-            start_new_session=True,  # a signal to all of Snakemake's group reaches a job once
+            start_new_session=True,  # so a signal to Snakemake's group reaches a job only once
         )
     _servers.append(server)
     offer = {"socket": str(folder / "jobs"), "from": os.getpid()}
@@ -82,19 +82,19 @@ def start_server(modules: Sequence[str], threads: int) -> None:
 
 
 def prefix() -> str:
-    """What Snakemake's shell is to put before each job's command, which asks for a fork then."""
+    """The prefix for each job's shell command, with which it asks for a fork."""
     started = shlex.join([sys.executable, "-I", "-S", forked.__file__])
-    return started.replace("{", "{{").replace("}", "}}")  # Snakemake fills in what is in braces
+    return started.replace("{", "{{").replace("}", "}}")  # Snakemake formats what is in braces
 
 
 def refuse_server() -> None:
-    """Have the jobs of this process start by themselves, whoever offers them a server."""
+    """Make the jobs of this process start by themselves, even if a server is offered."""
     os.environ.pop(OFFER, None)
 
 
 def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
     """Import the modules, then fork for each job that asks, until Snakemake has ended."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one waits for the forks here
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing here waits for the forks
     for module in modules:
         importlib.import_module(module)
     _use_once()
@@ -113,8 +113,8 @@ def _serve(listener: socket.socket, modules: Sequence[str]) -> None:
 
 
 def _use_once() -> None:
-    """Do before the forks what libraries put off until they are used, which each would do anew."""
-    inspect.getmodule(inspect.currentframe())  # maps all files, for which pydantic asks
+    """Trigger what libraries do on first use before forking, or each fork would repeat it."""
+    inspect.getmodule(inspect.currentframe())  # maps all files, which Pydantic needs
     drawing: Any = sys.modules.get("matplotlib.figure")
     if drawing is not None:
         figure = drawing.Figure()
@@ -124,7 +124,7 @@ def _use_once() -> None:
 
 
 def _work(job: socket.socket) -> None:
-    """Be the job that has asked, to the end of this process."""
+    """Run the job that has asked, until this process ends."""
     status = 1
     try:
         script = _begin(job)
@@ -148,7 +148,7 @@ def _work(job: socket.socket) -> None:
 
 
 def _begin(job: socket.socket) -> str:
-    # Take the place of the process that asks, and tell it; the path of its script.
+    # Take the place of the process that asks, and notify it; returns the path of its script.
     try:
         job.sendall(READY)
         length, files, _, _ = socket.recv_fds(job, 8, 2)
@@ -178,11 +178,11 @@ def _become(asked: Mapping[str, Any]) -> None:
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
     sys.argv = [asked["script"]]
-    # Not those of both, the server's PYTHONPATH and a .pth file: the job's own has its library.
+    # Without the server's PYTHONPATH, even if a .pth file repeats it: the job's has its library.
     everyones = [path for path in sys.path if path not in own]
     sys.path[:] = [str(Path(asked["script"]).parent), *_python_path(), *everyones]
     for name in [name for name in sys.modules if name.partition(".")[0] == "feature_alignment"]:
-        del sys.modules[name]  # this file's packages, which may be of another checkout
+        del sys.modules[name]  # this file's package, perhaps of another checkout
 
 
 def _python_path() -> list[str]:
@@ -192,7 +192,7 @@ def _python_path() -> list[str]:
 
 def _end_with(job: socket.socket) -> None:
     """Wait until the process that has asked ends, and end with it."""
-    with suppress(ConnectionError):  # it ended before it read what it was told
+    with suppress(ConnectionError):  # it ended before it read everything
         while job.recv(1):
             pass
     os.kill(os.getpid(), signal.SIGKILL)
@@ -204,4 +204,4 @@ if __name__ == "__main__":
         _serve(socket.socket(fileno=int(number)), modules)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os._exit(0)  # the compiler's libraries complain of leaks where Python ends by itself
+        os._exit(0)  # if Python ends by itself, the compiler's libraries complain of leaks

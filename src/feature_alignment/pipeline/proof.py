@@ -1,4 +1,4 @@
-"""Proof that results are what their jobs wrote: each provenance file holds its outputs' hashes."""
+"""Proof that results are what their jobs wrote: each provenance file has its outputs' hashes."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def read_provenance(file: Path) -> dict[str, Any]:
 
 
 def other_than_planned(record: Mapping[str, Any], spec: Spec, modules: Sequence[str]) -> str:
-    """What a job's record is of that is not as planned, settings or code; empty if nothing is."""
+    """What differs between a job's record and the plan: "settings", "code", or "" if neither."""
     if record.get("spec_sha256") != spec_hash(spec):
         return "settings"
     return "" if record.get("library_sha256") == closure_hash(*modules) else "code"
@@ -47,7 +47,7 @@ def outputs_of(provenance: Path) -> dict[Path, str]:
         UserError: as `read_provenance`, and if it names a file outside of its result.
     """
     outputs, home = read_provenance(provenance)["outputs"], provenance.parent
-    # By name, as they were written: `..` of a folder that is a link leads elsewhere.
+    # Normalised as text, as they were written: `..` of a linked folder leads elsewhere.
     files = {Path(os.path.normpath(home / name)): written for name, written in outputs.items()}
     places = [home]
     if tops := [i for i, part in enumerate(home.parts) if part in ("results", "figures")]:
@@ -62,7 +62,7 @@ def outputs_of(provenance: Path) -> dict[Path, str]:
 
 
 def faults(provenance: Path, hash_of: Callable[[Path], str] = sha256_of) -> Iterator[str]:
-    """What of a job's outputs is not as the job wrote it, one sentence each."""
+    """One sentence for each output that is not as the job wrote it."""
     files = outputs_of(provenance)
     for file, written in files.items():
         try:
@@ -75,7 +75,7 @@ def faults(provenance: Path, hash_of: Callable[[Path], str] = sha256_of) -> Iter
 
 
 def check_proof(provenance: Path) -> None:
-    """Make sure that a job's outputs are as the job wrote them.
+    """Check that a job's outputs are as the job wrote them.
 
     Raises:
         UserError: naming the first file that is not, and how to remake it.
@@ -97,10 +97,10 @@ def provenance_files(name: str) -> list[Path]:
 
 
 def verify(name: str) -> int:
-    """Check that files of a result are as their jobs wrote them, from what is there; how many jobs.
+    """Check that a result's files and their inputs are unchanged; return the number of jobs.
 
     Raises:
-        UserError: if there is no such result, or with all that is wrong, a line each.
+        UserError: if there is no such result, or with all faults, one per line.
     """
     folders = [Path("results") / name, Path("figures") / name]
     records, found = provenance_files(name), list[str]()
@@ -124,22 +124,22 @@ def verify(name: str) -> int:
 def _others_since(
     provenance: Path, folders: Sequence[Path], hash_of: Callable[[Path], str]
 ) -> Iterator[str]:
-    """The first input of a job that is no longer what it read, in a sentence.
+    """One sentence for the first input of a job that is no longer what it read.
 
-    Of what made that input, which may have been made again to the same bytes, nothing is said.
+    Provenance files are not compared: the inputs that they record may be remade to the same bytes.
     """
     record = read_provenance(provenance)
     spec = record.get("spec", {})
-    if "data" in record and "sha256" in spec:  # of a dataset, that files of the user's own hold
+    if "data" in record and "sha256" in spec:  # a dataset from the user's own files
         found = content_hash(spec["source"], spec["path"])
-        if found not in (None, spec["sha256"]):  # they may be elsewhere by now
+        if found not in (None, spec["sha256"]):  # None if they are no longer there
             yield (
                 f"{provenance}: was made from an earlier version of {spec['path']}; give the "
                 "command that made it again, which updates all that depends on it."
             )
     inputs = record.get("inputs", {}).items()
     for told, read in (one for one in inputs if not one[0].endswith("provenance.json")):
-        name = told.rpartition(f"{folders[0].as_posix()}/")[2]  # some are told by their whole path
+        name = told.rpartition(f"{folders[0].as_posix()}/")[2]  # some are recorded by full path
         there = [folder / name for folder in folders if (folder / name).exists()]
         if not there:
             missing = folders["/" not in name and name != "claims.csv"] / name
@@ -158,7 +158,7 @@ def _others_since(
 
 
 def _made(folders: Iterable[Path]) -> Iterator[Path]:
-    """The files of a result, without log files and what is hidden."""
+    """The files of a result, except logs and hidden files."""
     for folder in folders:
         for file in folder.rglob("*"):
             below = file.relative_to(folder).parts
@@ -167,7 +167,7 @@ def _made(folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def verdicts_file(name: str) -> Path:
-    """The verdicts of a finished result: of all its figures, or else of those selected last.
+    """The verdicts of a finished result: for all its figures, or else for the last selection.
 
     Raises:
         UserError: if there are none.
@@ -186,12 +186,12 @@ def verdicts_file(name: str) -> Path:
 
 
 def making(name: str) -> str:
-    """The option of Snakemake that makes a result of this name."""
+    """The option of Snakemake for making a result of this name."""
     return f"--config {'preset' if name in PRESETS else 'name'}={name}"
 
 
 def _cure(files: Iterable[Path]) -> str:
-    """How to remake what a job made: Snakemake makes what is not there."""
+    """How to remake a job's outputs: Snakemake makes missing files."""
     several = [shlex.quote(str(file)) for file in files]
     return (
         f"to remake it, remove it (rm -f {' '.join(several)}) and start Snakemake again, with "

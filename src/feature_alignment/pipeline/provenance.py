@@ -1,4 +1,4 @@
-"""Provenance: what made a result, recorded beside it."""
+"""Provenance: what made a result, recorded next to it."""
 
 import os
 import platform
@@ -59,8 +59,8 @@ def provenance(
 def git_state() -> dict[str, Any]:
     """The commit of the checkout that this package is in, and whether it has been edited since.
 
-    Both are null where there is no git or no checkout, as in an installed package. The folders of
-    what is made do not count: they may be removed.
+    Both are None without git or a checkout, for example in an installed package. The folders
+    `results` and `figures` do not count: they may be removed.
     """
     here = ["git", "-C", str(Path(__file__).resolve().parent)]
 
@@ -78,7 +78,7 @@ def git_state() -> dict[str, Any]:
 
 @cache
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the packages that results depend on, of those installed."""
+    """Versions of Python and of the installed packages that results depend on."""
     found = {"python": platform.python_version()}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):  # a figure's environment lacks some

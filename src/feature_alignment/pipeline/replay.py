@@ -1,4 +1,4 @@
-"""Replay: finished runs made once more, what of them differs, and the likely reason."""
+"""Replay: repeat finished runs, and report what differs with the likely reason."""
 
 import hashlib
 import math
@@ -18,10 +18,10 @@ COLUMNS = ["run", "verdict", "quantity", "relative_difference", "reason"]
 
 
 def sampled(plan: Plan, fraction: float) -> list[str]:
-    """A sample of the finished runs of the selected figures, `<experiment>/<point>` each.
+    """A sample of the finished runs of the selected figures, each as `<experiment>/<point>`.
 
-    It is the same at every call, and a larger one has all runs of a smaller one; their share, in
-    (0, 1], is rounded up. Runs with other settings than the plan's own are not finished.
+    It is the same at every call, and a larger one contains a smaller one. `fraction`, in (0, 1], is
+    rounded up to a whole run. Runs whose settings differ from the plan's count as not finished.
 
     Raises:
         UserError: if none is finished, or a provenance file is damaged.
@@ -38,10 +38,10 @@ def sampled(plan: Plan, fraction: float) -> list[str]:
 
 
 def compare_runs(runs: Iterable[str], recorded: Path, again: Path) -> pd.DataFrame:
-    """Runs, as `sampled` gives them, as `recorded` beside those made `again`: by hash, by number.
+    """Compare runs, named as by `sampled`, as `recorded` and as made `again`: by hash, by number.
 
-    A row for a run that is the same, else one for each metric or array that differs, with its
-    largest relative difference, infinite where rows or shapes differ.
+    One row for a run that is the same, else one for each metric or array that differs, with its
+    largest relative difference, infinite if rows or shapes differ.
     """
     rows = [row for run in runs for row in _compared(run, recorded / run, again / run)]
     return pd.DataFrame(rows, columns=pd.Index(COLUMNS))
@@ -76,7 +76,7 @@ def _compared(run: str, *folders: Path) -> Iterator[tuple[str, str, str, float, 
 
 
 def likely_reasons(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between the provenances of one run made twice that can change its numbers."""
+    """Differences between two provenances of the same run that can change its numbers."""
     parts = ("processor", "instructions", "device")
     facts = [(name, old["versions"].get(name), now) for name, now in new["versions"].items()]
     facts += [(name, old["machine"].get(name), new["machine"][name]) for name in parts]
@@ -101,7 +101,7 @@ def _metric_gaps(*folders: Path) -> dict[str, float]:
 
 
 def _array_gaps(*folders: Path) -> dict[str, float]:
-    """Of each array the largest difference of two entries beside the largest entry."""
+    """For each array, the largest difference of two entries relative to the largest entry."""
     with np.load(folders[0] / "arrays.npz") as old, np.load(folders[1] / "arrays.npz") as new:
         names = sorted({*old.files, *new.files})
         return {n: _gap(*(f[n] if n in f else np.empty(0) for f in (old, new))) for n in names}

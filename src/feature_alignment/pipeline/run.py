@@ -26,24 +26,24 @@ from feature_alignment.training.progress import Progress
 
 log = logging.getLogger(__name__)
 
-# The tidy columns that every metrics table has; experiments may add others behind them.
+# The tidy columns that every metrics table has; experiments may add others after them.
 COLUMNS = ["seed", "step", "layer", "split", "metric", "value"]
 
 P = TypeVar("P", bound=Parameters, covariant=True)
 
 
 class NotFiniteError(UserError):
-    """A run measured what is not finite."""
+    """A run measured a value that is not finite."""
 
 
 @dataclass(frozen=True)
 class SeedRun(Generic[P]):
-    """One seed of one experiment point: all that an experiment's `run_seed` is given.
+    """One seed of one experiment point: everything that an experiment's `run_seed` receives.
 
     Attributes:
         datasets: the point's datasets, by the parameters that name them.
         label: names the run in its progress lines.
-        checkpoints: what a run that is killed can go on from; None for no such thing.
+        checkpoints: what a run that was killed can resume from; None for no checkpoints.
     """
 
     seed: int
@@ -65,7 +65,7 @@ class SeedRun(Generic[P]):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type that the parameter `precision` asks for, float64 without one."""
+        """The floating-point type that the parameter `precision` names, float64 without one."""
         return getattr(torch, getattr(self.parameters, "precision", "float64"))
 
     def stream(self, name: str) -> np.random.Generator:
@@ -81,7 +81,7 @@ class SeedRun(Generic[P]):
         return Progress(steps, self.label)
 
     def checkpoint(self, name: str = "training") -> TrainingCheckpoint | None:
-        """Where the training of that name saves its state, and goes on from after it was killed."""
+        """Where the training of that name saves its state, and resumes from after being killed."""
         if self.checkpoints is None:
             return None
         return TrainingCheckpoint(self.checkpoints, f"seed{self.seed}-{name}")
@@ -97,9 +97,9 @@ class SeedResult:
     """What one seed of an experiment measured.
 
     Attributes:
-        rows: tidy rows, dicts with the keys of `COLUMNS` but for the seed.
+        rows: tidy rows, dicts with the keys of `COLUMNS` except the seed.
         arrays: named arrays, for what is not a number: matrices, functions, images.
-        seconds: elapsed time of the recorded trainings by what it went into, see `Recorder`.
+        seconds: elapsed time of the recorded trainings by what it was spent on, see `Recorder`.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -123,8 +123,8 @@ class SeedResult:
     def extend(self, recorder: Recorder, prefix: str = "", **further: Any) -> Self:
         """Add all that was recorded during a training; returns itself.
 
-        Where a seed trains several networks, the prefix is put before the arrays' names, and
-        `further` are columns that tell the networks apart, with their values.
+        If a seed trains several networks, `prefix` is prepended to the arrays' names, and `further`
+        are columns that distinguish the networks, with their values.
         """
         for row in recorder.frame().to_dict("records"):
             self.rows.append({**{str(column): value for column, value in row.items()}, **further})
@@ -139,7 +139,7 @@ class Result:
 
     metrics: pd.DataFrame  # the tidy rows of all seeds, columns `COLUMNS` and further ones
     arrays: dict[str, np.ndarray]  # the arrays of all seeds, named `seed<seed>/<name>`
-    # Elapsed time of all seeds' recorded trainings, by what it went into; for the provenance only,
+    # Elapsed time of all seeds' recorded trainings, by what it was spent on; for provenance only,
     # since no two runs take the same time.
     seconds: dict[str, float]
 
@@ -150,11 +150,11 @@ def run_experiment(
     """Run all seeds of an experiment point, deterministically.
 
     The files are the canonical ones of the datasets that the spec names, in the order of
-    `feature_alignment.pipeline.spec.dataset_keys`; with checkpoints a run that is killed can go on.
+    `feature_alignment.pipeline.spec.dataset_keys`; with checkpoints a killed run can be resumed.
 
     Raises:
-        UserError: if a parameter is not possible, a training fails, or a metric is not finite; it
-            names the point.
+        UserError: if a parameter is not possible, a training fails, or a metric is not finite; the
+            message names the point.
         ValueError: if the spec names more or fewer datasets than there are files.
     """
     experiment, seeds = spec["experiment"], spec["parameters"]["seeds"]
@@ -162,7 +162,7 @@ def run_experiment(
     with owed_by("run_seed", module, about):
         run_seed = importlib.import_module(module).run_seed
     parameters = parameters_of(experiment).model_validate(spec["parameters"])
-    configure(spec["threads"])  # after the import: it reaches the libraries that are loaded
+    configure(spec["threads"])  # after the import: it affects only loaded libraries
     device = resolve_device(spec["device"])
     datasets = {
         key: load(Path(file)) for key, file in zip(dataset_keys(spec), data_files, strict=True)
@@ -213,7 +213,7 @@ def _refuse_not_finite(rows: list[dict[str, Any]], seed: int, about: str) -> Non
 def write_run(
     spec: Spec, result: Result, spec_file: Path, metrics_file: Path, arrays_file: Path
 ) -> None:
-    """Write what was run as JSON, CSV and NPZ; the same result gives the same bytes."""
+    """Write a run's spec and result as JSON, CSV and NPZ; the same result gives the same bytes."""
     spec_file.write_text(canonical_json(spec), encoding="utf-8")
     result.metrics.to_csv(metrics_file, index=False)
     arrays: dict[str, Any] = result.arrays

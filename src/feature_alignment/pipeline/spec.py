@@ -55,7 +55,7 @@ def _check_plain(value: Any, where: str) -> None:
 
 
 def dataset_keys(spec: Spec) -> list[str]:
-    """The keys of a run's spec that hold the specs of its datasets, in the order of its files.
+    """The keys of the datasets' specs in a run's spec, in the order of its data files.
 
     Example:
         >>> dataset_keys({"width": 2, "data": {"other_dataset": {}, "dataset": {}}})
@@ -65,6 +65,6 @@ def dataset_keys(spec: Spec) -> list[str]:
 
 
 def datasets_used(runs: Iterable[Spec]) -> list[tuple[str, str]]:
-    """The (dataset, source) pairs whose data some runs read, sorted, without repeats."""
+    """The (dataset, source) pairs whose data the runs read, sorted, without repeats."""
     used = [data for run in runs for data in run["data"].values()]
     return sorted({(data["name"], data["source"]) for data in used})

@@ -1,4 +1,4 @@
-"""What a user may ask Snakemake for: papers, figures, and the files of a result."""
+"""The targets that a user may request from Snakemake: papers, figures, and a result's files."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -14,13 +14,13 @@ _RUN_FILES = ("/metrics.csv", "/arrays.npz", "/spec.json", "/provenance.json")
 def check_target(
     target: str, wildcards: Mapping[str, str] | None, plan: Plan, named: Sequence[str]
 ) -> None:
-    """Make sure that a target, what the user typed, neither a rule nor a figure, can be made.
+    """Check that a target that the user typed, neither a rule nor a figure, can be made.
 
-    The wildcards are those of the rule that makes this file, None if no rule does; the plan is that
-    of the result that the file belongs to; `named` are the rules that are targets.
+    `wildcards` are those of the rule that makes this file, None if no rule does; `plan` is that of
+    the file's result; `named` are the rules that can be targets.
 
     Raises:
-        UserError: if nothing makes it, with the target that is nearest.
+        UserError: if nothing makes it, with the closest target.
     """
     files, figure = files_of(plan), next(iter(plan.points))
     of_plan = {"point", "source"}
@@ -36,7 +36,7 @@ def check_target(
 
 
 def files_of(plan: Plan) -> list[str]:
-    """The files of a result that can be asked for, pictures first."""
+    """The files of a result that can be requested, pictures first."""
     figures, results = f"figures/{plan.name}", f"results/{plan.name}"
     names = tuple(plan.points)
     runs = [f"{experiment}/{point}" for experiment, point in plan.specs]

@@ -1,4 +1,4 @@
-"""YAML of users, read with care: keys that are given twice, and aliases that stand for too much."""
+"""Read users' YAML with care: duplicate keys and aliases that expand to too much are refused."""
 
 import copy
 from collections.abc import Iterable, Mapping
@@ -17,9 +17,9 @@ _MOST_VALUES, _DEEPEST = 100_000, 40
 
 
 def read_entries(entries: Iterable[str]) -> dict[str, Any]:
-    """The settings of `--config key=value`, the values read as in a config file.
+    """The settings of `--config key=value`, with values read as in a config file.
 
-    Snakemake reads the numbers inside of a value as texts.
+    Snakemake itself reads numbers inside a value as text.
 
     Example:
         >>> read_entries(["preset=smoke", "experiments={key2024_disk: {seeds: 3}}"])
@@ -71,7 +71,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """The contents of a YAML file of keys and values.
 
     Raises:
-        UserError: if it cannot be read, is not YAML, gives a key twice, or holds something else.
+        UserError: if it cannot be read, is not YAML, gives a key twice, or is not a mapping.
     """
     found = read_yaml(path)
     if not isinstance(found, dict):
@@ -82,7 +82,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def _parsed(text: str) -> Any:
     value = yaml.load(text, _UniqueKeys)
     pending, seen = [(value, 0)], 0
-    while pending:  # an alias may stand for very much, and for what it stands in
+    while pending:  # an alias may expand to very much, or contain itself
         inner, depth = pending.pop()
         seen += 1
         if seen > _MOST_VALUES or depth > _DEEPEST:
@@ -95,7 +95,7 @@ def _parsed(text: str) -> Any:
 
 
 class _UniqueKeys(yaml.CSafeLoader):
-    """YAML in which a key that is given twice is an error: the first value would be lost."""
+    """YAML in which a duplicate key is an error: its first value would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
