@@ -1,1 +1,1 @@
-"""Claims: the papers' numbers and statements, and whether the figure tables bear them out."""
+"""Claims: the papers' numbers and statements, and whether the figures' tables support them."""

@@ -1,8 +1,8 @@
 """Judge claims: the paper's number, ours, a verdict and its reason in words.
 
-A claim is never tuned to pass: what decides is written in the ledger and in `rules`. Values that
-are not finite are errors, and where a table, made with other settings, has no rows of a claim's
-kind, the claim is not testable: neither is a pass.
+A claim is never tuned to pass: the ledger and `rules` alone decide. Values that are not finite are
+errors. If a table, made with other settings, has no rows of a claim's kind, the claim is not
+testable. Neither is a pass.
 """
 
 import logging
@@ -29,10 +29,10 @@ from feature_alignment.pipeline.spec import Spec
 log = logging.getLogger(__name__)
 
 NO_ROWS = "the figure, with these settings, does not show it"
-"""How a reason begins where rows are missing; with a preset's own settings, a ledger's mistake."""
+"""The start of a reason if rows are missing; with a preset's own settings, a ledger's mistake."""
 NO_DATA = "needs the real data; this figure shows a stand-in"
 CLOSE = "what decides is within one standard error"
-"""What a reason says where other seeds could well turn a verdict by the mean."""
+"""Part of a reason if other seeds could well change a verdict by the mean."""
 EMBEDDED = "embedded"
 _OF_CLAIM = ("id", "kind", "paper", "place", "figure", "statement", "paper_value")
 _OF_VERDICT = ("verdict", "reason", "agreeing", "units", "p_value", "ours", "sd", "seeds")
@@ -40,12 +40,12 @@ _OF_RESULT = ("name", "preset", "changed")
 _FURTHER = ("unit", "criterion", "data", "spread")
 _TO_DRAW = ("low", "high", "least", "most", "by_seed")
 COLUMNS = (*_OF_CLAIM, *_OF_VERDICT, *_OF_RESULT, *_FURTHER, *_TO_DRAW)
-"""Of claims.csv; what they mean is in the data dictionary, `pipeline/metrics.yaml`."""
+"""The columns of claims.csv; the data dictionary, `pipeline/metrics.yaml`, explains them."""
 
 
 @dataclass(frozen=True)
 class Verdict(Finding):
-    """What came out for one claim."""
+    """The verdict on one claim, and the numbers behind it."""
 
     # Mean of our values over seeds, in the claim's unit; None if not testable here.
     ours: float | None = None
@@ -53,10 +53,10 @@ class Verdict(Finding):
     # for a single value.
     sd: float | None = None
     seeds: int = 0
-    # Where the criterion's zone begins; None without one. `high`: where it ends.
+    # The lower end of the criterion's zone, None without one; `high`: the upper end.
     low: float | None = None
     high: float | None = None
-    # The smallest of all values, of each draw of each seed; `most`: the largest.
+    # The smallest value of any draw of any seed; `most`: the largest.
     least: float | None = None
     most: float | None = None
     by_seed: tuple[float, ...] = ()  # the mean of each seed's values
@@ -65,7 +65,7 @@ class Verdict(Finding):
 def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool) -> Verdict:
     """Judge one claim on its figure's table, which shows real (or synthetic) data or a stand-in.
 
-    Of a table with a column `stand_in` what only real data can decide is judged on rows of these.
+    With a column `stand_in`, claims that only real data can decide are judged on rows of real data.
 
     Raises:
         UserError: if the table lacks a column that the claim names, or its rows are ambiguous, not
@@ -85,7 +85,7 @@ def evaluate(claim: Claim, table: pd.DataFrame, preset: str, data_is_real: bool)
     except MissingRowsError as error:
         if no_data:
             return Verdict(Outcome.NOT_TESTABLE, NO_DATA)
-        # With settings of one's own, such as fewer steps or one dataset less.
+        # With custom settings, such as fewer steps or one dataset less.
         return Verdict(Outcome.NOT_TESTABLE, f"{NO_ROWS}: {error.problem}")
     reason = "; ".join([finding.reason, *claim_remarks(claim, table)])
     return Verdict(**{**vars(finding), "reason": reason}, **_numbers(claim, values))
@@ -129,9 +129,9 @@ def _judge(claim: Claim, values: pd.Series) -> Finding:
 
 
 def _told_if_close(claim: Claim, values: pd.Series, found: Finding) -> Finding:
-    """Other seeds could well turn a mean that is within its standard error of what decides."""
+    """Add to the reason if the mean is within one standard error of what decides."""
     seeds = values.groupby(level="seed").mean()
-    error = cast(float, seeds.sem())  # not a number with one seed
+    error = cast(float, seeds.sem())  # NaN with one seed
     if min(abs(float(seeds.mean()) - end) for end in _zone(claim, values)) < error:
         return replace(found, reason=f"{found.reason}; {CLOSE}, {error:.2g}")
     return found
@@ -162,7 +162,7 @@ def _zone(claim: Claim, values: pd.Series) -> tuple[float, float]:
 def _band(claim: Claim) -> tuple[float, float]:
     criterion = claim.criterion
     if criterion.comparator == "near":
-        # The reading of the ledger has made sure of both.
+        # `load_ledger` has checked both.
         number, tolerance = cast(float, claim.paper_value), cast(float, criterion.tolerance)
         return number - tolerance, number + tolerance
     low = -math.inf if criterion.low is None else criterion.low
@@ -170,7 +170,7 @@ def _band(claim: Claim) -> tuple[float, float]:
 
 
 def keeps(claim: Claim, value: float) -> bool:
-    """Whether a value is as the criterion demands."""
+    """Whether a value meets the criterion."""
     low, high = _band(claim)
     if claim.criterion.comparator in ("above", "below"):
         return low < value < high
@@ -191,7 +191,7 @@ def _demand(claim: Claim) -> str:
 
 
 def describe_criterion(claim: Claim) -> str:
-    """What must hold for a claim to be reproduced, and for what it is partly so, in words.
+    """What must hold for a claim to be reproduced, and to be partly so, in words.
 
     Example: "the mean above 0.9; partly: misses it by at most 25 % of its distance from 1".
     """
@@ -214,7 +214,7 @@ def evaluate_all(
 ) -> pd.DataFrame:
     """Judge the claims about the figures that have tables: a row with `COLUMNS` for each.
 
-    The spec is what `Plan.selection_spec` tells of the figures: preset, what was changed, data.
+    `spec` is the result of `Plan.selection_spec`, with preset, changes and data of the figures.
     Errors are those of `evaluate`.
     """
     rows = []
@@ -251,8 +251,8 @@ def judge_claims(
 ) -> pd.DataFrame:
     """Judge every claim about some figures, whose tables are `<figure>.csv`, and write a CSV.
 
-    The spec is what `Plan.selection_spec` tells of the figures, the ledgers papers' `claims.yaml`;
-    errors are those of `load_ledger` and `evaluate`.
+    `spec` is the result of `Plan.selection_spec`; the ledgers are papers' `claims.yaml`. Errors are
+    those of `load_ledger` and `evaluate`.
     """
     tables = {path.stem: pd.read_csv(path, low_memory=False) for path in map(Path, table_files)}
     verdicts = evaluate_all(load_ledger(ledgers), tables, spec)

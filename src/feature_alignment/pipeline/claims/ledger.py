@@ -1,11 +1,11 @@
 """The ledger: what a paper claims, read from its `claims.yaml` and checked.
 
-`pipeline/claims/rules.py` turns values into verdicts, by the same rules for every claim. What a
-claim adds to them is chosen from what the paper says and never from our results: that two matrices
-are alike is read as a cosine above 0.9, and each other reading of words is explained by the
-claim's `why`. The size of an effect on a dataset, and what is said of a dataset or of several, is
-judged on the real data only (data: real), what is said of networks in general on any. A criterion
-that is changed later keeps what it was, when, and why (`was`).
+`pipeline/claims/rules.py` turns values into verdicts by the same rules for every claim. What a
+claim adds to them is chosen from what the paper says, never from our results: "two matrices are
+alike" is read as a cosine above 0.9, and the claim's `why` explains every other reading of words.
+The size of an effect on a dataset, and statements about one or several datasets, are judged on the
+real data only (data: real); statements about networks in general, on any data. A criterion that is
+changed later keeps its former version, the date and the reason (`was`).
 """
 
 import datetime
@@ -41,9 +41,9 @@ class Criterion(Section):
     Attributes:
         comparator: near: at the paper's number. above: more than `low`. below: less than `high`.
             between: from `low` to `high`.
-        why: why this bound or tolerance; a number is near by the rules, and needs no reason.
-        each: whether it is a comparison of single values, each seed's and each draw's (see
-            `Claim.over`), not of the mean over seeds. Of mathematics each value must pass anyway.
+        why: the reason for this bound or tolerance; near a number follows the rules, without one.
+        each: whether single values are judged, of each seed and each draw (see `Claim.over`),
+            rather than the mean over seeds. In mathematics each value must pass anyway.
         tolerance: for near in mathematics: the numerical accuracy, in the unit of the number.
         low: for above and between.
         high: for below and between.
@@ -58,7 +58,7 @@ class Criterion(Section):
 
 
 class Was(Section):
-    """A criterion that a claim had before: until when, what it was, and why it was changed."""
+    """A former criterion of a claim: until when, what it was, and why it was changed."""
 
     date: datetime.date
     criterion: Text
@@ -69,39 +69,39 @@ class Claim(Section):
     """One number or statement of a paper.
 
     Attributes:
-        id: unique name, paper.figure.quantity; fig_<name> is for what is no figure of the paper.
+        id: unique name, paper.figure.quantity; fig_<name> for anything but a figure of the paper.
         place: where the paper says it.
         statement: what the paper claims, in our own words.
         quote: a short verbatim phrase of the paper; mathematics in plain letters.
         kind: number: one that the paper states. comparison: a direction, a comparison, or a size
-            in words. mathematics: a theorem or formula, or what follows from one. ours: a control,
-            a precondition, a question or reading of our own, another version's number; never
-            counted among the paper's.
+            in words. mathematics: a theorem or formula, or a consequence of one. ours: a control,
+            a precondition, our own question or reading, another version's number; never counted
+            among the paper's.
         reading: whether the number is stated in the paper, read off one of its figures, taken from
             its released code, or the statement is in words only.
         figure: the figure whose tidy table is read.
         select: column and value (or list of values) of the rows to read; `step` may be last.
         lowest_preset: the smallest preset whose sizes can decide the claim.
         data: whether only the real data can decide the claim, or any data can.
-        paper_value: the paper's number in the unit of `unit`, or none where it gives none.
-        decimals: digits that the paper prints after the point, where the last ones are zeros.
+        paper_value: the paper's number in the unit of `unit`, or None if it gives none.
+        decimals: digits that the paper prints after the decimal point, if the last ones are zeros.
         single_network: whether the paper's number is a single network's, or a single draw's.
-        from_one: whether nearness counts by the distance from 1, where that is less than the
-            number or bound itself: of cosines, correlations, shares, and ratios said to be 1.
+        from_one: whether nearness is relative to the distance from 1 if that is less than the
+            number or bound itself: for cosines, correlations, shares, and ratios said to be 1.
         unit: unit of the number and of the selected values; 1 for a pure number.
         note: a finding about the claim, or how our measurement differs from the paper's.
-        finding: a sentence for the first screen of the report, where few claims have one.
-        relative_to: the rows to compare with, written as what differs from `select`. They are
-            compared seed by seed, by the means over a seed's draws; or draw by draw where each
-            value counts and both sides have the same draws.
+        finding: a sentence for the first screen of the report; few claims have one.
+        relative_to: the rows to compare with, written as what differs from `select`. Means over
+            a seed's draws are compared seed by seed; or single draws, if each value counts and
+            both sides have the same draws.
         combine: how a selected value and the one it is compared with become one number.
-        over: a column that tells apart several values of one seed, its draws: random ones, layers
-            or datasets.
-        independent: a column whose values are independent of each other within a seed, as
-            datasets are.
-        first: columns whose list in `select` is of values of which the first that is there is read,
-            where settings that the paper leaves open name them.
-        corrected: for a misprint the rows of its corrected form, as what differs from `select`.
+        over: a column that distinguishes several values of one seed, its draws: random draws,
+            layers or datasets.
+        independent: a column whose values are independent of each other within a seed, such as
+            datasets.
+        first: columns whose list in `select` gives alternatives, the first of which that the table
+            has is read; for values named by settings that the paper leaves open.
+        corrected: for a misprint, the rows of its corrected form, as what differs from `select`.
         was: the criteria that were changed, oldest first.
     """
 
@@ -139,14 +139,14 @@ class Claim(Section):
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What a figure can draw: the paper's number, and the bounds of the criterion."""
+        """Numbers that a figure can draw: the paper's, and the bounds of the criterion."""
         own = {"low": self.criterion.low, "high": self.criterion.high}
         found = {"paper_value": self.paper_value, **own}
         return {name: value for name, value in found.items() if value is not None}
 
     @property
     def half_unit(self) -> float:
-        """Half a unit in the last digit of the paper's number; 0.5 of a whole one."""
+        """Half a unit in the last digit of the paper's number; 0.5 for an integer."""
         digits = Decimal(repr(self.paper_value)).normalize().as_tuple().exponent
         last = -self.decimals if self.decimals is not None else min(int(digits), 0)
         return 0.5 * 10.0**last
@@ -160,8 +160,8 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
     """Read and check papers' ledgers, `claims.yaml` in folders named by the papers' keys.
 
     Raises:
-        UserError: if a ledger has a wrong key or value, or contradicts itself; names file, claim
-            and key.
+        UserError: if a ledger has a wrong key or value, or contradicts itself; the message names
+            file, claim and key.
     """
     claims: dict[str, Claim] = {}
     for path in files:
@@ -169,7 +169,7 @@ def load_ledger(files: Sequence[Path]) -> tuple[Claim, ...]:
         entries = check(_Ledger, read_yaml(path), lambda _, path=path: str(path)).claims
         for number, entry in enumerate(entries, start=1):
             claim = _read_claim(entry, number, path)
-            if claim.id in claims:  # of the same file: each id begins with the paper's key
+            if claim.id in claims:  # in the same file: each id begins with the paper's key
                 raise UserError(
                     f"{path}: claim {claim.id}: id: used twice; give one of them another name."
                 )
@@ -195,10 +195,10 @@ def check_ledgers(files: Sequence[Path], figures: Sequence[str]) -> tuple[Claim,
 
 
 def check_claims(claims: Sequence[Claim]) -> None:
-    """Make sure that the metrics that claims select are described for their papers.
+    """Check that the metrics that claims select are described for their papers.
 
     Raises:
-        UserError: naming the first claim whose metric is not, and the nearest name that is.
+        UserError: naming the first claim whose metric is not, and the closest name that is.
     """
     for claim in claims:
         for key in ("select", "relative_to", "corrected"):

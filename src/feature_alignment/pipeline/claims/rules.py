@@ -1,31 +1,31 @@
 """The rules that turn values into verdicts: one set, for every claim of every paper.
 
-*Mathematics* (theorems, formulas): every value has to pass, to numerical accuracy: *holds*. If not,
-but the corrected form of a misprint does, *holds as corrected*; else *fails*.
+*Mathematics* (theorems, formulas): *holds* if every value passes, to numerical accuracy; *holds as
+corrected* if only the corrected form of a misprint does; else *fails*.
 
 *Comparisons over many values* (`each`): *reproduced* if at least 95 % of the values agree and a
-sign test at 5 % says that it is no chance, *partly* if only the test does, else *not reproduced*.
-The test counts independent units alone: seeds, and datasets where the claim names their column.
-Layers, steps and settings of one run share its weights and its data, so a unit has one vote: it
-agrees if more than half of its values do. Fewer than five units cannot reach 5 % even if all agree
-(1/2⁴ = .0625): *undecided*, whatever they say. And so are more that can tell the statement, true of
-95 %, from chance neither way, as 4 of 5: *not reproduced* if so few would agree with a probability
-of 5 % or less were the statement true.
+sign test at 5 % excludes chance, *partly* if only the test does, else *not reproduced*. The test
+counts only independent units: seeds, and datasets if the claim names their column. Layers, steps
+and settings of one run share its weights and data, so each unit has one vote: it agrees if more
+than half of its values do. Fewer than five units are always *undecided*: they cannot reach 5 % even
+if all agree (1/2⁴ = .0625). Five or more are *undecided* if they exclude neither chance nor the
+statement, true of 95 %; for example, 4 of 5. They are *not reproduced* if, were the statement true,
+so few would agree with a probability of 5 % or less.
 
-*Numbers* (`near`): the mean over seeds within 10 % of the paper's number, within half a unit in its
-last digit, or, where the paper's number is a single network's (or a single draw's), within two
-standard errors of the difference, √(s²/n + s₁²): s over our n seeds, and for the paper's one s₁,
-over all our single values. *Partly* within 25 %.
+*Numbers* (`near`): *reproduced* if the mean over seeds is within 10 % of the paper's number, within
+half a unit in its last digit, or, if that number is a single network's (or draw's), within two
+standard errors of the difference, √(s²/n + s₁²), where s is the deviation over our n seeds and s₁,
+for the paper's one value, that over all our single values. *Partly* within 25 %.
 
-*Sizes* (a bound without `each`): the mean keeps the bound. *Partly* if it misses it by at most 25 %
-of it. A bound of 0 is a direction, and no mean is partly on its other side.
+*Sizes* (a bound without `each`): *reproduced* if the mean keeps the bound, *partly* if it misses it
+by at most 25 % of it. A bound of 0 is a direction: no mean is partly on its other side.
 
-Verdicts by the mean need no number of seeds: one network can decide them. The reason says so where
-what decides is within one standard error of the mean. Pairs of seed and dataset count as units of
-their own, though seeds of one dataset mostly agree: their sign test says less than its level.
+Verdicts by the mean need no minimum of seeds: one network can decide them. The reason says so if
+the mean is within one standard error of what decides. Each pair of seed and dataset counts as a
+unit, though seeds of one dataset mostly agree: the sign test then says less than its level.
 
-Per cents are of the number or bound, or of its distance from 1 if that is less, where the claim
-says `from_one`: cosines, correlations and shares, which end there, and ratios said to be 1.
+Percentages are of the number or bound; with `from_one`, of its distance from 1 if that is less: for
+cosines, correlations and shares, which end there, and for ratios said to be 1.
 """
 
 import math
@@ -59,19 +59,19 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule finds."""
+    """The result of a rule."""
 
     outcome: Outcome  # the verdict's word
     reason: str  # why, in words and numbers
-    # Units that agree, where a sign test was made; `units`: of how many.
+    # The number of units that agree, if a sign test was made; `units`: of how many.
     agreeing: int | None = None
     units: int | None = None
-    p_value: float | None = None  # how often a fair coin would agree as often
-    share: float | None = None  # the share of the values that agree, where a sign test was made
+    p_value: float | None = None  # probability of as many if each agreed by chance
+    share: float | None = None  # the share of the values that agree, if a sign test was made
 
 
 def sign_test(agreeing: int, units: int) -> float:
-    """Probability that of so many throws of a fair coin so many or more are heads.
+    """Probability of at least `agreeing` heads in `units` tosses of a fair coin.
 
     Example:
         >>> sign_test(5, 5), sign_test(4, 5)
@@ -81,7 +81,7 @@ def sign_test(agreeing: int, units: int) -> float:
 
 
 def too_few_agree(agreeing: int, units: int) -> float:
-    """Probability that so many or fewer units agree if each does with probability `AGREEMENT`.
+    """Probability that at most `agreeing` units agree if each does with probability `AGREEMENT`.
 
     Example:
         >>> round(too_few_agree(4, 5), 2), round(too_few_agree(3, 5), 2)
@@ -91,7 +91,7 @@ def too_few_agree(agreeing: int, units: int) -> float:
 
 
 def judge_cases(holds: pd.Series, demand: str) -> Finding:
-    """Mathematics: whether each of the values is as demanded."""
+    """Mathematics: whether all values are as demanded."""
     outcome = Outcome.HOLDS if holds.all() else Outcome.FAILS
     return Finding(outcome, f"{holds.sum()} of {len(holds)} values are {demand}")
 
@@ -99,7 +99,7 @@ def judge_cases(holds: pd.Series, demand: str) -> Finding:
 def judge_agreement(holds: pd.Series, demand: str, unit: str) -> Finding:
     """A comparison: whether the values, by seed, unit and draw, are as demanded and not by chance.
 
-    What is demanded, and what the units are, is told in words, as "above 0" and "seeds".
+    `demand` and `unit` are words for the reason, such as "above 0" and "seeds".
     """
     votes = holds.groupby(level=["seed", "unit"], dropna=False).mean() > 0.5
     agreeing, units, share = int(votes.sum()), len(votes), float(holds.mean())
@@ -126,7 +126,7 @@ def judge_number(
 ) -> Finding:
     """A number: whether the mean of our values, by seed, unit and draw, is near the paper's.
 
-    The keys of the claim are those of `Claim`; `half_unit` is that of the paper's last digit.
+    `from_one` and `single_network` are keys of `Claim`, `half_unit` is a property of it.
     """
     mean = float(values.groupby(level="seed").mean().mean())
     reach, of = near_reach(values, paper, half_unit, from_one, single_network)
@@ -142,7 +142,7 @@ def judge_number(
 def near_reach(
     values: pd.Series, paper: float, half_unit: float, from_one: bool, single_network: bool
 ) -> tuple[float, str]:
-    """How far from the paper's number a mean counts as near, and by which rule, in words."""
+    """The distance from the paper's number at which a mean is still near, and its rule in words."""
     seeds = values.groupby(level="seed").mean()
     errors = STANDARD_ERRORS * math.sqrt(_variance(seeds) / len(seeds) + _variance(values))
     return max(
@@ -153,7 +153,7 @@ def near_reach(
 
 
 def judge_size(mean: float, holds: bool, bound: float, from_one: bool, demand: str) -> Finding:
-    """A size: whether the mean holds, or by how much it misses the bound, of two the nearer one."""
+    """A size: whether the mean meets the criterion or how far it misses the (nearer) bound."""
     if holds:
         return Finding(Outcome.REPRODUCED, f"the mean {mean:.4g} is {demand}")
     reason, allowed = f"the mean {mean:.4g} is not {demand}", PARTLY * _scale(bound, from_one)
@@ -171,8 +171,8 @@ def _variance(values: pd.Series) -> float:
 
 
 def at_most(distance: float, limit: float) -> bool:
-    """Whether a distance is within a limit, as the ledger's decimals say it.
+    """Whether a distance is within a limit, up to the rounding of decimals.
 
-    0.95 − 0.93 is a little more than 0.02 in binary.
+    In binary, 0.95 − 0.93 is a little more than 0.02.
     """
     return bool(distance <= limit or np.isclose(distance, limit, rtol=1e-9, atol=1e-12))

@@ -10,13 +10,13 @@ from feature_alignment.errors import UserError, suggestion
 from feature_alignment.pipeline.claims.ledger import Claim
 from feature_alignment.pipeline.marks import DIVERGED
 
-LAST = "last"  # what a selection of rows calls the last step of each run
+LAST = "last"  # in a selection of rows, the last step of each run
 UNIT = ["seed", "unit"]
 INDEX = [*UNIT, "draw"]
 
 
 class MissingRowsError(UserError):
-    """A table without rows of the kind that a claim is about: it was made with other settings."""
+    """A table lacks rows of the kind that a claim is about: it was made with other settings."""
 
     def __init__(self, claim: str, problem: str) -> None:
         super().__init__(f"claim {claim}: {problem}")
@@ -27,9 +27,9 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
     """The numbers that a claim is about, one for each seed, or for each draw of each seed.
 
     Returns:
-        Float64 values sorted by their index, (seed, unit, draw); without `independent` the unit is
-        0, without `over`, and where the draws of a unit are averaged, the draw is. Their order, and
-        so the last bits of their mean, does not depend on the table's row order.
+        Float64 values sorted by their index, (seed, unit, draw). The unit is 0 without
+        `independent`; the draw is 0 without `over` or if a unit's draws are averaged. Their order,
+        and so the last bits of their mean, does not depend on the table's row order.
 
     Raises:
         MissingRowsError: if the table has no rows of the kind that the claim is about.
@@ -59,7 +59,7 @@ def claim_values(claim: Claim, table: pd.DataFrame) -> pd.Series:
 
 
 def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
-    """The different words, sorted, in the column `remark` of the rows that a claim reads.
+    """The different remarks, sorted, in the column `remark` of the rows that a claim reads.
 
     Raises:
         MissingRowsError: if the table has no rows of the kind that the claim is about.
@@ -71,7 +71,7 @@ def claim_remarks(claim: Claim, table: pd.DataFrame) -> list[str]:
 
 
 def at_last_step(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of some rows those of each run's own last step."""
+    """The rows of each run's own last step."""
     run = [key for key in ("point", "seed") if key in rows]
     return rows[rows["step"] == rows.groupby(run)["step"].transform("max")]
 
@@ -94,7 +94,7 @@ def _rows(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Da
                 f"claim {claim.id}: the table of {claim.figure} has no column {column!r}; {hint}."
             )
     rows = table
-    # The last step is that of the rows that all the other filters leave, each run's own.
+    # The last step comes last: it is each run's among the rows that all other filters leave.
     for column, wanted in sorted(select.items(), key=lambda item: item[1] == LAST):
         if column in claim.first and isinstance(wanted, list):
             there = (choice for choice in wanted if _matches(table[column], choice).any())
@@ -128,7 +128,7 @@ def _read(claim: Claim, select: Mapping[str, Any], table: pd.DataFrame) -> pd.Se
 
 
 def _diverged(select: Mapping[str, Any], table: pd.DataFrame) -> set[Any]:
-    """Seeds in which a network of those that a claim is about diverged, as the table tells."""
+    """Seeds in which a network that a claim is about diverged, according to the table."""
     marks = table[table["metric"] == DIVERGED] if "metric" in table else table[:0]
     for column in select.keys() - {"metric", "step", "layer", "split"}:
         marks = marks[_matches(marks[column], select[column])]
@@ -166,7 +166,7 @@ def _check_values(claim: Claim, values: pd.Series, diverged: set[Any]) -> None:
             f"are not finite, the first for seed {bad.index[0][0]}; a claim cannot be judged on "
             "them."
         )
-    # A seed one of whose networks diverged may have fewer values, which its table tells.
+    # A seed with a network that diverged, as marked in its table, may have fewer values.
     counts = values[~values.index.get_level_values("seed").isin(diverged)].groupby("seed").size()
     if counts.nunique() > 1:
         raise UserError(
