@@ -1,8 +1,8 @@
 """Curves and points over seeds, drawn with one convention for all figures.
 
-From `BAND_SEEDS` seeds on, a mean is drawn with one standard deviation (n − 1) either way; of
-fewer, each seed is drawn beside the mean; of one, the seed alone. On a logarithmic axis mean and
-deviation are those of the logarithms, so an axis needs its scale before anything is drawn on it.
+With at least `BAND_SEEDS` seeds, a mean is drawn with one standard deviation (n − 1) either way;
+with fewer, each seed is drawn next to the mean; with one, the seed alone. On a logarithmic axis,
+mean and deviation are those of the logarithms, so set an axis's scale before drawing on it.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,14 +27,14 @@ DEVIATIONS = {
 }
 ZERO = "Differences of exactly 0 stand at 10⁻¹⁷."  # for captions
 _SMALLEST = 1e-17
-_OURS = "criterion"  # how a bound is called that the paper does not state
+_OURS = "criterion"  # the label of a bound that the paper does not state
 
 
 def describe_seeds(frame: pd.DataFrame, picture: Picture, points: Collection[str] = ()) -> str:
     """How many seeds a figure's tidy table has, and how its picture draws them; empty if none.
 
-    Those of its `points` count, if it has any: rows derived from several often have one seed.
-    Networks that diverged are told in number, and criteria that `draw_paper` drew explained.
+    If it has rows of the `points`, only those count: rows derived from several often have one seed.
+    Diverged networks are counted, and criteria that `draw_paper` drew are explained.
     """
     from matplotlib.collections import PathCollection, PolyCollection
 
@@ -71,14 +71,14 @@ def draw_curve(
     y: str = "value",
     **style: Any,
 ) -> None:
-    """Draw the mean over seeds as a line, with a band, or few seeds as thin lines beside it.
+    """Draw the mean over seeds as a line with a band, or with thin lines for few seeds.
 
-    On a broken axis, see `broken_axis`, what is at 0 is a marker, hollow if the line is not solid.
+    On a broken axis, see `broken_axis`, values at 0 are markers, hollow if the line is not solid.
 
     Args:
         ax: where to draw.
         rows: tidy rows of one quantity, one for each seed and place on the x axis.
-        colour: of everything drawn, or a thing of `COLOURS`, which has its own line, too.
+        colour: of everything drawn, or a thing of `COLOURS`, which also has its own line style.
         label: for the legend.
         x: the column of the x axis.
         y: the column of the values.
@@ -102,7 +102,7 @@ def draw_curve(
         style = {**style, **fill, "marker": "o", "markersize": 4.0}
     seeds, single = rows["seed"].nunique(), rows[x].nunique() == 1
     colour = COLOURS.get(colour, colour)
-    # Crosses consist of edges alone, and seaborn's are white.
+    # Crosses consist only of edges, and seaborn makes edges white.
     style = {"color": colour, "markeredgecolor": colour, **style}
     if seeds >= BAND_SEEDS:
         labels = ax.get_xlabel(), ax.get_ylabel()
@@ -112,7 +112,7 @@ def draw_curve(
         _restore_labels(ax, *labels)
         return
     if seeds > 1:
-        # At a single place a line has no length, and only dots can be seen.
+        # At a single place a line has no length, so only dots are visible.
         thin = {**style, "linewidth": THIN, "alpha": 0.5, "marker": "." if single else ""}
         for _, one in rows.sort_values(x).groupby("seed"):
             ax.plot(one[x], one[y], **thin)
@@ -140,7 +140,7 @@ def draw_points(
         places: tick labels by category, from the left or from the top.
         colours: colours by group, or by category if there are no groups.
         by: the column of the categories.
-        group: the column of groups to stand side by side, named in the legend.
+        group: the column of groups, which are drawn side by side and named in the legend.
         horizontal: whether categories go down and values across.
 
     Raises:
@@ -174,22 +174,22 @@ def draw_paper(
 ) -> None:
     """Draw the paper's number of a claim, and the bounds of its criterion, as horizontal lines.
 
-    To be called last: the axis's limits stay, and what lies outside is told at its edge.
+    Call it last: the axis keeps its limits, and numbers outside are written at its edge.
 
     Args:
         ax: where to draw.
-        numbers: `paper_value`, `low` and `high`, where there are, as `FigureTable.of_claim` has
-            them.
-        scale: what the claim's values are multiplied by in the picture; they are then written as
-            the multiples that they are.
-        colour: a thing of `COLOURS`, where only one of several is meant.
+        numbers: `paper_value`, `low` and `high`, or some of them, as returned by
+            `FigureTable.of_claim`.
+        scale: the factor of the claim's values in the picture; unless it is 1, the numbers are
+            written as multiples (×).
+        colour: a thing of `COLOURS`, if the numbers are about only one of several.
     """
     marks = {numbers["paper_value"]: "paper\n"} if "paper_value" in numbers else {}
     for key, sign in (("low", ">"), ("high", "<")):
         if key in numbers:
             marks[numbers[key]] = marks.get(numbers[key], f"{_OURS}\n") + f"{sign} "
     bottom, top = sorted(ax.get_ylim())
-    # Beside the axis, where nothing is hidden.
+    # Next to the axis, where they hide nothing.
     beside = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "fontsize": 6}
     beside["color"] = COLOURS[colour]
     for value, words in marks.items():
@@ -204,10 +204,10 @@ def draw_paper(
 def draw_deviations(
     ax: Axes, rows: pd.DataFrame, statements: Mapping[str, str], *, legend: bool = True
 ) -> None:
-    """Relative deviations between two sides of statements, a marker for each row, on a log axis.
+    """Draw relative deviations between two sides of statements as markers on a log axis.
 
-    Rows have the columns `statement`, `form` (see `DEVIATIONS`) and `value`; the labels are by
-    statement, from the top down. A legend above explains the markers.
+    Rows have the columns `statement`, `form` (see `DEVIATIONS`) and `value`; `statements` has the
+    labels by statement, from the top down. A legend above explains the markers.
     """
     largest = 1.0
     places = {statement: place for place, statement in enumerate(statements)}
@@ -225,7 +225,7 @@ def draw_deviations(
 
 
 def _check(rows: pd.DataFrame, y: str, scale: str, what: str) -> None:
-    """Raise a UserError at what seaborn would leave out without a word."""  # noqa: DOC501
+    """Raise a UserError for what seaborn would silently leave out."""  # noqa: DOC501
     if rows.empty:
         raise UserError(f"no rows to draw for {what}.")
     bad = rows[~(rows[y] > 0)]
@@ -239,6 +239,6 @@ def _check(rows: pd.DataFrame, y: str, scale: str, what: str) -> None:
 
 
 def _restore_labels(ax: Axes, xlabel: str, ylabel: str) -> None:
-    """Take back the axis labels that seaborn makes of column names."""
+    """Replace the axis labels that seaborn makes from column names."""
     ax.set_xlabel(xlabel, visible=True)
     ax.set_ylabel(ylabel, visible=True)

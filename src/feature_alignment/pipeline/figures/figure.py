@@ -32,9 +32,9 @@ class Point:
 
     Attributes:
         name: unique within its experiment; the name of the run's folder.
-        parameters: those of the experiment that is run, and with them the experiment.
-        columns: what tells the point from the figure's others; `Runs.metrics` has these columns
-            in each of the point's rows. They belong to the figure, not to the run.
+        parameters: the parameters of the run; their class determines the experiment.
+        columns: what distinguishes the point from the figure's others; `Runs.metrics` has these
+            columns in each of the point's rows. They belong to the figure, not to the run.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Point:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The run and its columns, as the spec of a figure has them."""
+        """The run and its columns, as in the spec of a figure."""
         return {"experiment": self.experiment, "name": self.name, "columns": dict(self.columns)}
 
 
@@ -91,12 +91,12 @@ class Figure:
     """One figure of a paper.
 
     Attributes:
-        name: "fig" and its number, or "fig_" and a word for what is no figure of the paper.
+        name: "fig" and its number, or "fig_" and a word if it is not a figure of the paper.
         title: what it shows, as a statement.
         caption: what is drawn, for a reader who has not read the code.
-        points: from the configured parameters to the runs that are needed.
-        table: from those runs to the tidy table and the arrays that the figure is drawn from.
-        draw: from the table to the picture.
+        points: makes the points of the runs that are needed from the configured parameters.
+        table: makes the tidy table and the arrays that the figure is drawn from, from those runs.
+        draw: makes the picture from the table.
     """
 
     name: str
@@ -135,7 +135,7 @@ def one_point(kind: type[Parameters], name: str = "default") -> Callable[[Settin
 def points_by(
     kind: type[Parameters], field: str, values: Iterable[str]
 ) -> Callable[[Settings], list[Point]]:
-    """The `points` of a figure that needs a run for each value of a field, which is its name."""
+    """The `points` of a figure that needs a run for each value of a field, named by the value."""
     return lambda settings: [Point(v, settings[kind].but(**{field: v})) for v in values]
 
 

@@ -34,7 +34,7 @@ def make_table(spec: Spec, folders: Mapping[str, Path], table: Path, arrays: Pat
 def table_of(
     figure: str, points: Sequence[Mapping[str, Any]], folders: Mapping[str, Path]
 ) -> FigureTable:
-    """The tidy table of a figure's runs, in `folders` by point, of which each has `columns`."""
+    """The tidy table of a figure's runs, in `folders` by point; each point has its `columns`."""
     runs = Runs({p["name"]: Run(folders[p["name"]], p["columns"]) for p in points})
     with owed_by("table", figure_module(figure), figure):
         made = figure_named(figure).table(runs)
@@ -45,7 +45,7 @@ def table_of(
 
 
 class ArraysMissingError(LookupError):
-    """A picture was to be drawn without arrays, and shows one."""
+    """A picture that was to be drawn without arrays needs one."""
 
 
 class _NoArrays(dict[str, np.ndarray]):
@@ -57,8 +57,8 @@ def draw_figure(spec: Spec, table: Path, arrays: Path | None, pictures: Sequence
     """Draw a figure from what `make_table` wrote, stamp it with preset and data, and save it.
 
     Raises:
-        PaperError: from what `draw` raises; from an ArraysMissingError if `arrays` is None and it
-            shows one.
+        PaperError: if `draw` fails; its cause is an ArraysMissingError if `arrays` is None and
+            `draw` needs one.
     """
     loaded: dict[str, np.ndarray] = _NoArrays()
     if arrays is not None:
@@ -77,13 +77,13 @@ def draw_figure(spec: Spec, table: Path, arrays: Path | None, pictures: Sequence
 
 
 def name_stand_ins(picture: Picture, stand_ins: Collection[str]) -> None:
-    """Say "stand-in" behind each dataset that is one, wherever a picture names it.
+    """Write "stand-in" after each dataset that is one, everywhere that a picture names it.
 
-    A dataset that is called real is the real one.
+    A name that follows the word "real" means the real dataset and stays.
     """
     titles = "|".join(re.escape(DATASETS[name].title) for name in stand_ins)
     named = re.compile(rf"(?<!real )\b(?:{titles})\b(?! stand-in)" if titles else "(?!)")
-    for axis in picture.findobj(Axis):  # whose ticks' texts are made anew when it is drawn
+    for axis in picture.findobj(Axis):  # drawing it would reset the texts of its ticks
         labels = [label.get_text() for label in axis.get_ticklabels()]
         if any(map(named.search, labels)):
             labels = [named.sub(r"\g<0> stand-in", label) for label in labels]
@@ -93,7 +93,7 @@ def name_stand_ins(picture: Picture, stand_ins: Collection[str]) -> None:
 
 
 def describe_settings(spec: Spec) -> str:
-    """The preset that a figure is made with, the result's name, what was changed, and its sizes.
+    """The preset that a figure is made with, the result's name, changed settings, and its sizes.
 
     Example:
         >>> describe_settings({"name": "quick", "preset": "quick", "changed": []})
@@ -113,7 +113,7 @@ def describe_settings(spec: Spec) -> str:
 
 
 def describe_data(spec: Spec) -> str:
-    """In a few words, the data that a figure shows, stand-ins named as such.
+    """The data that a figure shows, in a few words; stand-ins are named as such.
 
     Example:
         >>> describe_data({"points": [], "datasets": []})

@@ -1,4 +1,4 @@
-"""The look of every figure, and the one way to write it: same drawing, same bytes.
+"""The look of every figure, and the one way to save it: same drawing, same bytes.
 
 matplotlib and seaborn are imported inside the functions, because the Snakefile imports the figure
 modules for their experiment points and must stay quick.
@@ -35,7 +35,7 @@ PALETTE = {
     "reddish purple": "#C46A9C",
     "grey": "#767676",
 }
-"""The hues of Okabe and Ito's colour-blind-safe palette, each with 3 : 1 of contrast on white."""
+"""The hues of Okabe and Ito's colour-blind-safe palette, each with a contrast of 3 : 1 on white."""
 
 _THINGS = {
     ("black", "-"): "paper, stated",
@@ -59,7 +59,7 @@ _LOOKS = {thing: look for look, things in _THINGS.items() for thing in things.sp
 COLOURS = {thing: PALETTE[colour] for thing, (colour, _) in _LOOKS.items()}
 """One colour per thing, the same in every figure. Things never shown together may share one."""
 LINES = {thing: line for thing, (_, line) in _LOOKS.items()}
-"""The line of each thing, so that those shown together differ without colours, too."""
+"""The line style of each thing, so that things shown together differ even without colours."""
 SEQUENCE_END = 0.6
 SEQUENCE_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 
@@ -77,28 +77,28 @@ RC: dict[str, Any] = {
     "patch.force_edgecolor": False,
     "legend.frameon": False,
     "image.interpolation": "nearest",
-    "figure.dpi": 150,  # laid out at the resolution that it is saved at: hinted text differs
+    "figure.dpi": 150,  # the same for layout as for saving: hinted text differs
     "savefig.dpi": 150,
     "pdf.fonttype": 42,  # TrueType: text stays text in the PDF
 }
-"""Everything that differs from seaborn's theme for ticks on paper."""
+"""Everything that differs from seaborn's theme of context "paper" and style "ticks"."""
 
-# None takes away what matplotlib would write by itself: the date, and the version that drew it.
+# None removes what matplotlib would write by itself: the date, and the version that drew it.
 _METADATA: dict[str, dict[str, None]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".png": {"Software": None},
 }
 BAND_SEEDS = 4
-"""The smallest number of seeds whose standard deviation is told or drawn."""
+"""The smallest number of seeds whose standard deviation is written or drawn."""
 _FOOTER_POINTS = 6.0
 _FOOTER_CHARACTERS_PER_INCH = 19.0
 
 
 def apply_style() -> None:
-    """Set this process's rcParams to seaborn's theme for ticks on paper, changed by `RC`.
+    """Set this process's rcParams to seaborn's theme ("paper", "ticks"), changed by `RC`.
 
-    The whole process, because legends added later read the settings too; from matplotlib's
-    defaults, because a user's own matplotlibrc must not change the figures.
+    They are set for the whole process, because legends added later read them, too, and on top of
+    matplotlib's defaults, because a user's own matplotlibrc must not change the figures.
     """
     import matplotlib
     import seaborn
@@ -117,15 +117,15 @@ def new_figure(nrows: int, ncols: int, width: float, height: float) -> "tuple[Fi
     from matplotlib.figure import Figure
 
     apply_style()
-    # With a canvas of its own, seaborn would render it whole for each heat map.
+    # With its own canvas, seaborn would render the whole figure for each heat map.
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(nrows, ncols, squeeze=False)
 
 
 def sequence_colours(things: Iterable[Thing]) -> dict[Thing, str]:
-    """The colour of each of an ordered series, such as layers from input to output, dark to light.
+    """Colours for an ordered series, such as layers from input to output, from dark to light.
 
-    Taken evenly from the plasma map, short of what has less than 3 : 1 of contrast on white.
+    Evenly spaced on the plasma map, without its end of less than 3 : 1 contrast on white.
 
     Example:
         >>> sequence_colours(["layer 1", "layer 2"])
@@ -147,7 +147,7 @@ def sequence_map() -> "Colormap":
 
 
 def sequence_looks(things: Iterable[Thing]) -> dict[Thing, dict[str, Any]]:
-    """Colour and line of each of an ordered series, as `draw_curve` takes them."""
+    """Colours and line styles for an ordered series, as keywords of `draw_curve`."""
     looks = zip(sequence_colours(things).items(), cycle(SEQUENCE_LINES), strict=False)
     return {thing: {"colour": colour, "linestyle": line} for (thing, colour), line in looks}
 
@@ -161,9 +161,9 @@ def panel_letters(*axes: "Axes") -> None:
 
 
 def broken_axis(ax: "Axes", steps: "pd.Series") -> None:
-    """A logarithmic horizontal axis from the first of the steps after 0, which has a place before.
+    """Make the horizontal axis logarithmic from the first step after 0, with a place for 0 before.
 
-    Between them is a gap, which no curve of `draw_curve` crosses.
+    No curve of `draw_curve` crosses the gap between them.
     """
     first, last = steps[steps > 0].min(), steps.max()
     decades = np.log10(last / first)
@@ -181,7 +181,7 @@ def broken_axis(ax: "Axes", steps: "pd.Series") -> None:
 
 
 def describe(values: pd.Series, digits: int = 2) -> str:
-    """Mean and standard deviation (n − 1) of some values; of fewer than four, the values.
+    """Mean and standard deviation (n − 1) of some values; for fewer than four, the values.
 
     Example:
         >>> describe(pd.Series([0.1, 0.3])), describe(pd.Series([1, 2, 3, 4.0]), 3)
@@ -204,12 +204,12 @@ def show_matrix(
 ) -> "QuadMesh":
     """Draw a matrix as a heat map with a labelled colour bar, by `seaborn.heatmap`.
 
-    The colour range is [vmin, vmax], or [-vmax, vmax] where both signs matter (`diverging`), in the
-    matrix's units. It does not follow the data, so panels with the same vmax can be compared; the
-    bar's ends are pointed where entries fall outside the range. The axes of a data frame give the
-    axes' labels; cells are unit squares, the first from 0 to 1. The bar's `label` is the quantity,
-    and its unit if it has one; None for no bar, where a neighbour with the same range has one. The
-    options are seaborn's, such as `annot=True, fmt=".2f"` to write the entries into their cells.
+    The colour range is [vmin, vmax], or [-vmax, vmax] if both signs matter (`diverging`), in the
+    matrix's units. It does not depend on the data, so panels with the same vmax can be compared;
+    the bar has a pointed end if entries lie beyond it. The axes of a data frame give the axes'
+    labels; cells are unit squares, the first from 0 to 1. The bar's `label` is the quantity, and
+    its unit if it has one; None for no bar, if a neighbour with the same range has one. The options
+    are seaborn's, such as `annot=True, fmt=".2f"` to write the entries into their cells.
 
     Raises:
         ValueError: if the matrix is not 2-d and finite, or vmax is not above vmin.
@@ -254,7 +254,7 @@ def show_matrices(
 def stamp(figure: "Figure", settings: str, data: str, seeds: str = "") -> None:
     """Write settings, data and seeds (see `make` and `drawing`) small and grey at the foot.
 
-    In as many lines as the figure's width needs.
+    The text takes as many lines as the figure's width requires.
     """
     columns = int(_FOOTER_CHARACTERS_PER_INCH * figure.get_figwidth())
     words = (settings, f"data: {data}", seeds)
@@ -269,10 +269,10 @@ def stamp(figure: "Figure", settings: str, data: str, seeds: str = "") -> None:
 def save(figure: "Figure", *paths: "Path | str") -> None:
     """Write the figure as .pdf or .png, by the paths' suffixes, free of dates and versions.
 
-    Each file appears whole or not at all: it is written beside its place, then moved.
+    Each file appears whole or not at all: it is written next to its place, then moved.
 
     Raises:
-        ValueError: if a suffix is another one.
+        ValueError: if a path has another suffix.
     """
     from matplotlib.transforms import Bbox
 
@@ -280,7 +280,7 @@ def save(figure: "Figure", *paths: "Path | str") -> None:
     for file in files:
         if file.suffix not in _METADATA:
             raise ValueError(f"{file}: a figure is saved as one of {', '.join(_METADATA)}.")
-    # Lay out once: a second pass would move things, and the file depend on what was saved before.
+    # Lay out once: a second pass would move things, so a file would depend on earlier ones.
     if (layout := figure.get_layout_engine()) is not None:
         layout.execute(figure)
     figure.set_layout_engine(None)  # with "none" each file is drawn once more before it is written
@@ -289,7 +289,7 @@ def save(figure: "Figure", *paths: "Path | str") -> None:
         bounds = ax.get_position(original=True).bounds
         ax.set_position(Bbox.from_bounds(*(round(edge, 6) for edge in bounds)))
     for file in files:
-        drawn = io.BytesIO()  # on a full disk Matplotlib's writer stumbles over itself
+        drawn = io.BytesIO()  # Matplotlib's own writer handles a full disk badly
         figure.savefig(drawn, format=file.suffix[1:], metadata=_METADATA[file.suffix])
         with whole_file(file) as partial:
             partial.write_bytes(drawn.getbuffer())

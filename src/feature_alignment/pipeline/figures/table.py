@@ -1,4 +1,4 @@
-"""What figures are made of: finished runs, and the tidy table gathered from them."""
+"""What figures are made from: finished runs, and the tidy table gathered from them."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class Run:
 
     Attributes:
         folder: the run's folder, with spec.json, metrics.csv and arrays.npz.
-        columns: what tells its point from the figure's others, see `Point.columns`.
+        columns: what distinguishes its point from the figure's others, see `Point.columns`.
     """
 
     folder: Path
@@ -31,7 +31,7 @@ class Run:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters that were run, as JSON has them."""
+        """The parameters of the run, as in JSON."""
         return self._spec["parameters"]
 
     @property
@@ -41,7 +41,7 @@ class Run:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """The tidy metrics of all seeds; first the column `point`, its name, then its columns."""
+        """The tidy metrics of all seeds, after the column `point` and the point's own columns."""
         frame = pd.read_csv(self.folder / "metrics.csv", low_memory=False)
         own = {"point": self.folder.name, **self.columns}
         for place, (column, value) in enumerate(own.items()):
@@ -67,7 +67,7 @@ class Run:
         return self._arrays[f"seed{seed}/{name}"]
 
     def stacked(self, name: str) -> np.ndarray:
-        """The array of every seed, one above the other: (seeds, …)."""
+        """The arrays of all seeds, stacked: (seeds, …)."""
         return np.stack([self.array(name, seed) for seed in self.seeds])
 
 
@@ -76,25 +76,25 @@ class Runs(dict[str, Run]):
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """The metrics of all runs, one under the other."""
+        """The metrics of all runs, concatenated."""
         return pd.concat([run.metrics for run in self.values()], ignore_index=True)
 
     @property
     def stand_ins(self) -> dict[str, int]:
-        """Of each point 1 if its run has a stand-in, else 0."""
+        """For each point, 1 if its run has a stand-in, else 0."""
         return {point: int(run.stand_in) for point, run in self.items()}
 
 
 @dataclass(frozen=True)
 class FigureTable:
-    """All that a figure is drawn from.
+    """Everything that a figure is drawn from.
 
     Attributes:
         frame: the tidy table; claims are judged on it.
         arrays: named arrays for what is not a number: matrices, functions, images.
         claims: the numbers of the figure's claims, by their ids without the paper, see `of_claim`;
-            there when it is drawn, as is what follows.
-        stand_ins: the datasets that are shown by stand-ins.
+            set only for drawing, like `stand_ins`.
+        stand_ins: the datasets that are replaced by stand-ins.
     """
 
     frame: pd.DataFrame
@@ -103,7 +103,7 @@ class FigureTable:
     stand_ins: frozenset[str] = frozenset()
 
     def of_claim(self, claim: str) -> Mapping[str, float]:
-        """The ledger's `paper_value`, `low` and `high` of a claim; none in a table without claims.
+        """The ledger's `paper_value`, `low` and `high` of a claim; empty in a table without claims.
 
         Raises:
             KeyError: if the figure has claims, but not this one.
@@ -111,7 +111,7 @@ class FigureTable:
         return self.claims[claim] if self.claims else {}
 
     def paper(self, claim: str, form: str = ".2f") -> str:
-        """The paper's number of a claim, to write behind ours; empty in a table without claims."""
+        """The paper's number of a claim, to write after ours; empty in a table without claims."""
         number = self.of_claim(claim).get("paper_value")
         return "" if number is None else f" (paper {number:{form}})"
 
